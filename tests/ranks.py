@@ -16,7 +16,7 @@ from torch import Tensor
 
 from quire.loading import load_model, resolve_model
 from quire.models.base import CausalLM
-from quire.models.parallel import ALONE, DistributedGroup, ParallelGroup
+from quire.models.parallel import ALONE, ParallelGroup
 
 _Result = TypeVar("_Result")
 
@@ -114,12 +114,29 @@ def load_in_processes(directory: Path, size: int, room: Path) -> list[Loaded]:
     return sorted((queue.get() for _ in processes), key=lambda each: each.rank)
 
 
+class GlooGroup(ParallelGroup):
+    """The default group of torch.distributed."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.distributed.get_rank(), torch.distributed.get_world_size())
+
+    def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
+        torch.distributed.all_reduce(x)
+        return x
+
+    def all_gather(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.contiguous()
+        parts = [x.new_empty(x.shape) for _ in range(self.size)]
+        torch.distributed.all_gather(parts, x)
+        return torch.cat(parts, dim=-1)
+
+
 def _load_as_rank(rank: int, size: int, meeting: str, directory: str, queue: SimpleQueue[Loaded]) -> None:
     import torch.distributed
 
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
-    group = DistributedGroup()
+    group = GlooGroup()
     logits_of(load("random:tiny", group), num_tokens=4)  # so that all is imported, and the ranks know each other
     bytes_before, memory_before = _of_this_process("io", "rchar"), _of_this_process("status", "VmRSS")
     model = load(directory, group)

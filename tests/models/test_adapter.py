@@ -57,8 +57,8 @@ WRONG_CONFIGS = [
     ({"lora_alpha": None}, "no 'lora_alpha'"),
     ({"rank_pattern": ["q_proj"]}, "rank_pattern"),
     ({"rank_pattern": {"q_(proj": 8}}, "rank_pattern.*regular expressions"),
-    ({"alpha_pattern": {"([a-z_.0-9]+)+!": 1}}, "alpha_pattern has .*one .* have their meaning"),
-    ({"alpha_pattern": {".*a.*b": 1}}, "alpha_pattern has .*one .* have their meaning"),
+    ({"alpha_pattern": {"([a-z_.0-9]+)+!": 1}}, "alpha_pattern has .*and one "),
+    ({"alpha_pattern": {".*a.*b": 1}}, "alpha_pattern has .*and one "),
     ({"alpha_pattern": {"[z-a]": 1}}, "alpha_pattern has .*bad character range"),
 ]
 
@@ -129,7 +129,7 @@ def test_files_that_are_missing_cut_off_or_no_json(model: CausalLM, tmp_path: Pa
             read_adapter(tmp_path, model, dtype=torch.float32, device="cpu", digest="")
 
     weights.write_bytes(whole[:-8])
-    assert_refused(r"adapter_model.safetensors is cut off")
+    assert_refused(r"adapter_model.safetensors is truncated")
     weights.unlink()
     assert_refused(r"adapter_model.safetensors cannot be read: No such file")
     config.write_text("[]")
@@ -160,5 +160,5 @@ def test_a_linear_map_computes_what_its_file_says(dtype: torch.dtype, tmp_path: 
     if dtype == torch.bfloat16:
         plain = x @ weight.T.to(dtype) + bias.to(dtype)
         assert (y - expected).pow(2).mean() < 0.6 * (plain - expected).pow(2).mean(), "rounding W would be worse"
-    with pytest.raises(ModelConfigError, match=r"1.safetensors holds .*\(48, 48\).*\(64, 64\)"):
+    with pytest.raises(ModelConfigError, match=r"1.safetensors contains .*\(48, 48\).*\(64, 64\)"):
         read_linear_map(tmp_path / "1.safetensors", hidden_size=64, dtype=dtype, device="cpu")

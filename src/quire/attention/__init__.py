@@ -1,1 +1,1 @@
-"""One interface to paged attention, and what stands behind it. `torch_attention` is the reference."""
+"""Paged attention: one interface, our CPU kernel, and torch as the reference."""

@@ -1,7 +1,7 @@
-"""Paged attention by a kernel of our own that reads KV blocks where they lie; `kernels/csrc` is its source.
+"""Paged attention by our own kernel (`kernels/csrc`), which reads KV blocks in place.
 
-It writes K and V, and attends for all sequences: those that decode and, where the level multiplies the cache's dtype as
-it is, prompts. That leaves bfloat16 prompts to torch at the levels that have to widen them.
+It writes K and V and attends for decodes. It also attends for prompts if its level multiplies the cache's dtype
+directly; levels that must widen bfloat16 leave bfloat16 prompts to torch.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ class CpuAttention:
 
     Args:
         cache: the KV cache, shaped by `layout`, in main memory.
-        num_heads: query heads; several of them share a K/V head (grouped-query attention).
-        library: of one level.
-        takes_prompts: whether the kernel computes them; None is where that was measured to be faster.
+        num_heads: number of query heads.
+        library: the kernels of one level.
+        takes_prompts: whether the kernel computes prompts; None chooses the faster way.
     """
 
     def __init__(
@@ -91,8 +91,8 @@ class CpuAttention:
             takes_prompts = cache.dtype == torch.float32 or bool(library.quire_has_bfloat16_products())
         self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
         self._partials = torch.empty(0, dtype=torch.float32)
-        self.is_recordable = False  #: whether the planned step is one kernel call a layer, and nothing else
-        self._planned: tuple[np.ndarray, ...] = ()  # what the plan points into
+        self.is_recordable = False  #: whether each layer of the planned step is exactly one kernel call
+        self._planned: tuple[np.ndarray, ...] = ()  # arrays that the plan points to
         self._units, self._merges, self._places = (np.empty((0, width), dtype=np.int64) for width in (7, 3, 1))
         self._plan = _AttentionPlan(
             block_stride=cache.stride(0),
@@ -131,7 +131,7 @@ class CpuAttention:
         self.is_recordable = self._prompts is None or len(slots) == len(lens)
 
     def _make_room(self, size: int) -> None:
-        """For what a step is divided into."""
+        """Allocate arrays for a step's units, merges and positions."""
         if size > len(self._units):
             self._units, self._merges, self._places = (
                 np.empty((2 * size, each.shape[1]), dtype=np.int64)

@@ -1,7 +1,4 @@
-"""The interface of attention backends, and the batch that a step gives them.
-
-A backend owns the views into the KV cache that it needs; the model sees only `attend`, and the runner only `plan`.
-"""
+"""The interface of attention backends. The model calls `attend`, the runner `plan`."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KVLayout:
-    """Shape of the cache: ``[num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]``, K before V.
+    """Shape of the cache: [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], K before V.
 
-    A block is one contiguous piece, so that moving it between tiers is one copy.
+    A block is contiguous, so that moving it between tiers is one copy.
     """
 
     num_layers: int
@@ -37,13 +34,12 @@ class KVLayout:
 class AttentionBatch:
     """The sequences of one step, flattened without padding.
 
-    Sequence i owns rows ``query_start_loc[i]:query_start_loc[i + 1]`` of q, k and v; they are its last tokens:
-    ``seq_lens[i]`` counts all of its tokens, these included.
+    Rows `query_start_loc[i]:query_start_loc[i + 1]` of q, k and v are the last of sequence i's `seq_lens[i]` tokens.
     """
 
     query_start_loc: np.ndarray  #: int64 [num_seqs + 1]
     seq_lens: np.ndarray  #: int64 [num_seqs]
-    block_tables: np.ndarray  #: int32 [num_seqs, max_blocks]; what lies past a sequence's own blocks is not read
+    block_tables: np.ndarray  #: int32 [num_seqs, max_blocks]; entries past a sequence's blocks are not read
     slot_mapping: np.ndarray  #: int64 [num_tokens]: block * block_size + offset; -1 is padding
 
     @property
@@ -55,20 +51,20 @@ class AttentionBackend(Protocol):
     """Paged attention over one cache."""
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Prepare for a step: everything that is the same for all layers."""
+        """Prepare a step, once for all layers."""
         ...
 
     def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Write k and v to the cache, then attend, each query to its sequence's tokens up to itself.
+        """Write k and v to the cache, and attend causally with scale head_dim ** -0.5.
 
-        All writes of a layer come before its reads, so sequences may share blocks that this very step fills.
+        All writes of a layer come before its reads, so sequences may share blocks that this step fills.
 
         Args:
             layer_index: the layer's original index.
-            q: [num_tokens, num_heads, head_dim], rotated already.
-            k, v: [num_tokens, num_kv_heads, head_dim].
+            q: [num_tokens, num_heads, head_dim], rotated.
+            k, v: [num_tokens, num_kv_heads, head_dim], k rotated.
 
         Returns:
-            [num_tokens, num_heads, head_dim], scaled by ``head_dim ** -0.5``.
+            [num_tokens, num_heads, head_dim]
         """
         ...

@@ -1,8 +1,7 @@
-"""Paged attention in plain torch, for CPU and CUDA: the reference that other kernels are held against.
+"""Paged attention in plain torch, for CPU and CUDA: the reference for other kernels.
 
-Prompts without context attend to the keys that were just computed; everything else gathers its blocks into one
-contiguous piece first. One-token queries are batched, sequences of like length together, so that little is padding;
-on a CPU only as many as the cache holds the keys of, since what leaves it is written to memory and read again.
+Prompts without context attend to the keys just computed; all others first gather their blocks into contiguous memory.
+Decodes are batched by similar length, to save padding, on a CPU in batches whose keys fit the processor's cache.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBatch, KVLayout
 
-_MAX_PADDING = 1.25  # the longest of a bucket may have this many times the blocks of its shortest
-_CPU_GATHER_BYTES = 3 * 2**20  # of K, in one piece: 2 to 7 times as fast as pieces of 20 MB (float32, Zen 4)
+_MAX_PADDING = 1.25  # longest over shortest sequence of a bucket, in blocks
+_CPU_GATHER_BYTES = 3 * 2**20  # of K at once: 2 to 7 times as fast as 20 MB at once (float32, Zen 4)
 
 
 @dataclass(slots=True)
 class _Decode:
-    """One-token queries of like length."""
+    """Decodes of similar length."""
 
     rows: torch.Tensor  #: [B] rows of q
-    gather: torch.Tensor  #: [B * num_kv_heads * blocks] rows of the cache's block parts, of K in layer 0
+    gather: torch.Tensor  #: [B * num_kv_heads * blocks] rows of `_parts` for K of layer 0
     mask: torch.Tensor  #: [B, 1, 1, blocks * block_size], added to the scores
     num_blocks: int
 
@@ -35,7 +34,7 @@ class _Prefill:
 
     start: int  #: first row of q
     end: int
-    gather: torch.Tensor | None  #: None: the sequence begins here, nothing is in the cache that q, k, v do not have
+    gather: torch.Tensor | None  #: None without context in the cache
     mask: torch.Tensor | None  #: [queries, context], added to the scores
     num_blocks: int
 
@@ -45,7 +44,7 @@ class TorchAttention:
 
     Args:
         cache: the KV cache, shaped by `layout`.
-        num_heads: query heads; several of them share a K/V head (grouped-query attention).
+        num_heads: number of query heads.
     """
 
     def __init__(self, cache: torch.Tensor, layout: KVLayout, num_heads: int) -> None:
@@ -53,7 +52,7 @@ class TorchAttention:
         self.device = cache.device
         self.dtype = cache.dtype
         self.num_groups = num_heads // layout.num_kv_heads
-        # One row a slot and head, for writing; one row a block and head, for reading. A layer is an offset in rows.
+        # Rows by slot and head for writing, by block and head for reading. A layer is an offset in rows.
         self._slots = cache.view(-1, layout.head_dim)
         self._parts = cache.view(-1, layout.block_size * layout.head_dim)
         self._write = torch.empty(0, dtype=torch.int64)
@@ -61,7 +60,7 @@ class TorchAttention:
         is_cpu = self.device.type == "cpu"
         part_bytes = self._parts[0].nbytes * layout.num_kv_heads
         self._max_gather = max(1, _CPU_GATHER_BYTES // part_bytes) if is_cpu else None  #: blocks
-        # For one query, torch's fused attention on a CPU takes three times as long in bfloat16 as two products do.
+        # For one query in bfloat16 on a CPU, torch's fused attention takes three times as long as two products.
         self._attend_batch = _attend_by_products if is_cpu and self.dtype != torch.float32 else _attend_fused
         self._decodes: list[_Decode] = []
         self._prefills: list[_Prefill] = []
@@ -83,11 +82,11 @@ class TorchAttention:
         self.plan_prefills(batch)
 
     def plan_prefills(self, batch: AttentionBatch) -> None:
-        """The part of `plan` that `attend_prefills` needs."""
+        """Plan for `attend_prefills` only."""
         self._prefills = [self._plan_prefill(batch, int(i)) for i in np.flatnonzero(batch.query_lens > 1)]
 
     def _part_index(self, blocks: np.ndarray, heads: np.ndarray) -> np.ndarray:
-        """Row of `_parts` that holds K of layer 0."""
+        """Return the rows of `_parts` with K of layer 0."""
         layout = self.layout
         index: np.ndarray = blocks.astype(np.int64) * (layout.num_layers * 2 * layout.num_kv_heads) + heads
         return index
@@ -113,7 +112,7 @@ class TorchAttention:
         layout = self.layout
         own_blocks = -(-batch.seq_lens[seqs] // layout.block_size)
         tables = batch.block_tables[seqs, :num_blocks]
-        # Padding repeats the sequence's own first block: masked scores weigh 0, and 0 times a stranger's NaN is NaN.
+        # Pad with the sequence's own first block: 0 times a NaN in a foreign block would be NaN.
         tables = np.where(np.arange(num_blocks) < own_blocks[:, None], tables, tables[:, :1])
         heads = np.arange(layout.num_kv_heads)
         gather = self._part_index(tables[:, None, :], heads[None, :, None])  # [B, num_kv_heads, blocks]
@@ -160,7 +159,7 @@ class TorchAttention:
     def attend_prefills(
         self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
     ) -> None:
-        """The rows of `out` that belong to sequences of several queries; the cache has their K and V already."""
+        """Fill the rows of `out` of sequences with several queries, whose K and V are in the cache."""
         first_k = layer_index * 2 * self.layout.num_kv_heads
         for prefill in self._prefills:
             self._attend_prefill(prefill, first_k, first_k + self.layout.num_kv_heads, q, k, v, out)
@@ -175,7 +174,7 @@ class TorchAttention:
         shape = (num_seqs, layout.num_kv_heads, decode.num_blocks * layout.block_size, layout.head_dim)
         k = self._parts[first_k:].index_select(0, decode.gather).view(shape)
         v = self._parts[first_v:].index_select(0, decode.gather).view(shape)
-        # The query heads that share a K/V head stand in the place of query positions.
+        # Query heads that share a KV head take the place of query positions.
         grouped = q.index_select(0, decode.rows).view(num_seqs, layout.num_kv_heads, self.num_groups, layout.head_dim)
         attended = self._attend_batch(grouped, k, v, decode.mask)
         out.index_copy_(0, decode.rows, attended.reshape(num_seqs, -1, layout.head_dim))
@@ -208,11 +207,11 @@ class TorchAttention:
 
 
 def _attend_fused(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """[batch, heads, queries, head_dim] by [batch, heads, keys, head_dim]."""
+    """q: [batch, heads, queries, head_dim]; k, v: [batch, heads, keys, head_dim]."""
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
 def _attend_by_products(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The same; only the softmax is in float32."""
+    """As `_attend_fused`, with only the softmax in float32."""
     scores = torch.matmul(q * q.shape[-1] ** -0.5, k.transpose(-1, -2)) + mask
     return torch.matmul(torch.softmax(scores, -1, dtype=torch.float32).to(v.dtype), v)

@@ -1,1 +1,1 @@
-"""Kernels in C++ behind a C interface: `csrc/` is the source, `build.py` compiles it, `loaded.py` loads it."""
+"""C++ kernels behind a C interface: sources in `csrc/`, compiled by `build.py`, loaded by `loaded.py`."""

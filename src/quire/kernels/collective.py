@@ -1,4 +1,4 @@
-"""The functions of `csrc/collective.h`: sums and gathering among ranks, through memory that all of them have mapped."""
+"""Sums and gathering among ranks through shared memory; see `csrc/collective.h`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from quire.kernels.loaded import load_kernels
 
-#: By the names that torch's dtypes have, of sums; gathering takes any.
+#: Dtypes of sums, in torch's notation; gathering takes any.
 DTYPES = ("float32", "bfloat16")
-PART_BYTES = 1 << 18  #: of a buffer: what a step of a few sequences adds up at once
+PART_BYTES = 1 << 18  #: size of a buffer, enough for a step of a few sequences
 _LINE = 64
 
 
@@ -29,14 +29,12 @@ class _CollectiveCall(ctypes.Structure):
 
 
 class Collective:
-    """One rank's side of it. See csrc/collective.h; functions take addresses, and return whether the call is done.
+    """One rank's side. The functions take addresses, and return whether the operation is complete.
 
     Args:
-        library: of a level.
-        memory: address of `bytes_for(size)` bytes, zeros before the first rank comes.
-        rank: from 0.
-        size: how many ranks there are.
-        wait_s: for the others, in one call.
+        library: the kernels of one level.
+        memory: address of `bytes_for(size)` bytes, zeroed before the first rank starts.
+        wait_s: limit of waiting for other ranks in one call.
     """
 
     def __init__(self, library: ctypes.CDLL, memory: int, rank: int, size: int, wait_s: float) -> None:
@@ -47,12 +45,12 @@ class Collective:
 
     @staticmethod
     def bytes_for(size: int) -> int:
-        """Of memory, for so many ranks."""
+        """Return the size of the memory."""
         return size * (_LINE + 2 * PART_BYTES)
 
     @staticmethod
     def _typed(library: ctypes.CDLL, name: str, num_pointers: int, num_sizes: int) -> Any:
-        function = library[name]  # an object of our own: its types are
+        function = library[name]  # a new object, so its types are our own
         pointers, sizes = [ctypes.c_void_p] * num_pointers, [ctypes.c_int64] * num_sizes
         function.argtypes, function.restype = (ctypes.POINTER(_CollectiveCall), *pointers, *sizes), ctypes.c_int32
         return function
@@ -65,5 +63,5 @@ class Collective:
 
 
 def collective_library() -> ctypes.CDLL | None:
-    """The library that this process uses; None where there is none."""
+    """Return this process's kernels, or None."""
     return load_kernels().functions

@@ -1,4 +1,4 @@
-"""The functions of `csrc/elementwise.h`, of one dtype. They take addresses: whoever calls knows what lies there."""
+"""The functions of `csrc/elementwise.h` for one dtype. They take unchecked addresses."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel
 
-#: By the names that torch's dtypes have.
+#: In torch's notation.
 DTYPES = ("float32", "bfloat16")
-_SERIAL_ELEMENTS = 2**17  # up to this many, waking another thread takes longer than it helps
+_SERIAL_ELEMENTS = 2**17  # up to this size, one thread is faster than waking another
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
@@ -41,11 +41,9 @@ class _Rotate(ctypes.Structure):
 
 
 class Elementwise:
-    """See csrc/elementwise.h for what each function does.
-
-    Args:
-        library: of a level.
-        dtype: one of `DTYPES`.
+    """Args:
+    library: the kernels of one level.
+    dtype: one of `DTYPES`.
     """
 
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
@@ -70,17 +68,13 @@ class Elementwise:
 
 
 def _typed(library: ctypes.CDLL, name: str, *types: Any) -> Any:
-    function = library[name]  # an object of our own: its types are
+    function = library[name]  # a new object, so its types are our own
     function.argtypes, function.restype = types, None
     return function
 
 
 def elementwise(dtype: str) -> Elementwise | None:
-    """The functions of the level that this process uses, or None: there are none for the dtype.
-
-    Raises:
-        ValueError: see `load_kernels`.
-    """
+    """Return this process's functions for a dtype, or None. Raises ValueError as `load_kernels`."""
     return _elementwise(dtype, os.environ.get("QUIRE_KERNELS"))
 
 
@@ -91,5 +85,5 @@ def _elementwise(dtype: str, level: str | None) -> Elementwise | None:
 
 
 def threads_for(num_elements: int, num_threads: int) -> int:
-    """How many of so many threads are worth waking."""
+    """Return the number of threads worth using."""
     return num_threads if num_elements > _SERIAL_ELEMENTS else 1

@@ -1,6 +1,6 @@
-"""The compiled kernels, loaded: of the best level that this processor runs, or of the one that QUIRE_KERNELS names.
+"""Load the compiled kernels: the processor's best level, or the level of QUIRE_KERNELS.
 
-torch must have been imported before: its OpenMP library then serves the kernels too, with the same threads.
+Import torch before, so that the kernels share its OpenMP library and threads.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _VARIABLE = "QUIRE_KERNELS"
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a process uses.
+    """The kernels of this process.
 
     Attributes:
-        level: of the library; none where torch does the work.
-        functions: of the loaded library. None: there are none.
-        reason: why it is none, in a few words.
+        level: level of the library; none if torch is used.
+        functions: the loaded library.
+        reason: why there is no library.
     """
 
     level: str
@@ -36,10 +36,10 @@ class Kernels:
 
 
 def load_kernels() -> Kernels:
-    """The kernels that this process uses. QUIRE_KERNELS=none does without, any other value names a level.
+    """Load the kernels. QUIRE_KERNELS=none disables them, any other value names a level.
 
     Raises:
-        ValueError: QUIRE_KERNELS names a level that there is not, or that this processor does not run.
+        ValueError: QUIRE_KERNELS names an unknown level, or one that this processor does not support.
     """
     wanted = os.environ.get(_VARIABLE, "").strip().lower()
     if wanted == "none":
@@ -59,10 +59,10 @@ def load_kernels() -> Kernels:
 
 
 def runnable_levels() -> list[str]:
-    """The levels that were built and that this processor runs, the best one last.
+    """Return the built levels that this processor supports, the best one last.
 
     Raises:
-        OSError: the library that says so cannot be loaded.
+        OSError: the library that detects the processor cannot be loaded.
     """
     if not library_path("generic").exists():
         return []
@@ -71,10 +71,10 @@ def runnable_levels() -> list[str]:
 
 
 def load_library(level: str) -> ctypes.CDLL:
-    """The library of a level, which the processor must run.
+    """Load the library of a supported level.
 
     Raises:
-        OSError: there is none, or it cannot be loaded.
+        OSError: the library is missing or cannot be loaded.
     """
     return _load(library_path(level))
 

@@ -1,7 +1,7 @@
-"""The kernel calls of a pass, noted while it is computed, so that they can be made again without Python between them.
+"""Record the kernel calls of a pass, to repeat them without Python in between.
 
-A product sends its weights through the caches, so that the interpreter which calls the next kernel begins cold: 30 to
-100 µs a call, where norms, rotations and a short context's attention take a few. `csrc/pass.h` makes the calls instead.
+Each product's weights evict the interpreter from the caches, which then needs 30 to 100 µs to call the next kernel;
+norms, rotations and attention over short contexts take only a few. `csrc/pass.h` repeats the calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _LINE = 64
 _CHUNK_BYTES = 2**20
-#: What torch may do in a pass besides: it moves no bytes.
+#: Torch operations allowed in a pass: they move no bytes.
 _VIEWS = (
     "aten::view", "aten::_unsafe_view", "aten::reshape", "aten::split_with_sizes", "aten::split", "aten::slice",
     "aten::select", "aten::as_strided", "aten::unsqueeze", "aten::squeeze", "aten::unbind", "aten::alias",
@@ -27,31 +27,31 @@ _here = threading.local()
 
 
 def call_kernel(function: Any, arguments: ctypes.Structure) -> None:
-    """Call a function of a library that takes one structure. What it points to must outlive the pass."""
+    """Call a library's function with one structure. Its pointers must stay valid as long as the pass."""
     function(ctypes.byref(arguments))
     recorder = getattr(_here, "recorder", None)
     if recorder is not None:
-        recorder.note(function, arguments)
+        recorder.record(function, arguments)
 
 
 def new_output(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Uninitialized main memory for what a kernel computes: that of the pass, if one is being recorded."""
+    """Allocate a kernel's output, in the pass's memory during a recording."""
     recorder = getattr(_here, "recorder", None)
     return torch.empty(shape, dtype=dtype, device="cpu") if recorder is None else recorder.memory.take(shape, dtype)
 
 
 def begin_layer() -> None:
-    """From here on what the layer before the last has computed is not needed any more."""
+    """Start a layer, which frees the memory of the layer before the last."""
     recorder = getattr(_here, "recorder", None)
     if recorder is not None:
         recorder.memory.begin_layer()
 
 
 class PassMemory:
-    """What passes compute between their first and last calls, one pass at a time.
+    """Memory for intermediate results, used by one pass at a time.
 
-    A pass's inputs and its layers' outputs have parts of their own; of the latter there are two, in turns, so that a
-    layer reads what the one before it has left.
+    One arena holds the pass's inputs. Two others alternate between layers, since a layer reads the previous one's
+    output.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class PassMemory:
         inputs, first, second = self._parts
         if self._part is inputs:
             self._part = first
-        elif not self._part.is_empty:  # an identity left everything where it was
+        elif not self._part.is_empty:  # an identity has written nothing
             self._part = second if self._part is first else first
             self._part.reset()
 
@@ -80,7 +80,7 @@ class PassMemory:
 
 
 class _Arena:
-    """Memory that is given out piece by piece, and all at once again. It grows by chunks that stay where they are."""
+    """Memory that is allocated piece by piece and freed at once. It grows by chunks, which do not move."""
 
     def __init__(self) -> None:
         self.chunks: list[Tensor] = []
@@ -97,7 +97,7 @@ class _Arena:
         while self._chunk < len(self.chunks) and self._at + num_bytes > self.chunks[self._chunk].numel():
             self._chunk, self._at = self._chunk + 1, 0
         if self._chunk == len(self.chunks):
-            # Python's own memory: a tensor's would be an operation of the pass.
+            # Python's memory, since creating a tensor would be an operation of the pass.
             memory = bytearray(max(num_bytes, _CHUNK_BYTES) + _LINE)
             first = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % _LINE
             self.chunks.append(torch.frombuffer(memory, dtype=torch.uint8, offset=first))
@@ -107,21 +107,17 @@ class _Arena:
 
 
 class KernelCall(NamedTuple):
-    function: Any  #: of a library, `function.__name__` in its interface
-    arguments: Any  #: its structure
+    function: Any
+    arguments: Any  #: a ctypes structure
 
 
 class PassRecorder(TorchDispatchMode):
-    """While it is entered, this thread's kernel calls are noted, and whether torch computes anything itself.
-
-    Args:
-        memory: for the pass.
-    """
+    """A context that records this thread's kernel calls, and detects operations of torch."""
 
     def __init__(self, memory: PassMemory) -> None:
         super().__init__()
         self.memory = memory
-        self.other: str | None = None  #: an operation of torch's that would be missing from the pass
+        self.other: str | None = None  #: an operation of torch, which the recording lacks
         self._calls: list[KernelCall] = []
 
     def __enter__(self) -> PassRecorder:
@@ -134,27 +130,23 @@ class PassRecorder(TorchDispatchMode):
         _here.recorder = None
         super().__exit__(*error)
 
-    def note(self, function: Any, arguments: ctypes.Structure) -> None:
+    def record(self, function: Any, arguments: ctypes.Structure) -> None:
         self._calls.append(KernelCall(function, type(arguments).from_buffer_copy(arguments)))
 
     def finish(self, library: ctypes.CDLL, inputs: Sequence[Tensor], output: Tensor) -> RecordedPass:
-        """Args:
-        library: of any level.
-        inputs: which the pass read, in its memory.
-        output: the same.
-        """
+        """Return the recording of a pass over inputs and output in this recorder's memory."""
         return RecordedPass(library, self._calls, inputs, output)
 
 
-def _take_operation(self: PassRecorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def _dispatch(self: PassRecorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
     name = func._schema.name
     if name not in _VIEWS:
         self.other = name
     return func(*args, **(kwargs or {}))
 
 
-# Given to the class only now: one that it is made with is wrapped by torch, and its first call imports 800 modules.
-PassRecorder.__torch_dispatch__ = _take_operation  # type: ignore[method-assign, assignment]
+# Assigned here, since torch wraps a method of the class body, whose first call imports 800 modules.
+PassRecorder.__torch_dispatch__ = _dispatch  # type: ignore[method-assign, assignment]
 
 
 class _CallEntry(ctypes.Structure):
@@ -164,13 +156,13 @@ class _CallEntry(ctypes.Structure):
 
 
 class RecordedPass:
-    """Calls in their order, as `PassRecorder.finish` makes them. Whatever they point to must still be there."""
+    """A recorded sequence of kernel calls. All memory that they point to must stay valid."""
 
     def __init__(
         self, library: ctypes.CDLL, calls: Sequence[KernelCall], inputs: Sequence[Tensor], output: Tensor
     ) -> None:
         self.calls = tuple(calls)
-        self.seconds: ctypes.Array[ctypes.c_double] | None = None  #: by call, added up; None is not measured
+        self.seconds: ctypes.Array[ctypes.c_double] | None = None  #: total by call; None disables measuring
         self._inputs, self._output = tuple(inputs), output
         self._run = library["quire_run"]
         self._run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)

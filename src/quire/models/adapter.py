@@ -1,7 +1,6 @@
-"""LoRA adapters in PEFT's format, applied beside the weights of linear layers (Hu et al., arXiv:2106.09685).
+"""LoRA adapters in PEFT's format (Hu et al., arXiv:2106.09685): y = x W^T + (x A^T) B^T * scaling.
 
-y = x W^T + (x A^T) B^T * scaling, whatever layout W has. W is never changed, so that taking the adapter off leaves the
-model as it was, bit by bit. Neither peft nor transformers is needed.
+W is never changed, so the model without the adapter is the original, bit by bit. Needs neither peft nor transformers.
 """
 
 from __future__ import annotations
@@ -29,11 +28,9 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 
 _NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<factor>[AB])\.weight")
 _FLOAT32_ROWS = 16
-# Regular expressions that are taken as patterns of layers' names: a name, where a dot may be any character, with digits
-# and sets of characters in it, or several of them. Nothing in it can be tried in many ways, but for one `.*`.
+# Accepted patterns of layers' names: a subset of regular expressions without backtracking, except for one `.*`.
 _PATTERN = re.compile(r"(\^|\$|\||[\w-]|\.\*?|\\\.|\\d\+?|\[\^?[\w-]+\])+", re.ASCII)
-# Fields of PEFT's config that are read here, or change nothing about how a trained adapter computes. With any other
-# field set, the adapter may compute something else.
+# Fields of PEFT's config that are read here or do not change how a trained adapter computes. Any other is refused.
 # fmt: off
 _KNOWN_FIELDS = frozenset((
     "peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "bias", "init_lora_weights",
@@ -42,19 +39,16 @@ _KNOWN_FIELDS = frozenset((
     "loftq_config", "eva_config", "megatron_config", "megatron_core", "runtime_config", "qalora_group_size",
 ))
 # fmt: on
-_PLAIN_BEGINNINGS = (True, False, "gaussian", "orthogonal", "eva")
+_PLAIN_INITIALIZERS = (True, False, "gaussian", "orthogonal", "eva")
 
 
 class LowRankAdapter:
-    """What one linear layer gets: (x down^T) up, for all rows of a batch.
+    """The adapter of one linear layer: (x down^T) up.
 
-    Projections that are stacked in the layer have their A stacked in `down`, and their B, scaled, each in its own rows
-    and columns of `up`: two products for all of them.
-
-    PEFT computes in float32, whatever the model's dtype, and so does this; but for a bfloat16 model, more than 16 rows
-    are computed in bfloat16. Measured on 2 cores with AMX, rank 16, the up projection of Qwen2.5-0.5B: 1, 16 and 256
-    rows take 27, 107 and 1,208 µs in float32, 104, 128 and 427 µs in bfloat16 (the product with the weights: 398, 401
-    and 3,686 µs).
+    The A of stacked projections are stacked in `down`; their scaled B have their own rows and columns of `up`, so two
+    products serve all of them. As in PEFT, arithmetic is in float32, but more than 16 rows of a bfloat16 model use
+    bfloat16: on 2 cores with AMX, the up projection of Qwen2.5-0.5B at rank 16 takes 27, 107 and 1,208 µs for 1, 16 and
+    256 rows in float32, and 104, 128 and 427 µs in bfloat16.
     """
 
     def __init__(self, down: Tensor, up: Tensor, dtype: torch.dtype) -> None:
@@ -67,7 +61,7 @@ class LowRankAdapter:
             return y.addmm_(F.linear(x, down), up)
         if y.dtype == torch.float32:
             return y.addmm_(F.linear(x, self.down), self.up)
-        return y.add_(F.linear(x.float(), self.down) @ self.up)  # in float32, then rounded once
+        return y.add_(F.linear(x.float(), self.down) @ self.up)  # rounded once
 
     @property
     def num_bytes(self) -> int:
@@ -75,10 +69,7 @@ class LowRankAdapter:
 
 
 class LoraAdapter:
-    """An adapter of a whole model; see `models.stages.Adapter`. It is off until it is attached.
-
-    It holds the layers that it has a part for, and no others: what loading gives up is freed.
-    """
+    """A model's adapter; see `models.stages.Adapter`. Refers to the layers that it changes, and no others."""
 
     def __init__(self, layers: Mapping[Linear, LowRankAdapter], digest: str) -> None:
         self.digest = digest
@@ -86,7 +77,7 @@ class LoraAdapter:
 
     def attach(self) -> None:
         for linear, adapter in self._layers:
-            object.__setattr__(linear, "adapter", adapter)  # as it is no parameter, which torch's own would look for
+            object.__setattr__(linear, "adapter", adapter)  # faster than torch's __setattr__
 
     def detach(self) -> None:
         for linear, _ in self._layers:
@@ -94,7 +85,6 @@ class LoraAdapter:
 
     @property
     def num_bytes(self) -> int:
-        """Memory that it takes."""
         return sum(adapter.num_bytes for _, adapter in self._layers)
 
 
@@ -107,18 +97,17 @@ def read_adapter(
     digest: str,
     read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LoraAdapter:
-    """The adapter in PEFT's directory, for this model.
+    """Read an adapter in PEFT's format.
 
     Args:
-        model: may be packed, or on meta; but a layer that is replaced by another module later does not get the adapter.
-        dtype: that the model computes in.
-        device: that it computes on.
-        digest: of the adapter's files, for the namespace.
-        read: the content of a file; each is read once.
+        model: the model, packed or not; layers replaced later do not get the adapter.
+        dtype: the model's dtype.
+        digest: digest of the adapter's files, for the namespace.
+        read: returns a file's content, once per file.
 
     Raises:
         ModelConfigError: a file cannot be read, contradicts itself or does not fit the model.
-        UnsupportedModelError: it is another kind of adapter.
+        UnsupportedModelError: the kind of adapter is not supported.
     """
     config = _read_config(directory / CONFIG_FILE, read)
     weights = directory / WEIGHTS_FILE
@@ -129,13 +118,13 @@ def read_adapter(
         expected = {"A": [config.rank(name), linear.inputs.total], "B": [outputs.total, config.rank(name)]}
         for factor, shape in expected.items():
             _check_shape(weights, name, factor, list(factors[factor].shape), shape)
-        down, up = _take(factors["A"], linear.inputs, 1), _take(factors["B"], outputs, 0)
+        down, up = _slice(factors["A"], linear.inputs, 1), _slice(factors["B"], outputs, 0)
         parts.setdefault(linear, []).append(_AdapterPart(down.float(), up.float().t() * config.scaling(name), rows))
     return LoraAdapter({linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
 
 
-def _take(factor: Tensor, share: Share, dim: int) -> Tensor:
-    """What this rank has of it; the layer's own sum over ranks brings the rest."""
+def _slice(factor: Tensor, share: Share, dim: int) -> Tensor:
+    """Return this rank's part; the layer sums over ranks."""
     if share.is_whole:
         return factor
     return torch.cat([factor.narrow(dim, start, end - start) for start, end in share.ranges], dim=dim)
@@ -147,7 +136,7 @@ class _AdapterPart:
 
     down: Tensor  #: [rank, in_features]
     up: Tensor  #: [rank, rows]
-    rows: slice  #: of the layer's output
+    rows: slice  #: its rows in the layer's output
 
 
 def _stack(linear: Linear, parts: list[_AdapterPart], dtype: torch.dtype, device: torch.device | str) -> LowRankAdapter:
@@ -161,18 +150,18 @@ def _stack(linear: Linear, parts: list[_AdapterPart], dtype: torch.dtype, device
 
 
 def _pair(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """A and B of each layer, by the layer's name in transformers' model."""
+    """Return A and B of each layer, by the layer's name in transformers."""
     pairs: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         match = _NAME.fullmatch(name)
         if match is None:
-            raise wrong_file(file, f"holds {name}, which is no lora_A or lora_B weight of a linear layer")
+            raise wrong_file(file, f"contains {name}, which is not the lora_A or lora_B of a linear layer")
         pairs.setdefault(match["layer"], {})[match["factor"]] = tensor
     for name, pair in pairs.items():
         if len(pair) < 2:
-            raise wrong_file(file, f"holds only lora_{next(iter(pair))} of {name}; lora_A and lora_B belong together")
+            raise wrong_file(file, f"contains only lora_{next(iter(pair))} of {name}; both are needed")
     if not pairs:
-        raise wrong_file(file, "holds no tensors")
+        raise wrong_file(file, "contains no tensors")
     return pairs
 
 
@@ -200,7 +189,7 @@ def _check_shape(file: Path, name: str, factor: str, shape: list[int], expected:
 
 @dataclass(frozen=True)
 class _LoraConfig:
-    """What is left of adapter_config.json. Patterns are for the ends of layers' names."""
+    """The relevant fields of adapter_config.json. Patterns match the ends of layers' names."""
 
     r: int
     lora_alpha: float
@@ -217,7 +206,7 @@ class _LoraConfig:
 
 
 def _by_pattern(patterns: Mapping[re.Pattern[str], Any], name: str, default: Any) -> Any:
-    """The value of the first pattern that fits a layer's name, as in PEFT."""
+    """Return the value of the first pattern that matches a layer's name, as PEFT does."""
     return next((value for pattern, value in patterns.items() if pattern.fullmatch(name)), default)
 
 
@@ -226,7 +215,7 @@ def _read_config(file: Path, read: Callable[[Path], bytes]) -> _LoraConfig:
     try:
         values = json.loads(content)
     except ValueError as error:
-        raise wrong_file(file, f"is no JSON: {error}") from None
+        raise wrong_file(file, f"is not JSON: {error}") from None
     except RecursionError:
         raise wrong_file(file, "is nested too deeply") from None
     if not isinstance(values, dict):
@@ -243,8 +232,8 @@ def _check_config(reader: ConfigReader) -> _LoraConfig:
     reader.refuse_if(reader.get("bias", "none") != "none", f"LoRA with bias={reader.get('bias')!r}")
     initial = reader.get("init_lora_weights", True)
     reader.refuse_if(
-        initial not in _PLAIN_BEGINNINGS,
-        f"an adapter that was begun with init_lora_weights={initial!r}, which may change the model's own weights",
+        initial not in _PLAIN_INITIALIZERS,
+        f"an adapter with init_lora_weights={initial!r}, which may change the model's own weights",
         "PEFT's save_pretrained converts it with path_initial_model_for_weight_conversion",
     )
     for name, value in reader.values.items():
@@ -268,9 +257,9 @@ def _read_patterns(reader: ConfigReader, name: str) -> dict[re.Pattern[str], Any
 
 
 def _compile(pattern: str, name: str) -> re.Pattern[str]:
-    """A key of PEFT's rank_pattern or alpha_pattern. An adapter may come from anybody: what could take `re` for ever to
-    match is refused, and with it all that PEFT's users hardly write."""
-    expected = r"names of layers, in which ^ $ | . \. \d+ [abc] and one .* have their meaning as regular expressions"
+    """Compile a key of rank_pattern or alpha_pattern. Adapters are not trusted: patterns that `re` could take forever
+    to match are refused."""
+    expected = r"names of layers with the regular expressions ^ $ | . \. \d+ [abc] and one .*"
     if not _PATTERN.fullmatch(pattern) or pattern.count(".*") > 1:
         raise ModelConfigError(f"the config's {name} has {pattern!r}; expected {expected}")
     try:

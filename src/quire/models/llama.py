@@ -1,6 +1,6 @@
 """Llama: RMSNorm before each block, rotary positions, grouped KV heads, a gated MLP.
 
-Mistral, Qwen2 and Qwen3 are this decoder with other flags in their ModelConfig; their files read those flags.
+Mistral, Qwen2 and Qwen3 are this decoder with other flags in their ModelConfig.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -> ModelConfig:
-    """The config of any Llama-like architecture; `flags` tell the architectures apart."""
+    """Read the config of a Llama-like architecture; `flags` are its differences."""
     hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
     head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
     activation = reader.get("hidden_act", "silu")

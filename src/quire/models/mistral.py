@@ -12,7 +12,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     reader.refuse_if(
         window is not None and window < config.context_length,
         f"a sliding window of {window} tokens in a context of {config.context_length}",
-        f"up to {window} tokens the model is the same without it: to serve those, set sliding_window to null and "
+        f"up to {window} tokens the window has no effect: to serve those, set sliding_window to null and "
         f"max_position_embeddings to {window} in config.json",
     )
     return config

@@ -1,7 +1,6 @@
-"""A model in numbers: read from a Hugging Face `config.json`, in the dialects of transformers 4 and 5.
+"""The shape of a model, read from a Hugging Face `config.json` in the dialects of transformers 4 and 5.
 
-Each architecture's own file says how its config is read (`read_config`). Features that Quire cannot serve are refused
-by name, here and there.
+Each architecture's file has its own `read_config`. Unsupported features are refused by name.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
 class ModelConfigError(ValueError):
-    """A config that says too little or contradicts itself."""
+    """A config is incomplete or contradicts itself."""
 
 
 class UnsupportedModelError(ModelConfigError):
-    """A model that Quire does not serve; the message names the missing feature."""
+    """A model is not supported; the message names the feature."""
 
 
 class ConfigReader:
-    """Typed access to a `config.json`: every error names the field and what was expected of it."""
+    """Typed access to a `config.json`. Errors name the field and the expected value."""
 
     def __init__(self, values: Mapping[str, Any]):
         self.values = values
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The field, or the default where it is absent or null."""
+        """Return a field, or the default if it is absent or null."""
         value = self.values.get(name)
         return default if value is None else value
 
@@ -61,7 +60,7 @@ class ConfigReader:
         return value
 
     def token_ids(self, name: str, default: int | None = None) -> tuple[int, ...]:
-        """One id or a list of them, as a tuple."""
+        """Return one id or a list of ids as a tuple."""
         value = self.get(name, default)
         ids = value if isinstance(value, list) else [] if value is None else [value]
         if any(isinstance(i, bool) or not isinstance(i, int) for i in ids):
@@ -69,32 +68,32 @@ class ConfigReader:
         return tuple(ids)
 
     def refuse_if(self, condition: Any, what: str, hint: str = "") -> None:
-        """Raise UnsupportedModelError("<what> is not supported") where the condition holds."""
+        """Raise UnsupportedModelError("<what> is not supported") if the condition holds."""
         if condition:
             raise UnsupportedModelError(f"{what} is not supported" + (f"; {hint}" if hint else ""))
 
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary position embedding: how fast each pair of dimensions turns.
+    """Parameters of rotary position embeddings.
 
-    `scaling` holds the numbers of the type: linear (factor); llama3 (factor, low_freq_factor, high_freq_factor,
+    `scaling` has the parameters of the type: linear (factor); llama3 (factor, low_freq_factor, high_freq_factor,
     original_max_position_embeddings); yarn (factor, beta_fast, beta_slow, attention_factor, truncate,
     original_max_position_embeddings).
     """
 
     rope_type: str
     theta: float
-    dim: int  #: dimensions of a head that turn (all of them)
+    dim: int  #: size of a head
     scaling: tuple[tuple[str, float], ...] = ()
 
     def __getitem__(self, name: str) -> float:
         return dict(self.scaling)[name]
 
     def context_length(self, max_position_embeddings: int) -> int:
-        """The longest sequence, given the config's max_position_embeddings.
+        """Return the longest sequence, given the config's max_position_embeddings.
 
-        By the field's convention that is the length after scaling in llama3 configs, before it in linear and yarn ones.
+        By convention, that is the length after scaling in llama3 configs, and before it in linear and yarn ones.
         """
         if self.rope_type == "linear":
             return int(max_position_embeddings * self["factor"])
@@ -119,8 +118,8 @@ class RopeConfig:
         max_positions = reader.integer("max_position_embeddings", 2048)
         if rope_type == "dynamic":
             raise UnsupportedModelError(
-                "RoPE type 'dynamic' is not supported: its frequencies change with the length of a sequence, so that "
-                "KV computed earlier no longer fits. Up to max_position_embeddings it equals 'default': remove "
+                "RoPE type 'dynamic' is not supported: its frequencies change with the length of a sequence, which "
+                "invalidates earlier KV. Up to max_position_embeddings it equals 'default': remove "
                 f"rope_scaling from config.json to serve up to {max_positions} tokens"
             )
         if rope_type not in ROPE_TYPES:
@@ -147,7 +146,7 @@ class RopeConfig:
 
 
 def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
-    """How much YaRN sharpens attention (arXiv 2309.00071, section 3.4; mscale is DeepSeek's refinement)."""
+    """Return YaRN's factor on attention (arXiv 2309.00071, section 3.4; mscale is DeepSeek's refinement)."""
 
     def sharpen(mscale: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
@@ -156,13 +155,13 @@ def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
     return sharpen(mscale) / sharpen(mscale_all_dim) if mscale and mscale_all_dim else sharpen(1.0)
 
 
-#: Fields of ModelConfig that change no byte of KV, whatever their value; all others do, new ones too.
+#: Fields of ModelConfig that never change KV. All others, new ones included, are part of the namespace.
 NOT_ARITHMETIC = {
-    "dtype": "what the model is loaded in counts, and is known apart",
+    "dtype": "the namespace has the dtype in use instead",
     "eos_token_ids": "they end an output",
-    "initializer_range": "it makes random weights, whose digest knows it",
-    "max_position_embeddings": "it bounds a sequence; what RoPE scales by is in `rope`",
-    "tie_word_embeddings": "the head comes after all KV, and which one it is follows from the tensors",
+    "initializer_range": "it is part of the digest of random weights",
+    "max_position_embeddings": "it limits a sequence; RoPE's scaling is in `rope`",
+    "tie_word_embeddings": "the head comes after all KV",
 }
 
 
@@ -183,20 +182,20 @@ class ModelConfig:
     hidden_act: str
     tie_word_embeddings: bool
     rope: RopeConfig | None  #: None: positions are learned embeddings
-    dtype: str | None = None  #: of the checkpoint, where the config says it
+    dtype: str | None = None  #: the checkpoint's, if stated
     eos_token_ids: tuple[int, ...] = ()
     initializer_range: float = 0.02  #: standard deviation of random weights
     qkv_bias: bool = False
     attention_out_bias: bool = False
     mlp_bias: bool = False
-    gated_mlp: bool = True  #: act(gate) * up, in place of act(up)
+    gated_mlp: bool = True  #: act(gate) * up instead of act(up)
     qk_norm: bool = False  #: RMSNorm over each head's q and k
-    norm_has_bias: bool = False  #: LayerNorm rather than RMSNorm
+    norm_has_bias: bool = False  #: LayerNorm instead of RMSNorm
     norm_is_affine: bool = True
-    norm_before: bool = True  #: before attention and MLP; False only in OPT-350m
+    norm_before: bool = True  #: norms before attention and MLP; False only in OPT-350m
     final_norm: bool = True
-    embedding_dim: int = 0  #: of the token table; 0 means hidden_size. OPT-350m projects up from it
-    num_position_rows: int = 0  #: of the learned position table
+    embedding_dim: int = 0  #: width of the token table; 0 means hidden_size. OPT-350m projects up from it
+    num_position_rows: int = 0  #: rows of the learned position table
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -217,7 +216,7 @@ class ModelConfig:
 
     @property
     def arithmetic(self) -> str:
-        """A digest of every value, beside the weights, that KV depends on; the architecture is one of them."""
+        """A digest of all values that KV depends on, except the weights."""
         values = {name: value for name, value in asdict(self).items() if name not in NOT_ARITHMETIC}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -231,7 +230,7 @@ class ModelConfig:
 
     @property
     def num_parameters(self) -> int:
-        """Weights, a tied head counted once. Equal to what the model itself holds (a test compares them)."""
+        """The number of weights, with a tied head counted once."""
         hidden, inner = self.hidden_size, self.intermediate_size
         qkv_size = self.q_size + 2 * self.kv_size
         norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
@@ -248,15 +247,15 @@ class ModelConfig:
         return total
 
     def weight_bytes(self, dtype: str) -> int:
-        """Memory for the weights in `dtype`."""
+        """Return the memory of the weights in a dtype."""
         return self.num_parameters * _itemsize(dtype)
 
     def packed_head_bytes(self, dtype: str) -> int:
-        """Memory for the tied head's own table, beside the embedding's, where oneDNN packs it (on CPU)."""
+        """Return the memory of a tied head's own table, which oneDNN needs on a CPU."""
         return self.vocab_size * self.embedding_dim * _itemsize(dtype) if self.tie_word_embeddings else 0
 
     def kv_bytes_per_token(self, dtype: str) -> int:
-        """KV of one token in all layers, K and V, in `dtype`."""
+        """Return the bytes of K and V of one token in all layers."""
         return 2 * self.num_layers * self.kv_size * _itemsize(dtype)
 
 
@@ -267,11 +266,10 @@ def _itemsize(dtype: str) -> int:
 
 
 def check_tokenizer_fits(config: ModelConfig, tokenizer_vocab_size: int) -> None:
-    """Raise ValueError for a tokenizer whose ids reach past the embedding table. A larger table is fine."""
+    """Raise ValueError if the tokenizer has more ids than the embedding has rows."""
     if tokenizer_vocab_size > config.vocab_size:
         raise ValueError(
-            f"the tokenizer knows {tokenizer_vocab_size} token ids, the model's embedding has only "
-            f"{config.vocab_size} rows: they belong to different models, or tokens were added without "
-            "enlarging the embedding. Use the tokenizer files that came with the checkpoint, or pass "
-            "skip_tokenizer_init=True and send token ids"
+            f"the tokenizer has {tokenizer_vocab_size} token ids, the model's embedding only {config.vocab_size} rows: "
+            "they belong to different models, or tokens were added without enlarging the embedding. Use the "
+            "checkpoint's own tokenizer files, or pass skip_tokenizer_init=True and send token ids"
         )

@@ -13,7 +13,7 @@ from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 
-POSITION_OFFSET = 2  # the first rows of the position table once stood for padding
+POSITION_OFFSET = 2  # the first rows of the position table are for padding
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:

@@ -13,7 +13,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 def refuse_sliding_window(reader: ConfigReader, config: ModelConfig) -> None:
-    """Qwen configs carry a window that is off (use_sliding_window false); refuse one that is on and matters."""
+    """Refuse an active sliding window that is shorter than the context."""
     window = reader.integer("sliding_window", 4096)
     slides = reader.flag("use_sliding_window", False) and reader.get("max_window_layers", 28) < config.num_layers
     layer_types = reader.get("layer_types")
@@ -22,7 +22,7 @@ def refuse_sliding_window(reader: ConfigReader, config: ModelConfig) -> None:
     reader.refuse_if(
         slides and window < config.context_length,
         f"a sliding window of {window} tokens in a context of {config.context_length}",
-        f"up to {window} tokens the model is the same without it: to serve those, set use_sliding_window to false, "
+        f"up to {window} tokens the window has no effect: to serve those, set use_sliding_window to false, "
         f"remove layer_types and set max_position_embeddings to {window} in config.json",
     )
 

@@ -1,4 +1,4 @@
-"""Passes through a model's layers: computed once for a number of tokens, and from then on called kernel by kernel."""
+"""Recorded passes through a model's layers: one per number of tokens, replayed kernel by kernel."""
 
 from __future__ import annotations
 
@@ -12,35 +12,33 @@ from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import PassMemory, PassRecorder, RecordedPass
 from quire.models.layers import take_rows
 
-#: Tokens of a pass that is recorded: with more of them products take so long that nothing between them counts.
+#: Larger passes are not recorded: their products dominate the overhead between them.
 MAX_TOKENS = 64
 
 
 class RecordedPasses:
-    """Those of one model. What they compute is what they were recorded from, to the bit.
+    """The recorded passes of one model or stage, bit-identical to normal ones.
 
-    A pass in which torch computes anything by itself (an adapter, another rank's part, an architecture without kernels)
-    cannot be recorded, and is computed as ever.
+    A pass with torch operations (an adapter, several ranks, an architecture without kernels) is not recorded.
     """
 
     def __init__(self) -> None:
         self._memory = PassMemory()
-        self._passes: dict[tuple[Any, ...], RecordedPass | None] = {}  # None: it cannot be recorded
+        self._passes: dict[tuple[Any, ...], RecordedPass | None] = {}  # None: not recordable
         self._attention: Any = None
 
     def values(self) -> list[RecordedPass]:
-        """Those that there are."""
         return [each for each in self._passes.values() if each is not None]
 
     def run(
         self, compute: Callable[..., Tensor], attend: Callable[..., Tensor], *inputs: Tensor, rows: Tensor | None = None
     ) -> Tensor:
-        """compute(attend, *inputs, rows=rows).
+        """Run compute(attend, *inputs, rows=rows), from a recording if possible.
 
         Args:
-            compute: a function of its inputs' values, whose shapes say what it does.
-            attend: recorded where it is a method of something whose `is_recordable` says so.
-            rows: of the output, that are wanted; a recorded pass computes all.
+            compute: a function whose operations depend on the inputs' shapes only.
+            attend: recordable if it is a method of an object with a true `is_recordable`.
+            rows: wanted rows of the output; a recorded pass computes all.
         """
         attention = getattr(attend, "__self__", None)
         first = inputs[0]

@@ -1,4 +1,4 @@
-"""The architectures: a new one is its own file and one line here."""
+"""The list of architectures. A new one is one file and one line here."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigErro
 from quire.models.parallel.group import ALONE, ParallelGroup
 
 if TYPE_CHECKING:
-    from quire.models.base import CausalLM  # torch, which `quire models` need not wait for
+    from quire.models.base import CausalLM  # imports torch
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture's name in config.json, the module that holds it and the model families that a user knows."""
+    """An architecture's name in config.json, its module and its model families."""
 
     name: str
     model_type: str
@@ -46,7 +46,7 @@ ARCHITECTURES = {
 
 
 def find_architecture(config: Mapping[str, Any]) -> Architecture:
-    """The architecture that a `config.json` names; by its model_type where it lists no architectures."""
+    """Find the architecture that a `config.json` names, by model_type if it lists none."""
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise ModelConfigError(f"the config's architectures are {names!r}; expected a list of names")
@@ -68,11 +68,11 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
-    """The shape that a `config.json` describes.
+    """Read the shape that a `config.json` describes.
 
     Raises:
-        UnsupportedModelError: what it describes is not served; the message names what, and what is served.
-        ModelConfigError: a field is missing or makes no sense.
+        UnsupportedModelError: the model has an unsupported feature, which the message names.
+        ModelConfigError: a field is missing or invalid.
     """
     reader = ConfigReader(values)
     architecture = find_architecture(values)
@@ -87,10 +87,10 @@ def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
 
 
 def build_model(config: ModelConfig, dtype: Any, device: Any, group: ParallelGroup = ALONE) -> CausalLM:
-    """An uninitialised model of this shape (dtype and device are torch's), or a rank's part of it.
+    """Build an uninitialised model of this shape, or a rank's part of it. `dtype` and `device` are torch's.
 
     Raises:
-        UnsupportedModelError: it cannot be shared out among so many ranks.
+        UnsupportedModelError: the model cannot be split among this number of ranks.
     """
     model = ARCHITECTURES[config.architecture].model_class(config, dtype=dtype, device=device, group=group)
     return model.requires_grad_(False).eval()

@@ -1,4 +1,4 @@
-"""What a model computes with at a stage: layers, identities in the places of absent ones, and an adapter."""
+"""A servable stage of a model: layers, stand-ins for absent ones, and an adapter."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from quire.models.tensor_file import read_tensors, wrong_file
 
 
 class PassLayer(nn.Module):
-    """The identity in the place of a layer that is not there: neither computes nor touches the KV cache."""
+    """The identity in place of an absent layer. It leaves the KV cache alone."""
 
     def forward(self, x: Tensor | Sum, *_: Any, rows: Tensor | None = None) -> Tensor | Sum:
         return Sum(*(take_rows(each, rows) for each in x)) if isinstance(x, Sum) else take_rows(x, rows)
 
 
 class LinearMap(nn.Module):
-    """y = x W^T + b in the place of several layers; stands at the first one's index, PassLayers at the others'.
+    """y = x W^T + b in place of several absent layers: at the first one's index, with PassLayers at the others.
 
-    What it holds is W - I: W is near the identity, which in bfloat16 would leave few digits to what differs from it.
+    It stores W - I, since W is close to the identity and bfloat16 would round most of the difference away.
     """
 
     def __init__(
@@ -52,21 +52,21 @@ def read_linear_map(
     group: ParallelGroup = ALONE,
     read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LinearMap:
-    """The map in a safetensors file, packed: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
+    """Read a map: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
 
     Args:
-        hidden_size: with a share, the rank keeps its part of the map; the file is read whole.
-        read: the content of the file, which is read once.
+        hidden_size: the size, or this rank's share of it.
+        read: returns the file's content.
 
     Raises:
-        ModelConfigError: the file cannot be read, or holds something else.
+        ModelConfigError: the file cannot be read, or its tensors do not fit.
     """
     hidden = Share.of(hidden_size)
     expected = {"weight": (hidden.total, hidden.total), "bias": (hidden.total,)}
     tensors = read_tensors(path, read)
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if found != expected:
-        raise wrong_file(path, f"holds {found}, where a linear map of this model has {expected}")
+        raise wrong_file(path, f"contains {found}, but a linear map of this model has {expected}")
     result = LinearMap(hidden, dtype=dtype, device=device, group=group)
     views = dict(result.change.checkpoint_tensors("map"))
     ((start, end),) = hidden.ranges
@@ -79,24 +79,24 @@ def read_linear_map(
 
 
 class Adapter(Protocol):
-    """What a stage adds to the outputs of linear layers; the weights stay as they are."""
+    """Adds to the outputs of linear layers. Their weights stay unchanged."""
 
-    digest: str  #: of its weights and its config
+    digest: str  #: digest of its weights and config
 
     def attach(self) -> None:
-        """Have the model's linear layers add their parts of it. Any other adapter was detached before."""
+        """Turn the adapter on. Any other one must be detached before."""
         ...
 
     def detach(self) -> None:
-        """Have them compute by their weights alone again."""
+        """Turn the adapter off."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class ServableStage:
-    """A stage in memory. The runner switches between two of them from one step to the next."""
+    """A stage in memory. The runner may switch stages between steps."""
 
     number: int  #: from 1
-    layers: Sequence[nn.Module]  #: by index in the full model: layers, PassLayers, or the map in the gap
+    layers: Sequence[nn.Module]  #: layers and stand-ins, by index in the full model
     adapter: Adapter | None = None
     recorded_passes: RecordedPasses = field(default_factory=RecordedPasses)

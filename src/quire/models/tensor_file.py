@@ -1,4 +1,4 @@
-"""Small safetensors files that come with a stage, read whole: adapters and linear maps."""
+"""Read small safetensors files: adapters and linear maps."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def read_tensors(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, Tensor]:
-    """All tensors of a safetensors file, which is read at once: a file that shrinks later does no harm.
+    """Read all tensors of a safetensors file.
 
     Args:
-        read: the content of a file; what it raises is passed on, but for OSErrors.
+        read: returns a file's content; its errors are passed on, except OSError.
 
     Raises:
-        ModelConfigError: it cannot be read, is no safetensors file, or holds what is no finite float.
+        ModelConfigError: the file cannot be read, is damaged, or contains other values than finite floats.
     """
     content = read_small_file(path, read)
     try:
         tensors = load(content)
     except SafetensorError as error:
-        raise wrong_file(path, f"is cut off or no safetensors file ({error})") from None
+        raise wrong_file(path, f"is truncated or no safetensors file ({error})") from None
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
             raise wrong_file(path, f"has {name} in {tensor.dtype}; expected float32, bfloat16 or float16")
-        # NaN and infinity survive a sum, which is much cheaper than looking at each value.
+        # NaN and infinity survive a sum, which is much cheaper than a check of each value.
         if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
             raise wrong_file(path, f"has values in {name} that are NaN or infinite")
     return tensors
 
 
 def read_small_file(path: Path, read: Callable[[Path], bytes]) -> bytes:
-    """A file's content; ModelConfigError for an OSError."""
+    """Read a file; raise ModelConfigError for an OSError."""
     try:
         return read(path)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""Linear layers by a kernel of our own, whose packed weight is also a table: a tied head needs no copy of its own.
+"""Weights for our own kernels, in panels of outputs (`kernels/csrc/linear.h`).
 
-The weight is cut into panels of outputs, see `kernels/csrc/linear.h`, and packed where it lies if its sizes allow.
+The packed weight is also a table of rows, so that a tied head needs no copy of the embedding.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from quire.models.linear.interface import Activation
 from quire.system.pages import new_empty
 
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-#: Products of an input and a weight that one thread takes alone: a second one has to be woken.
+#: Up to this size, one thread is faster than waking a second one.
 _SERIAL_PRODUCTS = 2**18
-_SERIAL_ROWS = 16  # of a table
+_SERIAL_ROWS = 16
 
 
 class _PanelLinear(ctypes.Structure):
@@ -60,8 +60,8 @@ class PanelWeight:
     """See `PackedWeight`.
 
     Args:
-        weight: [out_features, in_features], float32 or bfloat16, in main memory. It is overwritten where its sizes are
-            whole panels, so whoever holds a view of it must let go before.
+        weight: [out_features, in_features], float32 or bfloat16, in main memory. It is packed in place if its sizes are
+            whole panels, which invalidates views.
         library: the kernels of one level.
     """
 
@@ -87,7 +87,7 @@ class PanelWeight:
 
     @property
     def address(self) -> int:
-        """What kernel calls name it by."""
+        """The weight's address in kernel calls."""
         return self._packed.data_ptr()
 
     @staticmethod
@@ -98,14 +98,14 @@ class PanelWeight:
         return self._call(x, bias, None, None, activation == "silu")
 
     def gated_product(self, x: Tensor, bias: Tensor | None, up: PanelWeight, up_bias: Tensor | None) -> Tensor:
-        """silu(x W^T + b) * (x U^T + c), U being as large as W: one call, and no second output to read again."""
+        """Compute silu(x W^T + b) * (x U^T + c) in one call; U has the shape of W."""
         return self._call(x, bias, up, up_bias, True)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Rows of the weight as it was: int64 [n] -> [n, in_features].
+        """Return rows of the unpacked weight: int64 [n] -> [n, in_features].
 
         Raises:
-            IndexError: an id is none of a row.
+            IndexError: an id is out of range.
         """
         ids = ids.contiguous()
         to = self._packed.new_empty(len(ids), self.in_features)
@@ -153,10 +153,7 @@ class PanelWeight:
 
 
 def panel_kernels(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """The kernels, where they are the fastest way to multiply by weights of this dtype; None: torch has a faster one.
-
-    Without wide vectors (the generic level) torch, which finds them itself, is faster.
-    """
+    """Return the kernels if they are faster than torch for weights of this dtype; the generic level is not."""
     kernels = load_kernels()
     return kernels.functions if PanelWeight.supports(dtype) and kernels.level != "generic" else None
 

@@ -1,9 +1,9 @@
-"""Linear layers' weights of 8 or 4 bits, for activations that become 8-bit integers row by row.
+"""Weights of 8 or 4 bits, with activations quantized to 8 bits row by row.
 
-- int8: one scale an output feature.
-- int4: a scale and a lowest weight for every 64 weights of an output feature, both bfloat16: 4.5 bits a weight.
+- int8: one scale per output feature.
+- int4: a scale and a lowest weight, both bfloat16, per 64 weights of an output feature: 4.5 bits per weight.
 
-A row's products are exact integers, so that it gives the same bits whatever the other rows are and however many.
+Products are exact integers, so a row's bits do not depend on other rows.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from quire.system.pages import new_empty
 logger = logging.getLogger("quire")
 
 BITS = {"int8": 8, "int4": 4}
-#: How quantized weights are made, and what multiplies them: a part of the KV blocks' namespace.
+#: Names of the arithmetic in the KV blocks' namespace.
 RECIPES = {"none": "none", "int8": "int8/row/1", "int4": "int4/64/1"}
-#: Of the head, whatever the other layers have.
+#: The head's, with any other quantization.
 HEAD_QUANTIZATION = "int8"
-#: That there are quantized layers for.
+#: Dtypes of models with quantized layers.
 DTYPES = (torch.float32, torch.bfloat16)
 
 _PANEL, _GROUP = 32, 64
-_MAX_DEPTH = 2**17  # sums of more products may pass 32 bits
+_MAX_DEPTH = 2**17  # longer sums may exceed 32 bits
 _FORMS = {"none": 0, "silu": 1}  # QuireForm
 _GATED = 2
-_ROWS_AT_ONCE = 1024  # of a weight that torch turns to floats
+_ROWS_AT_ONCE = 1024  # dequantized at once by torch
 
 
 class _Weight(ctypes.Structure):
@@ -72,19 +72,19 @@ class _Quantize(ctypes.Structure):
 
 
 def quantize_weight(weight: Tensor, quantization: str, library: ctypes.CDLL | None = None) -> PackedWeight:
-    """A weight of fewer bits, for the fastest kernels here.
+    """Quantize a weight.
 
     Args:
         weight: [out_features, in_features], float32 or bfloat16, in main memory.
         quantization: int8 or int4.
-        library: of kernels; None is what `load_kernels` finds, or else torch.
+        library: the kernels; None uses `load_kernels`, or else torch.
 
     Raises:
-        ValueError: there are no such weights for its dtype, device or size.
+        ValueError: the dtype, device or size is not supported.
     """
     if weight.device.type != "cpu" or weight.dtype not in DTYPES or weight.shape[1] > _MAX_DEPTH:
         raise ValueError(
-            f"a weight of {tuple(weight.shape)} in {weight.dtype} on {weight.device} cannot be quantized; this takes "
+            f"a weight of {tuple(weight.shape)} in {weight.dtype} on {weight.device} cannot be quantized; supported: "
             f"float32 or bfloat16 in main memory, and up to {_MAX_DEPTH} inputs"
         )
     library = library or load_kernels().functions
@@ -95,7 +95,7 @@ def quantize_weight(weight: Tensor, quantization: str, library: ctypes.CDLL | No
 
 
 def quantized_bytes(out_features: int, in_features: int, quantization: str) -> int:
-    """Memory that a quantized weight takes."""
+    """Return the memory of a quantized weight."""
     columns = -(-out_features // _PANEL) * _PANEL
     depth = -(-in_features // _GROUP) * _GROUP
     bits = BITS[quantization]
@@ -104,16 +104,16 @@ def quantized_bytes(out_features: int, in_features: int, quantization: str) -> i
 
 @functools.cache
 def _warn_of_torch() -> None:
-    logger.warning("quantized weights without compiled kernels (%s): right, but slow", load_kernels().reason)
+    logger.warning("quantized weights without compiled kernels (%s) are correct but slow", load_kernels().reason)
 
 
 class QuantizedWeight:
-    """See `PackedWeight`: for the kernels in csrc/quantized_linear.cpp.
+    """See `PackedWeight`: for the kernels in csrc/quantized_linear.cpp. All levels share one layout.
 
     Args:
         weight: [out_features, in_features].
         bits: 8 or 4.
-        library: of one level. What it makes, those of other levels multiply by as well.
+        library: the kernels of one level.
     """
 
     def __init__(self, weight: Tensor, bits: int, library: ctypes.CDLL) -> None:
@@ -145,14 +145,14 @@ class QuantizedWeight:
             columns=self.out_features,
             bits=bits,
         )
-        self.address = ctypes.addressof(self._weight)  #: what kernel calls name it by
+        self.address = ctypes.addressof(self._weight)  #: in kernel calls
         self._functions = {dtype: _bind(library, dtype) for dtype in DTYPES}
 
     def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
         return self._multiply(x, bias, None, None, _FORMS[activation])
 
     def gated_product(self, x: Tensor, bias: Tensor | None, up: QuantizedWeight, up_bias: Tensor | None) -> Tensor:
-        """silu(x W^T + b) times x's product with another weight of the same shape and bits, in one pass over x."""
+        """Compute silu(x W^T + b) * (x U^T + c) in one pass over x; `up` has the same shape and bits."""
         return self._multiply(x, bias, up.address, up_bias, _GATED)
 
     def _multiply(self, x: Tensor, bias: Tensor | None, up: int | None, up_bias: Tensor | None, form: int) -> Tensor:
@@ -185,7 +185,7 @@ def _bind(library: ctypes.CDLL, dtype: torch.dtype) -> Callable[..., None]:
 
 
 class TorchQuantizedWeight:
-    """See `PackedWeight`: the same numbers up to rounding, where there are no kernels."""
+    """See `PackedWeight`: the same numbers up to rounding, without kernels."""
 
     def __init__(self, weight: Tensor, bits: int) -> None:
         self.bits = bits
@@ -209,7 +209,7 @@ class TorchQuantizedWeight:
         return self.product(x, bias, "silu") * up.product(x, up_bias)
 
     def _floats(self, rows: slice) -> Tensor:
-        """What the integers of output features stand for."""
+        """Dequantize rows."""
         integers, scales, lows = self._integers[rows], self._scales[rows].float(), self._lows[rows].float()
         if self.bits == 8:
             return integers * scales
@@ -218,7 +218,7 @@ class TorchQuantizedWeight:
 
 
 def _quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row as integers, and its scale: that which makes its largest value 127. A row with NaN stays NaN."""
+    """Quantize rows so that the largest value becomes 127. Rows with NaN stay NaN."""
     largest = x.abs().amax(dim=1, keepdim=True) if x.shape[1] else x.new_zeros(len(x), 1)
     is_zero = largest <= 1e-30
     factors = torch.where(is_zero, 0.0, torch.full_like(largest, 127.0) / largest)
@@ -231,7 +231,7 @@ def _to_bytes(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _to_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As `quantize_group` in csrc/quantized_linear.cpp: integers [rows, groups, 32], two a byte; scales and lows."""
+    """As `quantize_group` in csrc/quantized_linear.cpp: integers [rows, groups, 32], two per byte; scales and lows."""
     num_groups = -(-weight.shape[1] // _GROUP)
     padding = weight[:, -1:].expand(-1, num_groups * _GROUP - weight.shape[1])
     groups = torch.cat((weight, padding), dim=1).view(len(weight), num_groups, _GROUP)
@@ -253,14 +253,14 @@ def _to_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _place(groups: Tensor, scale: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
-    """The integers that are nearest to weights, and each group's squared error."""
+    """Round weights to integers. Returns each group's squared error as well."""
     factor = torch.where(scale > 0, 1 / scale, 0.0)
     integers = ((groups - low) * factor).clamp(0, 15).round()
     return integers, (groups - (integers * scale + low)).square().sum(-1, keepdim=True)
 
 
 def _fit(groups: Tensor, integers: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales and lows by least squares, for these integers."""
+    """Fit scales and lows to these integers by least squares."""
     sum_x, sum_y = integers.sum(-1, keepdim=True), groups.sum(-1, keepdim=True)
     sum_xx, sum_xy = integers.square().sum(-1, keepdim=True), (integers * groups).sum(-1, keepdim=True)
     spread = _GROUP * sum_xx - sum_x.square()

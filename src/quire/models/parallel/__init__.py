@@ -1,6 +1,6 @@
-"""A model on several ranks (Megatron's tensor parallelism, arXiv:1909.08053): who they are, and which part each has."""
+"""Tensor parallelism as in Megatron (arXiv:1909.08053): the group of ranks, and each rank's part of the model."""
 
-from quire.models.parallel.group import ALONE, DistributedGroup, ParallelGroup
+from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit
 
-__all__ = ["ALONE", "DistributedGroup", "ModelSplit", "ParallelGroup"]
+__all__ = ["ALONE", "ModelSplit", "ParallelGroup"]

@@ -1,6 +1,6 @@
-"""Which part of a model a rank has: heads of attention, columns of the MLP, rows of the vocabulary. Numbers alone.
+"""A rank's part of a model: attention heads, columns of the MLP, rows of the vocabulary.
 
-Heads are shared out evenly. All else is cut in parts of one size, of which the last may be shorter.
+Heads are split evenly. Other dimensions are cut into equal parts, of which the last may be shorter.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from quire.models.parallel.group import ParallelGroup
 if TYPE_CHECKING:
     from torch import Tensor
 
-_UNIT = 64  # of parts that are large: whole panels of the kernels, and whole groups of 4-bit weights
+_UNIT = 64  # large parts are multiples of it: whole panels of the kernels, whole groups of 4-bit weights
 
 
 @dataclass(frozen=True)
 class Share:
-    """A rank's part of a dimension: ranges of it, which lie side by side in the rank's own tensor."""
+    """A rank's part of a dimension: ranges, which are contiguous in the rank's own tensor."""
 
-    total: int  #: of all ranks together
+    total: int  #: size of the whole dimension
     ranges: tuple[tuple[int, int], ...]
-    largest: int  #: the size of the largest rank's part
+    largest: int  #: size of the largest part
 
     @classmethod
     def of(cls, total: int | Share) -> Share:
-        """All of a dimension; a share is itself."""
+        """Return a share as it is, or a whole dimension as a share."""
         return total if isinstance(total, Share) else cls(total, ((0, total),), total)
 
     @property
@@ -41,12 +41,12 @@ class Share:
         return self.ranges == ((0, self.total),)
 
     def of_size(self, size: int) -> Share:
-        """The share where each element of the dimension is `size` elements: of features, in place of heads."""
+        """Scale a share of heads to one of features."""
         ranges = tuple((start * size, end * size) for start, end in self.ranges)
         return Share(self.total * size, ranges, self.largest * size)
 
     def repeated(self, times: int) -> Share:
-        """The same share of each of several dimensions that lie one behind the other."""
+        """Return the same share of several dimensions in a row."""
         if self.is_whole:
             return Share.of(self.total * times)
         ranges = tuple((i * self.total + a, i * self.total + b) for i in range(times) for a, b in self.ranges)
@@ -55,7 +55,7 @@ class Share:
 
 @dataclass(frozen=True)
 class TensorShare:
-    """A rank's part of a tensor in a checkpoint, which is cut along one dimension."""
+    """A rank's part of a checkpoint's tensor, cut along one dimension."""
 
     whole_shape: tuple[int, ...]
     dim: int
@@ -63,23 +63,22 @@ class TensorShare:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the part."""
         size = sum(end - start for start, end in self.ranges)
         return (*self.whole_shape[: self.dim], size, *self.whole_shape[self.dim + 1 :])
 
     @property
     def row_size(self) -> int:
-        """Elements of the whole tensor from one index before `dim` to the next; all of them where `dim` is 0."""
+        """Elements of the whole tensor per index of the dimensions before `dim`."""
         return math.prod(self.whole_shape[self.dim :])
 
     @property
     def columns(self) -> tuple[tuple[int, int], ...]:
-        """The part's elements within each such row."""
+        """The part's element ranges in each such row."""
         size = math.prod(self.whole_shape[self.dim + 1 :])
         return tuple((start * size, end * size) for start, end in self.ranges)
 
     def flat_ranges(self) -> Iterator[tuple[int, int]]:
-        """The part's elements in the whole tensor, as it lies in a file: ranges of them, ascending."""
+        """Yield the part's element ranges in the whole tensor, ascending."""
         for row in range(math.prod(self.whole_shape[: self.dim])):
             for start, end in self.columns:
                 yield row * self.row_size + start, row * self.row_size + end
@@ -88,19 +87,15 @@ class TensorShare:
 class ModelSplit:
     """A rank's part of a model.
 
-    Args:
-        config: of the whole model.
-        group: whose rank's part it is.
-
     Raises:
-        UnsupportedModelError: the model cannot be shared out among so many ranks.
+        UnsupportedModelError: the model cannot be split among this number of ranks.
     """
 
     def __init__(self, config: ModelConfig, group: ParallelGroup) -> None:
         self.group = group
         heads = _share_heads(config, group)
         kv_heads = _share_kv_heads(config, group)
-        self.num_heads, self.num_kv_heads = heads.size, kv_heads.size  #: that this rank has; KV blocks have the latter
+        self.num_heads, self.num_kv_heads = heads.size, kv_heads.size  #: on this rank
         self.q = heads.of_size(config.head_dim)
         self.kv = kv_heads.of_size(config.head_dim)
         self.hidden = self._cut(config.hidden_size, "hidden features")
@@ -110,7 +105,7 @@ class ModelSplit:
         self.positions = self._cut(config.num_position_rows, "positions")
 
     def gather(self, x: Tensor, share: Share) -> Tensor:
-        """`gather` among this model's ranks."""
+        """See the function `gather`."""
         return gather(x, share, self.group)
 
     def _cut(self, total: int, what: str) -> Share:
@@ -120,7 +115,7 @@ class ModelSplit:
         unit = _UNIT if total > _UNIT * size * size else 1
         largest = -(-total // (size * unit)) * unit
         if total <= largest * (size - 1):
-            raise UnsupportedModelError(f"{total} {what} are too few for {size} ranks: one would have none")
+            raise UnsupportedModelError(f"{total} {what} are too few for {size} ranks")
         return Share(total, ((rank * largest, min(total, (rank + 1) * largest)),), largest)
 
 
@@ -132,7 +127,7 @@ def _share_heads(config: ModelConfig, group: ParallelGroup) -> Share:
 
 
 def _share_kv_heads(config: ModelConfig, group: ParallelGroup) -> Share:
-    """As many KV heads a rank; where there are fewer than ranks, several ranks have the same one."""
+    """Split KV heads evenly; with fewer heads than ranks, several ranks have the same one."""
     num_heads, size = config.num_kv_heads, group.size
     if num_heads % size and size % num_heads:
         raise _refusal(config, group, f"{num_heads} KV heads can neither be shared out nor repeated evenly")
@@ -151,14 +146,14 @@ def _refusal(config: ModelConfig, group: ParallelGroup, what: str) -> Unsupporte
 
 
 def gather(x: Tensor, share: Share, group: ParallelGroup) -> Tensor:
-    """All of a dimension of which each rank has its share: [..., share.size] -> [..., share.total], on every rank.
+    """Gather all ranks' shares: [..., share.size] -> [..., share.total].
 
-    For shares that are one range, in the order of the ranks, of which only the last may be smaller.
+    Shares must be one range each, in rank order; only the last may be smaller.
     """
     if group.size == 1:
         return x
-    if missing := share.largest - share.size:  # the group takes parts of one shape
-        from torch.nn.functional import pad  # here, since the numbers alone need no torch
+    if missing := share.largest - share.size:  # all_gather needs equal shapes
+        from torch.nn.functional import pad  # lazily: splitting needs no torch
 
         x = pad(x, (0, missing))
     return group.all_gather(x)[..., : share.total]
