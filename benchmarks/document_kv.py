@@ -30,7 +30,7 @@ import typer
 from benchmarks.script import start
 from quire.bench.bench_settings import runs
 from quire.bench.page_cache import drop_pages
-from quire.bench.plots import Row, draw_rows
+from quire.bench.plots import PlotRow, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.workload import fixed_lengths, make_workload, token_range
 from quire.cli.options import Json, Plot, options
@@ -439,12 +439,12 @@ def draw(
     rows = []
     for way in WAYS:
         values = [1e3 * answer.ttft_s for outcome in outcomes for answer in outcome.answers[way]]
-        rows.append(Row(way, statistics.median(values), points=values))
+        rows.append(PlotRow(way, statistics.median(values), points=values))
     draw_rows(panels[0], rows, "TTFT, ms")
     panels[0].set_xlim(left=0)
     if held:
         rows = [
-            Row(
+            PlotRow(
                 f"{each.factor:g} × crossing: {way}",
                 1e3 * statistics.median(seconds),
                 points=[1e3 * second for second in seconds],

@@ -29,10 +29,10 @@ from typing import Any
 import httpx
 
 from benchmarks.script import start
+from benchmarks.stream_client import Stream, StreamClient, connect_to
 from quire.bench.bench_settings import runs
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.load_target import Target, find_target
-from quire.bench.serving.stream_client import Stream, StreamClient, connect_to
 from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_workload, token_range
 from quire.cli.options import Json, options
 from quire.config import EngineConfig

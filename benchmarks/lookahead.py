@@ -22,7 +22,7 @@ import typer
 from benchmarks.document_kv import Bench, DocumentKvSettings, opened_bench
 from benchmarks.document_kv import experiment_config as document_config
 from benchmarks.script import start
-from quire.bench.plots import Row, draw_rows
+from quire.bench.plots import PlotRow, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.workload import poisson_arrivals
 from quire.cli.options import Json, Plot, options
@@ -263,7 +263,7 @@ def draw(figure: Any, title: str, pairs: Sequence[dict[bool, Played]]) -> None:
     rows = []
     for is_ahead in (False, True):
         values = [seconds for pair in pairs for seconds in pair[is_ahead].ttft_s]
-        rows.append(Row(f"lookahead {'on' if is_ahead else 'off'}", statistics.mean(values), points=values))
+        rows.append(PlotRow(f"lookahead {'on' if is_ahead else 'off'}", statistics.mean(values), points=values))
     draw_rows(panel, rows, "TTFT, s (the mean, and each one)")
     panel.set_xlim(left=0)
 

@@ -20,7 +20,7 @@ import typer
 from benchmarks.script import start
 from quire.assembly import LoadedModel, load, make_engine
 from quire.bench.bench_settings import runs
-from quire.bench.plots import Row, draw_rows
+from quire.bench.plots import PlotRow, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.workload import poisson_arrivals
 from quire.cli.options import Json, Plot, options
@@ -312,7 +312,7 @@ def draw(figure: Any, title: str, played: dict[str, list[Played]]) -> None:
     rows = []
     for policy, done in played.items():
         gaps = [each.longest_gap_s for each in done]
-        rows.append(Row(policy, statistics.median(gaps), points=gaps))
+        rows.append(PlotRow(policy, statistics.median(gaps), points=gaps))
     draw_rows(panel, rows, "s (the median run, and each one)")
     panel.set_xlim(left=0)
 

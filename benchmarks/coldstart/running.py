@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from benchmarks.stream_client import Stream, StreamClient
 from quire.bench.coldstart.cold_server import POLL_S, ColdServer, cold_server, completion, make_prompt
-from quire.bench.serving.stream_client import Stream, StreamClient
 from quire.config import EngineConfig
 
 _FEWEST_GAPS = 8  #: of all streams, by which a mean is worth anything
@@ -54,7 +54,7 @@ def _run(
     client = StreamClient(server.url)
     try:
         streams = [client.open(completion(make_prompt(prompt_len, i), max_tokens)) for i in range(num_streams)]
-        client.read(lambda: all(stream.is_ended for stream in streams) or (not to_end and server.is_whole))
+        client.read(lambda: all(stream.is_ended for stream in streams) or (not to_end and server.is_complete))
         return streams
     finally:
         client.close()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.rag.figures import COLD, WARM
-from quire.bench.plots import COLOURS, Row, draw_rows
+from quire.bench.plots import COLOURS, PlotRow, draw_rows
 from quire.bench.report import Report
 
 
@@ -30,7 +30,7 @@ def draw(figure: Any, report: Report) -> None:
 
 def _draw_changes(axes: Any, figures: Sequence[dict[str, Any]], name: str, xlabel: str) -> None:
     """With what the paper has beside ours."""
-    rows = [Row(f"{each['policy']}: {each['kv']}", 100 * each[f"{name}_change"]) for each in figures]
+    rows = [PlotRow(f"{each['policy']}: {each['kv']}", 100 * each[f"{name}_change"]) for each in figures]
     draw_rows(axes, rows, xlabel, is_change=True)
     for place, each in zip(range(len(figures), 0, -1), figures, strict=True):
         published = each.get(f"paper_{name}_change")
@@ -44,6 +44,6 @@ def _kind_of_load(figure: dict[str, Any], figures: Sequence[dict[str, Any]]) -> 
     return str(first) if figure["load"] == first else "at a rate that is held"
 
 
-def _row(figure: dict[str, Any], key: str, name: str) -> Row:
+def _row(figure: dict[str, Any], key: str, name: str) -> PlotRow:
     value = figure[key]
-    return Row(name, value["median"], value["min"], value["max"])
+    return PlotRow(name, value["median"], value["min"], value["max"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quire.bench.plots import COLOURS, Row, check_plot, draw_rows, save_plot
+from quire.bench.plots import COLOURS, PlotRow, check_plot, draw_rows, save_plot
 from quire.simulate.study import Case, draw
 
 
@@ -69,7 +69,7 @@ def test_the_legend_stands_beside_the_data_and_names_each_thing_once(tmp_path: P
 
 
 def test_rows_stand_in_their_order_from_above(tmp_path: Path) -> None:
-    rows = [Row("first", 1.0, 0.5, 2.0), Row("second", 3.0)]
+    rows = [PlotRow("first", 1.0, 0.5, 2.0), PlotRow("second", 3.0)]
     [axes] = drawn(tmp_path, lambda figure: draw_rows(figure.subplots(), rows, "s")).axes
     names = (text.get_text() for text in axes.get_yticklabels())
     places = dict(zip(names, axes.get_yticks(), strict=True))

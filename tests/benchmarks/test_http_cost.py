@@ -8,8 +8,8 @@ import math
 import pytest
 
 from benchmarks.http_cost import HttpSettings, measure_http_cost
+from benchmarks.stream_client import Stream
 from nursery import fork_what_is_spawned
-from quire.bench.serving.stream_client import Stream
 from quire.config import EngineConfig
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -1,7 +1,4 @@
-"""What each benchmark may be asked: the options of `quire bench`. Those of recovery and of serving stand beside them.
-
-Imports nothing but how settings are defined, since the command line reads this file before it answers `--help`.
-"""
+"""Options of `quire bench` and `quire calibrate`. The command line reads this file before it answers `--help`."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ SLO_NAMES = ("ttft", "tpot", "e2el")
 
 
 def parse_goodput(text: str) -> dict[str, float]:
-    """Limits in seconds by name, from text in milliseconds such as ttft:500,tpot:100.
+    """Read limits in milliseconds, such as ttft:500,tpot:100, as seconds by name.
 
     Raises:
-        ValueError: a name is not known, or a limit is no number above 0.
+        ValueError: a name is unknown, or a limit is not above 0.
     """
     limits = {}
     for part in names(text):
@@ -36,21 +33,19 @@ def parse_goodput(text: str) -> dict[str, float]:
 
 
 def runs(default: int = 3) -> Any:
-    """The setting of how often all is measured."""
+    """The setting of the number of repetitions."""
     return setting(default, "Repetitions; each shifts the token ids.", at_least=1)
 
 
 def refuse_together(settings: Settings, name: str, *others: str) -> None:
-    """Two settings that say the same thing must not both be other than by default."""
+    """Raise ValueError if a setting and one of the others are both given."""
     clash = settings.changed(*others)
     if settings.changed(name) and clash:
-        raise ValueError(
-            f"--{name} and --{clash[0].replace('_', '-')} both say what is asked, or when; give one of them"
-        )
+        raise ValueError(f"--{name} and --{clash[0].replace('_', '-')} exclude each other; give one of them")
 
 
 def refuse_repeats(settings: Settings, name: str) -> None:
-    """Raise ValueError where a setting lists nothing, or something twice."""
+    """Raise ValueError if a list is empty or has a value twice."""
     given = getattr(settings, name)
     if not given or len(set(given)) < len(given):
         raise ValueError(f"{name}={','.join(map(str, given))} names something twice, or nothing")
@@ -60,9 +55,9 @@ def refuse_repeats(settings: Settings, name: str) -> None:
 class LatencySettings(Settings):
     """`quire bench latency`."""
 
-    input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
-    output_len: int = setting(128, "Tokens of each answer.", at_least=1)
-    batch_size: tuple[int, ...] = setting("1", "Numbers of requests at once.", read=integers, at_least=1)
+    input_len: int = setting(128, "Tokens per prompt.", at_least=1)
+    output_len: int = setting(128, "Tokens per answer.", at_least=1)
+    batch_size: tuple[int, ...] = setting("1", "Numbers of concurrent requests.", read=integers, at_least=1)
     runs: int = runs()
 
 
@@ -71,14 +66,14 @@ class ThroughputSettings(Settings):
     """`quire bench throughput`."""
 
     workload: tuple[Path, ...] = setting((), "Workload files; several in turn.")
-    trace: Path | None = setting(None, "Lengths from a trace CSV (Azure's form).")
-    num_requests: int = setting(32, "Requests to make, or to take of a trace.", at_least=1)
+    trace: Path | None = setting(None, "Lengths from a trace CSV (Azure's format).")
+    num_requests: int = setting(32, "Requests to make, or to take from a trace.", at_least=1)
     input_len: tuple[int, int] = setting("64-512", "Prompt lengths, drawn evenly.", read=integer_range)
     output_len: tuple[int, int] = setting("32-128", "Answer lengths, drawn evenly.", read=integer_range)
-    shared_prefix: int = setting(0, "First tokens that are the same in all prompts.", at_least=0)
-    arrivals: bool = setting(False, "Keep to arrival_s; by default all come at once.", is_flag=True)
-    compare_prefix_caching: bool = setting(False, "Each engine with prefix caching and without.", is_flag=True)
-    save_workload: Path | None = setting(None, "Write the workload that was made.")
+    shared_prefix: int = setting(0, "Common first tokens of all prompts.", at_least=0)
+    arrivals: bool = setting(False, "Keep to arrival_s; by default all requests come at once.", is_flag=True)
+    compare_prefix_caching: bool = setting(False, "Run each engine with prefix caching and without.", is_flag=True)
+    save_workload: Path | None = setting(None, "Write the generated workload.")
     runs: int = runs()
 
     def __post_init__(self) -> None:
@@ -87,7 +82,7 @@ class ThroughputSettings(Settings):
 
 
 def _bandwidths(text: str) -> tuple[float, ...]:
-    """From text such as 125MB,none; none is infinite."""
+    """Read text such as 125MB,none; none is infinite."""
     return tuple(math.inf if name == "none" else float(parse_size(name)) for name in names(text))
 
 
@@ -127,6 +122,6 @@ class CalibrateSettings(Settings):
     """`quire calibrate`."""
 
     lengths: tuple[int, ...] | None = setting(
-        None, "Tokens; by default 64, 96, 128, 192 and so on to max_model_len.", read=integers
+        None, "Sequence lengths; by default 64, 96, 128, 192 and so on to max_model_len.", read=integers
     )
-    repeats: int = setting(3, "Of every measurement, in turns.", at_least=1)
+    repeats: int = setting(3, "Repetitions of each measurement, in turns.", at_least=1)

@@ -1,4 +1,4 @@
-"""Files for figures and pictures: no half of one stays, and a mistake shows before a long measurement."""
+"""Output files: written whole or not at all, and checked before a long measurement."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from typing import Any
 
 
 @contextmanager
-def writing(path: Path, mode: str = "w", *, keeps_half: bool = False) -> Iterator[Any]:
-    """The file, open. Where writing fails, be it for a full disk or Ctrl-C, no half of it stays.
-
-    Args:
-        keeps_half: it does, since what came before the failure is worth having.
+def writing(path: Path, mode: str = "w") -> Iterator[Any]:
+    """Open a file for writing, and remove it if writing fails.
 
     Raises:
-        ValueError: it cannot be written, a mistake of whoever named it.
+        ValueError: the file cannot be written.
     """
     is_open = False
     try:
@@ -25,7 +22,7 @@ def writing(path: Path, mode: str = "w", *, keeps_half: bool = False) -> Iterato
             is_open = True
             yield file
     except BaseException as error:
-        if is_open and path.is_file() and not keeps_half:
+        if is_open and path.is_file():
             path.unlink()
         if isinstance(error, OSError):
             raise _cannot_write(path, error) from None
@@ -33,13 +30,13 @@ def writing(path: Path, mode: str = "w", *, keeps_half: bool = False) -> Iterato
 
 
 def check_writable(path: Path) -> None:
-    """Notice before a long measurement that its figures cannot be written. Nothing is changed.
+    """Check that a file can be written, without changing it.
 
     Raises:
-        ValueError: why not.
+        ValueError: it cannot.
     """
     if path.exists() and not (path.is_file() or path.is_dir()):
-        return  # whoever reads a pipe would take our closing it for its end
+        return  # opening and closing a pipe would end it for its reader
     was_there = path.exists()
     try:
         path.open("a").close()

@@ -1,4 +1,4 @@
-"""What of a file is in memory: a read from there says nothing about the disk."""
+"""Page cache residency of files: a read from the cache measures no disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def resident_pages(file: int) -> list[bool]:
-    """Which pages of a file are in memory (mincore(2)). Empty where the system does not tell."""
+    """Whether each page of an open file is in memory (mincore(2)). Empty if the system does not support it."""
     size = os.fstat(file).st_size
     if not size:
         return []
@@ -29,8 +29,7 @@ def resident_pages(file: int) -> list[bool]:
 
 
 def drop_pages(paths: Iterable[Path]) -> float:
-    """Write files out, and drop them from the page cache. Returns the share of their pages that are still there, as
-    all of a tmpfs are."""
+    """Flush files and drop them from the page cache. Returns the share of their pages that remains (all on a tmpfs)."""
     resident = total = 0
     for path in paths:
         with path.open("rb") as file:
@@ -42,15 +41,15 @@ def drop_pages(paths: Iterable[Path]) -> float:
 
 
 def filesystem_of(path: Path) -> str:
-    """The type of the file system that a path is on, such as ext4 or tmpfs; empty where the system does not tell."""
+    """The type of a path's file system, such as ext4; empty if the system does not tell."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
         return ""
     found = ("", "")
     for line in lines:  # 36 35 98:0 /root /mounted/at options - type source options
-        place, _, rest = line.partition(" - ")
-        mounted = place.split(" ")[4].encode().decode("unicode_escape")  # blanks are octal there
+        mount, _, rest = line.partition(" - ")
+        mounted = mount.split(" ")[4].encode().decode("unicode_escape")  # blanks are octal there
         if path.resolve().is_relative_to(mounted) and len(mounted) >= len(found[0]):
             found = mounted, rest.split(" ")[0]
     return found[1]

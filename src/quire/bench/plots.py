@@ -1,7 +1,6 @@
-"""One look for every picture: a palette that the colour-blind can tell apart, intervals, legends beside the data.
+"""Common style of all plots: colour-blind-safe palette, intervals, one legend.
 
-A picture answers a question, and its title says which direction is better. What is compared has a row a name, with its
-single values where they are few, so that nobody takes three runs for a distribution.
+A title states the question and which direction is better. Up to ten single values are drawn beside their mean.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any
 
 from quire.bench.files import check_writable, writing
 
-#: Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, without its yellow, which is faint on white.
+#: Okabe and Ito's palette, https://jfly.uni-koeln.de/color/, without yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 FORMATS = (".pdf", ".png", ".svg")
-FEW = 10  #: up to so many values are shown one by one
-ENOUGH = 5  #: from so many values on, an interval of their mean says more than they do
+FEW = 10  #: most values that are drawn one by one
+ENOUGH = 5  #: fewest values for an interval of their mean
 
 _LOOK: Any = {
     "axes.prop_cycle": f"cycler(color={list(COLOURS)})",
@@ -37,36 +36,34 @@ _LOOK: Any = {
 
 
 @dataclass(frozen=True)
-class Row:
-    """What is compared with others: its middle, and what that is worth."""
+class PlotRow:
+    """One named value with its interval and its single measurements."""
 
     name: str
     middle: float
-    low: float | None = None  #: of the interval; None where there is none
+    low: float | None = None  #: bounds of the interval, if there is one
     high: float | None = None
-    points: Sequence[float] = ()  #: the single values
+    points: Sequence[float] = ()
 
 
 def check_plot(path: Path) -> None:
-    """Notice before a long measurement that its picture cannot be drawn.
+    """Check that a picture can be drawn and written.
 
     Raises:
-        ValueError: why not.
+        ValueError: the format is unknown, matplotlib is missing, or the file cannot be written.
     """
     if path.suffix not in FORMATS:
-        raise ValueError(f"cannot draw {path}: its name says no known format; end it in {', '.join(FORMATS)}")
+        raise ValueError(f"cannot draw {path}: its name has no known format; end it in {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
         raise ValueError("--plot needs matplotlib: pip install 'quire[plot]'")
     check_writable(path)
 
 
 def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
-    """Let `draw` fill a matplotlib figure in the look of all, and save it as the file's ending says.
-
-    Lines and bars with labels get one legend, beside all panels.
+    """Let `draw` fill a matplotlib figure, add one legend for all panels, and save it.
 
     Raises:
-        ValueError: it cannot be written, or `check_plot` would have said why not.
+        ValueError: as `check_plot`.
     """
     check_plot(path)
     import matplotlib
@@ -85,22 +82,22 @@ def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
             figure.savefig(file, dpi=150, format=path.suffix[1:])
 
 
-def draw_rows(axes: Any, rows: Sequence[Row], xlabel: str, *, is_change: bool = False) -> None:
-    """A row a name, the first on top: single values small, the middle large, its interval as a line.
+def draw_rows(axes: Any, rows: Sequence[PlotRow], xlabel: str, *, is_change: bool = False) -> None:
+    """Draw rows from top to bottom: single values small, the middle large, its interval as a line.
 
     Args:
-        is_change: 0 is no difference, and has a line.
+        is_change: draw a line at 0, which is no difference.
     """
-    places = range(len(rows), 0, -1)
-    for place, row in zip(places, rows, strict=True):
+    positions = range(len(rows), 0, -1)
+    for y, row in zip(positions, rows, strict=True):
         if row.low is not None and row.high is not None:
-            axes.plot([row.low, row.high], [place, place], color=COLOURS[0], lw=2, solid_capstyle="butt")
+            axes.plot([row.low, row.high], [y, y], color=COLOURS[0], lw=2, solid_capstyle="butt")
         if len(row.points) <= FEW:
-            axes.plot(row.points, [place + 0.18] * len(row.points), "o", ms=3, color=COLOURS[0], alpha=0.5, mew=0)
-        axes.plot(row.middle, place, "o", ms=6, color=COLOURS[0])
+            axes.plot(row.points, [y + 0.18] * len(row.points), "o", ms=3, color=COLOURS[0], alpha=0.5, mew=0)
+        axes.plot(row.middle, y, "o", ms=6, color=COLOURS[0])
     if is_change:
         axes.axvline(0, color="0.4", lw=1)
-    axes.set_yticks(places, [row.name for row in rows])
+    axes.set_yticks(positions, [row.name for row in rows])
     axes.set_ylim(0.4, len(rows) + 0.6)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel(xlabel)

@@ -1,4 +1,4 @@
-"""A line on a terminal's stderr that says how far a benchmark is."""
+"""A progress bar on stderr."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(total: int, name: str = "") -> Iterator[Callable[[int, str], None]]:
-    """Show a bar until the block's end, where stderr is a terminal.
+    """Show a bar while the block runs, if stderr is a terminal.
 
     Yields:
-        What takes how much is done, and a remark.
+        A function that sets the completed amount and a remark.
     """
     if not sys.stderr.isatty():
         yield lambda done, remark: None
@@ -21,7 +21,7 @@ def progress(total: int, name: str = "") -> Iterator[Callable[[int, str], None]]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[remark]}"))
-    # Drawn twice a second: what a load's client does with its processor is part of what it measures.
+    # Twice a second: drawing takes processor time of the load client, which is part of the measurement.
     with Progress(
         *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, refresh_per_second=2
     ) as bar:

@@ -1,7 +1,7 @@
-"""Figures in one schema: a table for people, JSON for programs, a picture.
+"""Report of a benchmark: a table, JSON and a picture of the same figures.
 
-A measured quantity is `{"median", "min", "max"}` over the repetitions; a computed one is a plain number. The names
-are the same everywhere: `wall_s`, `out_tok_s`, `total_tok_s`, `ttft_s`, `tpot_s`, `peak_rss_mib`.
+A measured quantity is `{"median", "min", "max"}` over the repetitions; a computed one is a plain number. Names common to
+all benchmarks: `wall_s`, `out_tok_s`, `total_tok_s`, `ttft_s`, `tpot_s`, `peak_rss_mib`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SCHEMA = 1
 
 
 def summarise(values: Iterable[float]) -> dict[str, float] | None:
-    """Median, minimum and maximum; None where nothing was measured."""
+    """Median, minimum and maximum; None without values."""
     known = list(values)
     if not known:
         return None
@@ -31,24 +31,24 @@ def summarise(values: Iterable[float]) -> dict[str, float] | None:
 
 
 def peak_rss_mib() -> int:
-    """The most memory that this process has had resident so far."""
+    """Peak resident memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """One pass over a workload, in seconds. Times of a request count from when the workload was submitted."""
+    """One pass over a workload. Times count from its submission."""
 
     wall_s: float
     num_prompt_tokens: int
-    num_output_tokens: int  #: that came, which may be fewer than were asked for
-    ttft_s: list[float] = field(default_factory=list)  #: of each request
-    tpot_s: list[float] = field(default_factory=list)  #: of each request with more than one token
+    num_output_tokens: int  #: generated, possibly fewer than requested
+    ttft_s: list[float] = field(default_factory=list)  #: per request
+    tpot_s: list[float] = field(default_factory=list)  #: per request with more than one token
     peak_rss_mib: int = field(default_factory=peak_rss_mib)
 
 
 def timing_figures(repetitions: Sequence[Repetition]) -> dict[str, Any]:
-    """The measured part of a figure. TTFT and TPOT are means over the requests of a repetition, then summarised."""
+    """Summarise repetitions. TTFT and TPOT are means over the requests of each."""
     total = [r.num_prompt_tokens + r.num_output_tokens for r in repetitions]
     return {
         "in": repetitions[0].num_prompt_tokens,
@@ -64,17 +64,17 @@ def timing_figures(repetitions: Sequence[Repetition]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of the printed table: which value of a figure, under which heading, in which unit."""
+    """A column of the printed table."""
 
-    key: str  #: in the figure; a dot leads into a value that is a dict
+    key: str  #: of a figure; a dot separates nested keys
     heading: str
     scale: float = 1.0
     digits: int = 2
-    unit: str = ""  #: behind each value, such as " %"
-    is_change: bool = False  #: it is shown with its sign
+    unit: str = ""  #: suffix of each value, such as " %"
+    is_change: bool = False  #: show the sign
 
     def cell(self, figure: Mapping[str, Any]) -> str:
-        """The value, the median over its range, or the mean with its bounds."""
+        """Format a value, a median over its range, or a mean with its bounds."""
         value: Any = figure
         for part in self.key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
@@ -113,16 +113,16 @@ TIMING_COLUMNS = (
 
 @dataclass
 class Report:
-    """What one `quire bench` brought."""
+    """All output of one benchmark."""
 
     benchmark: str
     title: str
     columns: Sequence[Column]
     figures: list[dict[str, Any]] = field(default_factory=list)
-    rows: Sequence[Mapping[str, Any]] = ()  #: the table's, where they are not the figures themselves
+    rows: Sequence[Mapping[str, Any]] = ()  #: rows of the table; by default the figures
     notes: list[str] = field(default_factory=list)  #: sentences under the table
-    settings: dict[str, Any] = field(default_factory=dict)  #: what the run was asked for
-    more: dict[str, Any] = field(default_factory=dict)  #: in JSON beside all that
+    settings: dict[str, Any] = field(default_factory=dict)  #: options of the run
+    more: dict[str, Any] = field(default_factory=dict)  #: further JSON fields
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -137,7 +137,7 @@ class Report:
         }
 
     def show(self, console: Any = None) -> None:
-        """Print the table and its notes. `console` is rich's, stdout by default; it is widened for a wide table."""
+        """Print the table and its notes to a rich console, by default stdout, widened for a wide table."""
         from rich import box
         from rich.console import Console
         from rich.table import Table
@@ -150,7 +150,7 @@ class Report:
             table.add_column(column.heading, justify="left" if is_text else "right", no_wrap=True)
         for figure in rows:
             table.add_row(*(column.cell(figure) for column in self.columns))
-        # Figures are never cut: in a narrow terminal, long lines go on in the next one.
+        # Wide tables wrap in a narrow terminal; figures are never cut.
         needed = console.measure(table, options=console.options.update(max_width=1000)).maximum
         console.width = max(console.width, needed)
         console.print(table, crop=False)
@@ -163,10 +163,10 @@ class Report:
         plot_path: Path | None = None,
         draw: Callable[[Any], None] = lambda figure: None,
     ) -> None:
-        """Print the table, and write what was asked for. `draw` fills a matplotlib figure.
+        """Print the table, write the JSON file and the picture. `draw` fills a matplotlib figure.
 
         Raises:
-            ValueError: the figures cannot be written; the picture is drawn all the same.
+            ValueError: a file cannot be written. A failing JSON file does not prevent the picture.
         """
         self.show()
         try:
@@ -180,7 +180,7 @@ class Report:
 
 
 def describe_machine() -> dict[str, Any]:
-    """What an absolute figure must be read with."""
+    """Machine and versions, for absolute figures."""
     import quire
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -193,7 +193,7 @@ def describe_machine() -> dict[str, Any]:
         "torch": _version("torch"),
         "quire": quire.__version__,
     }
-    torch = sys.modules.get("torch")  # only a benchmark that ran a model has a GPU to report
+    torch = sys.modules.get("torch")  # without a model there is no GPU to report
     if torch is not None and torch.cuda.is_available():
         machine["gpu"] = torch.cuda.get_device_name(0)
     return machine

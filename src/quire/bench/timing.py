@@ -1,9 +1,7 @@
-"""Latency and throughput: workloads run on an engine, repeated, with other token ids each time.
+"""Latency and throughput of workloads on an engine, repeated with other token ids.
 
-All requests of a workload are submitted at once, unless their arrivals are kept. Times of a request count from its
-submission. A first, small workload warms the engine up and is not timed. Where several engines are compared, they
-share one loaded model and take turns: each repetition makes every one of them anew, so that there is only one KV pool
-at a time and none has the better hour.
+All requests of a workload are submitted at once, unless their arrivals are kept. A small workload warms the engine up
+first. Several engines share one loaded model and take turns; each repetition makes them anew, with one KV pool at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.bench_settings import LatencySettings, ThroughputSettings
-from quire.bench.plots import Row, draw_rows
+from quire.bench.plots import PlotRow, draw_rows
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
 from quire.bench.workload import (
     Workload,
@@ -37,13 +35,10 @@ _WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
 
 
 def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> tuple[Repetition, list[list[int]]]:
-    """Run a workload once.
-
-    Returns:
-        The times, and each request's tokens.
+    """Run a workload once. Returns the times, and the tokens of each request.
 
     Raises:
-        ValueError: a request does not fit this engine.
+        ValueError: a request does not fit the engine.
         RuntimeError: a request failed.
     """
     sampling = SamplingParams(
@@ -82,7 +77,7 @@ def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> 
         assert metrics is not None
         assert metrics.first_token_time is not None
         assert metrics.last_token_time is not None
-        # All were submitted at the start, even those that the loop above came to add a little later.
+        # Without arrivals, all requests count as submitted at the start.
         ttft_s.append(metrics.first_token_time - (metrics.arrival_time if keep_arrivals else started))
         if len(ids) > 1:
             tpot_s.append((metrics.last_token_time - metrics.first_token_time) / (len(ids) - 1))
@@ -90,7 +85,7 @@ def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> 
 
 
 def warm_up(engine: Engine, repetition: int = 0) -> None:
-    """Play something small, where it fits."""
+    """Run a small workload, if it fits."""
     if engine.max_model_len >= 64 + 8:
         play(engine, _WARM_UP.shifted(repetition, token_range(engine.vocab_size)))
 
@@ -98,7 +93,7 @@ def warm_up(engine: Engine, repetition: int = 0) -> None:
 def measure(
     configs: Sequence[EngineConfig], workloads: Sequence[Workload], runs: int, *, keep_arrivals: bool = False
 ) -> list[dict[str, Any]]:
-    """One figure an engine and workload. Several engines differ in how they serve, not in which model."""
+    """Measure each engine on each workload. The configs differ in settings, not in the model."""
     repetitions: dict[tuple[int, int], list[Repetition]] = {}
     facts: dict[tuple[int, int], dict[str, Any]] = {}
     labels = _labels(configs)
@@ -157,11 +152,11 @@ def run_throughput(
     for figure in report.figures:
         if figure["out_got"] != figure["out"]:
             report.notes.append(
-                f"{figure['workload']}: {figure['out_got']} of {figure['out']} tokens came; "
-                "where the workload does not say ignore_eos, an answer may end early."
+                f"{figure['workload']}: {figure['out_got']} of {figure['out']} tokens were generated; "
+                "without ignore_eos, an answer may end early."
             )
     if len(configs) > 1:
-        report.notes.append("The engines ran in one process, so that peak MiB is the most that any of them had so far.")
+        report.notes.append("The engines ran in one process: peak MiB is the largest of all engines so far.")
     panels = {"out_tok_s": ("output tokens/s", 1.0)}
     title = f"{report.title}\nRight is better; median over {settings.runs} runs, and their range"
     report.publish(json_path, plot_path, lambda figure: _draw(figure, report, title, panels))
@@ -178,7 +173,7 @@ def _workloads(settings: ThroughputSettings) -> list[Workload]:
 
 
 def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int, int, Engine]]:
-    """(repetition, which engine, the engine, warm), with one KV pool in memory at a time."""
+    """Yield (repetition, engine number, warm engine), with one KV pool in memory at a time."""
     from quire.assembly import load, make_engine  # torch, only when something runs
 
     loaded = load(configs[0])
@@ -187,14 +182,14 @@ def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int
         for at, config in enumerate(configs):
             if engine is None or len(configs) > 1:
                 engine = None
-                gc.collect()  # the last one's pool, before there is the next one's
+                gc.collect()  # frees the last pool
                 engine = make_engine(config, loaded)
                 warm_up(engine)
             yield repetition, at, engine
 
 
 def _labels(configs: Sequence[EngineConfig]) -> list[str]:
-    """What tells each engine from the others."""
+    """The settings in which the engines differ."""
     rows = [asdict(config) for config in configs]
     differing = [f.name for f in fields(EngineConfig) if len({str(row[f.name]) for row in rows}) > 1]
     return [", ".join(f"{name}={row[name]}" for name in differing) for row in rows]
@@ -213,7 +208,7 @@ def _facts(config: EngineConfig, engine: Engine) -> dict[str, Any]:
 
 
 def _draw(figure: Any, report: Report, title: str, panels: dict[str, tuple[str, float]]) -> None:
-    """A panel a quantity (its label and scale), a row a figure: the median over the runs, and their range."""
+    """A panel per quantity, with its label and scale; a row per figure: median and range of the runs."""
     figure.suptitle(title)
     for axes, (key, (label, scale)) in zip(
         figure.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels.items(), strict=True
@@ -222,5 +217,5 @@ def _draw(figure: Any, report: Report, title: str, panels: dict[str, tuple[str, 
         for found in report.figures:
             name = ", ".join(filter(None, (found["workload"], found["label"])))
             if found[key] is not None:
-                rows.append(Row(name, *(found[key][of] * scale for of in ("median", "min", "max"))))
+                rows.append(PlotRow(name, *(found[key][of] * scale for of in ("median", "min", "max"))))
         draw_rows(axes, rows, label)

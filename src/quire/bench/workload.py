@@ -1,9 +1,9 @@
-"""Workload files: lists of requests as token ids, which any engine can read.
+"""Workload files: requests as token ids, readable for any engine.
 
     {"name": "W2", "note": "32 at once", "greedy": true, "ignore_eos": true,
      "requests": [{"prompt_token_ids": [5779, 6589], "max_tokens": 64, "arrival_s": 0.5}]}
 
-`note` and `arrival_s` may be left out.
+`note` and `arrival_s` are optional.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any
 
 from quire.bench.files import writing
 
-#: Above special tokens and the 256 bytes of any usual tokenizer, and inside the vocabulary of any usual model.
+#: Above the special tokens and bytes of usual tokenizers, and inside usual vocabularies.
 TOKEN_IDS = range(300, 15_900)
-SHIFT = 977  #: a prime, so that repetitions meet again only after as many as there are token ids
+SHIFT = 977  #: a prime: shifts repeat only after as many repetitions as token ids
 
 _TRACE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
 
 def poisson_arrivals(count: int, rate: float, seed: int) -> list[float]:
-    """When requests are due, in seconds: the first at once, the others by a Poisson process of so many a second."""
+    """Arrival times in seconds: the first at 0, the others by a Poisson process with this rate per second."""
     rng = random.Random(seed)
     due_s = [0.0]
     while len(due_s) < count:
@@ -38,7 +38,7 @@ def poisson_arrivals(count: int, rate: float, seed: int) -> list[float]:
 
 @dataclass(frozen=True)
 class WorkloadRequest:
-    """One request: exactly `max_tokens` tokens follow the prompt, where the workload says `ignore_eos`."""
+    """One request. With the workload's `ignore_eos`, its answer has exactly `max_tokens` tokens."""
 
     prompt_token_ids: list[int]
     max_tokens: int
@@ -47,7 +47,7 @@ class WorkloadRequest:
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests and how to answer them."""
+    """Requests and their sampling."""
 
     name: str
     requests: list[WorkloadRequest]
@@ -64,10 +64,10 @@ class Workload:
         return sum(request.max_tokens for request in self.requests)
 
     def shifted(self, repetition: int, ids: range = TOKEN_IDS) -> Workload:
-        """The same lengths with all token ids moved by `repetition * SHIFT` within `ids`.
+        """Shift all token ids by `repetition * SHIFT` within `ids`.
 
-        Prefixes that requests share stay shared, but nothing that an earlier repetition left in a cache is found.
-        Repetition 0 is the workload as it stands, where its ids lie in that range (others are folded into it).
+        Common prefixes stay common, but caches of earlier repetitions have no hits. Repetition 0 keeps ids inside the
+        range and folds others into it.
         """
         offset = repetition * SHIFT - ids.start
         requests = []
@@ -79,7 +79,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Request lengths without text: parallel lists of prompt tokens, output tokens and arrival times."""
+    """Request lengths: parallel lists of prompt tokens, output tokens and arrival times."""
 
     prompt: list[int]
     output: list[int]
@@ -89,7 +89,7 @@ class Lengths:
         return len(self.prompt)
 
     def first(self, count: int | None) -> Lengths:
-        """The first `count` of them; None takes all."""
+        """The first `count` requests; None takes all."""
         return Lengths(self.prompt[:count], self.output[:count], self.arrival_s[:count])
 
 
@@ -97,7 +97,7 @@ def read_workload(path: str | Path) -> Workload:
     """Read and check a workload file.
 
     Raises:
-        ValueError: what is wrong, in which request, and what was expected.
+        ValueError: the file is malformed; names the request and the expected value.
     """
     text = _read_text(path)
     try:
@@ -125,7 +125,7 @@ def read_workload(path: str | Path) -> Workload:
 
 
 def write_workload(workload: Workload, path: str | Path) -> None:
-    """Write a workload so that `read_workload` and other engines' scripts read it."""
+    """Write a workload file."""
     requests: list[dict[str, Any]] = []
     has_arrivals = any(request.arrival_s for request in workload.requests)
     for request in workload.requests:
@@ -138,12 +138,12 @@ def write_workload(workload: Workload, path: str | Path) -> None:
 
 
 def fixed_lengths(count: int, prompt: int, output: int) -> Lengths:
-    """`count` requests, all alike."""
+    """`count` identical requests."""
     return uniform_lengths(count, (prompt, prompt), (output, output))
 
 
 def uniform_lengths(count: int, prompt: tuple[int, int], output: tuple[int, int], *, seed: int = 0) -> Lengths:
-    """`count` requests with lengths drawn evenly from ranges that include both ends."""
+    """`count` requests with lengths drawn evenly from inclusive ranges."""
     if count < 1:
         raise ValueError(f"{count} requests make no workload; ask for at least 1")
     for name, (low, high) in (("prompt", prompt), ("output", output)):
@@ -154,12 +154,12 @@ def uniform_lengths(count: int, prompt: tuple[int, int], output: tuple[int, int]
 
 
 def read_trace(path: str | Path) -> Lengths:
-    """Lengths and arrival times of a CSV in the Azure LLM inference trace's form, in the order of arrival.
+    """Read lengths and arrival times from a CSV in the Azure LLM inference trace's format, sorted by arrival.
 
-    Its columns are TIMESTAMP, ContextTokens and GeneratedTokens; others are left alone.
+    Columns: TIMESTAMP, ContextTokens, GeneratedTokens; others are ignored.
 
     Raises:
-        ValueError: the line that cannot be read, and what was expected.
+        ValueError: a line cannot be read.
     """
     rows: list[tuple[datetime, int, int]] = []
     reader = csv.DictReader(_read_text(path).splitlines())
@@ -188,7 +188,7 @@ def read_trace(path: str | Path) -> Lengths:
 
 
 def token_range(vocab_size: int | None) -> range:
-    """The token ids that workloads use: every engine's, or what a small model has. None is a usual vocabulary."""
+    """The token ids of workloads: `TOKEN_IDS`, or those of a small vocabulary. None is a usual vocabulary."""
     if vocab_size is None:
         return TOKEN_IDS
     return range(vocab_size)[TOKEN_IDS.start : TOKEN_IDS.stop] or range(vocab_size)
@@ -197,7 +197,7 @@ def token_range(vocab_size: int | None) -> range:
 def make_workload(
     name: str, lengths: Lengths, *, shared_prefix: int = 0, seed: int = 0, ids: range = TOKEN_IDS
 ) -> Workload:
-    """Random token ids in the given lengths, of which the first are a prefix that all share."""
+    """Draw random token ids in the given lengths, with a common prefix."""
     shortest = min(lengths.prompt)
     if not 0 <= shared_prefix <= shortest:
         raise ValueError(f"a shared prefix of {shared_prefix} tokens does not fit in a prompt of {shortest}")

@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from quire.bench.plots import ENOUGH, FEW, Row, draw_rows
+from quire.bench.plots import ENOUGH, FEW, PlotRow, draw_rows
 from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.bench.workload import read_trace
@@ -352,10 +352,10 @@ def _describe_rows(seeds: int) -> str:
     return points + (", and its 95 % interval" if seeds >= ENOUGH else "")
 
 
-def _row(case: Case, values: Sequence[float], cases: Sequence[Case]) -> Row:
+def _row(case: Case, values: Sequence[float], cases: Sequence[Case]) -> PlotRow:
     """Student's t over fewer than `ENOUGH` values bounds nothing that the values do not show."""
     has_scales = len({each.decode_scale for each in cases}) > 1
     name = f"{case.policy}, decode ×{case.decode_scale:g}" if has_scales else case.policy
     found = interval(values)
     bounds = (found.low, found.high) if len(values) >= ENOUGH else (None, None)
-    return Row(name, found.mean, *bounds, points=values)
+    return PlotRow(name, found.mean, *bounds, points=values)
