@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from command_line import app
 from quire.bench.calibrate import COLUMNS, describe_crossing, describe_dependence, make_report
-from quire.calibration.calibrate import Calibration, Row, Spread, Swapping
+from quire.calibration.calibrate import Calibration, LengthRow, Spread, Swapping
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import EMPTY_STEP
@@ -30,7 +30,7 @@ def calibration(seconds_per_byte: float, *, latency: float = 0.0) -> Calibration
                 model.observe_transfer(kind, 1000 * n, swap)
         one, both = Spread.of([swap]), Spread.of([2 * swap])
         swapping = Swapping(one, Spread.of([0.0]), one, both, Spread.of([0.0]))
-        rows.append(Row(n, 1000 * n, swapping, Spread.of([recompute])))
+        rows.append(LengthRow(n, 1000 * n, swapping, Spread.of([recompute])))
     return Calibration(rows, [], model, bytes_per_token=1000, block_size=16, chunk=CHUNK)
 
 

@@ -139,7 +139,7 @@ def test_where_nothing_can_be_written_it_is_said_once_and_served_on(
         del engine
         gc.collect()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "cannot be kept for the next start" in caplog.text
+    assert "cannot be saved for the next start" in caplog.text
 
 
 def test_a_disk_that_has_room_again_is_written_to(

@@ -14,7 +14,7 @@ from typing import Any
 from quire.bench.bench_settings import CalibrateSettings
 from quire.bench.plots import COLOURS
 from quire.bench.report import Column, Report
-from quire.calibration.calibrate import Calibration, PlotRow, calibrate_engine
+from quire.calibration.calibrate import Calibration, LengthRow, calibrate_engine
 from quire.config import EngineConfig, format_size
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import Costs
@@ -164,7 +164,7 @@ def format_rate(bandwidth: float) -> str:
     return f"{bandwidth / 1e6:,.1f} MB/s" if bandwidth < 1e9 else f"{bandwidth / 1e9:,.2f} GB/s"
 
 
-def _figure(row: PlotRow) -> dict[str, Any]:
+def _figure(row: LengthRow) -> dict[str, Any]:
     return {
         "num_tokens": row.num_tokens,
         "num_bytes": row.num_bytes,

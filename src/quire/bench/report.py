@@ -1,7 +1,7 @@
 """Report of a benchmark: a table, JSON and a picture of the same figures.
 
-A measured quantity is `{"median", "min", "max"}` over the repetitions; a computed one is a plain number. Names common to
-all benchmarks: `wall_s`, `out_tok_s`, `total_tok_s`, `ttft_s`, `tpot_s`, `peak_rss_mib`.
+A measured quantity is `{"median", "min", "max"}` over the repetitions; a computed one is a plain number. All benchmarks
+use the names `wall_s`, `out_tok_s`, `total_tok_s`, `ttft_s`, `tpot_s`, `peak_rss_mib`.
 """
 
 from __future__ import annotations

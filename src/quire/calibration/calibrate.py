@@ -1,7 +1,6 @@
-"""What the two recovery modes cost on this machine: the CPS paper's table, measured on an idle engine.
+"""Measure both recovery modes on an idle engine: the CPS paper's table, and the cost model for this machine.
 
-For each length, in turns: compute its tokens, swap their blocks out, swap them in. Decode steps are measured too, so
-that the cost model knows every kind of step.
+For each length, in turns: compute the tokens, swap their blocks out and in again; then decode steps.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from quire.calibration.microbenchmark import BlocksLost, Microbenchmark, StepTime, TransferTime
+from quire.calibration.microbenchmark import BlocksLost, Microbenchmark, StepTiming, TransferTiming
 from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 
@@ -23,13 +22,13 @@ SHORTEST = 64  #: tokens
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _CONTEXTS = (64, 512, 4096)
 _DECODE_STEPS = 4
-_SHORTEST_S = 1e-9  #: clocks that stand still count as this
+_SHORTEST_S = 1e-9  #: least duration, for clocks of low resolution
 _Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A measured quantity, in seconds."""
+    """Median and range of measured seconds."""
 
     median: float
     min: float
@@ -43,16 +42,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Swapping:
-    """A request's blocks, out and in again."""
+    """Swapping one request's blocks out and in."""
 
-    out: Spread  #: the link was busy saving
-    prepare: Spread  #: all else: bookkeeping, staging, handing over
-    into: Spread  #: the link was busy loading
-    latency: Spread  #: out, preparation and in
-    waits: Spread  #: of the latency, what holds other requests up: no step can run
+    out: Spread  #: copying by the link
+    prepare: Spread  #: bookkeeping, staging, submission
+    into: Spread  #: copying by the link
+    latency: Spread  #: sum of the three
+    waits: Spread  #: part of the latency in which no step can run
 
     @classmethod
-    def of(cls, pairs: Sequence[tuple[TransferTime, TransferTime]]) -> Swapping:
+    def of(cls, pairs: Sequence[tuple[TransferTiming, TransferTiming]]) -> Swapping:
         return cls(
             out=Spread.of(save.copy_s for save, _ in pairs),
             prepare=Spread.of(sum(max(0.0, one.wall_s - one.copy_s) for one in pair) for pair in pairs),
@@ -63,55 +62,57 @@ class Swapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One length."""
+class LengthRow:
+    """Measurements of one sequence length."""
 
     num_tokens: int
-    num_bytes: int  #: of its blocks
+    num_bytes: int  #: size of its blocks
     swap: Swapping
     recompute: Spread
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRow:
-    """Steps of one batch."""
+    """Decode steps of one batch."""
 
     num_seqs: int
-    context: int  #: tokens that each looks back on
+    context: int  #: tokens per sequence
     step: Spread
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was measured, and the cost model that learnt from it.
+    """All measurements, and the cost model fitted to them."""
 
-    Attributes:
-        cost_model: has learnt from every measurement.
-        bytes_per_token: of KV.
-        block_size: tokens a block.
-        chunk: tokens that a step computes at most.
-    """
-
-    rows: list[Row]
+    rows: list[LengthRow]
     decodes: list[DecodeRow]
     cost_model: CostModel
-    bytes_per_token: int
+    bytes_per_token: int  #: KV size
     block_size: int
-    chunk: int
+    chunk: int  #: most tokens per step
 
     @property
     def max_tokens(self) -> int:
         return self.rows[-1].num_tokens
 
     def crossing_points(self) -> list[int]:
-        """Token counts from which on the other mode is cheaper, by the cost model, up to the longest length."""
+        """Lengths at which the cheaper mode changes, by the cost model."""
         return self.cost_model.crossing_points(
             self.bytes_per_token, self.max_tokens, granularity=self.block_size, chunk=self.chunk
         )
 
 
+@dataclass
+class _Trial:
+    """Measurements of one trial."""
+
+    steps: list[StepTiming]
+    transfers: list[TransferTiming] = field(default_factory=list)
+    seconds: float = 0.0  #: duration of the whole trial
+
+
 def default_lengths(max_model_len: int) -> list[int]:
-    """64, 96, 128, 192, 256 and so on, and the longest."""
+    """64, 96, 128, 192, 256 and so on, and `max_model_len`."""
     lengths = []
     power = SHORTEST
     while power <= max_model_len:
@@ -129,18 +130,17 @@ def calibrate_engine(
 ) -> Calibration:
     """Measure swapping and computing over lengths, and decode steps over batch sizes and contexts.
 
-    Blocks are scattered over the pool, as they are after a while of serving. The engine is left as it was, but for what
-    its pool had cached.
+    Blocks are scattered over the pool, as after a while of serving. The pool loses its cached blocks.
 
     Args:
-        engine: idle, with a swap tier that holds the longest length.
-        lengths: tokens, taken down to whole blocks; None is `default_lengths`, as far as the swap tier has room.
-        repeats: of every measurement, after one that does not count.
-        decodes: whether decode steps are measured.
+        engine: an idle engine whose swap tier holds the longest length.
+        lengths: tokens, rounded down to whole blocks; None is `default_lengths`, as far as the swap tier has room.
+        repeats: repetitions of each measurement, after a warm-up.
+        decodes: whether to measure decode steps.
 
     Raises:
         ValueError: the engine is not idle or has no swap tier, or a length does not fit.
-        BlocksLost: on the way.
+        BlocksLost: a transfer failed.
     """
     config = engine.scheduler.config
     block_size = config.block_size
@@ -155,53 +155,58 @@ def calibrate_engine(
     with microbenchmark:
         microbenchmark.scatter()
         for length in whole:
-            if length <= 2 * config.max_num_batched_tokens:  # later chunks are like earlier ones
+            if length <= 2 * config.max_num_batched_tokens:  # a warm-up for each shape of a step
                 _compute_and_swap(microbenchmark, length)
         swaps = _in_turns({length: partial(_compute_and_swap, microbenchmark, length) for length in whole}, repeats)
         shapes = _decode_shapes(microbenchmark) if decodes else []
         for shape in shapes:
             microbenchmark.decode(*shape, 1)
         steps = _in_turns({shape: partial(_decode, microbenchmark, *shape) for shape in shapes}, repeats)
+    chunk = config.max_tokens_beside_streams or config.max_num_batched_tokens
+    return _summarise(swaps, steps, config.block_bytes // block_size, block_size, chunk)
+
+
+def _summarise(
+    swaps: Mapping[int, Sequence[_Trial]],
+    steps: Mapping[tuple[int, int], Sequence[_Trial]],
+    bytes_per_token: int,
+    block_size: int,
+    chunk: int,
+) -> Calibration:
+    rows = [
+        LengthRow(
+            length,
+            length * bytes_per_token,
+            Swapping.of([(trial.transfers[0], trial.transfers[1]) for trial in trials]),
+            Spread.of(sum(step.seconds for step in trial.steps) for trial in trials),
+        )
+        for length, trials in swaps.items()
+    ]
+    decodes = [
+        DecodeRow(*shape, Spread.of(step.seconds for trial in trials for step in trial.steps))
+        for shape, trials in steps.items()
+    ]
     model = CostModel()
-    _learn(model, (lesson for lessons in (*swaps.values(), *steps.values()) for lesson in lessons))
-    bytes_per_token = config.block_bytes // block_size
-    return Calibration(
-        rows=[
-            Row(
-                length,
-                length * bytes_per_token,
-                Swapping.of([(lesson.transfers[0], lesson.transfers[1]) for lesson in lessons]),
-                Spread.of(sum(step.seconds for step in lesson.steps) for lesson in lessons),
-            )
-            for length, lessons in swaps.items()
-        ],
-        decodes=[
-            DecodeRow(*shape, Spread.of(step.seconds for lesson in lessons for step in lesson.steps))
-            for shape, lessons in steps.items()
-        ],
-        cost_model=model,
-        bytes_per_token=bytes_per_token,
-        block_size=block_size,
-        chunk=config.max_tokens_beside_streams or config.max_num_batched_tokens,
-    )
+    _learn(model, (trial for trials in (*swaps.values(), *steps.values()) for trial in trials))
+    return Calibration(rows, decodes, model, bytes_per_token, block_size, chunk)
 
 
 def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0) -> None:
-    """Teach a cost model the little that fits in a few seconds: for the first start of an engine with a swap tier.
+    """Profile an engine for a few seconds at its first start.
 
-    Each measurement is made twice where there is time, and then the first does not count. Lengths that would take too
-    long are left out; the engine's own steps and transfers will teach them.
+    Each measurement runs twice if time allows, and then the second counts. Lengths that would take too long are
+    skipped; the engine's own steps and transfers teach them later.
 
     Args:
-        engine: idle. Without a swap tier, steps alone are measured.
-        cost_model: learns.
-        seconds: not to be exceeded by much.
+        engine: an idle engine. Without a swap tier only steps are measured.
+        cost_model: learns from the measurements.
+        seconds: approximate time limit.
     """
     config = engine.scheduler.config
     longest = min(config.max_model_len, 2 * config.max_num_batched_tokens)
     lengths = [n for n in default_lengths(longest) if n & (n - 1) == 0 and n >= config.block_size]
     started = engine.clock()
-    seen: dict[int, _Lesson] = {}
+    seen: dict[int, _Trial] = {}
     with Microbenchmark(engine) as microbenchmark:
         trials = [
             partial(_decode, microbenchmark, 1, 16),
@@ -227,47 +232,38 @@ def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0
     _learn(cost_model, seen.values())
 
 
-@dataclass
-class _Lesson:
-    """One trial's measurements."""
-
-    steps: list[StepTime]
-    transfers: list[TransferTime] = field(default_factory=list)
-    seconds: float = 0.0  #: of the whole trial
-
-
-def _learn(model: CostModel, lessons: Iterable[_Lesson]) -> None:
-    """Take all lessons in as one moment: they differ by noise, and not because the machine has changed."""
+def _learn(model: CostModel, done: Iterable[_Trial]) -> None:
+    """Fit all trials at once: their differences are noise, not a change of the machine."""
     link = model.links["host"]
-    for lesson in lessons:
-        for step in lesson.steps:
+    for trial in done:
+        for step in trial.steps:
             model.steps.observe(step.shape, max(step.seconds, _SHORTEST_S))
-        for transfer in lesson.transfers:
+        for transfer in trial.transfers:
             cost = link.saves if transfer.kind == "save" else link.loads
             cost.observe(transfer.num_bytes, max(transfer.copy_s, _SHORTEST_S))
     model.steps.fit()
     for each in (model.steps, link.saves, link.loads):
         each.misses.misses.clear()
-        each.errors.clear()  # of predictions that nobody relied on
+        each.errors.clear()  # predictions made before any measurement
 
 
-def _compute_and_swap(microbenchmark: Microbenchmark, length: int, *, may_skip_swap: bool = False) -> _Lesson:
+def _compute_and_swap(microbenchmark: Microbenchmark, length: int, *, may_skip_swap: bool = False) -> _Trial:
     seq, steps = microbenchmark.compute(length)
     transfers = []
     if microbenchmark.has_room_for(seq) or not may_skip_swap:
         transfers = [microbenchmark.swap_out(seq), microbenchmark.swap_in(seq)]
     microbenchmark.forget(seq)
-    return _Lesson(steps, transfers)
+    return _Trial(steps, transfers)
 
 
-def _decode(microbenchmark: Microbenchmark, num_seqs: int, context: int) -> _Lesson:
-    """Nothing where there is no room."""
+def _decode(microbenchmark: Microbenchmark, num_seqs: int, context: int) -> _Trial:
+    """Measure decode steps; none without room for them."""
     has_room = microbenchmark.has_room_to_decode(num_seqs, context, _DECODE_STEPS)
-    return _Lesson(microbenchmark.decode(num_seqs, context, _DECODE_STEPS) if has_room else [])
+    return _Trial(microbenchmark.decode(num_seqs, context, _DECODE_STEPS) if has_room else [])
 
 
 def _decode_shapes(microbenchmark: Microbenchmark) -> list[tuple[int, int]]:
-    """Every batch size with every context that the engine has room for."""
+    """Batch sizes and contexts that fit the engine."""
     longest = microbenchmark.config.max_model_len - _DECODE_STEPS
     return [
         (num_seqs, context)
@@ -277,17 +273,17 @@ def _decode_shapes(microbenchmark: Microbenchmark) -> list[tuple[int, int]]:
     ]
 
 
-def _in_turns(trials: Mapping[_Key, Callable[[], _Lesson]], repeats: int) -> dict[_Key, list[_Lesson]]:
-    """Each trial's lessons. Repeats go through all trials, so that none has the better minute."""
-    lessons: dict[_Key, list[_Lesson]] = {key: [] for key in trials}
+def _in_turns(trials: Mapping[_Key, Callable[[], _Trial]], repeats: int) -> dict[_Key, list[_Trial]]:
+    """Run all trials in turns, `repeats` times."""
+    done: dict[_Key, list[_Trial]] = {key: [] for key in trials}
     for _ in range(repeats):
         for key, trial in trials.items():
-            lessons[key].append(trial())
-    return lessons
+            done[key].append(trial())
+    return done
 
 
 def _whole_blocks(lengths: Sequence[int], block_size: int, longest: int) -> list[int]:
-    """Lengths taken down to whole blocks, ascending, each once."""
+    """Distinct lengths in whole blocks, ascending."""
     for length in lengths:
         if not block_size <= length <= longest:
             raise ValueError(

@@ -1,7 +1,6 @@
-"""Steps and swaps on an idle engine, to see how long they take.
+"""Time single steps and swaps on an idle engine.
 
-They go through the KV cache manager, the runner and the link like real ones, but past the scheduler, so that nothing
-runs beside them. All blocks and slots that they take are given back.
+They use the KV cache manager, the runner and the link, but bypass the scheduler. All blocks and slots are released.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ from quire.runner.ranks.joint_runner import JointRunner
 from quire.sampling_params import SamplingParams
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False)
-_NO_STEP = -1  # these steps have no place in the engine's count
+_NO_STEP = -1  # not counted among the engine's steps
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
+class StepTiming:
     shape: StepShape
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class TransferTime:
-    """All full blocks of a sequence, moved one way."""
+class TransferTiming:
+    """One transfer of all full blocks of a sequence."""
 
     kind: str  #: save or load
     num_bytes: int
-    wall_s: float  #: from planning the transfer to its report
-    copy_s: float  #: the link was busy
-    wait_s: float  #: no step could run: bookkeeping, and staging that the step waits for
+    wall_s: float  #: from planning to the report
+    copy_s: float  #: copying by the link
+    wait_s: float  #: no step could run: bookkeeping and staging
 
 
 class BlocksLost(RuntimeError):
-    """Blocks that were swapped out did not come back as they were."""
+    """Swapped blocks were lost or damaged."""
 
 
 class Microbenchmark:
-    """Has an idle engine to itself, from entering the context to leaving it.
+    """Exclusive use of an idle engine inside a context.
 
     Args:
-        engine: over a real model, without requests.
-        seed: of the tokens.
+        engine: an engine with a real model and no requests.
+        seed: seed of the tokens.
 
     Raises:
-        ValueError: the engine has requests, or computes nothing.
+        ValueError: the engine has requests, or its runner has no model.
     """
 
     def __init__(self, engine: Engine, seed: int = 0) -> None:
@@ -72,11 +71,11 @@ class Microbenchmark:
         self._clock = engine.clock
         self._vocab_size = engine.vocab_size
         self._random = random.Random(seed)
-        self._next_id = itertools.count(-1, -1)  # the engine's own are never negative
+        self._next_id = itertools.count(-1, -1)  # the engine's ids are never negative
         self._known: list[BlockSequence] = []
 
     def __enter__(self) -> Microbenchmark:
-        # The runner hears only with the next step which sequences have ended. In an idle engine all have.
+        # A runner learns with the next step which sequences ended; in an idle engine all have.
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=list(self._runner.batch.row_of)))
         return self
 
@@ -85,7 +84,7 @@ class Microbenchmark:
             self.forget(seq)
 
     def scatter(self) -> None:
-        """Shuffle the free blocks, as a while of serving does. Cached blocks are lost."""
+        """Shuffle the free blocks, as after a while of serving. Cached blocks are lost."""
         pool = self._kv.pool
         blocks = [pool.allocate() for _ in range(pool.num_available)]
         self._random.shuffle(blocks)
@@ -94,11 +93,11 @@ class Microbenchmark:
 
     # -- computing ---------------------------------------------------------------------------------------------------
 
-    def compute(self, num_tokens: int) -> tuple[BlockSequence, list[StepTime]]:
-        """Compute tokens that nobody has seen before, in the engine's chunks, one after the other.
+    def compute(self, num_tokens: int) -> tuple[BlockSequence, list[StepTiming]]:
+        """Compute new tokens in the engine's chunks.
 
         Returns:
-            The sequence, which holds its blocks until `forget`, and what each step took.
+            The sequence, which holds its blocks until `forget`, and the time of each step.
 
         Raises:
             ValueError: the pool has no room.
@@ -106,7 +105,7 @@ class Microbenchmark:
         seq = self._new_sequence(num_tokens)
         self._known.append(seq)
         times = []
-        shown = seq.token_ids[:num_tokens]  # the last one is known, but not computed
+        shown = seq.token_ids[:num_tokens]  # the last token is not computed
         for start in range(0, num_tokens, self.config.max_num_batched_tokens):
             count = min(self.config.max_num_batched_tokens, num_tokens - start)
             self._kv.begin_step()
@@ -120,15 +119,13 @@ class Microbenchmark:
                 out.new_sequences.append(self._describe(seq.seq_id, shown, 0, seq.block_table))
             _, seconds = self._execute(out)
             shape = StepShape(1, 1, 0.0, start) if count == 1 else EMPTY_STEP.plus_chunk(start, count)
-            times.append(StepTime(shape, seconds))
+            times.append(StepTiming(shape, seconds))
         return seq, times
 
-    def decode(self, num_seqs: int, context: int, num_steps: int, num_shared: int = 0) -> list[StepTime]:
-        """Steps of sequences with a token each, whose context has `context` tokens at first.
+    def decode(self, num_seqs: int, context: int, num_steps: int, num_shared: int = 0) -> list[StepTiming]:
+        """Run decode steps of sequences that begin with `context` tokens, the first `num_shared` in common blocks.
 
-        The blocks of the first `num_shared` of them, as far as they are whole, are the same in all sequences.
-
-        The context's KV was never computed; a step's seconds do not depend on its values.
+        The context's KV is not computed: the time of a step does not depend on its values.
 
         Raises:
             ValueError: the engine has no room.
@@ -150,7 +147,7 @@ class Microbenchmark:
                 out = SchedulerOutput(_NO_STEP, ids, [1] * num_seqs, newcomers, total_tokens=num_seqs)
                 newcomers = []
                 _, seconds = self._execute(out)
-                times.append(StepTime(StepShape(num_seqs, num_seqs, 0.0, num_seqs * (context + step)), seconds))
+                times.append(StepTiming(StepShape(num_seqs, num_seqs, 0.0, num_seqs * (context + step)), seconds))
         finally:
             for table in (*tables, shared):
                 for block in reversed(table):
@@ -160,12 +157,12 @@ class Microbenchmark:
 
     # -- moving ------------------------------------------------------------------------------------------------------
 
-    def swap_out(self, seq: BlockSequence) -> TransferTime:
-        """Save a sequence's full blocks, also those that were saved before, and give all of its blocks up.
+    def swap_out(self, seq: BlockSequence) -> TransferTiming:
+        """Save all full blocks of a sequence and release its blocks.
 
         Raises:
             ValueError: the swap tier has no room.
-            BlocksLost: on the way.
+            BlocksLost: the transfer failed.
         """
         kv, swap = self._kv, self._swap
         if not self.has_room_for(seq):
@@ -173,23 +170,23 @@ class Microbenchmark:
                 f"swapping {seq.num_computed_tokens} tokens takes more than the {swap.tier.num_available} blocks that "
                 "the swap tier can give; raise swap_space"
             )
-        swap.drop(seq.block_keys)  # or they would not be saved again
+        swap.drop(seq.block_keys)  # else they would not be saved again
         started = self._clock()
         swap.swap_out([seq], 0, set(seq.block_table))
         kv.free(seq)
         out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=swap.take_transfers())
         return self._move("save", out, started)
 
-    def swap_in(self, seq: BlockSequence) -> TransferTime:
-        """Load what `swap_out` saved into blocks of the pool.
+    def swap_in(self, seq: BlockSequence) -> TransferTiming:
+        """Load the blocks saved by `swap_out` into the pool.
 
         Raises:
-            BlocksLost: on the way.
+            BlocksLost: the transfer failed.
         """
         swap = self._swap
         started = self._clock()
         span = swap.find_loadable(seq, 0)
-        assert span is not None, "what was saved is gone"
+        assert span is not None, "the saved blocks are gone"
         swap.swap_in(seq, span)
         swap.release(seq)
         taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()), started)
@@ -197,11 +194,11 @@ class Microbenchmark:
         return taken
 
     def has_room_for(self, seq: BlockSequence) -> bool:
-        """Whether the swap tier can take a sequence's full blocks."""
+        """Whether the swap tier has room for a sequence's full blocks."""
         return self._swap.tier.num_available >= len(self._kv.full_blocks(seq))
 
     def has_room_to_decode(self, num_seqs: int, context: int, num_steps: int) -> bool:
-        """Whether the engine can run these sequences to the last step."""
+        """Whether these sequences fit the engine until the last step."""
         config, length = self.config, context + num_steps
         return (
             num_seqs <= min(config.max_num_seqs, config.max_num_batched_tokens)
@@ -211,7 +208,7 @@ class Microbenchmark:
         )
 
     def forget(self, seq: BlockSequence) -> None:
-        """Give back all blocks and slots of a sequence, with their names: its tokens mean nothing."""
+        """Release all blocks and slots of a sequence, and drop its block keys."""
         kv, swap = self._kv, self._swap
         while swap.num_under_way:
             result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()))
@@ -228,7 +225,7 @@ class Microbenchmark:
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id]))
         self._known.remove(seq)
 
-    def _move(self, kind: str, out: SchedulerOutput, started: float) -> TransferTime:
+    def _move(self, kind: str, out: SchedulerOutput, started: float) -> TransferTiming:
         handed_over = self._clock()
         reports: list[TransferReport] = []
         stall_s = 0.0
@@ -244,7 +241,7 @@ class Microbenchmark:
         num_lost = sum(len(report.failed) for report in reports)
         if num_lost:
             raise BlocksLost(f"{num_lost} blocks did not arrive at a {kind}; see the log")
-        return TransferTime(
+        return TransferTiming(
             kind=kind,
             num_bytes=sum(report.num_bytes for report in reports),
             wall_s=ended - started,
@@ -253,17 +250,17 @@ class Microbenchmark:
         )
 
     def _is_moving(self) -> bool:
-        """Whether the link has reports to come."""
+        """Whether the link has pending transfers."""
         return self._runner.num_moving > 0
 
     # -- the parts of a step -----------------------------------------------------------------------------------------
 
     def _execute(self, out: SchedulerOutput) -> tuple[StepOutput, float]:
-        """The step's result and seconds, until the device is done with it."""
+        """Run a step. Returns its result and its seconds, until the device is done."""
         started = self._clock()
         result = self._runner.execute(out)
         if self._runner.device.type == "cuda":
-            torch.cuda.synchronize(self._runner.device)  # without a token to sample, nothing has waited for it
+            torch.cuda.synchronize(self._runner.device)  # sampling waits for the device; this step may not sample
         return result, self._clock() - started
 
     def _tokens(self, count: int) -> list[int]:
@@ -271,7 +268,7 @@ class Microbenchmark:
 
     def _new_sequence(self, num_tokens: int) -> BlockSequence:
         seq_id = next(self._next_id)
-        token_ids = self._tokens(num_tokens + 1)  # as of a request that has just got its next token
+        token_ids = self._tokens(num_tokens + 1)  # a request that has just got its next token
         request = Request(f"microbenchmark{seq_id}", token_ids, _GREEDY)
         seq = BlockSequence(seq_id, 0, request, token_ids)
         request.sequences = request.unfinished = [seq]

@@ -1,8 +1,7 @@
-"""Measured costs on disk, so that a start need not measure them again: one file a machine and kind of engine.
+"""Measured costs on disk, reused by later starts: one file per machine and kind of engine.
 
-A file's name and content say what its seconds depend on: the machine, the model's shape, the KV blocks, the threads and
-the swap tier. Weights do not matter. A file that is torn, changed or of another kind counts as missing: the costs are
-measured anew and replace it. Files are replaced whole, so that a reader never sees half of one.
+The file name is a digest of all facts that timings depend on: machine, model shape, KV blocks, threads, swap tier. A
+damaged file counts as missing and is replaced. Files are replaced atomically.
 """
 
 from __future__ import annotations
@@ -29,28 +28,23 @@ from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
 
-_VERSION = 2  #: of the file around the model
+_VERSION = 2  #: version of the file format
 _WRITE_EVERY_S = 300.0
 
 
 @dataclass(frozen=True)
 class ProfilePlace:
-    """The file for one kind of engine on one machine.
-
-    Attributes:
-        directory: of all profiles.
-        facts: what the seconds depend on, as JSON can hold it.
-    """
+    """The profile file of one kind of engine on one machine."""
 
     directory: Path
-    facts: dict[str, Any]
+    facts: dict[str, Any]  #: everything that timings depend on, as JSON
 
     @property
     def path(self) -> Path:
         return self.directory / f"{_digest(self.facts)[:32]}.json"
 
     def load(self) -> CostModel | None:
-        """The model that was saved for these facts. None where there is none that can be trusted."""
+        """The saved cost model; None if it is missing or damaged."""
         try:
             envelope = json.loads(self.path.read_bytes())
             facts, model = envelope["facts"], envelope["model"]
@@ -61,15 +55,15 @@ class ProfilePlace:
             return None
 
     def save(self, model: CostModel) -> None:
-        """Write a model, in the place of an earlier one.
+        """Replace the saved model.
 
         Raises:
-            OSError: the disk is full, or the directory cannot be written.
+            OSError: the file cannot be written.
         """
         self.write(model.to_dict())
 
     def write(self, model: dict[str, Any]) -> None:
-        """See `save`; the model is a `CostModel.to_dict`."""
+        """`save` for a `CostModel.to_dict`."""
         checksum = _digest([self.facts, model])
         envelope = {"version": _VERSION, "sha256": checksum, "facts": self.facts, "model": model}
         replace_file(self.path, json.dumps(envelope))
@@ -80,13 +74,7 @@ def _digest(content: Any) -> str:
 
 
 def profile_place(config: EngineConfig, model: CausalLM, device: str) -> ProfilePlace:
-    """The place for engines of this config over this model.
-
-    Args:
-        config: of the engine.
-        model: as loaded.
-        device: cpu or cuda.
-    """
+    """The profile file for engines of this config and model on a device (cpu or cuda)."""
     facts: dict[str, Any] = {
         **describe_machine(torch.cuda.get_device_name() if device == "cuda" else device),
         "model": repr(model.config),
@@ -105,13 +93,12 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
 
 
 def profiles_directory() -> Path:
-    """Where profiles are kept, in this user's cache."""
+    """The folder of profiles in this user's cache."""
     return user_cache() / "profiles"
 
 
 def describe_machine(device: str) -> dict[str, str | int]:
-    """The facts by which timings of one machine are comparable: its processor, the cores that this process may use,
-    its memory, and the device's name."""
+    """Facts of the machine that timings depend on: processor, usable cores, memory, device."""
     return {
         "cpu": _cpu_name(),
         "architecture": platform.machine(),
@@ -146,15 +133,15 @@ def _memory_gib() -> int:
 
 
 class ProfileKeeper:
-    """Writes down the costs that an engine learns: every few minutes while it runs, and when it is gone.
+    """Saves the costs that an engine learns, every few minutes and at its end.
 
-    Nothing is written while the link has another bandwidth than the engine was made with: then its costs are not of
-    this place. Where writing fails, a warning says so once, and the engine goes on.
+    Skips writing while the link's bandwidth differs from the one at start, since the costs would be another place's.
+    A failing write is logged once.
 
     Args:
-        place: of the engine's kind.
-        model: learns in the engine's thread.
-        worker: the link to the swap tier that the model learns about; None where there is none.
+        place: the engine's profile file.
+        model: the cost model, which learns in the engine's thread.
+        worker: the link to the swap tier, if there is one.
     """
 
     def __init__(self, place: ProfilePlace, model: CostModel, worker: TransferWorker | None) -> None:
@@ -163,13 +150,13 @@ class ProfileKeeper:
         self._worker = worker
         self._bandwidth = None if worker is None else worker.bandwidth
         self._has_warned = False
-        self._due_at: float | None = None  #: on the engine's clock
+        self._due_at: float | None = None  #: time of the next write, on the engine's clock
         self._writer: threading.Thread | None = None
-        # The last write may come from a garbage collection in the midst of another one, in the same thread.
+        # Garbage collection may trigger the last write within another one, in the same thread.
         self._lock = threading.RLock()
 
     def note(self, stats: Stats) -> None:
-        """A step is over. Where a write is due, the engine's thread takes a snapshot and another thread writes it."""
+        """Called after each step. If a write is due, take a snapshot and write it in another thread."""
         if self._due_at is None:
             self._due_at = stats.time + _WRITE_EVERY_S
         if stats.time < self._due_at or (self._writer is not None and self._writer.is_alive()):
@@ -179,11 +166,11 @@ class ProfileKeeper:
         self._writer.start()
 
     def keep(self) -> None:
-        """Write the model in this thread. For an engine that takes no step meanwhile."""
+        """Write the model in this thread, while the engine takes no step."""
         try:
             model = self._model.to_dict()
         except RuntimeError:
-            return  # the process ends without having stopped the engine, and the model changes as it is read
+            return  # at process exit without a stopped engine, the model changes while it is read
         self._write(model)
 
     def _write(self, model: dict[str, Any]) -> None:
@@ -194,10 +181,10 @@ class ProfileKeeper:
                 self._place.write(model)
             except OSError as error:
                 if not self._has_warned:
-                    reason = str(error)  # the error itself, in somebody's log, would hold on to the engine
+                    reason = str(error)  # a logged exception would keep the engine alive
                     logger.warning(
-                        "recovery: what was measured cannot be kept for the next start: %s; "
-                        "XDG_CACHE_HOME may name a directory that this user may write",
+                        "recovery: measured costs cannot be saved for the next start: %s; "
+                        "set XDG_CACHE_HOME to a writable directory",
                         reason,
                     )
                 self._has_warned = True

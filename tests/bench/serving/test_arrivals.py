@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.bench.serving.arrivals import Load, draw_arrivals, mean_rate, pace, scale_trace
+from quire.bench.serving.arrivals import OpenLoop, draw_arrivals, pace, scale_trace
 from quire.bench.workload import Lengths, Workload, WorkloadRequest
 
 
@@ -28,6 +28,10 @@ def test_gaps_have_the_mean_and_the_spread_of_their_distribution(burstiness: flo
     mean = statistics.mean(found)
     assert mean == pytest.approx(0.2, rel=0.05)
     assert statistics.stdev(found) / mean == pytest.approx(1 / math.sqrt(burstiness), rel=0.05)
+
+
+def mean_rate(arrivals: list[float]) -> float:
+    return (len(arrivals) - 1) / (max(arrivals) - min(arrivals))
 
 
 def test_a_poisson_process_has_as_many_arrivals_as_it_should_within_a_duration() -> None:
@@ -62,12 +66,12 @@ def test_something_must_bound_a_load() -> None:
 
 
 def test_a_drawn_load_has_one_request_an_arrival() -> None:
-    workload = Load(make, count=20, seed=3).at(4.0)
+    workload = OpenLoop(make, count=20, seed=3).at(4.0)
     assert [request.arrival_s for request in workload.requests] == draw_arrivals(4.0, count=20, duration_s=None, seed=3)
     with pytest.raises(ValueError, match="--request-rate or --sweep"):
-        Load(make, count=20).at(None)
+        OpenLoop(make, count=20).at(None)
     with pytest.raises(ValueError, match="no request arrives"):
-        Load(make, duration_s=1e-6).at(0.1)
+        OpenLoop(make, duration_s=1e-6).at(0.1)
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=20), st.floats(0.1, 50))
@@ -79,8 +83,8 @@ def test_another_rate_keeps_the_shape_of_a_recording(steps: list[float], rate: f
     assert paced == pytest.approx([arrival * factor for arrival in arrivals])
 
 
-def recorded(*arrivals: float, duration_s: float | None = None) -> Load:
-    return Load(make, arrivals, duration_s=duration_s)
+def recorded(*arrivals: float, duration_s: float | None = None) -> OpenLoop:
+    return OpenLoop(make, arrivals, duration_s=duration_s)
 
 
 def test_a_recorded_load_keeps_its_times_unless_it_is_asked_for_a_rate() -> None:

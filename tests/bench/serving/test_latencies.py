@@ -6,11 +6,11 @@ import pytest
 
 from quire.bench.bench_settings import parse_goodput
 from quire.bench.serving.latencies import distribution, is_good, serving_figures
-from quire.bench.serving.load_client import LoadResult, Outcome
+from quire.bench.serving.load_client import LoadResult, RequestOutcome
 
 
-def outcome(arrival: float, token_s: list[float], counted: int | None = None, **more: object) -> Outcome:
-    made = Outcome(arrival, 10, 4, sent_s=arrival + 0.25, token_s=token_s, num_counted_tokens=counted)
+def outcome(arrival: float, token_s: list[float], counted: int | None = None, **more: object) -> RequestOutcome:
+    made = RequestOutcome(arrival, 10, 4, sent_s=arrival + 0.25, token_s=token_s, num_counted_tokens=counted)
     made.finish_reason = "length"
     for name, value in more.items():
         setattr(made, name, value)
@@ -25,7 +25,7 @@ TWO = [
 ]
 
 
-def result(outcomes: list[Outcome], wall_s: float = 10.0) -> LoadResult:
+def result(outcomes: list[RequestOutcome], wall_s: float = 10.0) -> LoadResult:
     return LoadResult(outcomes, wall_s, [0.001, 0.003], cpu_s=1.0)
 
 

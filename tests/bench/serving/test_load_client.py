@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quire.bench.serving.load_client import LoadClient, LoadResult, Outcome, PreparedRequest
+from quire.bench.serving.load_client import LoadClient, LoadResult, PreparedRequest, RequestOutcome
 from quire.client.server_address import ServerAddress
 from virtual_time import VirtualLoop, run_in_virtual_time
 
@@ -177,4 +177,4 @@ def test_a_watcher_sees_how_far_it_is() -> None:
 
 
 def test_outcomes_know_how_many_tokens_they_have() -> None:
-    assert Outcome(0.0, 1, 1, token_s=[1.0, 2.0], num_counted_tokens=5).num_output_tokens == 5
+    assert RequestOutcome(0.0, 1, 1, token_s=[1.0, 2.0], num_counted_tokens=5).num_output_tokens == 5

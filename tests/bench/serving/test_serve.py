@@ -244,7 +244,7 @@ def test_a_server_that_dies_is_told_and_what_was_measured_before_is_kept(tmp_pat
         result = bench("--url", url, *lengths, *sweep)
     assert result.exit_code == 1
     assert "has the server ended?" in result.output
-    assert "Nobody took connections any more at m; later rates are left out." in result.output
+    assert "m refused all connections; later rates are left out." in result.output
     first, second, third = json.loads(figures.read_text())["figures"]
     assert (first["completed"], first["errors"]) == (4, {})
     assert second["completed"] == 2

@@ -1,1 +1,1 @@
-"""Load on a server from outside: `quire bench serve` and `quire bench http`."""
+"""`quire bench serve`: an open-loop load on a server."""

@@ -1,7 +1,4 @@
-"""When requests come: drawn from a process, or as a recording has them, at any rate.
-
-An open loop: arrivals are decided before the first request is sent and never wait for an answer. Pure numbers.
-"""
+"""Arrival times of an open loop: drawn from a process or taken from a recording, at any rate. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -14,23 +11,26 @@ from quire.bench.workload import Lengths, Workload
 
 
 @dataclass(frozen=True)
-class Load:
-    """What is asked of a server, and when: arrivals are drawn, or those of a recording (a trace, a workload file).
+class OpenLoop:
+    """Requests and their arrivals, either drawn or recorded (a trace, a workload file).
 
-    Another rate stretches or squeezes all gaps of a recording alike, so that bursts stay bursts. A recording is faster
-    here and slower there: within a duration the requests that are played have the rate that was asked for, not the
-    whole recording.
+    Another rate scales all gaps of a recording, so bursts stay bursts. Within a duration, the replayed requests have
+    the requested rate on average, not the whole recording.
     """
 
-    make: Callable[[int], Workload]  #: of this many requests, a recording's first ones
-    arrival_s: Sequence[float] = ()  #: a recording's, of all requests and in order; empty: they are drawn
-    count: int | None = None  #: to draw; None takes the requests that arrive within the duration
-    duration_s: float | None = None  #: no request arrives later
+    make: Callable[[int], Workload]  #: the first N requests
+    arrival_s: Sequence[float] = ()  #: sorted arrivals of a recording; empty: they are drawn
+    count: int | None = None  #: requests to draw; None takes those within the duration
+    duration_s: float | None = None  #: latest arrival
     burstiness: float = 1.0  #: shape of the gamma-distributed gaps: 1 is a Poisson process, more is steadier
     seed: int = 0
 
     def at(self, rate: float | None) -> Workload:
-        """The requests with their arrivals, `rate` of them a second on average; None keeps a recording's own rate."""
+        """The requests with arrivals at `rate` per second on average; None keeps a recording's own rate.
+
+        Raises:
+            ValueError: no request arrives within the duration, or drawn arrivals have no rate or no end.
+        """
         arrivals = self._recorded(rate) if self.arrival_s else self._drawn(rate)
         if not arrivals:
             tempo = "" if rate is None else f" at {rate:g}/s"
@@ -41,7 +41,7 @@ class Load:
 
     def _drawn(self, rate: float | None) -> Sequence[float]:
         if rate is None:
-            raise ValueError("how fast shall requests come? Give --request-rate or --sweep, such as --request-rate 2")
+            raise ValueError("give a rate of requests with --request-rate or --sweep, such as --request-rate 2")
         return draw_arrivals(
             rate, count=self.count, duration_s=self.duration_s, burstiness=self.burstiness, seed=self.seed
         )
@@ -58,19 +58,17 @@ class Load:
 def draw_arrivals(
     rate: float, *, count: int | None, duration_s: float | None, burstiness: float = 1.0, seed: int = 0
 ) -> list[float]:
-    """Seconds from the start at which requests arrive, in order.
-
-    Gaps are independent and have the mean 1 / rate and the coefficient of variation 1 / sqrt(burstiness).
+    """Draw sorted arrival times. Gaps have the mean 1 / rate and the coefficient of variation 1 / sqrt(burstiness).
 
     Raises:
-        ValueError: nothing says how many requests there are.
+        ValueError: neither a count nor a duration bounds the requests.
     """
     if math.isinf(rate):
         if count is None:
             raise ValueError("requests that all come at once must be counted; give --num-requests")
         return [0.0] * count
     if count is None and duration_s is None:
-        raise ValueError("how long shall requests come? Give a duration or a number of requests")
+        raise ValueError("give a duration or a number of requests")
     rng = random.Random(seed)
     arrivals: list[float] = []
     now = 0.0
@@ -82,21 +80,15 @@ def draw_arrivals(
     return arrivals
 
 
-def mean_rate(arrival_s: Sequence[float]) -> float:
-    """Requests a second over the time from the first to the last; infinity where all come at once."""
-    span = max(arrival_s) - min(arrival_s)
-    return (len(arrival_s) - 1) / span if span else math.inf
-
-
 def pace(arrival_s: Sequence[float], rate: float) -> list[float]:
-    """The same arrivals in another tempo: `rate` a second on average, the first at 0."""
-    first = min(arrival_s)
+    """Scale arrivals to `rate` per second on average, the first at 0."""
+    first, span = min(arrival_s), max(arrival_s) - min(arrival_s)
     if len(arrival_s) == 1:
         return [0.0]
-    natural = mean_rate(arrival_s)
-    if math.isinf(natural):
-        raise ValueError("the recorded requests all come at once, so that they have no rate to change")
-    return [(arrival - first) * natural / rate for arrival in arrival_s]
+    if not span:
+        raise ValueError("the recorded requests all come at once, and have no rate to change")
+    factor = (len(arrival_s) - 1) / span / rate
+    return [(arrival - first) * factor for arrival in arrival_s]
 
 
 def scale_trace(
@@ -107,7 +99,7 @@ def scale_trace(
     max_input_len: int | None = None,
     max_output_len: int | None = None,
 ) -> Lengths:
-    """A trace made to fit a model: times and lengths are multiplied, then lengths are capped. None falls below 1."""
+    """Multiply a trace's times and lengths, then cap its lengths. No length falls below 1."""
 
     def fit(values: Sequence[int], cap: int | None) -> list[int]:
         scaled = [max(1, round(value * length_scale)) for value in values]

@@ -1,9 +1,8 @@
-"""What the outcomes of a load amount to. Pure arithmetic, so that every figure can be checked by hand.
+"""Latency and throughput figures of a load. Pure arithmetic.
 
-TTFT, the time to the first token, and E2EL, the end-to-end latency, count from when a request was due. TPOT, the time
-per output token, is (E2EL - TTFT) / (n - 1); ITL, the inter-token latency, is every single gap between chunks;
-normalised latency is E2EL / n, as in the PagedAttention paper (Kwon et al., SOSP '23, section 6.1). n counts output
-tokens.
+TTFT and E2EL (end-to-end latency) count from the due time of a request. For n output tokens, TPOT is
+(E2EL - TTFT) / (n - 1), normalised latency E2EL / n (Kwon et al., SOSP '23, section 6.1). ITL is each single gap
+between chunks.
 """
 
 from __future__ import annotations
@@ -14,34 +13,33 @@ from itertools import pairwise
 from typing import Any
 
 from quire.bench.report import summarise
-from quire.bench.serving.load_client import LoadResult, Outcome
+from quire.bench.serving.load_client import LoadResult, RequestOutcome
 
 
-def ttft_s(outcome: Outcome) -> float:
+def ttft_s(outcome: RequestOutcome) -> float:
     return outcome.token_s[0] - outcome.arrival_s
 
 
-def e2el_s(outcome: Outcome) -> float:
-    """To the last token."""
+def e2el_s(outcome: RequestOutcome) -> float:
     return outcome.token_s[-1] - outcome.arrival_s
 
 
-def tpot_s(outcome: Outcome) -> float | None:
-    """None for an answer of one token."""
+def tpot_s(outcome: RequestOutcome) -> float | None:
+    """None for a single token."""
     count = outcome.num_output_tokens
     return (outcome.token_s[-1] - outcome.token_s[0]) / (count - 1) if count > 1 else None
 
 
-def itl_s(outcome: Outcome) -> list[float]:
+def itl_s(outcome: RequestOutcome) -> list[float]:
     return [later - earlier for earlier, later in pairwise(outcome.token_s)]
 
 
-def normalised_latency_s(outcome: Outcome) -> float:
+def normalised_latency_s(outcome: RequestOutcome) -> float:
     return e2el_s(outcome) / max(1, outcome.num_output_tokens)
 
 
-def is_good(outcome: Outcome, limits: dict[str, float]) -> bool:
-    """Complete, and within every limit. An answer of one token has no TPOT, and so none that is too long."""
+def is_good(outcome: RequestOutcome, limits: dict[str, float]) -> bool:
+    """Whether a request completed within every limit. A single token meets any TPOT."""
     if not outcome.is_complete:
         return False
     found = {"ttft": ttft_s(outcome), "tpot": tpot_s(outcome) or 0.0, "e2el": e2el_s(outcome)}
@@ -49,8 +47,7 @@ def is_good(outcome: Outcome, limits: dict[str, float]) -> bool:
 
 
 def distribution(values: Iterable[float]) -> dict[str, float] | None:
-    """Mean and percentiles (linear between neighbours); None where nothing was measured. `median` is p50 again, under
-    the name that it has in all figures."""
+    """Mean and percentiles (linear between neighbours); None without values. `median` equals p50."""
     import numpy as np
 
     known = np.fromiter(values, dtype=float)
@@ -62,7 +59,7 @@ def distribution(values: Iterable[float]) -> dict[str, float] | None:
 
 
 def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) -> dict[str, Any]:
-    """The measured part of a figure. Latencies are those of complete requests; the others are counted by kind."""
+    """Figures of one load. Latencies are of complete requests; failed ones are counted by kind."""
     outcomes = result.outcomes
     done = [outcome for outcome in outcomes if outcome.is_complete]
     tokens_in = sum(outcome.num_prompt_tokens for outcome in done)
@@ -105,7 +102,7 @@ def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) 
     return figures
 
 
-def _counted_by(outcomes: Sequence[Outcome]) -> str | None:
-    """Who counted the output tokens: `usage` (the server), `chunks` (the client), `both` (some so, some so)."""
+def _counted_by(outcomes: Sequence[RequestOutcome]) -> str | None:
+    """Source of the output token counts: `usage` (the server), `chunks` (the client), or `both`."""
     kinds = {"chunks" if outcome.num_counted_tokens is None else "usage" for outcome in outcomes}
     return "both" if len(kinds) > 1 else next(iter(kinds), None)

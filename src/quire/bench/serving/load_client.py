@@ -1,9 +1,7 @@
-"""The load itself: requests are sent when they are due, whatever became of those before them.
+"""Open-loop load client: sends each request at its due time, independent of earlier answers.
 
-Everything about a request is prepared before the first is sent, and nothing is reckoned before the last has ended, so
-that the client is never late with the others. By how much it was late all the same is part of the result: a latency
-that counted from the moment of sending would hide it (coordinated omission), so latencies count from when a request
-was due.
+Bodies are prepared before the first request and figures computed after the last one, so the client stays punctual.
+Latencies count from the due time: counting from sending would hide a late client (coordinated omission).
 """
 
 from __future__ import annotations
@@ -21,35 +19,34 @@ from quire.client.errors import RemoteError, of_exception, of_response
 from quire.client.server_address import ServerAddress
 from quire.client.sse import DONE, EventReader
 
-PROBE_S = 0.02  #: how often the event loop is asked how late it is
-# Each request has a connection of its own, as each of many users has. One that is kept breaks if the server closes it
-# in the instant in which it is used again, which would count as the server's error; and httpx's pool compares all its
-# connections with all idle ones at every request: a third of the client's time at 300 of them.
+PROBE_S = 0.02  #: interval of the event loop's lag probe
+# One connection per request, as of many users. A kept connection may be closed while it is reused, which would count as
+# the server's error; and httpx's pool takes a third of the client's time at 300 connections.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 
 
 @dataclass(frozen=True)
 class PreparedRequest:
-    """What is sent, and when it is due."""
+    """A request body and its due time."""
 
-    arrival_s: float  #: seconds after the start
+    arrival_s: float  #: due time, seconds after the start
     body: bytes
-    num_prompt_tokens: int = 0  #: as planned
+    num_prompt_tokens: int = 0  #: planned
     max_tokens: int = 0
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What came of a request. Times are seconds after the start of the load."""
+class RequestOutcome:
+    """Timings of one request, in seconds after the start of the load."""
 
-    arrival_s: float  #: when it was due
-    num_prompt_tokens: int  #: as planned; as the server counts them once it has said so
+    arrival_s: float  #: due time
+    num_prompt_tokens: int  #: planned, or by the server's count
     max_tokens: int
     sent_s: float | None = None
-    token_s: list[float] = field(default_factory=list)  #: when each chunk with tokens came
-    num_counted_tokens: int | None = None  #: of the answer, by the server's count
+    token_s: list[float] = field(default_factory=list)  #: time of each chunk with tokens
+    num_counted_tokens: int | None = None  #: output tokens by the server's count
     finish_reason: str | None = None
-    error: str | None = None  #: its kind
+    error: str | None = None  #: kind of the error
     error_message: str | None = None
 
     @property
@@ -58,7 +55,7 @@ class Outcome:
 
     @property
     def num_output_tokens(self) -> int:
-        """By the server's count; chunks, where it gives none."""
+        """The server's count, or the number of chunks."""
         return self.num_counted_tokens if self.num_counted_tokens is not None else len(self.token_s)
 
     def fail(self, error: RemoteError) -> None:
@@ -67,16 +64,16 @@ class Outcome:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """A load, and how the client itself did under it."""
+    """Outcomes of a load, and the client's own lag."""
 
-    outcomes: list[Outcome]
-    wall_s: float  #: from the start to the end of the last request
-    loop_lag_s: list[float]  #: how late the event loop woke, every `PROBE_S`
-    cpu_s: float  #: of the client's process
+    outcomes: list[RequestOutcome]
+    wall_s: float  #: until the last request ended
+    loop_lag_s: list[float]  #: lag of the event loop, every `PROBE_S`
+    cpu_s: float  #: processor time of the client
 
 
 class LoadClient:
-    """Sends a load to one route (`url`) of a server. `watch` is called now and then, to show how far it is."""
+    """Send a load to one route (`url`) of a server. `watch` is called periodically to show progress."""
 
     def __init__(
         self,
@@ -98,10 +95,10 @@ class LoadClient:
         self.num_failed = 0
 
     async def run(self, requests: Sequence[PreparedRequest]) -> LoadResult:
-        """Send them all and wait for all their ends."""
+        """Send all requests and wait until all ended."""
         _allow_many_connections()
         requests = sorted(requests, key=lambda request: request.arrival_s)
-        outcomes = [Outcome(r.arrival_s, r.num_prompt_tokens, r.max_tokens) for r in requests]
+        outcomes = [RequestOutcome(r.arrival_s, r.num_prompt_tokens, r.max_tokens) for r in requests]
         self.num_sent = self.num_ended = self.num_failed = 0
         loop_lag_s: list[float] = []
         async with self._connect() as http:
@@ -119,8 +116,8 @@ class LoadClient:
             wall_s = loop.time() - self._started
             return LoadResult(outcomes, wall_s, loop_lag_s, time.process_time() - cpu_before)
 
-    async def ask(self, body: bytes) -> Outcome:
-        """One request, now."""
+    async def ask(self, body: bytes) -> RequestOutcome:
+        """Send one request now."""
         [outcome] = (await self.run([PreparedRequest(0.0, body)])).outcomes
         return outcome
 
@@ -129,13 +126,13 @@ class LoadClient:
         return httpx.AsyncClient(
             headers=headers,
             limits=_LIMITS,
-            timeout=None,  # each request has a deadline of its own
+            timeout=None,  # each request has its own deadline
             transport=self._transport,
             trust_env=not self._endpoint.is_local,
             verify=self._endpoint.is_encrypted,
         )
 
-    async def _ask(self, http: httpx.AsyncClient, request: PreparedRequest, outcome: Outcome) -> None:
+    async def _ask(self, http: httpx.AsyncClient, request: PreparedRequest, outcome: RequestOutcome) -> None:
         loop = asyncio.get_running_loop()
         outcome.sent_s = loop.time() - self._started
         self.num_sent += 1
@@ -143,13 +140,13 @@ class LoadClient:
             async with asyncio.timeout_at(self._started + request.arrival_s + self._timeout_s):
                 await self._receive(http, request.body, outcome)
         except TimeoutError:
-            outcome.fail(RemoteError("timeout", f"{self._url}: no whole answer within {self._timeout_s:g} s"))
-        except Exception as error:  # whatever it is, it is counted, and the others go on
+            outcome.fail(RemoteError("timeout", f"{self._url}: no complete answer within {self._timeout_s:g} s"))
+        except Exception as error:  # counted; other requests continue
             outcome.fail(of_exception(error, self._url))
         self.num_ended += 1
         self.num_failed += not outcome.is_complete
 
-    async def _receive(self, http: httpx.AsyncClient, body: bytes, outcome: Outcome) -> None:
+    async def _receive(self, http: httpx.AsyncClient, body: bytes, outcome: RequestOutcome) -> None:
         loop = asyncio.get_running_loop()
         async with http.stream("POST", self._url, content=body) as response:
             if response.status_code != 200:
@@ -158,16 +155,16 @@ class LoadClient:
             async for piece in response.aiter_bytes():
                 now = loop.time() - self._started
                 for data in reader.feed(piece):
-                    _take(data, outcome, now)
+                    _record(data, outcome, now)
             for data in reader.close():
-                _take(data, outcome, loop.time() - self._started)
+                _record(data, outcome, loop.time() - self._started)
         if outcome.finish_reason is None:
             raise RemoteError("truncated", f"{self._url}: the stream ended before the answer did")
         if not outcome.token_s:
             raise RemoteError("no_tokens", f"{self._url}: the answer has no token ({outcome.finish_reason})")
 
     async def _probe(self, lags: list[float]) -> None:
-        """How late everything is that waits for this event loop."""
+        """Record the event loop's lag."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + PROBE_S
@@ -177,7 +174,7 @@ class LoadClient:
                 self._watch(self)
 
 
-def _take(data: str, outcome: Outcome, now: float) -> None:
+def _record(data: str, outcome: RequestOutcome, now: float) -> None:
     if data == DONE:
         return
     chunk: AnswerChunk = read_chunk(data)
@@ -190,7 +187,7 @@ def _take(data: str, outcome: Outcome, now: float) -> None:
 
 
 def _allow_many_connections() -> None:
-    """An open loop against a slow server holds as many connections as it must; the usual limit is 1,024 files."""
+    """Raise the limit of open files: an open loop against a slow server holds many connections."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

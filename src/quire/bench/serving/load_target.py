@@ -1,6 +1,6 @@
-"""One server under load: what it is called, what it can take, and how a request for it is written.
+"""A server under load: its model, its limits and the format of its requests.
 
-`prepare` asks it a few small requests first, so that a mistake shows before a long run and not as its errors.
+`prepare` sends a few small requests first, so mistakes show before a long run.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Any
 
 import httpx
 
-from quire.bench.serving.load_client import LoadClient, Outcome, PreparedRequest
+from quire.bench.serving.load_client import LoadClient, PreparedRequest, RequestOutcome
 from quire.bench.serving.words import WordLength, as_words
 from quire.bench.workload import Workload, WorkloadRequest
 from quire.client.errors import RemoteError
 from quire.client.remote_model import RemoteModel
 from quire.client.server_address import ServerAddress
 
-_FEW_WORDS, _MANY_WORDS = 8, 32  # of the prompts by which tokens a word are measured; every model takes them
+_FEW_WORDS, _MANY_WORDS = 8, 32  # prompt lengths that measure the tokens of a word
 
 
 @dataclass(frozen=True)
 class Target:
-    """A server, its model, and the form of its requests."""
+    """A server, its model, and the format of its requests."""
 
-    label: str  #: tells it from other servers
+    label: str  #: unique name
     endpoint: ServerAddress
     model: str
-    is_chat: bool = False  #: its chat endpoint is asked, with the prompt as the user's message
+    is_chat: bool = False  #: chat endpoint, with the prompt as the user's message
     max_model_len: int | None = None
     vocab_size: int | None = None
-    extra: Mapping[str, Any] = field(default_factory=dict)  #: fields of every request, over the workload's
-    word_length: WordLength | None = None  #: of prompts as words; None sends token ids
-    includes_usage: bool = True  #: it understands `stream_options`
+    extra: Mapping[str, Any] = field(default_factory=dict)  #: further fields of every request
+    word_length: WordLength | None = None  #: prompts are words; None sends token ids
+    includes_usage: bool = True  #: supports `stream_options`
 
     @property
     def url(self) -> str:
         return self.endpoint.chat_url if self.is_chat else self.endpoint.completions_url
 
     def write(self, request: WorkloadRequest, workload: Workload) -> PreparedRequest:
-        """A request as it is sent."""
+        """Make the body of a request."""
         ids = request.prompt_token_ids
         prompt: str | list[int] = ids
         if self.word_length is not None:
@@ -58,9 +58,7 @@ class Target:
         return PreparedRequest(request.arrival_s, content, len(ids), request.max_tokens)
 
     def check_fit(self, workload: Workload) -> None:
-        """Raises:
-        ValueError: the server says how long a sequence may be, and some request is longer.
-        """
+        """Raise ValueError if a request is longer than the server's `max_model_len`."""
         longest = max(len(request.prompt_token_ids) + request.max_tokens for request in workload.requests)
         if self.max_model_len is not None and longest > self.max_model_len:
             raise ValueError(
@@ -73,10 +71,10 @@ class Target:
 def find_target(
     text: str, api_key: str | None, model: str | None, *, is_chat: bool, extra: Mapping[str, Any]
 ) -> Target:
-    """From URL or LABEL=URL. The server is asked for its models; the first is taken where none is named.
+    """Find a server by URL or LABEL=URL, and its first model where none is named.
 
     Raises:
-        ValueError: it is no URL, or nobody answers there as it should.
+        ValueError: the text is no URL, the server does not answer, or lacks the model.
     """
     named = re.fullmatch(r"([^=:/]+)=(https?://.*)", text)
     endpoint = ServerAddress.of(named[2] if named else text, api_key)
@@ -100,19 +98,20 @@ async def prepare(
     timeout_s: float = 600.0,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Target:
-    """Ask small requests, which warm the server up: the target with what they taught.
+    """Warm a server up with small requests, and learn its token counts and its support of usage.
 
     Args:
-        workload: of the load, for its kind of request. None of its prompts is sent, so that no cache knows them later.
-        as_text: prompts are words.
-        timeout_s: for each answer.
+        target: the server.
+        workload: gives the kind of requests; none of its prompts is sent, so no cache knows them.
+        as_text: send words instead of token ids.
+        timeout_s: timeout of each answer.
 
     Raises:
-        ValueError: the server does not answer such requests.
+        ValueError: the server rejects such requests.
     """
     client = LoadClient(target.endpoint, target.url, timeout_s=timeout_s, transport=transport)
     if as_text:
-        target = replace(target, word_length=WordLength())  # a token each, until it is known better
+        target = replace(target, word_length=WordLength())  # one token per word until measured
 
     few, target = await _ask(client, target, workload, _FEW_WORDS if as_text else 8)
     if as_text:
@@ -124,7 +123,7 @@ async def prepare(
 
 
 async def _ask(client: LoadClient, target: Target, workload: Workload, num_tokens: int) -> tuple[int | None, Target]:
-    """The prompt's tokens by the server's count, and the target as it can be asked."""
+    """Returns the prompt's tokens by the server's count, and the target with adjusted format."""
     some = sorted(workload.requests[0].prompt_token_ids, reverse=True)
     request = WorkloadRequest([some[i % len(some)] for i in range(num_tokens)], 2)
     outcome = await client.ask(target.write(request, workload).body)
@@ -136,7 +135,7 @@ async def _ask(client: LoadClient, target: Target, workload: Workload, num_token
     return outcome.num_prompt_tokens if outcome.num_counted_tokens is not None else None, target
 
 
-def _hint(target: Target, workload: Workload, outcome: Outcome) -> str:
+def _hint(target: Target, workload: Workload, outcome: RequestOutcome) -> str:
     if not str(outcome.error).startswith("http_4"):
         return ""
     if workload.ignore_eos and "ignore_eos" in str(outcome.error_message):
@@ -147,6 +146,6 @@ def _hint(target: Target, workload: Workload, outcome: Outcome) -> str:
 
 
 def common_vocab_size(targets: Sequence[Target]) -> int | None:
-    """The smallest vocabulary; None where a server does not say what it has."""
+    """The smallest vocabulary; None if a server does not report one."""
     sizes = [target.vocab_size for target in targets]
     return None if None in sizes else min(size for size in sizes if size is not None)

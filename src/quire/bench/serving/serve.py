@@ -1,7 +1,7 @@
-"""`quire bench serve`: how long the users of a server wait, at a given rate of requests.
+"""`quire bench serve`: latencies of a server at a given rate of requests.
 
-Works against any OpenAI-compatible URL, and against several in turns, at one rate or over a sweep of rates. The load is
-an open loop: it is decided beforehand, and no request waits for the answer to another.
+Works with any OpenAI-compatible URL, with several in turns, at one rate or a sweep. In this open loop no request waits
+for another one's answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from quire.bench.files import check_writable, writing
 from quire.bench.progress import progress
 from quire.bench.report import Report
-from quire.bench.serving.arrivals import Load, scale_trace
+from quire.bench.serving.arrivals import OpenLoop, scale_trace
 from quire.bench.serving.latencies import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult
 from quire.bench.serving.load_target import Target, common_vocab_size, find_target, prepare
@@ -47,14 +47,13 @@ DEFAULT_DURATION_S = 60.0
 
 
 def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path: Path | None = None) -> bool:
-    """Measure, print, and write what was asked for.
+    """Measure and publish.
 
     Returns:
-        Whether every load had at least one request that was answered, and no connection was refused or broke: then the
-        server has ended meanwhile, and what was measured is not what was asked for.
+        Whether every load had an answered request, and no connection was refused or lost.
 
     Raises:
-        ValueError: a setting makes no sense, or a server does not answer at all.
+        ValueError: a setting is invalid, or a server does not answer.
     """
     if settings.save_requests is not None:
         check_writable(settings.save_requests)
@@ -64,7 +63,7 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     ]
     label, count = Counter(target.label for target in targets).most_common(1)[0]
     if count > 1:
-        raise ValueError(f"{count} servers are called {label}; tell them apart: --url a=http://... --url b=http://...")
+        raise ValueError(f"{count} servers are called {label}; name them: --url a=http://... --url b=http://...")
     vocab_size = settings.vocab_size or common_vocab_size(targets)
     as_text = settings.text or settings.chat or (vocab_size is None and settings.workload is None)
     ids = token_range(vocab_size)
@@ -83,7 +82,7 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
         for target in targets:
             if target.label in gone:
                 continue
-            # Other token ids each time, so that no cache carries over from one load to the next.
+            # Other token ids each time: no cache carries over to the next load.
             shifted = workload.shifted(len(results), ids)
             results.append(play(target, shifted, settings.timeout_s, rate))
             measured = serving_figures(results[-1], limits)
@@ -92,7 +91,7 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
                 gone.add(target.label)
     report.notes = notes(report.figures, results, limits)
     if gone and len(rates) > 1:
-        report.notes.append(f"Nobody took connections any more at {', '.join(sorted(gone))}; later rates are left out.")
+        report.notes.append(f"{', '.join(sorted(gone))} refused all connections; later rates are left out.")
     draw: Callable[[Any], None]
     if len(results) == 1:
         report.columns, report.rows = metric_table(report.figures[0])
@@ -108,12 +107,12 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
 
 def _prepare(target: Target, workload: Workload, as_text: bool, timeout_s: float) -> Target:
     with progress(1, target.label) as show:
-        show(0, "waiting for its first answer")
+        show(0, "waiting for the first answer")
         return asyncio.run(prepare(target, workload, as_text=as_text, timeout_s=timeout_s))
 
 
-def make_load(settings: ServeSettings, ids: range) -> Load:
-    """The load that the settings describe, with these token ids."""
+def make_load(settings: ServeSettings, ids: range) -> OpenLoop:
+    """Make the load of these settings."""
 
     def make(name: str, lengths: Lengths) -> Workload:
         shared, seed = settings.shared_prefix, settings.seed
@@ -123,7 +122,7 @@ def make_load(settings: ServeSettings, ids: range) -> Load:
     def draw(count: int) -> Workload:
         return make("uniform", uniform_lengths(count, settings.input_len, settings.output_len, seed=settings.seed))
 
-    drawn = Load(draw, (), settings.num_requests, settings.duration_s, settings.burstiness, settings.seed)
+    drawn = OpenLoop(draw, (), settings.num_requests, settings.duration_s, settings.burstiness, settings.seed)
     if settings.workload is not None:
         workload = read_workload(settings.workload)
         requests = sorted(workload.requests[: settings.num_requests], key=lambda request: request.arrival_s)
@@ -147,7 +146,7 @@ def make_load(settings: ServeSettings, ids: range) -> Load:
 
 
 def play(target: Target, workload: Workload, timeout_s: float, rate: float | None = None) -> LoadResult:
-    """One load on one server."""
+    """Run one load on one server."""
     requests = [target.write(request, workload) for request in workload.requests]
     with progress(len(requests), target.label if rate is None else f"{target.label}, {rate:g}/s") as show:
 
@@ -159,7 +158,7 @@ def play(target: Target, workload: Workload, timeout_s: float, rate: float | Non
 
 
 def write_requests(path: Path, figures: Sequence[dict[str, Any]], results: Sequence[LoadResult]) -> None:
-    """Every request of every load as one line of JSON."""
+    """Write one line of JSON per request."""
     with writing(path) as file:
         for figure, result in zip(figures, results, strict=True):
             where = {"label": figure["label"], "request_rate": figure["request_rate"]}

@@ -1,4 +1,4 @@
-"""How the figures of `quire bench serve` look: tables, sentences, pictures. Measures nothing."""
+"""Tables, notes and pictures of `quire bench serve`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from quire.bench.report import Column
 from quire.bench.serving.latencies import e2el_s, itl_s, tpot_s, ttft_s
 from quire.bench.serving.load_client import LoadResult
 
-LOST = {"connect", "disconnected"}  #: errors by which a server that has ended shows
-BREAKS_BELOW = 0.9  #: goodput has broken where a smaller share of the requests is within the limits
-# A client that is later than this itself has measured itself too.
-_NOTABLE_LAG_S = 0.01
+LOST = {"connect", "disconnected"}  #: errors of a server that ended
+BREAKS_BELOW = 0.9  #: a load breaks the goodput if a smaller share of requests is within the limits
+_NOTABLE_LAG_S = 0.01  #: a later client measures itself
 
 _METRICS = {
     "ttft_s": "TTFT, ms",
@@ -43,14 +42,14 @@ SWEEP_COLUMNS = (
 
 
 def metric_table(figure: Mapping[str, Any]) -> tuple[tuple[Column, ...], list[dict[str, Any]]]:
-    """Of one load: a row a metric."""
+    """Table of one load: a row per metric."""
     columns = (Column("metric", ""), *(Column(name, name, scale=1e3, digits=1) for name in _STATISTICS))
     rows = [{"metric": heading, **(figure[key] or {})} for key, heading in _METRICS.items()]
     return columns, rows
 
 
 def sweep_rows(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of several loads: a row each."""
+    """Table of several loads: a row per load."""
     return [
         {**figure, "rate": _shown_rate(figure), "failed": figure["requests"] - figure["completed"]}
         for figure in figures
@@ -60,7 +59,7 @@ def sweep_rows(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def notes(
     figures: Sequence[Mapping[str, Any]], results: Sequence[LoadResult], limits: Mapping[str, float]
 ) -> list[str]:
-    """What must be read with the tables. Nothing that went wrong is left out."""
+    """Sentences below the table, with every kind of error."""
     found = []
     if len(figures) == 1:
         found += _summary(figures[0])
@@ -105,7 +104,7 @@ def _errors(figure: Mapping[str, Any], result: LoadResult, where: str) -> list[s
 
 
 def _breaking_points(figures: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> list[str]:
-    """Of each server, the highest rate up to which every load had nearly all requests within the limits."""
+    """For each server, the highest rate up to which nearly all requests were within the limits."""
     lines = []
     for label, measured in _by_label(figures).items():
         own = sorted(measured, key=_rate)
@@ -136,7 +135,7 @@ def _token_counts(figures: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _client_lag(figures: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How late the client itself was, at worst."""
+    """The largest lag of the client."""
     lags = [figure["client"]["send_lag_s"] for figure in figures if figure["client"]["send_lag_s"]]
     loops = [figure["client"]["loop_lag_s"] for figure in figures if figure["client"]["loop_lag_s"]]
     if not lags:
@@ -145,15 +144,15 @@ def _client_lag(figures: Sequence[Mapping[str, Any]]) -> list[str]:
     share = max(figure["client"]["cpu_share"] for figure in figures)
     words = (
         f"The client sent {p99 * 1e3:.1f} ms late (p99) and read {loop * 1e3:.1f} ms late (p99 of its loop), with "
-        f"{share:.0%} of a core; latencies count from when a request was due, so that this is part of them."
+        f"{share:.0%} of a core; latencies count from when a request was due, so this is part of them."
     )
     if max(p99, loop) > _NOTABLE_LAG_S:
-        words += " That is much: give the client a core of its own, or a lower rate."
+        words += " That is a lot: give the client its own core, or a lower rate."
     return [words]
 
 
 def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
-    """The papers' picture: normalised latency against request rate, a line a server; and goodput, if asked for."""
+    """Normalised latency against request rate, a line per server; and goodput, if requested."""
     figures = [f for f in figures if math.isfinite(_rate(f))]
     has_goodput = any("goodput" in f for f in figures)
     panels = figure.subplots(1, 1 + has_goodput, squeeze=False)[0]
@@ -177,7 +176,7 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
 
 
 def draw_distributions(figure: Any, result: LoadResult, limits: Mapping[str, float]) -> None:
-    """Of one load: which share of the requests, or of the gaps, took at most so long."""
+    """Cumulative distribution of each latency of one load."""
     done = [outcome for outcome in result.outcomes if outcome.is_complete]
     drawn = (
         ("ttft", "TTFT", [ttft_s(outcome) for outcome in done]),

@@ -1,7 +1,6 @@
-"""Prompts as text, for servers that take no token ids: each id of a workload stands for a word.
+"""Prompts as text, for servers without token ids: each id of a workload stands for a word.
 
-So a workload's lengths and shared prefixes stay what they are, as far as its words are one token each; how many they
-are is measured on the server.
+Lengths and shared prefixes stay as they are where a word is one token; the server's ratio is measured.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Short and common: with the space before it, each is one token in the usual vocabularies.
+# Short and common: each is one token in usual vocabularies, with the space before it.
 WORDS = """
     the of and to in is that was for on are with they at be this have from or one had by but not what all were we
     when your can said there use an each which she do how their if will up other about out many then them these so
@@ -19,23 +18,23 @@ WORDS = """
 
 @dataclass(frozen=True)
 class WordLength:
-    """How a server counts: `num_frame_tokens` stand around every prompt, and a word in it is `tokens_per_word`."""
+    """A server's token count: `num_frame_tokens` around every prompt, and `tokens_per_word`."""
 
     tokens_per_word: float = 1.0
     num_frame_tokens: float = 0.0
 
     @classmethod
     def measured(cls, shorter: tuple[int, int], longer: tuple[int, int]) -> WordLength:
-        """From two prompts' (words, tokens as the server counts them)."""
+        """From two prompts' (words, tokens by the server's count)."""
         (few_words, few_tokens), (many_words, many_tokens) = shorter, longer
         rate = (many_tokens - few_tokens) / (many_words - few_words)
         return cls(rate, max(0.0, few_tokens - few_words * rate)) if rate > 0 else cls()
 
     def words_for(self, num_tokens: int) -> int:
-        """The number of words, at least one, that make about this number of tokens."""
+        """Number of words, at least one, for about this number of tokens."""
         return max(1, round((num_tokens - self.num_frame_tokens) / self.tokens_per_word))
 
 
 def as_words(token_ids: Sequence[int], num_words: int) -> str:
-    """The words of the first ids; ids are gone through again where they are too few."""
+    """The words of the first ids, repeated if there are too few."""
     return " ".join(WORDS[token_ids[i % len(token_ids)] % len(WORDS)] for i in range(num_words))
