@@ -159,7 +159,7 @@ class Bench:
         self.directory = directory
         self._ids = token_range(engine.vocab_size)
         self._num_documents = 0
-        disk = getattr(engine.runner, "disk", None)
+        disk: Any = engine.runner.disk
         assert disk is not None, "the engine has a KV directory"
         self.link = disk.worker
         block_size = engine.scheduler.config.block_size
@@ -205,7 +205,8 @@ class Bench:
     def close(self) -> None:
         """End what works for the engine in the background."""
         self.link.close()
-        self.engine.runner.disk.store.close()  # type: ignore[attr-defined]
+        disk: Any = self.engine.runner.disk
+        disk.store.close()
         gc.collect()
 
     # -- the page cache ------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ from quire.bench.report import Column, Report
 from quire.bench.workload import Lengths, make_workload, read_trace
 from quire.cli.options import Json, Plot, options
 from quire.config import SchedulerConfig
-from quire.engine.engine import Engine
+from quire.engine.engine import Engine, ModelFacts
 from quire.runner.batch import InputBatch
 from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
@@ -238,7 +238,7 @@ def measure_engine_waste(
         max_model_len=longest,
         watermark_blocks=num_blocks // 100,
     )
-    engine = Engine(config, NullRunner(InputBatch(max_num_seqs, longest, block_size)), vocab_size=32000)
+    engine = Engine(config, NullRunner(InputBatch(max_num_seqs, longest, block_size)), ModelFacts(32000))
     for request in make_workload("trace", lengths).requests:
         engine.add_request(request.prompt_token_ids, SamplingParams(max_tokens=request.max_tokens, ignore_eos=True))
     num_steps = held = allocated = preemptions = peak = 0

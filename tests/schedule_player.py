@@ -21,7 +21,7 @@ from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, doma
 from quire.core.decisions.costs import StepShape
 from quire.core.decisions.recovery_interface import MAX_PREEMPTIONS
 from quire.core.decisions.recovery_policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
-from quire.core.request import Request, RequestStatus
+from quire.core.request import EndRules, KVScope, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -193,15 +193,9 @@ def make_request(plan: Plan, arrival: int) -> Request:
             prompt_logprobs=0 if plan.wants_prompt_logprobs else None,
         ),
         beam=plan.beam,
-        arrival=arrival,
-        priority=plan.priority,
-        max_tokens=plan.max_tokens,
-        stop_token_ids=(EOS, STOP) if plan.stops else (),
-        eos_token_ids=(EOS,) if plan.stops else (),
-        root=b"root",
-        domains=plan.domains,
-        documents=plan.documents,
-        keeps_prompt=plan.keeps_prompt,
+        order=(plan.priority, arrival),
+        ends=EndRules(plan.max_tokens, (EOS, STOP) if plan.stops else (), (EOS,) if plan.stops else ()),
+        kv=KVScope(b"root", plan.domains, plan.documents, plan.keeps_prompt),
         min_stage=plan.min_stage,
     )
 
@@ -216,11 +210,11 @@ class Player:
 
     def __init__(self, schedule: Schedule, recovery: RecoveryPolicy | None = None) -> None:
         self.schedule = schedule
-        self.config = schedule.config
+        self.config = replace(schedule.config, promotion_policy=schedule.promotion_policy)
         if recovery is None and schedule.whim is not None:
             recovery = Whimsical(schedule.whim)
         costs = None if schedule.whim is None else WhimsicalCosts(schedule.whim)
-        self.scheduler = Scheduler(self.config, recovery, costs, schedule.promotion_policy)
+        self.scheduler = Scheduler(self.config, recovery, costs)
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}
@@ -315,7 +309,7 @@ class Player:
                 assert not scheduler.swap.can_load(key)
             self._check()
         if self.schedule.forgets_every and self.step % self.schedule.forgets_every == 0:
-            scheduler.kv.pool.forget_cached()
+            scheduler.kv.pool.drop_cached()
         out = self._schedule()
         self._check(in_flight=True)
         self.owners.update((seq_id, scheduler.request_of(seq_id)) for seq_id in out.seq_ids)

@@ -244,7 +244,9 @@ class SchedulerConfig:
     num_swap_slots: int = 0  #: blocks that the swap tier holds; 0 is no tier
     block_bytes: int = 0  #: of one block, for predicting what moving it costs
     has_disk_tier: bool = False  #: blocks are found and kept in a KV directory
-    enable_lookahead: bool = True  #: prefixes in other tiers are loaded for requests that wait for their turn
+    keep_prompts: bool = False  #: keep whole prompts on disk, and not only documents
+    enable_lookahead: bool = True  #: load prefixes from other tiers for waiting requests
+    promotion_policy: str = "cost"  #: see `EngineConfig`
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):

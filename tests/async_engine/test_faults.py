@@ -69,7 +69,7 @@ class Breaking:
 STAGES: dict[str, Callable[[Engine], tuple[Any, str]]] = {
     "schedule": lambda engine: (engine.scheduler, "schedule"),
     "update": lambda engine: (engine.scheduler, "update"),
-    "figures": lambda engine: (engine.figures, "describe_state"),
+    "figures": lambda engine: (engine.step_stats, "describe_state"),
     "abort": lambda engine: (engine, "abort"),
 }
 

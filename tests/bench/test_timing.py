@@ -7,7 +7,7 @@ import pytest
 from quire.bench.timing import play
 from quire.bench.workload import Workload, WorkloadRequest, token_range
 from quire.config import SchedulerConfig
-from quire.engine.engine import Engine
+from quire.engine.engine import Engine, ModelFacts
 from quire.runner.batch import InputBatch
 from quire.runner.null_runner import NullRunner
 
@@ -15,7 +15,7 @@ from quire.runner.null_runner import NullRunner
 @pytest.fixture
 def engine() -> Engine:
     config = SchedulerConfig(num_blocks=64, max_model_len=128, max_num_seqs=8)
-    return Engine(config, NullRunner(InputBatch(8, 128, 16)), vocab_size=16_000)
+    return Engine(config, NullRunner(InputBatch(8, 128, 16)), ModelFacts(16_000))
 
 
 def test_all_requests_come_at_once_unless_arrivals_are_kept(engine: Engine) -> None:

@@ -16,7 +16,7 @@ from quire.calibration.microbenchmark import BlocksLost, Microbenchmark
 from quire.calibration.profiles import ProfilePlace, profile_place, profiles_directory
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
-from quire.engine.engine import Engine
+from quire.engine.engine import Engine, ModelFacts
 from quire.runner.batch import InputBatch
 from quire.runner.model_runner import ModelRunner
 from quire.runner.null_runner import NullRunner
@@ -171,7 +171,7 @@ def test_an_engine_that_cannot_be_measured_is_refused(engine: Engine, loaded: Lo
     assert [row.num_tokens for row in calibrate_engine(small, repeats=1, decodes=False).rows] == [64]
     config = SchedulerConfig(num_blocks=8, max_model_len=64, max_num_seqs=2)
     with pytest.raises(ValueError, match="no model"):
-        calibrate_engine(Engine(config, NullRunner(InputBatch(2, 64, 16)), vocab_size=300))
+        calibrate_engine(Engine(config, NullRunner(InputBatch(2, 64, 16)), ModelFacts(300)))
 
 
 def test_lengths_go_from_64_to_the_longest() -> None:

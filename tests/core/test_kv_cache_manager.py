@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, Namespace, collection_domain, tenant_domain
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.request import Request, Sequence
+from quire.core.request import KVScope, Request, Sequence
 from quire.sampling_params import SamplingParams
 
 BLOCK_SIZE = 4
@@ -20,7 +20,7 @@ _serial = count()
 
 def make_sequence(tokens: list[int], domains: DomainSpans = PUBLIC_ONLY, root: bytes = b"") -> Sequence:
     """The only sequence of a new request."""
-    request = Request(f"request-{next(_serial)}", tokens, SamplingParams(), root=root, domains=domains)
+    request = Request(f"request-{next(_serial)}", tokens, SamplingParams(), kv=KVScope(root, domains))
     seq = Sequence(next(_serial), 0, request, list(tokens))
     request.unfinished.append(seq)
     return seq

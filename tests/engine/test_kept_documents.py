@@ -13,6 +13,7 @@ from quire.assembly import LoadedModel, load
 from quire.core.block_keys import PUBLIC, Domain, collection_domain, tenant_domain
 from quire.engine.document_warmer import DocumentWarmer
 from quire.engine.engine import Engine
+from quire.engine.pinned_prefix import pin_prefix
 from quire.prompt import Prompt
 
 PREFIX = list(range(40, 80))  # two blocks and a half
@@ -64,7 +65,7 @@ def test_whole_prompts_are_kept_if_the_operator_says_so_each_for_its_own_tenant(
 def test_a_pinned_prefix_is_loaded_after_a_restart(engine: Callable[..., Engine]) -> None:
     for hits in (0, 32):
         pinning = engine()
-        assert pinning.pin_prefix(PREFIX) == 32
+        assert pin_prefix(pinning, PREFIX) == 32
         assert pinning.scheduler.counts.hits_by_tier["disk"] == hits
         assert run(pinning, PROMPT).request.cached_tokens == {"device": 32}
         assert len(pinning.scheduler.swap.on_disk) == 2

@@ -23,6 +23,7 @@ from engine.harness import (
     random_ids,
 )
 from quire import LLM, BeamSearchParams, SamplingParams
+from quire.engine.pinned_prefix import pin_prefix
 from quire.outputs import Stats
 
 NAME = "llama"
@@ -40,7 +41,7 @@ def texts() -> LLM:
 def test_a_pinned_prefix_survives_heavy_traffic(name: str) -> None:
     llm = make_llm(name, block_size=4, num_kv_blocks=24, max_model_len=72, watermark=0)
     prefix = PROMPTS[8][:24]
-    assert llm.engine.pin_prefix(list(prefix)) == 24
+    assert pin_prefix(llm.engine, list(prefix)) == 24
     pool = llm.engine.scheduler.kv.pool
     pinned = [block for block, count in enumerate(pool.ref_counts) if count]
     assert len(pinned) == 6
@@ -57,15 +58,15 @@ def test_a_pinned_prefix_survives_heavy_traffic(name: str) -> None:
 
 def test_a_prefix_is_pinned_by_its_full_blocks_and_may_be_as_short_as_nothing() -> None:
     llm = make_llm(NAME, block_size=16)
-    assert llm.engine.pin_prefix(list(PROMPTS[1])) == 0
-    assert llm.engine.pin_prefix(list(PROMPTS[3])) == 16
+    assert pin_prefix(llm.engine, list(PROMPTS[1])) == 0
+    assert pin_prefix(llm.engine, list(PROMPTS[3])) == 16
     assert not llm.engine.has_unfinished()
     check_books(llm)
 
 
 def test_a_prefix_nearly_as_long_as_the_context_is_pinned() -> None:
     llm = make_llm(NAME, block_size=4, num_kv_blocks=40, max_model_len=40)
-    assert llm.engine.pin_prefix(random_ids(38, 5)) == 36
+    assert pin_prefix(llm.engine, random_ids(38, 5)) == 36
     check_books(llm)
 
 
@@ -73,14 +74,14 @@ def test_a_prefix_nearly_as_long_as_the_context_is_pinned() -> None:
 def test_a_prefix_longer_than_the_context_is_refused(length: int) -> None:
     llm = make_llm(NAME, block_size=4, num_kv_blocks=40, max_model_len=40)
     with pytest.raises(ValueError, match="max_model_len"):
-        llm.engine.pin_prefix(random_ids(length, 5))
+        pin_prefix(llm.engine, random_ids(length, 5))
     check_books(llm)
 
 
 def test_a_pinned_prefix_that_nothing_could_find_is_refused() -> None:
     llm = make_llm(NAME, block_size=4, enable_prefix_caching=False)
     with pytest.raises(ValueError, match="enable_prefix_caching"):
-        llm.engine.pin_prefix(list(PROMPTS[8]))
+        pin_prefix(llm.engine, list(PROMPTS[8]))
 
 
 def test_the_file_of_a_pinned_prefix_leaves_the_rest_of_the_pool_to_requests(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
+from quire.engine.pinned_prefix import pin_prefix
 from quire.engine.request_state import RequestState
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
 from quire.models.linear.layer import Linear
@@ -225,7 +226,7 @@ def test_what_another_engine_has_made_at_a_later_stage_goes_on_once_that_is_ther
 def test_a_pinned_prefix_is_computed_at_every_stage() -> None:
     engine, arrivals = make_staged()
     prefix = random_ids(40, 9)
-    assert engine.pin_prefix(prefix) == 32
+    assert pin_prefix(engine, prefix) == 32
     question = Prompt(None, [*prefix, 7, 8])
     for ready in (1, 2, 3):
         arrivals.stage_ready = ready
@@ -237,8 +238,11 @@ def test_a_pinned_prefix_is_computed_at_every_stage() -> None:
         engine.reset_prefix_cache()  # what is pinned stays
     assert engine.scheduler.kv.num_pinned == 2
     engine.runner.execute, usual = _fail, engine.runner.execute  # type: ignore[method-assign, assignment]
-    engine._prefix.begin()
-    assert engine.step() == [], "nobody waits for the engine's own request"
+    assert engine.promoter is not None
+    for listener in engine.promoter.on_promotion:
+        listener(3)
+    (state,) = engine.step()
+    assert state.request.error is not None
     engine.runner.execute = usual  # type: ignore[method-assign]
     assert run(engine, [engine.add_request(question, params(max_tokens=3))])[0].error is None
 
@@ -257,7 +261,7 @@ def test_a_stage_that_comes_while_the_prefix_is_computed_has_it_computed_anew() 
 
     engine.runner.execute = execute  # type: ignore[method-assign]
     prefix = random_ids(40, 9)
-    assert engine.pin_prefix(prefix) == 32
+    assert pin_prefix(engine, prefix) == 32
     assert engine.stage == 3
     (output,) = run(engine, [engine.add_request(Prompt(None, [*prefix, 7]), params(max_tokens=3))])
     assert (output.num_cached_tokens, output.stages) == (32, [(3, 3)])
@@ -268,7 +272,7 @@ def test_documents_on_disk_belong_to_the_stage_that_computed_them(tmp_path: Path
     document = Prompt(None, random_ids(40, 11), documents=(32,))
     for ready, found in ((1, None), (1, "disk"), (2, None), (2, "disk"), (3, None), (3, "disk")):
         arrivals.stage_ready = ready
-        engine.take_promotion()
+        engine.promote_if_ready()
         engine.reset_prefix_cache()
         state = engine.add_request(document, params(max_tokens=3))
         (output,) = run(engine, [state])
@@ -276,7 +280,7 @@ def test_documents_on_disk_belong_to_the_stage_that_computed_them(tmp_path: Path
         follows_its_stages(document.token_ids, output)
         while engine.has_unfinished():  # saves
             engine.step()
-    assert engine.forget([(document, 0)]) == 2 * 3, "at every stage"
+    assert engine.delete_documents([(document, 0)]) == 2 * 3, "at every stage"
     engine.step()
     (output,) = run(engine, [engine.add_request(document, params(max_tokens=3))])
     assert output.num_cached_tokens == 0

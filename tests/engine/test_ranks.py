@@ -188,7 +188,10 @@ def test_documents_kept_on_disk_are_found_while_every_rank_has_its_slices(
         first, second = list_namespaces(tmp_path / "kv")
         assert first.num_blocks == second.num_blocks == NUM_FULL // 4
         if run == 3:
-            assert llm.engine.forget([(Prompt(token_ids=list(DOCUMENT), documents=(NUM_FULL,)), 0)]) == NUM_FULL // 4
+            assert (
+                llm.engine.delete_documents([(Prompt(token_ids=list(DOCUMENT), documents=(NUM_FULL,)), 0)])
+                == NUM_FULL // 4
+            )
             assert [each.num_blocks for each in list_namespaces(tmp_path / "kv")] == [0, 0]
         for runner in (llm.engine.runner.first, llm.workers[0].built.runner):  # type: ignore[attr-defined]
             runner.disk.worker.close()

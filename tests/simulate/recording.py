@@ -27,7 +27,7 @@ from typing import Any, TextIO
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Domain
 from quire.core.decisions.costs import StepShape
-from quire.core.request import Request, RequestStatus
+from quire.core.request import EndRules, KVScope, Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
@@ -226,17 +226,16 @@ def make_request(event: Event) -> Request:
         event["prompt_token_ids"],
         params,
         beam=None if beam is None else BeamSearchParams(**beam),
-        arrival=arrival,
-        priority=priority,
-        max_tokens=event["max_tokens"],
-        stop_token_ids=tuple(event["stop_token_ids"]),
-        eos_token_ids=tuple(event["eos_token_ids"]),
-        documents=tuple(event["documents"]),
-        keeps_prompt=event["num_to_keep"] > max(event["documents"], default=0),
-        root=bytes.fromhex(event["root"]),
-        domains=tuple(
-            (start, Domain(level, bytes.fromhex(name), bytes.fromhex(salt)))
-            for start, level, name, salt in event["domains"]
+        order=(priority, arrival),
+        ends=EndRules(event["max_tokens"], tuple(event["stop_token_ids"]), tuple(event["eos_token_ids"])),
+        kv=KVScope(
+            root=bytes.fromhex(event["root"]),
+            domains=tuple(
+                (start, Domain(level, bytes.fromhex(name), bytes.fromhex(salt)))
+                for start, level, name, salt in event["domains"]
+            ),
+            documents=tuple(event["documents"]),
+            keeps_prompt=event["num_to_keep"] > max(event["documents"], default=0),
         ),
     )
 

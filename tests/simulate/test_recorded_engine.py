@@ -13,6 +13,7 @@ from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import StepShape
 from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
+from quire.engine.pinned_prefix import pin_prefix
 from quire.sampling_params import SamplingParams
 from simulate.recording import Recording, record
 from simulate.replay import replay
@@ -80,7 +81,7 @@ def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: Loade
 def test_a_pinned_prefix_is_pinned_again(tmp_path: Path, tiny: LoadedModel) -> None:
     engine, text = make_engine(TINY, tiny), io.StringIO()
     record(engine, text, policy="recompute")
-    assert engine.pin_prefix(list(range(1, 20))) == 16
+    assert pin_prefix(engine, list(range(1, 20))) == 16
     run(engine, 4)
     (tmp_path / "run.jsonl").write_text(text.getvalue())
     recording = Recording.read(tmp_path / "run.jsonl")

@@ -18,7 +18,8 @@ from quire.core.block_keys import Namespace
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.recovery_interface import RecoveryPolicy
 from quire.core.decisions.recovery_policies import make_policy
-from quire.engine.engine import Engine
+from quire.engine.engine import Engine, ModelFacts
+from quire.engine.pinned_prefix import pin_prefix
 from quire.engine.promotion import Promoter
 from quire.loading.source import ModelSource
 from quire.loading.stage_manifest import Stage
@@ -67,17 +68,17 @@ def make_engine(
     engine = Engine(
         _scheduler_config(config, loaded, built),
         runner,
-        vocab_size=loaded.model.config.vocab_size,
-        tokenizer=loaded.tokenizer,
-        eos_token_ids=built.eos_token_ids,
-        namespace=built.namespace,
+        ModelFacts(
+            loaded.model.config.vocab_size,
+            loaded.tokenizer,
+            tuple(built.eos_token_ids),
+            built.namespace,
+            _sampling_defaults(loaded.source),
+        ),
         promoter=_make_promoter(loaded, runner, built.namespace),
-        promotion_policy=config.promotion_policy,
         seed=config.seed,
-        sampling_defaults=_sampling_defaults(loaded.source),
         recovery=recovery or make_policy(config.recovery_policy, costs.model),
         cost_model=costs.model,
-        keeps_prompts=config.kv_dir_keep_prompts,
         grammars=built.grammars,
     )
     if isinstance(loaded.group, RankGroup):
@@ -88,7 +89,7 @@ def make_engine(
         engine.on_close.append(runner.close)
     costs.keep(engine, loaded, first.transfer_worker)
     if built.prefix:
-        num_kept = engine.pin_prefix(built.prefix)
+        num_kept = pin_prefix(engine, built.prefix)
         logger.info("pinned prefix: KV of %d of %d tokens stays in the pool", num_kept, len(built.prefix))
     return engine
 
@@ -108,6 +109,8 @@ def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRun
         num_swap_slots=built.num_swap_slots,
         block_bytes=plan.block_bytes,
         has_disk_tier=built.runner.disk is not None,
+        keep_prompts=config.kv_dir_keep_prompts,
+        promotion_policy=config.promotion_policy,
     )
 
 

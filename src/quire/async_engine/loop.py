@@ -151,7 +151,7 @@ class EngineLoop:
             return f"the model could not be loaded: {error}"
         finally:
             load_listener.reset(listening)
-        self.engine.watch(partial(self._tell_end, self._num_loads))
+        self.engine.runner.watch(partial(self._tell_end, self._num_loads))
         if self.engine.promoter is not None:
             self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(StageArrived())
             self.inbox.put(StageArrived())  # one may have arrived before
@@ -209,7 +209,7 @@ class EngineLoop:
             self._share.leave()
             self._step_began = None
             engine.pause()
-            engine.take_promotion()  # an older stage that nobody needs any more goes
+            engine.promote_if_ready()  # an older stage that nobody needs any more goes
             command: Command | None = self.inbox.get()
             self._share.enter()
         else:
@@ -225,7 +225,7 @@ class EngineLoop:
                 case Heartbeat():
                     self._report(command)
                 case StageArrived():
-                    engine.take_promotion()
+                    engine.promote_if_ready()
                 case EngineFailed(number, error) if number == self._num_loads:
                     raise RuntimeError(error)
                 case Stop():
@@ -247,7 +247,7 @@ class EngineLoop:
 
     def _forget_documents(self, engine: Engine, forget: Forget) -> None:
         try:
-            engine.forget(forget.prompts)
+            engine.delete_documents(forget.prompts)
         except (OSError, ValueError) as error:
             logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
 
@@ -339,7 +339,9 @@ class EngineLoop:
     def _tell_progress(self, engine: Engine, state: RequestState, report: StepReport) -> None:
         """Report a request's new tokens, and its end."""
         request = state.request
-        client = self._clients[request.request_id]
+        client = self._clients.get(request.request_id)
+        if client is None:  # the engine's own: a pinned prefix
+            return
         self._tell_running(client, report)
         try:
             has_text = client.wants_progress and request.error is None and request.beam is None

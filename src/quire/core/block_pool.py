@@ -123,7 +123,7 @@ class BlockPool:
                 del self._cached[block]
                 self._free.append(block)
 
-    def forget_cached(self) -> int:
+    def drop_cached(self) -> int:
         """Free every cached block. Returns how many they were."""
         cached = list(self._cached)
         for block in cached:

@@ -120,26 +120,52 @@ class Sequence:
         return f"Sequence({name}, {self.num_computed_tokens} of {len(self.token_ids)} tokens)"
 
 
+@dataclass(frozen=True, slots=True)
+class EndRules:
+    """What ends a sequence."""
+
+    max_tokens: int = 16
+    stop_token_ids: tuple[int, ...] = ()  #: the client's, and the model's own unless ignored
+    eos_token_ids: tuple[int, ...] = ()  #: the model's own
+
+
+@dataclass(frozen=True, slots=True)
+class KVScope:
+    """Where a request's KV belongs."""
+
+    root: bytes = b""  #: namespace key (`block_keys.Namespace.root`), unless the scheduler's stage has one
+    domains: DomainSpans = PUBLIC_ONLY  #: who may share its blocks
+    documents: tuple[int, ...] = ()  #: ends of the documents, ascending; full blocks up to there are kept on disk
+    keeps_prompt: bool = False  #: keep all full blocks of the prompt on disk
+
+
 class Request:
-    """What a client sent.
+    """A client's request, and how far it has come.
 
     Args:
-        request_id: unique among the requests that are alive.
-        prompt_token_ids: at least one.
-        sampling_params: how tokens are chosen; with `beam`, of it only the stop tokens count.
+        request_id: unique among unfinished requests.
+        prompt_token_ids: at least one token.
+        sampling_params: with `beam`, only the stop tokens count.
         beam: beam search instead of sampling.
-        arrival: its place in the order of arrival; among equal priorities the smaller one goes first.
-        priority: smaller goes first.
+        order: (priority, arrival); the smaller goes first.
         seed: address of its random numbers.
-        stop_token_ids: all tokens that end a sequence: the model's own (unless ignored) and the client's.
-        root: the key of its KV's namespace (`block_keys.Namespace.root`).
-        domains: who may share its blocks.
-        documents: the tokens after each document's last, ascending. Full blocks up to there are kept on disk, if there
-            is a disk tier.
-        keeps_prompt: so are all full blocks of the prompt.
-        min_stage: it waits, beside the queue, until the model is at this stage.
-        needs_grammar: it waits there until its grammar has been compiled (`Scheduler.grammar_ready`).
-        outputs: all of them, where it goes on behind tokens that another engine has made.
+        min_stage: the request is blocked until the model reaches this stage.
+        outputs: outputs of another engine to continue, one for each sequence.
+
+    Attributes:
+        width: sequences that it may run at once.
+        is_single: it has one sequence from start to end.
+        needs_grammar: its grammar has not been compiled yet.
+        stage: the model's stage that it computes with.
+        is_renamed: its root is its own, since one of its documents was deleted.
+        is_settled: its domains are final.
+        num_to_keep: tokens at the front whose full blocks are kept on disk.
+        num_kept: blocks at the front that are on disk, or on their way there.
+        num_queued_tokens: known tokens when it entered the queue.
+        sequences: all sequences by index; of a beam search the running beams.
+        unfinished: sequences that want more tokens.
+        cached_tokens: prompt tokens found when it first began, by tier, "device" among them; None before that.
+        num_promotions: promotions after which it was recomputed.
     """
 
     def __init__(
@@ -149,62 +175,54 @@ class Request:
         sampling_params: SamplingParams,
         *,
         beam: BeamSearchParams | None = None,
-        arrival: int = 0,
-        priority: int = 0,
+        order: tuple[int, int] = (0, 0),
         seed: int = 0,
-        max_tokens: int = 16,
-        stop_token_ids: tuple[int, ...] = (),
-        eos_token_ids: tuple[int, ...] = (),
-        root: bytes = b"",
-        domains: DomainSpans = PUBLIC_ONLY,
-        documents: tuple[int, ...] = (),
-        keeps_prompt: bool = False,
+        ends: EndRules = EndRules(),
+        kv: KVScope = KVScope(),
         min_stage: int = 1,
-        needs_grammar: bool = False,
         outputs: Seq[OutputSoFar] = (),
     ) -> None:
         self.request_id = request_id
         self.prompt_token_ids = list(prompt_token_ids)
         self.sampling_params = sampling_params
         self.beam = beam
-        self.width = sampling_params.n if beam is None else beam.beam_width  #: how many sequences it may run at once
-        self.is_single = self.width == 1 and beam is None  #: has one sequence, from start to end
-        self.order = (priority, arrival)
+        self.width = sampling_params.n if beam is None else beam.beam_width
+        self.is_single = self.width == 1 and beam is None
+        self.order = order
         self.seed = seed
-        self.max_tokens = max_tokens
-        self.stop_token_ids = frozenset(stop_token_ids)
-        self.eos_token_ids = frozenset(eos_token_ids)
-        self.root = root
-        self.is_renamed = False  #: its root is its own, since a document of its was deleted
+        self.max_tokens = ends.max_tokens
+        self.stop_token_ids = frozenset(ends.stop_token_ids)
+        self.eos_token_ids = frozenset(ends.eos_token_ids)
+        self.root = kv.root
+        self.is_renamed = False
+        self.domains = kv.domains
+        self.is_settled = False
+        self.documents = kv.documents
+        self.num_to_keep = len(self.prompt_token_ids) if kv.keeps_prompt else max(kv.documents, default=0)
+        self.num_kept = 0
         self.min_stage = min_stage
-        self.needs_grammar = needs_grammar  #: cleared when it is compiled
-        self.stage = 1  #: of the model, that it computes with
-        self.domains = domains
-        self.documents = documents
-        self.num_to_keep = len(self.prompt_token_ids) if keeps_prompt else max(documents, default=0)  #: tokens
-        self.num_kept = 0  #: blocks at the front that are on disk, or on their way there
-        self.num_queued_tokens = 0  #: with which it was put into the queue
+        self.needs_grammar = sampling_params.structured_outputs is not None
+        self.stage = 1
+        self.num_queued_tokens = 0
         self.blocked_on: BlockedReason | None = None
-        self.is_settled = False  #: whether its domains are what they will be
         self.status = RequestStatus.WAITING
-        self.sequences: list[Sequence] = []  #: all, by index; of a beam search the running beams
-        self.unfinished: list[Sequence] = []  #: sequences that still want tokens
-        #: Tokens whose KV was found when it first began, by tier ("device" among them); None before that.
+        self.sequences: list[Sequence] = []
+        self.unfinished: list[Sequence] = []
         self.cached_tokens: dict[str, int] | None = None
         self.outputs = outputs
         self.num_preemptions = 0
-        self.num_promotions = 0  #: after which it was computed again
+        self.num_promotions = 0
         self.beams: BeamSearch | None = None
         self.error: str | None = None
 
     @property
     def num_cached_tokens(self) -> int:
-        """Tokens whose KV was found, in whatever tier, and used."""
+        """Prompt tokens whose KV was found and used."""
         return sum(self.cached_tokens.values()) if self.cached_tokens else 0
 
     @property
     def is_restarted(self) -> bool:
-        """Whether it gave its blocks up after it had begun, be it in another engine."""
+        """Whether it has begun before: it was preempted or promoted, or another engine had it."""
         return self.num_preemptions > 0 or self.num_promotions > 0 or bool(self.outputs)
 
     def __repr__(self) -> str:
@@ -212,10 +230,10 @@ class Request:
 
 
 def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *, is_beam: bool) -> None:
-    """Refuse what could never run here.
+    """Check a request against the limits.
 
     Raises:
-        ValueError: the message says which limit it breaks.
+        ValueError: it can never run here; the message says which limit it breaks.
     """
     if num_prompt_tokens == 0:
         raise ValueError("the prompt is empty; give at least one token")
@@ -230,16 +248,16 @@ def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *,
 
 
 def check_outputs(request: Request) -> None:
-    """Refuse to go on behind outputs that no engine can have made.
+    """Check the outputs of another engine that a request continues.
 
     Raises:
-        ValueError: the message says what is wrong with them.
+        ValueError: no engine can have produced them; the message says why.
     """
     outputs, n = request.outputs, request.width
     if not outputs:
         return
     if request.beam is not None or request.sampling_params.prompt_logprobs is not None:
-        raise ValueError("beam search and prompt_logprobs are never resumed: their requests begin anew")
+        raise ValueError("beam search and prompt_logprobs are never resumed: such requests start over")
     if len(outputs) != n:
         raise ValueError(f"{len(outputs)} outputs of a request that has n={n} cannot be resumed")
     longest = max((len(output.token_ids) for output in outputs if output.finish_reason is None), default=0)

@@ -55,7 +55,6 @@ class Scheduler:
         config: limits and pool size.
         recovery: policy that chooses the requests to preempt, and how they resume.
         costs: predicts whether to load or compute a prefix; None loads whatever there is.
-        promotion_policy: see `Stages`.
         swap: tiers with their own block tables, instead of the default ones.
 
     Attributes:
@@ -68,7 +67,6 @@ class Scheduler:
         config: SchedulerConfig,
         recovery: RecoveryPolicy | None = None,
         costs: Costs | None = None,
-        promotion_policy: str = "cost",
         *,
         swap: SwapManager | None = None,
     ) -> None:
@@ -79,7 +77,7 @@ class Scheduler:
         self.kv = self.swap.kv
         self.queue = RequestQueue()
         self.counts = SchedulerCounts()
-        self.stages = Stages(costs, promotion_policy, config.max_num_batched_tokens)
+        self.stages = Stages(costs, config.promotion_policy, config.max_num_batched_tokens)
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
         self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
         self.budget = StepBudget(config, costs)

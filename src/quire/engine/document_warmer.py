@@ -71,7 +71,7 @@ class DocumentWarmer:
         Args:
             start: the first document's first token.
         """
-        disk = getattr(self._engine.runner, "disk", None)
+        disk = self._engine.runner.disk
         keys = self._engine.document_keys(prompt)
         first = start // self._engine.scheduler.config.block_size
         if disk is not None and first < len(keys):

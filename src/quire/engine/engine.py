@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
 from typing import Any
 
 from quire.config import SchedulerConfig
@@ -17,14 +18,13 @@ from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver
 from quire.core.decisions.recovery_interface import RecoveryPolicy
 from quire.core.forecaster import Forecaster
-from quire.core.request import Request, RequestStatus
+from quire.core.request import EndRules, KVScope, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
-from quire.engine.pinned_prefix import PinnedPrefix
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
-from quire.engine.step_figures import StepFigures
-from quire.outputs import BROKEN_GRAMMAR, Resumption, Stats, StepOutput
+from quire.engine.step_stats import StepStats
+from quire.outputs import BROKEN_GRAMMAR, Resumption, SchedulerOutput, Stats, StepOutput
 from quire.prompt import Prompt, PromptLike
 from quire.runner.model_runner import Runner, RunnerLost
 from quire.runner.random import derived_seed
@@ -40,85 +40,82 @@ _BEFORE_ALL = 1 << 62  # more requests than any engine gets
 _FRESH = Resumption(seed=0)
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A model, as far as the engine knows it."""
+
+    vocab_size: int
+    tokenizer: Tokenizer | None = None  #: None: token ids in, token ids out
+    eos_token_ids: tuple[int, ...] = ()
+    namespace: Namespace | None = None  #: of its KV blocks
+    sampling_defaults: dict[str, Any] = field(default_factory=dict)  #: from the model's own files
+
+
 class Engine:
     """Requests in, outputs out, one step at a time. Not thread-safe: one thread owns it.
 
     Args:
-        scheduler_config: limits and pool size.
+        config: limits and pool size.
         runner: executes steps.
-        vocab_size: of the model.
-        tokenizer: None takes and gives token ids only.
-        eos_token_ids: the model's own end tokens.
-        namespace: of the KV blocks.
-        seed: for requests that bring none.
-        sampling_defaults: that the model's own files recommend.
-        clock: seconds, monotonic.
-        recovery: whom to preempt, and how the victim recovers; None always recomputes.
+        seed: seed of requests without one.
+        clock: monotonic, in seconds.
+        recovery: policy for preempted requests; None always recomputes.
         cost_model: learns from every step; None is a fresh one.
-        keeps_prompts: whether whole prompts are kept on disk, beside documents.
-        promoter: of a model that arrives in stages.
-        promotion_policy: see `Scheduler`.
-        grammars: that `runner` samples by; None refuses structured outputs.
+        promoter: for a model that arrives in stages.
+        grammars: compiled grammars that `runner` samples by; None refuses structured outputs.
+
+    Attributes:
+        on_stats: called with the `Stats` of each step.
+        on_close: called by `close`.
     """
 
     def __init__(
         self,
-        scheduler_config: SchedulerConfig,
+        config: SchedulerConfig,
         runner: Runner,
+        model: ModelFacts,
         *,
-        vocab_size: int,
-        tokenizer: Tokenizer | None = None,
-        eos_token_ids: Sequence[int] = (),
-        namespace: Namespace | None = None,
         seed: int = 0,
-        sampling_defaults: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
         recovery: RecoveryPolicy | None = None,
         cost_model: CostModel | None = None,
-        keeps_prompts: bool = False,
         promoter: Promoter | None = None,
-        promotion_policy: str = "cost",
         grammars: Grammars | None = None,
     ) -> None:
-        self.cost_model = cost_model = cost_model or CostModel()
-        self.scheduler = Scheduler(scheduler_config, recovery, cost_model, promotion_policy)
-        self.costs = CostObserver(cost_model, self.scheduler.recovery.log)
-        self.forecaster = Forecaster(self.scheduler, cost_model)
-        self.figures = StepFigures(self.scheduler, self.forecaster)
+        self.cost_model = cost_model or CostModel()
+        self.scheduler = Scheduler(config, recovery, self.cost_model)
+        self.costs = CostObserver(self.cost_model, self.scheduler.recovery.log)
+        self.forecaster = Forecaster(self.scheduler, self.cost_model)
+        self.step_stats = StepStats(self.scheduler, self.forecaster)
         self.runner = runner
-        self.vocab_size = vocab_size
-        self.tokenizer = tokenizer
-        self.eos_token_ids = tuple(eos_token_ids)
+        self.vocab_size, self.tokenizer, self.eos_token_ids = model.vocab_size, model.tokenizer, model.eos_token_ids
+        self.max_model_len = config.max_model_len
         self.seed = seed
+        self.clock = clock
         self.promoter = promoter
         if promoter is None:
-            self.scheduler.stages.start(1, namespace.root() if namespace is not None else b"")
+            self.scheduler.stages.start(1, model.namespace.root() if model.namespace is not None else b"")
         else:
-            promoter.start(self.scheduler, cost_model)
+            promoter.start(self.scheduler, self.cost_model)
         last_root = self.root if promoter is None else promoter.roots[-1]
-        self.system_fingerprint = f"fp_{last_root.hex()[:10]}" if last_root else None
         self.input_processor = InputProcessor(
-            scheduler_config,
-            vocab_size,
-            tokenizer,
-            sampling_defaults,
-            self.system_fingerprint,
+            config,
+            model.vocab_size,
+            model.tokenizer,
+            model.sampling_defaults,
+            f"fp_{last_root.hex()[:10]}" if last_root else None,
             promoter.num_stages if promoter is not None else 1,
             promoter.last_stage if promoter is not None else None,
         )
-        self.clock = clock
-        self.max_model_len = scheduler_config.max_model_len
-        self.keeps_prompts = keeps_prompts
         self.last_stats: Stats | None = None
         self.on_stats: list[Callable[[Stats], None]] = []
-        self._states: dict[str, RequestState] = {}
-        self._serial = 0
-        self._prefix: PinnedPrefix | None = None
         self.on_close: list[Callable[[], None]] = []
         self.grammars = grammars
-        self._compiling: dict[str, Future[Any]] = {}  #: by request id, grammars that requests wait for
         if grammars is not None:
             self.on_close.append(grammars.close)
+        self._compiling: dict[str, Future[Any]] = {}  #: pending grammars, by request id
+        self._states: dict[str, RequestState] = {}
+        self._serial = 0
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -134,12 +131,12 @@ class Engine:
 
         Args:
             prompt: text, token ids or a `Prompt`.
-            params: how to choose tokens; None takes the model's own defaults.
-            request_id: unique among unfinished requests; made up if None.
+            params: None uses the model's defaults.
+            request_id: unique among unfinished requests; None generates one.
             priority: smaller goes first.
 
         Raises:
-            ValueError: it can never be served; the message says why.
+            ValueError: the request can never be served; the message says why.
         """
         processed = self.input_processor.accept(prompt, params, priority=priority)
         if (wanted := processed.sampling_params.structured_outputs) is not None and self.grammars is not None:
@@ -155,54 +152,29 @@ class Engine:
         resumption: Resumption | None = None,
         serial: int | None = None,
     ) -> RequestState:
-        """Queue a request that `input_processor` has processed.
+        """Queue a request that this engine's `input_processor` has processed, in any thread.
 
         Args:
-            processed: by this engine's `input_processor`, in whatever thread.
-            request_id: unique among those alive; made up if None.
-            arrival_time: when it came, in seconds on the engine's clock; None is now.
-            resumption: it goes on behind the tokens that another engine has made. Its place in the queue is before all
-                that have not begun, and its progress (`RequestState.take_progress`) is what comes after them. One
-                whose outputs have all ended comes back finished.
-            serial: its number, by which its seed is derived where it brings none; None is counted here.
+            request_id: unique among unfinished requests; None generates one.
+            arrival_time: seconds on the engine's clock; None is now.
+            resumption: outputs of another engine to continue. The request precedes all that have not begun, and its
+                progress (`RequestState.take_progress`) follows those outputs. If all have ended, it is returned
+                finished.
+            serial: number to derive a seed from where the request has none; None counts requests.
 
         Raises:
             ValueError: the id is in use, or the request cannot be resumed here.
         """
-        if request_id is not None and not isinstance(request_id, str):
-            raise ValueError(f"request_id={request_id!r} is not a string")
-        sampling = processed.sampling_params
-        eos = () if processed.ignore_eos else self.eos_token_ids
         so_far = resumption or _FRESH
-        seed = resumption.seed if resumption is not None else sampling.seed
-        if seed is None:
-            seed = derived_seed(self.seed, self._serial if serial is None else serial)
-        request = Request(
-            request_id if request_id is not None else self._free_id(),
-            processed.prompt.token_ids,
-            sampling,
-            beam=processed.beam,
-            arrival=self._serial - (_BEFORE_ALL if resumption is not None else 0),
-            priority=processed.priority,
-            seed=seed,
-            max_tokens=processed.max_tokens if processed.max_tokens is not None else self.max_model_len,
-            stop_token_ids=(*eos, *sampling.stop_token_ids),
-            eos_token_ids=eos,
-            domains=processed.prompt.domains,
-            documents=processed.prompt.documents,
-            keeps_prompt=self.keeps_prompts,
-            min_stage=min(max(processed.min_stage, so_far.stage), self.input_processor.last_stage),
-            needs_grammar=sampling.structured_outputs is not None,
-            outputs=so_far.outputs,
-        )
+        request = self._make_request(processed, request_id, resumption, serial)
         if so_far.outputs:
-            request.cached_tokens = dict(so_far.cached_tokens or {})  # its reader has been told
+            request.cached_tokens = dict(so_far.cached_tokens or {})  # the client knows them already
         grammar = None
         if not so_far.is_complete:
             self.scheduler.add(request)
-            if sampling.structured_outputs is not None:
+            if (wanted := processed.sampling_params.structured_outputs) is not None:
                 assert self.grammars is not None, "the input processor refuses it"
-                grammar = self.grammars.start_compiling(sampling.structured_outputs, processed.prompt.owner)
+                grammar = self.grammars.start_compiling(wanted, processed.prompt.owner)
                 self._compiling[request.request_id] = grammar
         self._serial += 1
         arrived = self.clock() if arrival_time is None else arrival_time
@@ -214,9 +186,34 @@ class Engine:
         if so_far.is_complete:
             request.status = RequestStatus(so_far.outputs[-1].finish_reason)
             state.finish(self.clock())
-            return state
-        self._states[request.request_id] = state
+        else:
+            self._states[request.request_id] = state
         return state
+
+    def _make_request(
+        self, processed: ProcessedRequest, request_id: str | None, resumption: Resumption | None, serial: int | None
+    ) -> Request:
+        if request_id is not None and not isinstance(request_id, str):
+            raise ValueError(f"request_id={request_id!r} is not a string")
+        sampling, prompt = processed.sampling_params, processed.prompt
+        so_far = resumption or _FRESH
+        seed = resumption.seed if resumption is not None else sampling.seed
+        if seed is None:
+            seed = derived_seed(self.seed, self._serial if serial is None else serial)
+        eos = () if processed.ignore_eos else self.eos_token_ids
+        max_tokens = processed.max_tokens if processed.max_tokens is not None else self.max_model_len
+        return Request(
+            request_id if request_id is not None else self._free_id(),
+            prompt.token_ids,
+            sampling,
+            beam=processed.beam,
+            order=(processed.priority, self._serial - (_BEFORE_ALL if resumption is not None else 0)),
+            seed=seed,
+            ends=EndRules(max_tokens, (*eos, *sampling.stop_token_ids), eos),
+            kv=KVScope(self.root, prompt.domains, prompt.documents, self.scheduler.config.keep_prompts),
+            min_stage=min(max(processed.min_stage, so_far.stage), self.input_processor.last_stage),
+            outputs=so_far.outputs,
+        )
 
     def _free_id(self) -> str:
         number = self._serial
@@ -224,12 +221,8 @@ class Engine:
             number += 1
         return f"request-{number}"
 
-    def default_sampling_params(self, **given: Any) -> SamplingParams:
-        """What `generation_config.json` recommends, with `given` over it."""
-        return self.input_processor.default_sampling_params(**given)
-
     def abort(self, request_id: str) -> RequestState | None:
-        """End a request wherever it is; its blocks are free at once. None where it has ended already."""
+        """End a request wherever it stands, and free its blocks. None where it has ended already."""
         state = self._states.pop(request_id, None)
         if state is not None:
             self.scheduler.finish_request(request_id, RequestStatus.FINISHED_ABORTED)
@@ -240,12 +233,12 @@ class Engine:
         return self.scheduler.has_unfinished()
 
     def has_work(self) -> bool:
-        """Whether a step would do anything: requests may be there that only wait for a stage of the model."""
+        """Whether a step can do anything: requests may be waiting for a stage of the model only."""
         return self.scheduler.has_work()
 
     @property
     def stage(self) -> int:
-        """Of the model, that new requests compute with."""
+        """Stage of the model for new requests."""
         return self.scheduler.stages.current
 
     @property
@@ -253,26 +246,29 @@ class Engine:
         """Namespace key of new requests' KV."""
         return self.scheduler.stages.root or b""
 
-    def watch(self, tell: Callable[[str], None]) -> None:
-        """Have somebody told, from any thread, when what executes the steps ends by itself."""
-        if (watch := getattr(self.runner, "watch", None)) is not None:
-            watch(tell)
+    @property
+    def system_fingerprint(self) -> str | None:
+        """Name of the KV's namespace: weights, dtype and all else that changes the arithmetic."""
+        return self.input_processor.system_fingerprint
+
+    def default_sampling_params(self, **given: Any) -> SamplingParams:
+        """Return the defaults of `generation_config.json`, overridden by `given`."""
+        return self.input_processor.default_sampling_params(**given)
 
     def close(self) -> None:
-        """Nothing more will be asked of this engine: whatever works for it in the background ends."""
+        """Stop all background work of this engine, after its last step."""
         for listener in self.on_close:
             listener()
 
     def pause(self) -> None:
-        """No step follows for now: what works in the background need not wait for its turn."""
+        """Let background work run: no step follows for now."""
         if self.promoter is not None:
             self.promoter.arrivals.turns.pause()
 
-    def take_promotion(self) -> None:
-        """Go to the last stage of the model that has arrived; to be called between two steps, which do so, too."""
-        promoter, prefix = self.promoter, self._prefix
-        if promoter is not None and promoter.advance(self.scheduler, self.cost_model) and prefix is not None:
-            prefix.begin()
+    def promote_if_ready(self) -> None:
+        """Promote to the last stage that has arrived. Steps do so too; call it between two steps."""
+        if self.promoter is not None:
+            self.promoter.advance(self.scheduler, self.cost_model)
 
     # -- a step ------------------------------------------------------------------------------------------------------
 
@@ -284,7 +280,7 @@ class Engine:
         """
         with interrupts_put_off():
             turns = None if self.promoter is None else self.promoter.arrivals.turns
-            failed = self._take_grammars() if self._compiling else []
+            failed = self._poll_grammars() if self._compiling else []
             if turns is not None:
                 turns.begin_step()
             try:
@@ -292,16 +288,14 @@ class Engine:
             except BaseException:
                 self.pause()
                 raise
-            if self._prefix is not None:
-                changed = self._take_prefix(self._prefix, changed)
             if turns is not None:
                 turns.end_step(goes_on=self.has_work())
             return changed
 
-    def _take_grammars(self) -> list[RequestState]:
-        """Queue the requests whose grammars are there. Returns those whose grammars will never be."""
+    def _poll_grammars(self) -> list[RequestState]:
+        """Unblock the requests whose grammars are compiled. Returns the requests with invalid grammars."""
         compiling = self._compiling
-        if self.scheduler.queue.requests.keys() <= compiling.keys():  # nobody has anything else to do
+        if self.scheduler.queue.requests.keys() <= compiling.keys():  # there is nothing else to do
             self.pause()
             wait(compiling.values(), _GRAMMAR_POLL_S, FIRST_COMPLETED)
         failed = []
@@ -320,30 +314,25 @@ class Engine:
 
     def _step(self) -> list[RequestState]:
         scheduler = self.scheduler
-        self.take_promotion()
+        self.promote_if_ready()
         if self.promoter is not None and not scheduler.has_work():
-            time.sleep(_STAGE_POLL_S)  # all that is there waits for a stage
+            time.sleep(_STAGE_POLL_S)  # all requests wait for a stage
         if (changes := self.runner.poll_store()) is not None:
             scheduler.apply_store_changes(changes)
-        self.figures.begin()
+        self.step_stats.begin()
         started = self.clock()
         out = scheduler.schedule()
         scheduled = self.clock()
-        num_idle = len(scheduler.queue.requests) - len(scheduler.queue.blocked)
-        if not out.seq_ids and num_idle and not scheduler.swap.num_under_way:
-            raise AssertionError("requests are waiting, and nothing could be scheduled")
+        num_ready = len(scheduler.queue.requests) - len(scheduler.queue.blocked)
+        if not out.seq_ids and num_ready and not scheduler.swap.num_under_way:
+            raise AssertionError("requests are waiting, and none could be scheduled")
         stats = Stats(
             out.step_id,
             num_scheduled_seqs=len(out.seq_ids),
             num_scheduled_tokens=out.total_tokens,
             schedule_s=scheduled - started,
         )
-        for new in out.new_sequences:
-            request = scheduler.request_of(new.seq_id)
-            metrics = self._states[request.request_id].metrics
-            if metrics.first_scheduled_time is None:
-                metrics.first_scheduled_time = scheduled
-                stats.num_prompt_tokens += len(request.prompt_token_ids)
+        self._record_first_scheduled(out, scheduled, stats)
         try:
             result = self.runner.execute(out)
         except RunnerLost as error:
@@ -362,20 +351,19 @@ class Engine:
         changed = self._update(result, executed, stats.token_gaps)
         stats.time = self.clock()
         stats.update_s = stats.time - executed
-        self.figures.finish(stats, out, result.transfers)
+        self.step_stats.finish(stats, out, result.transfers)
         self.last_stats = stats
-        for listener in tuple(self.on_stats):  # one may go when it has been told
+        for listener in tuple(self.on_stats):  # a listener may remove itself
             listener(stats)
         return changed
 
-    def _take_prefix(self, prefix: PinnedPrefix, changed: list[RequestState]) -> list[RequestState]:
-        """Keep the prefix once it is computed. Returns the other requests, which somebody waits for."""
-        others = [state for state in changed if not prefix.is_computed_by(state)]
-        was_pending = prefix.is_pending
-        prefix.take()
-        if was_pending and prefix.error is not None and prefix.num_blocks is not None:
-            logger.error("the pinned prefix is not kept at stage %d: %s", self.stage, prefix.error)
-        return others
+    def _record_first_scheduled(self, out: SchedulerOutput, now: float, stats: Stats) -> None:
+        for new in out.new_sequences:
+            request = self.scheduler.request_of(new.seq_id)
+            metrics = self._states[request.request_id].metrics
+            if metrics.first_scheduled_time is None:
+                metrics.first_scheduled_time = now
+                stats.num_prompt_tokens += len(request.prompt_token_ids)
 
     def _update(self, result: StepOutput, now: float, token_gaps: list[float]) -> list[RequestState]:
         scheduler = self.scheduler
@@ -389,13 +377,13 @@ class Engine:
             state = self._states[request.request_id]
             changed[request.request_id] = state
             if request.error is not None:
-                continue  # one of its samples went wrong just before
+                continue  # another of its samples has just failed
             if (last := state.last_token_time(update.sequence.index)) is not None:
                 token_gaps.append(now - last)
             try:
                 stop = state.add(update, now)
-            except Exception as error:  # a text that cannot be made fails its own request alone
-                logger.exception("request %s: its answer could not be written", request.request_id)
+            except Exception as error:  # fails this request alone
+                logger.exception("request %s: its text could not be decoded", request.request_id)
                 scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
                 request.status, request.error = RequestStatus.FINISHED_ERROR, _describe(error)
                 ended.append(request.request_id)
@@ -421,36 +409,33 @@ class Engine:
         return states
 
     def snapshot(self) -> Stats:
-        """The engine's state now, as the figures of a step that did nothing: after aborts between two steps, say."""
-        return self.figures.snapshot(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
+        """Return the current state as the stats of an empty step, for example after an abort."""
+        return self.step_stats.snapshot(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
+
+    # -- cached KV ---------------------------------------------------------------------------------------------------
 
     def reset_prefix_cache(self) -> int:
-        """Have the device forget what no request holds: for measuring. Other tiers keep what they have.
+        """Drop the device's cached blocks, for measurements. Other tiers keep theirs. Returns their number."""
+        return self.scheduler.kv.pool.drop_cached()
 
-        Returns:
-            How many blocks were forgotten.
-        """
-        return self.scheduler.kv.pool.forget_cached()
-
-    def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
-        """Delete the KV of the prompts' documents, and of what was computed after them, from disk, for every process.
+    def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
+        """Delete the KV of the prompts' documents, and of all later tokens, from disk, for every process.
 
         Args:
-            prompts: each with its first document's first token: blocks before it are other prompts', too.
+            prompts: each with its first document's first token: earlier blocks belong to other prompts too.
 
         Returns:
-            How many blocks were deleted.
+            The number of deleted blocks.
 
         Raises:
-            ValueError: the directory cannot be written to.
-            OSError: the disk failed; some may still be found.
+            ValueError: the directory is not writable.
+            OSError: the disk failed; some blocks may still be found.
         """
-        disk = getattr(self.runner, "disk", None)
-        if disk is None:
+        if self.runner.disk is None:
             return 0
         size = self.scheduler.config.block_size
         roots = [self.root] if self.promoter is None else self.promoter.roots
-        return disk.store.delete(
+        return self.runner.disk.store.delete(
             {
                 key
                 for prompt, start in prompts
@@ -460,7 +445,7 @@ class Engine:
         )
 
     def document_keys(self, prompt: Prompt) -> list[bytes]:
-        """The names of a prompt's full blocks at the stage that serves, up to the last document's end."""
+        """Return the keys of a prompt's full blocks at the current stage, up to the last document's end."""
         return self._document_keys(prompt, self.root)
 
     def _document_keys(self, prompt: Prompt, root: bytes) -> list[bytes]:
@@ -468,31 +453,6 @@ class Engine:
         keys: list[bytes] = []
         extend_keys(keys, root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
         return keys
-
-    # -- a pinned prefix ----------------------------------------------------------------------------------------------
-
-    def pin_prefix(self, prompt: PromptLike) -> int:
-        """Compute a prefix and keep its full blocks for good.
-
-        Returns:
-            The number of tokens kept: full blocks only.
-
-        Raises:
-            ValueError: it does not fit, or nothing would find it.
-            RuntimeError: computing it failed.
-        """
-        prefix = self._prefix = PinnedPrefix(self, prompt)  # a promotion meanwhile has it begin again
-        try:
-            prefix.begin()
-            while prefix.is_pending:
-                self.step()
-            if prefix.error is not None:
-                raise prefix.error
-        except BaseException:
-            prefix.give_up()
-            self._prefix = None
-            raise
-        return (prefix.num_blocks or 0) * self.scheduler.config.block_size
 
 
 def _describe(error: Exception) -> str:

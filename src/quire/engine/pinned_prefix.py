@@ -1,60 +1,82 @@
-"""A prefix that is computed at start, and again at every stage of a model, and whose blocks are kept for good."""
+"""Compute a prefix at start, and again at every stage of the model, and keep its blocks for good."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from quire.engine.engine import Engine
+from quire.engine.request_state import RequestState
+from quire.outputs import Stats
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import SamplingParams
 
-if TYPE_CHECKING:
-    from quire.engine.engine import Engine
-    from quire.engine.request_state import RequestState
+logger = logging.getLogger("quire")
 
 
-class PinnedPrefix:
-    """Args:
-    engine: whose.
-    prompt: text, token ids or a `Prompt`.
+def pin_prefix(engine: Engine, prompt: PromptLike) -> int:
+    """Compute a prefix and keep its full blocks for good. Promotions compute it again.
 
-    Attributes:
-        num_blocks: that are kept; None before they are for the first time.
-        error: why they are not, at the stage that it was computed for last.
+    Returns:
+        The number of tokens kept.
 
     Raises:
-        ValueError: it does not fit, or nothing would find it.
+        ValueError: the prefix does not fit, or prefix caching is off.
+        RuntimeError: computing it failed.
     """
+    return _PinnedPrefix(engine, prompt).compute()
 
+
+class _PinnedPrefix:
     def __init__(self, engine: Engine, prompt: PromptLike) -> None:
         if not engine.scheduler.config.enable_prefix_caching:
             raise ValueError("a pinned prefix is found by prefix caching; leave enable_prefix_caching on")
         params = SamplingParams(max_tokens=2, temperature=0, detokenize=False, ignore_eos=True)
         accepted = engine.input_processor.accept(prompt, params)
         whole: Prompt = replace(accepted.prompt, documents=(len(accepted.prompt.token_ids),))
-        self.num_blocks: int | None = None
-        self.error: Exception | None = None
         self._engine = engine
         self._processed = replace(accepted, prompt=whole)
-        self._state: RequestState | None = None  #: computes it
+        self._state: RequestState | None = None  #: the request that computes it
+        self._num_blocks = 0
+        self._is_started = False  #: the first computation is over
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether it is being computed."""
-        return self._state is not None
+    def compute(self) -> int:
+        """Compute it for the first time. Returns the number of tokens kept."""
+        engine = self._engine
+        engine.on_stats.append(self._after_step)
+        if engine.promoter is not None:
+            engine.promoter.on_promotion.append(self._restart)  # one may come before the first computation is over
+        try:
+            self._restart()
+            while (state := self._state) is not None:
+                engine.step()
+                if state.is_finished:  # a failed step has no stats
+                    self._keep_if_computed()
+        except BaseException:
+            self._stop()
+            engine.on_stats.remove(self._after_step)
+            if engine.promoter is not None:
+                engine.promoter.on_promotion.remove(self._restart)
+            raise
+        self._is_started = True
+        return self._num_blocks * engine.scheduler.config.block_size
 
-    def begin(self) -> None:
-        """Compute it (again), beside whatever else there is."""
-        self.give_up()
+    def _restart(self, stage: int = 0) -> None:
+        self._stop()
         self._engine.scheduler.kv.unpin()
-        self.error = None
         self._state = self._engine.add(self._processed)
 
-    def is_computed_by(self, state: RequestState) -> bool:
-        return state is self._state
+    def _after_step(self, stats: Stats) -> None:
+        if self._state is None:
+            return
+        try:
+            self._keep_if_computed()
+        except (ValueError, RuntimeError) as error:
+            if not self._is_started:
+                raise
+            logger.error("the pinned prefix is not kept at stage %d: %s", self._engine.stage, error)
 
-    def take(self) -> None:
-        """After a step: keep its blocks, if they are computed."""
+    def _keep_if_computed(self) -> None:
         state = self._state
         if state is None or (state.metrics.first_token_time is None and not state.is_finished):
             return
@@ -68,14 +90,11 @@ class PinnedPrefix:
                     f"{self._engine.max_model_len} leaves no room for a request after it; shorten it or raise "
                     "max_model_len"
                 )
-            self.num_blocks = self._engine.scheduler.pin_prefix(request.request_id)
-        except (ValueError, RuntimeError) as error:
-            self.error = error
+            self._num_blocks = self._engine.scheduler.pin_prefix(request.request_id)
         finally:
-            self.give_up()
+            self._stop()
 
-    def give_up(self) -> None:
-        """Stop computing it."""
+    def _stop(self) -> None:
         if self._state is not None:
             self._engine.abort(self._state.request.request_id)
             self._state = None

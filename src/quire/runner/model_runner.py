@@ -5,6 +5,7 @@ The only place where the scheduler's lists become tensors.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -43,8 +44,36 @@ class RunnerLost(RuntimeError):
     """What executes the steps is gone, and with it the KV of every request: the engine has to be made anew."""
 
 
+class KVStore(Protocol):
+    """The disk tier's store, for documents that people manage."""
+
+    def delete(self, keys: set[bytes]) -> int:
+        """See `BlockStore.delete`."""
+        ...
+
+    def label(self, name: str, first_key: bytes, last_key: bytes, num_tokens: int = 0, domain: str = "") -> None:
+        """See `BlockStore.label`."""
+        ...
+
+
+class DiskAccess(Protocol):
+    """The disk tier, as the engine sees it."""
+
+    @property
+    def store(self) -> KVStore: ...
+
+
 class Runner(Protocol):
-    """What the engine asks of whatever executes its steps."""
+    """Executes the engine's steps."""
+
+    @property
+    def disk(self) -> DiskAccess | None:
+        """The disk tier, if there is one."""
+        ...
+
+    def watch(self, on_end: Callable[[str], None]) -> None:
+        """Call `on_end` with a reason, from any thread, if a rank ends by itself."""
+        ...
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
         """Save, clear, copy, begin to load, cancel, compute: in this order.
@@ -144,6 +173,9 @@ class ModelRunner:
 
     def poll_store(self) -> StoreChanges | None:
         return None if self.disk is None else self.disk.poll()
+
+    def watch(self, on_end: Callable[[str], None]) -> None:
+        """Do nothing: this rank ends with its engine."""
 
     def _links(self) -> list[TransferWorker]:
         links = (self.transfer_worker, None if self.disk is None else self.disk.worker)

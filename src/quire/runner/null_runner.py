@@ -6,6 +6,7 @@ For measuring what scheduling, updating and batch building cost, and for studies
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.runner.batch import InputBatch
@@ -17,6 +18,8 @@ class NullRunner:
     def __init__(self, batch: InputBatch) -> None:
         self.batch = batch
         self.build_s = 0.0  #: seconds spent on building batches
+
+    disk = None
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
         started = time.perf_counter()
@@ -48,3 +51,6 @@ class NullRunner:
 
     def poll_store(self) -> StoreChanges | None:
         return None
+
+    def watch(self, on_end: Callable[[str], None]) -> None:
+        pass

@@ -22,7 +22,7 @@ from quire.core.decisions.cost_observer import CostObserver, note_recomputed
 from quire.core.decisions.costs import StepShape
 from quire.core.decisions.recovery_interface import RecoveryPolicy
 from quire.core.decisions.recovery_log import Recovery
-from quire.core.request import Request
+from quire.core.request import EndRules, KVScope, Request
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import SchedulerOutput
@@ -200,12 +200,10 @@ class Simulation:
             f"request-{number}",
             prompt,
             _PARAMS,
-            arrival=number,
-            priority=arrival.priority,
-            max_tokens=arrival.num_output_tokens,
+            order=(arrival.priority, number),
             seed=number,
-            documents=arrival.documents,
-            root=ROOT,
+            ends=EndRules(arrival.num_output_tokens),
+            kv=KVScope(ROOT, documents=arrival.documents),
         )
         try:
             self.scheduler.add(request)

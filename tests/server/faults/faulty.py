@@ -41,7 +41,7 @@ class Fault:
             "schedule": (engine.scheduler, "schedule"),
             "execute": (engine.runner, "execute"),
             "update": (engine.scheduler, "update"),
-            "figures": (engine.figures, "describe_state"),
+            "figures": (engine.step_stats, "describe_state"),
             "abort": (engine, "abort"),
         }[self._stage]
         setattr(owner, name, self._breaking(getattr(owner, name)))

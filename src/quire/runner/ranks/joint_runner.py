@@ -130,10 +130,9 @@ class JointRunner:
         """As `call`, without waiting, and whatever comes of it."""
         self._ask(method, *args)
 
-    def watch(self, tell: Callable[[str], None]) -> None:
-        """Have somebody told, from any thread, when a rank ends by itself."""
+    def watch(self, on_end: Callable[[str], None]) -> None:
         for rank in self._others:
-            rank.watch(tell)
+            rank.watch(on_end)
 
     def close(self) -> None:
         """End the other ranks."""
@@ -191,6 +190,10 @@ class _JointBlockStore:
         num_deleted = self._first.delete(keys)
         self._call("forget", keys)
         return num_deleted
+
+    def label(self, name: str, first_key: bytes, last_key: bytes, num_tokens: int = 0, domain: str = "") -> None:
+        """See `BlockStore.label`: the first rank's has the names."""
+        self._first.label(name, first_key, last_key, num_tokens, domain)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._first, name)

@@ -11,7 +11,7 @@ from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput, Stats, TransferReport
 
 
-class StepFigures:
+class StepStats:
     """Of one step at a time: `begin` before it is scheduled, and `finish` when all of it is done.
 
     Args:
