@@ -52,8 +52,13 @@ def add(engine: Engine, asked: dict[str, Any], **more: Any) -> RequestState:
     return engine.add_request(prompt, params, request_id=asked["id"])
 
 
+def store_of(engine: Engine) -> Any:
+    assert engine.runner.disk is not None
+    return engine.runner.disk.store
+
+
 def answer(engine: Engine, state: RequestState) -> dict[str, Any]:
-    request, store = state.request, engine.runner.disk.store  # type: ignore[attr-defined]
+    request, store = state.request, store_of(engine)
     return {
         "id": request.request_id,
         "tokens": request.sequences[0].output_token_ids,
@@ -92,7 +97,7 @@ def main() -> None:
         lines.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    print(json.dumps({"is_ready": True, "num_blocks": engine.runner.disk.store.num_blocks}), flush=True)  # type: ignore[attr-defined]
+    print(json.dumps({"is_ready": True, "num_blocks": store_of(engine).num_blocks}), flush=True)
     serve(engine, lines)
 
 
