@@ -23,6 +23,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
 from quire.settings import Settings, parse_size, setting
-from quire.system.child_processes import signals_blocked
+from quire.system.child_process import signals_blocked
 
 #: By figure, what it may be at most: a step's time over the offline engine; with the others queued; and of the 99th
 #: percentiles, while a body is sent.
@@ -140,6 +141,7 @@ def measure_http_cost(config: EngineConfig, settings: HttpSettings) -> list[dict
         sender = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_prepare_sending, initargs=(stop,)))
         ids = token_range(refusing.vocab_size)
         warm_up = make_workload("warm-up", lengths, seed=4).shifted(0, ids)
+        resource_tracker.ensure_running()  # the first process would start it, which unblocks signals
         with signals_blocked():
             warming_up = offline.submit(_play_offline, warm_up)
             sender.submit(_body, "text", settings.body_size)

@@ -15,9 +15,13 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any
+
+from quire.system.child_process import serve_parent
 
 if TYPE_CHECKING:
     import pytest
@@ -81,16 +85,50 @@ class Forked:
         self.returncode = os.waitstatus_to_exitcode(int(fate.readline()))
 
 
-def fork_what_is_spawned(patch: pytest.MonkeyPatch, module: str) -> None:
-    """What the module of that name starts as "spawn" is forked from one process that has imported torch, the engine and
-    the server.
-
-    It gets the environment of that process, which is this one's as it was at the first such fork. Tests over the
-    command line see real spawns.
-    """
+def _fork_context() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["quire.assembly", "quire.async_engine.process", "quire.server.app"])
-    patch.setattr(f"{module}.multiprocessing", SimpleNamespace(get_context=lambda method: context))
+    return context
+
+
+def fork_children(patch: pytest.MonkeyPatch) -> None:
+    """Fork each `ChildProcess` from one process that has imported torch, the engine and the server.
+
+    It inherits this process's environment as it was at the first fork. Tests of the command line see real spawns.
+    """
+
+    def spawn(name: str, commands: Connection, reports: Connection, imports: str, *rest: Any) -> ForkedChild:
+        process = _fork_context().Process(target=serve_parent, args=(commands, reports, imports), name=name)
+        process.start()
+        return ForkedChild(process)
+
+    patch.setattr("quire.system.child_process._spawn", spawn)
+
+
+class ForkedChild:
+    """The part of `subprocess.Popen` that `ChildProcess` uses."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.kill = process.kill
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> None:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
+
+
+def fork_what_is_spawned(patch: pytest.MonkeyPatch, module: str) -> None:
+    """As `fork_children`, for processes that a module spawns by `multiprocessing`."""
+    patch.setattr(f"{module}.multiprocessing", SimpleNamespace(get_context=lambda method: _fork_context()))
 
 
 def wait_for_birth() -> Any:

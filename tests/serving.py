@@ -18,8 +18,8 @@ import openai
 import uvicorn
 import uvicorn.server
 
+from engines import thread_engine
 from quire.assembly import start_engine
-from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
@@ -94,7 +94,7 @@ def make_model(
     **options: Any,
 ) -> ServedModel:
     """A model that nobody has started yet; `options` are those of `AsyncEngine`."""
-    engine = AsyncEngine(name, partial(start, config), **options)
+    engine = thread_engine(name, partial(start, config), **options)
     return ServedModel(name, engine, 1_700_000_000, chat_template, config.model)
 
 

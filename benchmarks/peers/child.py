@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-from quire.system.child_processes import GROUP_SIGNALS
+from quire.system.child_process import GROUP_SIGNALS
 
 _GRACE_S = 5.0  #: from SIGTERM to SIGKILL
 

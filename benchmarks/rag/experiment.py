@@ -33,8 +33,8 @@ from quire.prompt import Prompt
 from quire.rag.prompt_template import join_question, share
 from quire.routing.evaluation import LabelledQuestion, read_labelled
 from quire.routing.router import Router, RoutingConfig, parse_models
-from quire.system.child import ChildError
 from quire.system.threads import default_num_threads
+from quire.system.worker_process import WorkerError
 from quire.text.tokenizer import Tokenizer
 
 PRESETS = {
@@ -68,7 +68,7 @@ def run(config: EngineConfig, settings: RagSettings, json: Path | None = None, p
     try:
         with _quiet(), tempfile.TemporaryDirectory(prefix="quire-rag-", dir=config.kv_dir) as directory:
             plans, configs, outcome = _measure(config, settings, roles, Path(directory))
-    except (EngineUnavailable, ChildError) as error:
+    except (EngineUnavailable, WorkerError) as error:
         raise ValueError(str(error)) from None
     engine = next(iter(configs.values()))
     report = make_report(settings, plans, outcome.trials, asdict(engine), outcome.warm_bytes)

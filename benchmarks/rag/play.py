@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import multiprocessing
 import os
 import secrets
 import time
@@ -20,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.rag.corpus import Corpus, Found
-from quire.async_engine.child import PROCESS_NAME
+from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import Finished
-from quire.async_engine.process import ProcessEngine
+from quire.async_engine.process import ProcessHost
 from quire.bench.workload import fixed_lengths, make_workload, token_range
 from quire.config import EngineConfig
 from quire.core.block_keys import TENANT, Domain
@@ -32,6 +31,7 @@ from quire.prompt import Prompt
 from quire.rag.prompt_template import join_question, share
 from quire.routing.router import Router
 from quire.sampling_params import SamplingParams
+from quire.system.child_process import running_children
 from quire.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _WARM_UP_OUTPUT = 3  # tokens
 class Served:
     """A model's engine, and what became of the prefixes that it found on disk."""
 
-    engine: ProcessEngine
+    engine: AsyncEngine
     ways: Counter[str]
 
 
@@ -142,7 +142,7 @@ async def running(configs: Mapping[str, EngineConfig], warm_up_len: int) -> Asyn
 def _serve(name: str, config: EngineConfig, memory_share: float) -> Served:
     ways: Counter[str] = Counter()
     start = partial(_start_engine, config, memory_share=memory_share)
-    return Served(ProcessEngine(name, start, on_stats=lambda stats: ways.update(stats.prefix_ways)), ways)
+    return Served(AsyncEngine(ProcessHost(name, start), on_stats=lambda stats: ways.update(stats.prefix_ways)), ways)
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
@@ -152,7 +152,7 @@ def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
     return start_engine(config, memory_share=memory_share)
 
 
-async def _warm_up(engine: ProcessEngine, length: int) -> None:
+async def _warm_up(engine: AsyncEngine, length: int) -> None:
     length = min(length, engine.engine.max_model_len - _WARM_UP_OUTPUT)
     load = make_workload("warm-up", fixed_lengths(1, length, 1), seed=3, ids=token_range(engine.engine.vocab_size))
     prompt = Prompt(token_ids=load.requests[0].prompt_token_ids, domains=((0, Domain(2, secrets.token_bytes(8))),))
@@ -239,15 +239,15 @@ async def play(
 def engine_seconds() -> float:
     """Processor seconds of the engines' processes so far; 0 where the system does not tell."""
     ticks = 0
-    for child in multiprocessing.active_children():
-        if child.name == PROCESS_NAME:
+    for child in running_children():
+        if child.name == "engine":
             with contextlib.suppress(OSError):
                 fields = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()
                 ticks += int(fields[11]) + int(fields[12])  # utime and stime: proc(5)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-async def _ask(engine: ProcessEngine, prompt: Prompt, output_len: int, request_id: str) -> RequestOutput:
+async def _ask(engine: AsyncEngine, prompt: Prompt, output_len: int, request_id: str) -> RequestOutput:
     params = SamplingParams(temperature=0.0, max_tokens=output_len, ignore_eos=True, detokenize=False)
     stream = EventStream()
     try:

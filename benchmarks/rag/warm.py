@@ -14,9 +14,9 @@ from pathlib import Path
 from quire.bench.page_cache import resident_pages
 from quire.config import EngineConfig
 from quire.prompt import Prompt
-from quire.system.child import Child, Limits, Worker
+from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
-_LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=3600.0)  # a document
+_LIMITS = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=3600.0)  # a document
 _PIECE = 1 << 20  #: bytes of a raw read
 _NUM_PIECES = 64
 
@@ -29,9 +29,9 @@ def warm(config: EngineConfig, prompts: Sequence[Prompt], on_document: Callable[
 
     Raises:
         ValueError: a prompt is too long for the model, or the directory took no more.
-        ChildError: the process ended.
+        WorkerError: the process ended.
     """
-    child = Child(partial(_make_worker, config), "warming", limits=_LIMITS)
+    child = WorkerProcess(partial(_make_worker, config), "warming", limits=_LIMITS)
     num_bytes = 0
     try:
         for prompt in prompts:

@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.parallel_runs import Note, run_all
 from benchmarks.replicas.replicas import FleetFigures, simulate_replicas
 from benchmarks.replicas.virtual_replica import ColdStart
 from quire.bench.bench_settings import parse_goodput, refuse_repeats
@@ -30,7 +31,6 @@ from quire.simulate.loads import draw_conversations, speed_up
 from quire.simulate.simulate_settings import SimulateSettings
 from quire.simulate.simulation import Arrival
 from quire.simulate.study import make_profile, scheduler_config
-from quire.system.runs import Note, run_all
 from quire.system.threads import num_cores
 
 _FEW = 20_000  #: requests of all runs together, for which starting processes does not pay

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
+from engines import thread_engine
 from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream
@@ -44,7 +45,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 @asynccontextmanager
 async def running(make: Callable[[], Engine] = make, **options: Any) -> AsyncIterator[AsyncEngine]:
     """A ready engine; afterwards it is shut down, and its books have added up to the end."""
-    engine = AsyncEngine("tiny", make, **options)
+    engine = thread_engine("tiny", make, **options)
     engine.start()
     try:
         await engine.wait_ready()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from async_engine.harness import finish, greedy, idle, make, run
-from quire.async_engine.async_engine import AsyncEngine
+from engines import thread_engine
 from quire.async_engine.device_share import SharedDevice
 
 
@@ -149,7 +149,7 @@ def test_two_models_on_one_device_are_served_side_by_side() -> None:
     device = SharedDevice()
     log: list[str] = []
     engines = [
-        AsyncEngine(name, make, device=device, on_stats=lambda _, name=name: log.append(name))  # type: ignore[misc]
+        thread_engine(name, make, device=device, on_stats=lambda _, name=name: log.append(name))  # type: ignore[misc]
         for name in ("a", "b")
     ]
 

@@ -26,7 +26,7 @@ from async_engine.harness import (
     running,
     until,
 )
-from quire.async_engine.async_engine import AsyncEngine
+from engines import thread_engine
 from quire.async_engine.loop import Failures
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed
 from quire.engine.engine import Engine
@@ -250,7 +250,7 @@ def test_a_model_that_cannot_be_loaded_says_why() -> None:
         raise ValueError("no such model; there are these: a, b")
 
     async def scene() -> None:
-        engine = AsyncEngine("x", refuse)
+        engine = thread_engine("x", refuse)
         engine.start()
         with pytest.raises(EngineUnavailable, match=r"x cannot be served: .*no such model; there are these: a, b"):
             await engine.wait_ready()
@@ -290,13 +290,16 @@ def test_a_step_that_hangs_is_noticed_and_logged_with_all_stacks(caplog: pytest.
 HANGING = """
 import asyncio, ctypes, functools, sys, threading, time
 from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.host import ThreadHost
 from quire.async_engine.event_stream import EventStream
 from quire.config import EngineConfig
 from quire.assembly import start_engine
 
 async def main():
     config = EngineConfig("random:tiny", num_kv_blocks=64, use_tqdm=False)
-    engine = AsyncEngine("tiny", functools.partial(start_engine, config), hang_timeout_s=2.0, exit_on_hang=True)
+    engine = AsyncEngine(
+        ThreadHost("tiny", functools.partial(start_engine, config), hang_timeout_s=2.0, exit_on_hang=True)
+    )
     engine.start()
     await engine.wait_ready()
     engine.engine.runner.execute = lambda out: {hang}
@@ -384,7 +387,7 @@ def test_shutdown_ends_the_thread_and_whoever_still_waits_is_told() -> None:
 
 
 def test_an_engine_that_was_never_started_can_be_shut_down() -> None:
-    AsyncEngine("tiny", make).shutdown()
+    thread_engine("tiny", make).shutdown()
 
 
 def test_an_engine_without_requests_takes_no_steps() -> None:

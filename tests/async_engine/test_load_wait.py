@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from async_engine.harness import TIMEOUT_S, check_nothing_leaks, finish, make, run, until
-from nursery import fork_what_is_spawned
+from engines import process_engine, thread_engine
+from nursery import fork_children
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, LoadReport, ModelState, QueueFull
-from quire.async_engine.process import ProcessEngine
 from quire.engine.engine import Engine
 from quire.outputs import LoadProgress
 from quire.server.lifecycle import unload_idle
@@ -32,7 +32,7 @@ async def loading(**options: Any) -> AsyncIterator[tuple[AsyncEngine, threading.
         assert may_load.wait(TIMEOUT_S)
         return make()
 
-    engine = AsyncEngine("x", load, **options)
+    engine = thread_engine("x", load, **options)
     engine.start()
     try:
         yield engine, may_load
@@ -83,7 +83,7 @@ def test_the_wait_ends_with_its_time_the_models_failure_or_the_shutdown() -> Non
             assert await engine.drain(TIMEOUT_S) == 0
             with pytest.raises(EngineUnavailable, match="shutting down"):
                 await asked
-        engine = AsyncEngine("x", refuse)
+        engine = thread_engine("x", refuse)
         engine.start()
         asked = ask(engine, "a")
         await until(lambda: engine.num_queued == 1)
@@ -130,18 +130,18 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
 ) -> None:
     from async_engine.child_engines import usual
 
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
+    fork_children(monkeypatch)
     caplog.set_level("INFO", "quire")
 
     async def scene() -> None:
-        engine = ProcessEngine("tiny", usual)
+        engine = process_engine("tiny", usual)
         assert not engine.unload(), "what loads is no use to unload"
         engine.start()
         first = ask(engine, "first")
         await until(lambda: engine.state is ModelState.READY and engine.num_requests > 0)
         assert not engine.unload(), "it has work"
         expected = (await first).outputs[0].text
-        process = engine._host._child.process  # type: ignore[attr-defined]
+        process = engine._host._child  # type: ignore[attr-defined]
         beat = asyncio.create_task(engine.heartbeat(TIMEOUT_S))
         await asyncio.sleep(0)
         assert engine.unload()
@@ -153,7 +153,7 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
         assert [(await each).outputs[0].text for each in stopping] == [expected] * 3
         assert not process.is_alive()
 
-        process = engine._host._child.process  # type: ignore[attr-defined]
+        process = engine._host._child  # type: ignore[attr-defined]
         watching = asyncio.create_task(unload_idle([engine], 0.01))
         await until(lambda: engine.state is ModelState.UNLOADED and not process.is_alive())
         watching.cancel()

@@ -19,7 +19,9 @@ import pytest
 
 from async_engine.child_engines import ends_while_it_loads, refuses, treacherous, usual
 from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, generate, greedy, run, until
-from nursery import fork_what_is_spawned
+from engines import process_engine
+from nursery import fork_children
+from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import (
     EngineLost,
     EngineUnavailable,
@@ -31,19 +33,18 @@ from quire.async_engine.messages import (
     Resumed,
     Started,
 )
-from quire.async_engine.process import ProcessEngine
 from quire.outputs import RequestOutput, Stats
 from quire.sampling_params import SamplingParams
 
 
 @pytest.fixture(autouse=True)
 def _imports_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
+    fork_children(monkeypatch)
 
 
 @asynccontextmanager
-async def in_process(make: Callable[[], Any], **options: Any) -> AsyncIterator[ProcessEngine]:
-    engine = ProcessEngine("tiny", make, **options)
+async def in_process(make: Callable[[], Any], **options: Any) -> AsyncIterator[AsyncEngine]:
+    engine = process_engine("tiny", make, **options)
     engine.start()
     try:
         await engine.wait_ready()
@@ -52,8 +53,8 @@ async def in_process(make: Callable[[], Any], **options: Any) -> AsyncIterator[P
         await asyncio.to_thread(engine.shutdown)
 
 
-def pid_of(engine: ProcessEngine) -> int:
-    return engine._host._child.process.pid  # type: ignore[attr-defined]
+def pid_of(engine: AsyncEngine) -> int:
+    return engine._host._child.pid  # type: ignore[attr-defined]
 
 
 def test_it_serves_as_an_engine_in_a_thread_does(caplog: pytest.LogCaptureFixture) -> None:
@@ -198,7 +199,7 @@ def test_a_process_that_ends_three_times_within_a_minute_has_failed(tmp_path: Pa
     log = tmp_path / "log"
 
     async def scene() -> None:
-        engine = ProcessEngine("tiny", partial(ends_while_it_loads, str(log)))
+        engine = process_engine("tiny", partial(ends_while_it_loads, str(log)))
         engine.start()
         with pytest.raises(EngineUnavailable, match=r"3 times.*status 3"):
             await engine.wait_ready()
@@ -210,7 +211,7 @@ def test_a_process_that_ends_three_times_within_a_minute_has_failed(tmp_path: Pa
 
 def test_a_model_that_cannot_be_loaded_says_why_and_is_not_tried_again() -> None:
     async def scene() -> None:
-        engine = ProcessEngine("tiny", refuses)
+        engine = process_engine("tiny", refuses)
         engine.start()
         with pytest.raises(EngineUnavailable, match="no such model"):
             await engine.wait_ready()
@@ -221,7 +222,7 @@ def test_a_model_that_cannot_be_loaded_says_why_and_is_not_tried_again() -> None
 
 def test_what_cannot_be_sent_to_a_process_says_so() -> None:
     async def scene() -> None:
-        engine = ProcessEngine("tiny", lambda: usual())
+        engine = process_engine("tiny", lambda: usual())
         engine.start()
         with pytest.raises(EngineUnavailable, match=r"cannot be started.*pickle"):
             await engine.wait_ready()
@@ -231,7 +232,7 @@ def test_what_cannot_be_sent_to_a_process_says_so() -> None:
 
 
 def test_an_event_loop_that_has_ended_does_not_keep_the_engine_from_ending() -> None:
-    engine = ProcessEngine("tiny", usual)
+    engine = process_engine("tiny", usual)
 
     async def begin() -> None:
         engine.start()
@@ -243,26 +244,27 @@ def test_an_event_loop_that_has_ended_does_not_keep_the_engine_from_ending() -> 
 
 
 def test_shutdown_does_not_wait_for_a_model_that_loads() -> None:
-    engine = ProcessEngine("tiny", usual)
+    engine = process_engine("tiny", usual)
 
     async def begin() -> None:
         engine.start()
 
     run(begin())
     engine.shutdown()
-    assert not engine._host._child.process.is_alive()  # type: ignore[attr-defined]
+    assert not engine._host._child.is_alive()  # type: ignore[attr-defined]
 
 
 PARENT = """
 import asyncio, os, signal, sys
 from async_engine.child_engines import usual
-from quire.async_engine.process import ProcessEngine
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.process import ProcessHost
 
 async def main():
-    engine = ProcessEngine("tiny", usual)
+    engine = AsyncEngine(ProcessHost("tiny", usual))
     engine.start()
     await engine.wait_ready()
-    print(engine._host._child.process.pid, flush=True)
+    print(engine._host._child.pid, flush=True)
     {end}
 
 if __name__ == "__main__":

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from async_engine.harness import OPTIONS, TIMEOUT_S, deltas_of, finish, generate, greedy, run, until
-from nursery import fork_what_is_spawned
+from engines import process_engine, thread_engine
+from nursery import fork_children
 from quire import LLM
 from quire.assembly import start_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import Event, ModelState, RequestFailed
-from quire.async_engine.process import ProcessEngine
 from quire.config import EngineConfig
 from quire.runner.ranks.interface import RankLost
 from quire.runner.ranks.process import RankProcess
@@ -30,7 +30,7 @@ def ranks_of(pid: int) -> set[int]:
     """The processes that a process has started as ranks."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     children = {int(child) for task in tasks for child in (task / "children").read_text().split()}
-    return {child for child in children if b"quire.runner.ranks" in Path(f"/proc/{child}/cmdline").read_bytes()}
+    return {child for child in children if b"rank " in Path(f"/proc/{child}/cmdline").read_bytes()}
 
 
 def is_alive(pid: int) -> bool:
@@ -45,7 +45,7 @@ def one_rank() -> list[int]:
     return llm.generate(PROMPT, greedy(60), use_tqdm=False)[0].outputs[0].token_ids
 
 
-async def stream_and_kill(engine: ProcessEngine, rank: int) -> list[int] | str:
+async def stream_and_kill(engine: AsyncEngine, rank: int) -> list[int] | str:
     """The tokens of a stream in whose midst a rank is killed, or the error that it ends with."""
     events: list[Event] = []
     try:
@@ -61,16 +61,16 @@ async def stream_and_kill(engine: ProcessEngine, rank: int) -> list[int] | str:
 def test_a_rank_that_is_killed_ends_streams_with_its_name_and_ranks_end_with_the_engines_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
+    fork_children(monkeypatch)
     expected = one_rank()
     config = EngineConfig("random:tiny", tensor_parallel_size=2, **OPTIONS)
 
     async def scene() -> None:
-        engine = ProcessEngine("tiny", partial(start_engine, config, is_progressive=True))
+        engine = process_engine("tiny", partial(start_engine, config, is_progressive=True))
         engine.start()
         try:
             await engine.wait_ready()
-            pid = engine._host._child.process.pid  # type: ignore[attr-defined]
+            pid = engine._host._child.pid  # type: ignore[attr-defined]
             (rank,) = ranks_of(pid)
             told = await stream_and_kill(engine, rank)
             assert told == expected or "rank 1 of 2 was ended by SIGKILL" in told
@@ -90,7 +90,7 @@ def test_a_rank_that_is_killed_while_nobody_asks_for_anything_is_replaced_at_onc
     config = EngineConfig("random:tiny", tensor_parallel_size=2, **OPTIONS)
 
     async def scene() -> None:
-        engine = AsyncEngine("tiny", partial(start_engine, config))
+        engine = thread_engine("tiny", partial(start_engine, config))
         engine.start()
         try:
             await engine.wait_ready()

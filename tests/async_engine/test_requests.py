@@ -26,7 +26,7 @@ from async_engine.harness import (
     running,
     until,
 )
-from quire.async_engine.async_engine import AsyncEngine
+from engines import thread_engine
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import Finished, Preempted, Progress, QueueFull, Resumed, Started
 from quire.outputs import RequestOutput
@@ -118,7 +118,7 @@ def test_requests_of_one_event_loop_are_batched_and_do_not_change_each_other() -
 
 
 def test_several_event_loops_share_one_engine() -> None:
-    engine = AsyncEngine("tiny", make)
+    engine = thread_engine("tiny", make)
     engine.start()
     found: dict[int, RequestOutput] = {}
 
@@ -340,7 +340,7 @@ def test_a_reader_that_leaves_while_its_prompt_is_encoded_sends_nothing() -> Non
 
 
 def test_an_event_loop_that_closes_under_its_readers_takes_their_requests_along() -> None:
-    engine = AsyncEngine("tiny", make)
+    engine = thread_engine("tiny", make)
     engine.start()
     run(engine.wait_ready())
     gate = Gate(engine.engine)

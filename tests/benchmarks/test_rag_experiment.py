@@ -14,11 +14,11 @@ import pytest
 from benchmarks.rag import experiment, play, warm
 from benchmarks.rag.play import engine_seconds
 from benchmarks.rag.settings import RagSettings
-from quire.async_engine.async_engine import AsyncEngine
-from quire.async_engine.child import EngineChild
+from quire.async_engine.host import ThreadHost
 from quire.config import EngineConfig
 from quire.core.prefix_loader import PrefixLoader
 from quire.rag import embedder_process, parser_process
+from quire.system.child_process import ChildProcess
 
 SMALL, LARGE = "random:tiny", "random:TINY"  # one preset, two engines and two directories of KV
 DOCUMENTS = {
@@ -53,9 +53,9 @@ class ChildInHere:
 
 @pytest.fixture
 def _engines_in_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(play, "ProcessEngine", AsyncEngine)
+    monkeypatch.setattr(play, "ProcessHost", ThreadHost)
     for module in (warm, embedder_process, parser_process):
-        monkeypatch.setattr(module, "Child", ChildInHere)
+        monkeypatch.setattr(module, "WorkerProcess", ChildInHere)
     monkeypatch.setattr("quire.assembly.costs.quick_profile", lambda *args, **options: None)
     # What is on disk is loaded, however long that takes beside other tests.
     monkeypatch.setattr(PrefixLoader, "_split", lambda self, seq, first, span: span.start)
@@ -107,11 +107,11 @@ def test_every_way_gives_the_same_tokens_and_warm_finds_all_documents_on_disk(tm
 
 
 def test_processor_time_of_engines_is_seen() -> None:
-    child = EngineChild()
+    child = ChildProcess("engine")
     try:
         deadline = time.monotonic() + 60
         while not engine_seconds():
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
-        child.end()
+        child.close()

@@ -18,6 +18,7 @@ import torch
 
 from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.host import ThreadHost
 from quire.calibration.profiles import ProfilePlace, profile_place
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
@@ -85,7 +86,7 @@ def test_what_an_engine_learnt_is_where_the_next_one_begins(loaded: LoadedModel,
 
 def test_a_server_that_is_shut_down_has_kept_what_it_learnt(loaded: LoadedModel, place: ProfilePlace) -> None:
     async def serve() -> float:
-        engine = AsyncEngine("tiny", partial(make_engine, CONFIG, loaded))
+        engine = AsyncEngine(ThreadHost("tiny", partial(make_engine, CONFIG, loaded)))
         engine.start()
         await engine.wait_ready()
         learnt = teach(engine.engine.costs.model, 2.0)  # its thread waits for requests

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from command_line import app
-from quire.async_engine.process import ProcessEngine
+from quire.async_engine.async_engine import AsyncEngine
 from quire.cli.serve import _banner
 from quire.cli.serve_arguments import FOREIGN_OPTIONS
 from quire.config_file import by_name
@@ -136,7 +136,7 @@ def test_an_option_that_nobody_has_is_refused_still() -> None:
 def test_a_mistake_is_told_as_generate_tells_it_and_starts_nothing(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ProcessEngine, "start", lambda *_: pytest.fail("it was started"))
+    monkeypatch.setattr(AsyncEngine, "start", lambda *_: pytest.fail("it was started"))
     served, generated = serve(*arguments), CliRunner().invoke(app, ["generate", *arguments, "hello"])
     assert served.exit_code == generated.exit_code == 2
     assert served.stderr == generated.stderr

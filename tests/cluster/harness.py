@@ -10,8 +10,9 @@ from typing import Any
 
 from async_engine.harness import make
 from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.host import EngineHost, ThreadHost
 from quire.cluster.placement import ReplicaCall
-from quire.cluster.remote_engine import RemoteEngine
+from quire.cluster.remote_engine import ReplicasHost
 from quire.cluster.replica import ModelReplica
 from quire.cluster.share import ReplicaShare
 from quire.config import EngineConfig
@@ -32,8 +33,8 @@ class Replica(ModelReplica):
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         super().__init__("tiny", CONFIG, share=ReplicaShare(1, 1, 1, 0), hang_timeout_s=100, load_wait_s=100)
 
-    def _make_engine(self, name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
-        return AsyncEngine(name, self.made, **options)
+    def _make_host(self, name: str, make_engine: Callable[[], Engine], hang_timeout_s: float) -> EngineHost:
+        return ThreadHost(name, self.made)
 
     @property
     def engine(self) -> AsyncEngine:
@@ -125,10 +126,16 @@ class Frames:
 
 
 @asynccontextmanager
-async def cluster(**options: Any) -> AsyncIterator[tuple[Cluster, RemoteEngine]]:
+async def cluster(starts_on_demand: bool = False, **options: Any) -> AsyncIterator[tuple[Cluster, AsyncEngine]]:
     """A cluster without replicas, and the engine that stands for it."""
     found = Cluster()
-    engine = RemoteEngine("tiny", found, is_dead=lambda error: isinstance(error, Died), **options)
+    host_options = {name: options.pop(name) for name in ("policy", "on_figures") if name in options}
+    if "load_wait_s" in options:
+        host_options["load_wait_s"] = options["load_wait_s"]
+    host = ReplicasHost(
+        "tiny", found, is_dead=lambda error: isinstance(error, Died), starts_on_demand=starts_on_demand, **host_options
+    )
+    engine = AsyncEngine(host, **options)
     engine.start()
     try:
         yield found, engine

@@ -19,7 +19,7 @@ PROMPT = list(range(40, 60))
 
 def test_a_request_has_a_model_without_replicas_started_and_waits() -> None:
     async def main() -> None:
-        async with cluster(starts_at_once=False) as (found, engine):
+        async with cluster(starts_on_demand=True) as (found, engine):
             assert engine.state is ModelState.UNLOADED
             request = asyncio.ensure_future(finish(engine, PROMPT, greedy(4), request_id="a"))
             await until(lambda: engine.state is ModelState.LOADING, "loading")

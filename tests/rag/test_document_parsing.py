@@ -11,7 +11,7 @@ from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from quire.rag.document_parsing import ParsedDocument, kind_of, parse
 from quire.rag.parser_process import ParserProcess
-from quire.system.child import ChildError, Limits
+from quire.system.worker_process import WorkerError, WorkerLimits
 
 PAGE = b"""<html><head><title> A  page </title><style>p {}</style></head><body><h1>Head</h1>
 <p>Hello <b>big</b> <i>w</i>orld,
@@ -95,10 +95,10 @@ def test_what_is_broken_is_refused(kind: str, data: bytes, message: str) -> None
 
 
 def test_a_file_that_breaks_the_limits_is_an_error_and_the_next_one_is_read() -> None:
-    parser = ParserProcess(Limits(memory_bytes=256 << 20, cpu_s=0.2, wall_s=60))
+    parser = ParserProcess(WorkerLimits(memory_bytes=256 << 20, cpu_s=0.2, wall_s=60))
     with pytest.raises(ValueError, match="more memory"):
         parser.parse("large.txt", bytes([65]) * (60 << 20))
-    with pytest.raises(ChildError, match="processor time"):
+    with pytest.raises(WorkerError, match="processor time"):
         parser.parse("deep.html", b"<div>" * 100_000)
     assert parser.parse("a.txt", b"fine") == [ParsedDocument("fine")]
     with pytest.raises(ValueError, match="no kind"):

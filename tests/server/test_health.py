@@ -15,8 +15,8 @@ from fastapi import FastAPI
 
 import quire
 from async_engine.harness import collect
+from engines import thread_engine
 from quire.assembly import LoadedModel, load, make_engine
-from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
@@ -40,7 +40,7 @@ def make() -> Engine:
 @asynccontextmanager
 async def asking(*makers: Callable[[], Engine], heartbeat_timeout_s: float = 30) -> AsyncIterator[Any]:
     """A client, and the engines, started."""
-    engines = [AsyncEngine(f"m{number}", maker) for number, maker in enumerate(makers)]
+    engines = [thread_engine(f"m{number}", maker) for number, maker in enumerate(makers)]
     registry = ModelRegistry([ServedModel(engine.name, engine, 0) for engine in engines])
     app = FastAPI()
     app.include_router(health_routes(registry, ServerSettings(heartbeat_timeout_s=heartbeat_timeout_s)))
@@ -223,7 +223,7 @@ def test_the_version_is_the_packages() -> None:
 @pytest.mark.parametrize("path", ["/health", "/version"])
 def test_openapi_describes_it(path: str) -> None:
     app = FastAPI()
-    engine = AsyncEngine("m", make)
+    engine = thread_engine("m", make)
     app.include_router(health_routes(ModelRegistry([ServedModel("m", engine, 0)]), ServerSettings()))
     described = app.openapi()["paths"][path]["get"]["responses"]
     assert "200" in described

@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quire.async_engine.async_engine import AsyncEngine
+from engines import thread_engine
 from quire.server.lifecycle import serve
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
@@ -127,10 +127,10 @@ def test_a_second_signal_ends_the_process_at_once(first: signal.Signals, threads
 
 def test_who_ends_at_once_leaves_no_child_behind() -> None:
     code = (
-        "import multiprocessing, time\n"
         "from quire.server.lifecycle import _end_at_once\n"
-        "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(600,))\n"
-        "child.start(); print(child.pid, flush=True); _end_at_once(7)"
+        "from quire.system.child_process import ChildProcess\n"
+        "child = ChildProcess('waiting')\n"
+        "print(child.pid, flush=True); _end_at_once(7)"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env, timeout=60)
@@ -207,7 +207,7 @@ def test_tls_files_that_cannot_be_used_are_an_error_before_anything_starts(tmp_p
 
 
 def registry_of_nothing() -> ModelRegistry:
-    return ModelRegistry([ServedModel("m", AsyncEngine("m", lambda: pytest.fail("was started")), 0)])
+    return ModelRegistry([ServedModel("m", thread_engine("m", lambda: pytest.fail("was started")), 0)])
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")

@@ -11,8 +11,8 @@ import pytest
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
+from engines import thread_engine
 from quire.assembly import LoadedModel, load, make_engine
-from quire.async_engine.async_engine import AsyncEngine
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.decisions.recovery_interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
 from quire.engine.engine import Engine
@@ -191,7 +191,7 @@ def test_what_is_asked_for_counts() -> None:
 
 
 def test_http_counts_by_route_and_refusals_by_code() -> None:
-    registry = ModelRegistry([ServedModel("m", AsyncEngine("m", lambda: pytest.fail("was started")), 0)])
+    registry = ModelRegistry([ServedModel("m", thread_engine("m", lambda: pytest.fail("was started")), 0)])
     metrics = Metrics(["m"])
     settings = ServerSettings(api_keys=("sk",), tenant_secret=b"s", root_path="/llm")
     app = make_app(registry, settings, metrics)

@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 
+from engines import thread_engine
 from nursery import Nursery, wait_for_birth
 
 ROOT = Path(__file__).parents[2]
@@ -116,7 +117,6 @@ def _main(
     log_format: str = "text",
 ) -> int:
     from quire.assembly import start_engine
-    from quire.async_engine.async_engine import AsyncEngine
     from quire.config import EngineConfig
     from quire.engine.engine import Engine
     from quire.server.app import make_app
@@ -141,7 +141,7 @@ def _main(
     configure_logging(log_format)
     chosen = ServerSettings(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
     metrics = Metrics(["tiny"])
-    engine = AsyncEngine(
+    engine = thread_engine(
         "tiny",
         make,
         on_stats=partial(metrics.observe_stats, "tiny"),

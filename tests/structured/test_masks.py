@@ -20,7 +20,7 @@ from quire.structured.checker import GrammarChecker, TooManyGrammars
 from quire.structured.grammar import GrammarError, compile_grammar, grammar_text
 from quire.structured.matcher import Grammars
 from quire.structured.vocabulary import byte_vocabulary
-from quire.system.child import ChildError, ChildKilled, ChildTimeout
+from quire.system.worker_process import WorkerError, WorkerKilled, WorkerTimeout
 from quire.text.tokenizer import Tokenizer
 from text.conftest import BACKENDS
 
@@ -135,12 +135,12 @@ def test_a_grammar_that_cannot_be_tried_is_asked_for_again_and_keeps_nobody_wait
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     checker = GrammarChecker()
-    failing = [OSError("too many open files"), ChildTimeout("too late"), ChildKilled("no memory")] * 12
+    failing = [OSError("too many open files"), WorkerTimeout("too late"), WorkerKilled("no memory")] * 12
     starts = False
 
     def ask(question: bytes) -> bytes:
         if not starts:
-            raise ChildError("it ended with status 1")
+            raise WorkerError("it ended with status 1")
         if question and failing:
             raise failing.pop()
         return b""

@@ -1,4 +1,4 @@
-"""An engine beside asyncio: requests from any event loop, steps in a thread of their own."""
+"""An engine behind asyncio: requests from any event loop, steps in a thread, another process or Ray replicas."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.failover import Failover
-from quire.async_engine.host import EngineHost, Heartbeats, ThreadHost
+from quire.async_engine.host import EngineHost, Heartbeats
 from quire.async_engine.load_watch import Door, LoadWatch
-from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import (
     Add,
     EngineUnavailable,
@@ -40,53 +38,40 @@ from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.structured.checker import GrammarChecker, TooManyGrammars
 
-if TYPE_CHECKING:
-    from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
-
 logger = logging.getLogger("quire")
 
-HANG_TIMEOUT_S = 120.0  # a step of a large model on a small machine may well take many seconds
 LOAD_WAIT_S = 120.0  # for a model that is being loaded
 _POLL_S = 0.02  # while something is waited for that happens once in a process's life
 
 
 class AsyncEngine:
-    """One engine thread beside asyncio. `start` it, and `shutdown` when done. Every method may be called from any
-    thread, and `submit` from any event loop.
+    """Serve requests from asyncio on one engine. Call `start` first and `shutdown` last. All methods are thread-safe;
+    `submit` may be called from any event loop.
 
     Args:
-        name: under which the model is served.
-        make_engine: loads the engine, in its thread, and again whenever it has failed.
-        device: where other engines share it.
-        max_queue: requests that may wait, those for the model itself among them; None is without limit.
-        load_wait_s: for so long requests wait for a model that is being loaded.
-        hang_timeout_s: a step that takes longer hangs, and all stacks are logged.
-        exit_on_hang: the process then ends with status 70, for its supervisor to start it again.
-        on_stats: called with each step's figures, in the engine's thread, so it should be quick.
-        on_finished: called likewise with each request's output once it has ended, in whatever way.
-        on_ready: called likewise with the limits of the engine, whenever it has been loaded.
-        on_accepted: called with n and max_tokens of each request that joins the queue, by its sender.
-        on_load: called with `load_progress` whenever it changes, in whatever thread.
+        host: the place where the engine runs: a thread, a process or Ray replicas.
+        max_queue: limit of waiting requests, including those that wait for the model; None for no limit.
+        load_wait_s: seconds that requests wait for a model that is being loaded.
+        on_stats: receives the stats of each step. Called in the thread that reads the engine's reports; must be quick.
+        on_finished: receives the output of each request that has ended; called like `on_stats`.
+        on_ready: receives the engine's limits after each load; called like `on_stats`.
+        on_accepted: receives n and max_tokens of each queued request; called by its sender.
+        on_load: receives each change of `load_progress`, in any thread.
     """
 
     def __init__(
         self,
-        name: str,
-        make_engine: Callable[[], Engine],
+        host: EngineHost,
         *,
-        device: SharedDevice | None = None,
         max_queue: int | None = None,
         load_wait_s: float = LOAD_WAIT_S,
-        hang_timeout_s: float = HANG_TIMEOUT_S,
-        exit_on_hang: bool = False,
         on_stats: Callable[[Stats], None] | None = None,
         on_finished: Callable[[RequestOutput], None] | None = None,
         on_ready: Callable[[SchedulerConfig], None] | None = None,
         on_accepted: Callable[[int, int | None], None] | None = None,
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
-        self.name = name
-        self._load_wait_s = load_wait_s
+        self.name = name = host.name
         self._on_stats = on_stats
         self._on_finished = on_finished
         self._on_ready = on_ready
@@ -97,7 +82,8 @@ class AsyncEngine:
         self._last_use = 0.0  #: `time.monotonic`
         self._keys = itertools.count()
         self._grammars = GrammarChecker()
-        self._host = self._make_host(make_engine, device, hang_timeout_s, exit_on_hang)
+        self._host = host
+        host.connect(self._take_report)
         self._heartbeats = Heartbeats()
         self._loading = LoadWatch(name, partial(self._call, on_load))
         self._sent = OpenRequests(self._lock, self._host.send)
@@ -105,12 +91,8 @@ class AsyncEngine:
         self._failover = Failover(
             name, self._sent, self._loading, self._lock, load_wait_s, partial(self._call, on_finished)
         )
-
-    def _make_host(
-        self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
-    ) -> EngineHost:
-        loop = EngineLoop(self.name, make_engine, self._take_report, device)
-        return ThreadHost(self.name, loop, hang_timeout_s, exit_on_hang)
+        if host.starts_on_demand:
+            self._door.state = ModelState.UNLOADED
 
     # -- state -------------------------------------------------------------------------------------------------------
 
@@ -179,7 +161,9 @@ class AsyncEngine:
 
     @property
     def forecast(self) -> Forecast | None:
-        """What a request that is sent now would see (`Forecast.predict`). None where the model takes no requests."""
+        """Forecast for a request that is sent now (`Forecast.predict`); None if the model takes no requests."""
+        if (own := self._host.forecast) is not None:
+            return own
         with self._lock:
             if self.state is not ModelState.READY or self._forecast is None:
                 return None
@@ -187,11 +171,11 @@ class AsyncEngine:
             return self._forecast.later(time.monotonic() - self._forecast.time, len(untaken), sum(untaken))
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Start the thread, which loads the model.
+        """Start the host, which loads the model.
 
         Args:
-            loop: runs until `shutdown` is over, in another thread than `shutdown`. Where the engine has a process of
-                its own, the loop reads that process's reports; by default the running one.
+            loop: event loop that reads the reports of another process; the running one by default. It must run until
+                `shutdown` returns, in another thread.
         """
         self._loading.begin()
         self._host.start(loop)
@@ -235,6 +219,8 @@ class AsyncEngine:
     async def heartbeat(self, timeout_s: float) -> bool:
         """Whether a message comes back from the engine in time. A step under way may delay it; the loss of the engine
         ends the wait."""
+        if not self._host.answers_heartbeats:
+            return True
         return await self._heartbeats.ask(self._send_heartbeat, timeout_s)
 
     def _send_heartbeat(self, heartbeat: Heartbeat) -> bool:

@@ -1,4 +1,4 @@
-"""Where an engine's loop runs: what everybody who serves requests asks of that place, and the simplest such place."""
+"""Hosts: where an engine's loop runs. Here the interface and a thread; see `process.py` for a process."""
 
 from __future__ import annotations
 
@@ -6,49 +6,104 @@ import asyncio
 import itertools
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.loop import EngineLoop
-from quire.async_engine.messages import Command, Heartbeat, Stop
+from quire.async_engine.messages import Command, Heartbeat, Report, Stop
 from quire.async_engine.watchdog import Watchdog
+from quire.forecast import Forecast
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
 
 logger = logging.getLogger("quire")
 
-STOP_TIMEOUT_S = 30.0  # for the step under way, when the engine is shut down
+HANG_TIMEOUT_S = 120.0  # a step of a large model on a small machine may take many seconds
+STOP_TIMEOUT_S = 30.0  # for the current step to end at shutdown
 
 
-class EngineHost(Protocol):
-    """Where an `EngineLoop` runs: commands go there, reports come from there."""
+class EngineHost(ABC):
+    """The place where an `EngineLoop` runs: it receives commands and sends reports.
+
+    Args:
+        name: name of the model.
+
+    Attributes:
+        starts_on_demand: the first request starts the engine.
+        answers_heartbeats: False if another system checks the engine's health.
+    """
+
+    starts_on_demand = False
+    answers_heartbeats = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._receiver: Callable[[Report], None] | None = None
+
+    def connect(self, receiver: Callable[[Report], None]) -> None:
+        """Send reports to `receiver`, from any thread."""
+        self._receiver = receiver
+
+    def _report(self, report: Report) -> None:
+        assert self._receiver is not None, "`connect` comes first"
+        self._receiver(report)
 
     @property
+    @abstractmethod
     def facts(self) -> Any:
-        """The engine, or its `InputProcessor`; None while it is not loaded."""
+        """The engine or its `InputProcessor`; None while it is not loaded."""
 
+    @property
+    def forecast(self) -> Forecast | None:
+        """The host's own forecast; None where step reports carry it."""
+        return None
+
+    @abstractmethod
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None: ...
 
+    @abstractmethod
     def send(self, command: Command) -> None:
-        """Pass on a command, at once; it is lost where no engine runs any more."""
+        """Pass a command on. Returns at once; the command is lost if no engine runs any more."""
 
     def rest(self) -> bool:
-        """End an idle loop until `wake`, and return at once. False where that gives nothing back, or nothing runs."""
+        """End an idle loop until `wake`. Returns at once; False if that frees no memory, or nothing runs."""
+        return False
 
     def wake(self) -> None:
         """Start the loop again."""
+        raise AssertionError("this host does not rest")
 
+    @abstractmethod
     def stop(self) -> None:
-        """End the loop, once its step is over."""
+        """End the loop after its step."""
 
 
-class ThreadHost:
-    """An `EngineLoop` in a thread of this process, with a watchdog beside it."""
+class ThreadHost(EngineHost):
+    """An `EngineLoop` in a thread of this process, with a watchdog.
 
-    def __init__(self, name: str, loop: EngineLoop, hang_timeout_s: float, exit_on_hang: bool) -> None:
-        self._loop = loop
+    Args:
+        name: name of the model.
+        make_engine: loads the engine in its thread, and again after a failure.
+        device: the device, if other engines share it.
+        hang_timeout_s: time after which a step counts as hanging, and all stacks are logged.
+        exit_on_hang: a hanging step ends the process with status 70, so that its supervisor restarts it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make_engine: Callable[[], Engine],
+        *,
+        device: SharedDevice | None = None,
+        hang_timeout_s: float = HANG_TIMEOUT_S,
+        exit_on_hang: bool = False,
+    ) -> None:
+        super().__init__(name)
+        self._loop = loop = EngineLoop(name, make_engine, self._report, device)
         self._watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=exit_on_hang)
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
 
@@ -66,12 +121,6 @@ class ThreadHost:
 
     def send(self, command: Command) -> None:
         self._loop.inbox.put(command)
-
-    def rest(self) -> bool:
-        return False  # its memory is the server's own
-
-    def wake(self) -> None:
-        raise AssertionError("it never rests")
 
     def stop(self) -> None:
         self.send(Stop())

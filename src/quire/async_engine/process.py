@@ -6,7 +6,6 @@ Native code that hangs or ends the process then does so to the engine alone: its
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import os
 import queue
@@ -15,21 +14,17 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.async_engine.async_engine import AsyncEngine
-from quire.async_engine.child import EngineChild
-from quire.async_engine.device_share import SharedDevice
-from quire.async_engine.host import STOP_TIMEOUT_S, EngineHost
+from quire.async_engine.host import HANG_TIMEOUT_S, STOP_TIMEOUT_S, EngineHost
 from quire.async_engine.loop import EngineLoop, Failures
 from quire.async_engine.messages import Command, Heartbeat, ModelState, Report, StateReport, Stop
 from quire.async_engine.serialization import FrameReader, dump, frame, load
 from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
 from quire.engine.input_processor import InputProcessor
+from quire.system.child_process import ChildProcess, forward_logs, handle_forwarded
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
@@ -43,72 +38,57 @@ _GRACE_S = 5.0  # beyond the limit of a step: the process's own watchdog goes fi
 _BEAT = -1  # the number of our own heartbeats, which nobody waits for
 
 
-class ProcessEngine(AsyncEngine):
-    """As `AsyncEngine`, in a process of its own; `make_engine` must survive pickling.
+class ProcessHost(EngineHost):
+    """An `EngineLoop` in its own process, which is restarted when it ends. An event loop reads its reports.
 
-    The process ends itself where a step hangs, whatever `exit_on_hang` says. Where it cannot, since it is stopped or
-    frozen, it is killed from here some seconds later. When it ends, for whatever reason, the requests that it had
-    begun fail, and the others are sent to the next process. After three ends within a minute the model has failed.
-    There is no `device` to share: the system shares it among processes.
-
-    `engine` is its `InputProcessor`, with the same facts.
+    A hanging step ends the process. A process that cannot end itself, since it is stopped or frozen, is killed some
+    seconds later. Requests that it had started are resumed on the next process. After three ends within a minute the
+    model has failed. Engines in processes share a device by the system's own means.
 
     Args:
-        child: the first process, where it was started before.
+        name: name of the model.
+        make_engine: loads the engine in the process; must survive pickling.
+        hang_timeout_s: time after which a step counts as hanging.
+        child: the first process, if it was started earlier.
     """
-
-    def __init__(
-        self, name: str, make_engine: Callable[[], Engine], *, child: EngineChild | None = None, **options: Any
-    ) -> None:
-        self._child = child
-        super().__init__(name, make_engine, **options)
-
-    def _make_host(
-        self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
-    ) -> EngineHost:
-        if device is not None:
-            raise ValueError("engines in processes of their own share their device by the system; leave `device` out")
-        return _ProcessHost(self.name, make_engine, self._take_report, hang_timeout_s, self._child)
-
-
-class _ProcessHost:
-    """Keeps one engine process alive, from a thread of this one. An event loop reads its reports."""
 
     def __init__(
         self,
         name: str,
         make_engine: Callable[[], Engine],
-        report: Callable[[Report], None],
-        hang_timeout_s: float,
-        child: EngineChild | None,
+        *,
+        hang_timeout_s: float = HANG_TIMEOUT_S,
+        child: ChildProcess | None = None,
     ) -> None:
-        self.facts: InputProcessor | None = None
-        self._name = name
+        super().__init__(name)
+        self._facts: InputProcessor | None = None
         self._make_engine = make_engine
-        self._report = report
         self._hang_timeout_s = hang_timeout_s
-        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the present process, or the next one
+        self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the current process, or the next one
         self._first_child = child
-        self._child: EngineChild | None = None  #: the present process, or the last
+        self._child: ChildProcess | None = None  #: the current process, or the last one
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failures = Failures()
-        self._over = threading.Event()  #: no process is to be started again
-        self._turn = threading.Lock()  #: over the facts and `_is_resting` together
-        self._is_resting = False  #: the process was told to end, and the next one waits for `_wanted`
+        self._is_over = threading.Event()  #: no further process starts
+        self._lock = threading.Lock()  #: guards the facts together with `_is_resting`
+        self._is_resting = False  #: the process was asked to end; the next one waits for `_wanted`
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
+
+    @property
+    def facts(self) -> InputProcessor | None:
+        return self._facts
 
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop or asyncio.get_running_loop()
         self._thread.start()
-        atexit.register(self._kill)
 
     def send(self, command: Command) -> None:
         self._commands.put(command)
 
     def rest(self) -> bool:
-        with self._turn:
-            if self.facts is None:  # the process has ended by itself, and another one is being started
+        with self._lock:
+            if self._facts is None:  # the process has ended by itself, and another one is being started
                 return False
             self._is_resting = True
             self._wanted.clear()
@@ -120,40 +100,39 @@ class _ProcessHost:
         self._wanted.set()
 
     def stop(self) -> None:
-        self._over.set()
+        self._is_over.set()
         self.send(Stop())
         self._wanted.set()
         if self._thread.ident is None:
             self._kill()
             return
-        if self.facts is not None:  # else it loads, and need not finish that
+        if self._facts is not None:  # else it loads, and need not finish that
             self._thread.join(STOP_TIMEOUT_S)
         self._kill()
         self._thread.join()
-        atexit.unregister(self._kill)
 
     def _kill(self) -> None:
-        self._over.set()
+        self._is_over.set()
         for child in (self._first_child, self._child):
             if child is not None:
-                child.process.kill()
+                child.kill()
 
     def _supervise(self) -> None:
-        while not self._over.is_set():
+        while not self._is_over.is_set():
             try:
                 failure = self._run()
             except Exception as error:
                 self._kill()
-                logger.exception("%s: the engine process cannot be started", self._name)
+                logger.exception("%s: the engine process cannot be started", self.name)
                 self._take(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
                 return
             if self._is_resting:
                 self._is_resting = False
                 self._wanted.wait()
                 continue
-            if self._over.is_set():
+            if self._is_over.is_set():
                 return
-            logger.error("%s: the %s", self._name, failure)
+            logger.error("%s: the %s", self.name, failure)
             self._commands = queue.SimpleQueue()  # commands to the dead process are sent again if need be
             why_not_again = self._failures.note(failure)
             if why_not_again is None:
@@ -163,31 +142,30 @@ class _ProcessHost:
 
     def _run(self) -> str:
         """One process, from its start to its end. Returns how it ended."""
-        child = self._child = self._first_child or EngineChild()
+        child = self._child = self._first_child or ChildProcess("engine")
         self._first_child = None
-        process = child.process
-        if self._over.is_set():  # said while it started
-            process.kill()
+        if self._is_over.is_set():  # stopped while it started
+            child.kill()
         with suppress(OSError):  # it has ended, which is noticed
             settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
-            child.run(_serve, self._name, self._make_engine, *settings)
+            child.run(_serve, self.name, self._make_engine, *settings)
         commands = self._commands
-        writer = threading.Thread(target=_send_all, args=(commands, child.commands, process.kill), daemon=True)
+        writer = threading.Thread(target=_send_all, args=(commands, child.commands, child.kill), daemon=True)
         writer.start()
         assert self._loop is not None
-        reports = _Reports(child.reports, self._take, lambda: self._give_up_on(process), self._loop)
-        failure = self._watch(process, reports)
+        reports = _Reports(child.reports, self._take, lambda: self._give_up_on(child), self._loop)
+        failure = self._watch(child, reports)
         reports.finish()
-        with self._turn:
-            self.facts = None
-        process.join(STOP_TIMEOUT_S)
-        child.end()
+        with self._lock:
+            self._facts = None
+        child.wait(STOP_TIMEOUT_S)
+        child.kill()
         commands.put(None)
         writer.join()
         child.commands.close()
-        return failure or f"engine process ended with status {process.exitcode}"
+        return failure or f"engine process {child.describe_end()}"
 
-    def _watch(self, process: BaseProcess, reports: _Reports) -> str | None:
+    def _watch(self, child: ChildProcess, reports: _Reports) -> str | None:
         """Return once the process has ended, or has closed its reports. Where it has a model and no longer answers, it
         is killed; returns why.
 
@@ -195,31 +173,30 @@ class _ProcessHost:
         the process.
         """
         silent_s = 0.0
-        while process.is_alive() and not reports.wait_closed(_POLL_S):
-            silent_s = silent_s + _POLL_S if reports.is_silent() and self.facts is not None else 0.0
+        while child.is_alive() and not reports.wait_closed(_POLL_S):
+            silent_s = silent_s + _POLL_S if reports.is_silent() and self._facts is not None else 0.0
             if silent_s == _QUIET_S:
                 self.send(Heartbeat(_BEAT))
             if silent_s >= _QUIET_S + self._hang_timeout_s + _GRACE_S:
-                reason = f"engine process has not answered for {silent_s:.0f} s ({_state(process)}), and was killed"
-                process.kill()
-                process.join()
+                reason = f"engine process has not answered for {silent_s:.0f} s ({_state(child.pid)}), and was killed"
+                child.kill()
                 return reason
         return None
 
-    def _give_up_on(self, process: BaseProcess) -> None:
-        logger.exception("%s: the engine process sent a report that cannot be read", self._name)
-        process.kill()
+    def _give_up_on(self, child: ChildProcess) -> None:
+        logger.exception("%s: the engine process sent a report that cannot be read", self.name)
+        child.kill()
 
     def _take(self, report: Report | logging.LogRecord) -> None:
         if isinstance(report, logging.LogRecord):
-            logging.getLogger(report.name).handle(report)
+            handle_forwarded(report)
             return
         if isinstance(report, StateReport):
-            self.facts = report.input_processor
+            self._facts = report.input_processor
             if report.state is ModelState.READY:
                 self._failures.note_ready()
             elif report.state is ModelState.FAILED:
-                self._over.set()
+                self._is_over.set()
         self._report(report)
 
 
@@ -301,10 +278,10 @@ class _Reports:
                 self._is_over.set()
 
 
-def _state(process: BaseProcess) -> str:
+def _state(pid: int) -> str:
     """What the system says that a process does, such as "T (stopped)"; it cannot say so itself."""
     try:
-        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return "in a state that the system does not tell"
     return next((line.removeprefix("State:").strip() for line in lines if line.startswith("State:")), "")
@@ -339,15 +316,13 @@ def _serve(
     """The engine process: the loop, which sends its reports itself, in the main thread, and a thread for commands."""
     sys.setswitchinterval(switch_interval)
     parent = _Parent(reports)
-    logging.basicConfig(level=log_level, handlers=[_ToParent(parent)], format="%(message)s")
+    forward_logs(parent.send, log_level)
     loop = EngineLoop(name, make_engine, parent.send)
     threading.Thread(target=_receive_all, args=(commands, loop.inbox), daemon=True).start()
     watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=True)
     watchdog.start()
     loop.run()
     watchdog.stop()
-    sys.stderr.flush()
-    os._exit(0)  # the engine is let go; unloading torch would keep the parent waiting for most of a second
 
 
 def _receive_all(connection: Connection, inbox: queue.SimpleQueue[Command]) -> None:
@@ -381,14 +356,3 @@ class _Parent:
         except Exception:
             traceback.print_exc()
             os._exit(EXIT_STATUS)
-
-
-class _ToParent(QueueHandler):
-    """Sends log records to the parent, which has handlers for them."""
-
-    def __init__(self, parent: _Parent) -> None:
-        super().__init__(queue.SimpleQueue())  # which stays empty
-        self._parent = parent
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        self._parent.send(record)

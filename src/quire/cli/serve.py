@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -41,19 +41,22 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
     if cluster.ray:
         raise typer.Exit(_serve_on_ray(engines, settings, cluster))
-    from quire.async_engine.child import EngineChild
     from quire.loading.source import find_model
+    from quire.system.child_process import ChildProcess
 
     engines, aliases = settings.named(engines)
     sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
     for name, source in sources.items():
         _check_ranks(source, engines[name].tensor_parallel_size)
     # Then these: they import torch while the server imports what it needs.
-    children = {name: EngineChild(imports="quire.assembly") for name in engines} if settings.engine_process else {}
+    children = (
+        {name: ChildProcess("engine", imports="quire.assembly") for name in engines} if settings.engine_process else {}
+    )
 
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.device_share import SharedDevice
-    from quire.async_engine.process import ProcessEngine
+    from quire.async_engine.host import EngineHost, ThreadHost
+    from quire.async_engine.process import ProcessHost
     from quire.server.assemble import assemble, with_keys
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
@@ -85,19 +88,17 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
         raise ValueError("load_overlap would hold the others up that share the device; leave engines their processes")
     device = SharedDevice() if len(engines) > 1 and not settings.engine_process else None
 
-    def start(name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
+    def make_host(name: str, make_engine: Callable[[], Engine]) -> EngineHost:
+        hang_timeout_s = settings.hang_timeout_s
         if settings.engine_process:
-            return ProcessEngine(name, make_engine, child=children[name], **options)
-        return AsyncEngine(name, make_engine, device=device, **options)
+            return ProcessHost(name, make_engine, hang_timeout_s=hang_timeout_s, child=children[name])
+        return ThreadHost(name, make_engine, device=device, hang_timeout_s=hang_timeout_s, exit_on_hang=True)
 
     started = {
-        name: start(
-            name,
-            partial(start_engine, config, memory_share=1 / len(engines)),
+        name: AsyncEngine(
+            make_host(name, partial(start_engine, config, memory_share=1 / len(engines))),
             max_queue=settings.max_queue,
             load_wait_s=settings.load_wait_s,
-            hang_timeout_s=settings.hang_timeout_s,
-            exit_on_hang=True,
             on_stats=partial(metrics.observe_stats, name),
             on_finished=partial(metrics.observe_finished, name),
             on_ready=partial(metrics.observe_limits, name),

@@ -12,9 +12,10 @@ from ray import serve
 from ray.exceptions import ActorDiedError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.async_engine.async_engine import AsyncEngine
 from quire.cluster.app_spec import AppSpec
 from quire.cluster.figures import ClusterMetrics
-from quire.cluster.remote_engine import RemoteEngine
+from quire.cluster.remote_engine import ReplicasHost
 from quire.server.assemble import assemble
 from quire.server.log_format import configure_logging
 
@@ -29,19 +30,22 @@ def start_app(spec: AppSpec) -> FastAPI:
     metrics = ClusterMetrics(spec.engines)
     app_name = serve.get_replica_context().app_name
     engines = {
-        name: RemoteEngine(
-            name,
-            serve.get_deployment_handle(deployment, app_name),
-            is_dead=lambda error: isinstance(error, ActorDiedError),
-            policy=spec.cluster.replica_routing,
-            starts_at_once=spec.cluster.min_replicas > 0,
+        name: AsyncEngine(
+            ReplicasHost(
+                name,
+                serve.get_deployment_handle(deployment, app_name),
+                is_dead=lambda error: isinstance(error, ActorDiedError),
+                policy=spec.cluster.replica_routing,
+                load_wait_s=settings.load_wait_s,
+                starts_on_demand=spec.cluster.min_replicas == 0,
+                on_figures=partial(metrics.observe_replicas, name),
+            ),
             max_queue=settings.max_queue,
             load_wait_s=settings.load_wait_s,
             on_finished=partial(metrics.observe_finished, name),
             on_ready=partial(metrics.observe_limits, name),
             on_accepted=partial(metrics.observe_accepted, name),
             on_load=partial(metrics.observe_load, name),
-            on_figures=partial(metrics.observe_replicas, name),
         )
         for name, deployment in spec.deployments.items()
     }

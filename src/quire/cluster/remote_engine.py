@@ -1,8 +1,7 @@
 """A model's replicas, seen as one engine: what the HTTP application asks, in a process that has no engine itself.
 
-All that `AsyncEngine` does on this side of an engine it does here too: who waits for the model, how many may, what each
-reader has been given, and where a request goes on whose engine was lost. Behind it stands, in place of one engine's
-process, a handle of Ray Serve: each request is one call of one replica, whose frames are the request's events.
+`AsyncEngine` queues, delivers and resumes requests as for any other host. Each request is one call of one replica
+through a handle of Ray Serve, and the frames of the answer are the request's events.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from quire.async_engine.async_engine import AsyncEngine
-from quire.async_engine.device_share import SharedDevice
+from quire.async_engine.async_engine import LOAD_WAIT_S
 from quire.async_engine.host import EngineHost
 from quire.async_engine.messages import (
     Abort,
@@ -25,12 +23,10 @@ from quire.async_engine.messages import (
     EngineUnavailable,
     Finished,
     Forget,
-    Heartbeat,
     LoadReport,
     Lost,
     ModelState,
     QueueFull,
-    Report,
     Started,
     StateReport,
     StepReport,
@@ -42,9 +38,6 @@ from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
 from quire.routing.replicas import RoutedRequest
 
-if TYPE_CHECKING:
-    from quire.engine.engine import Engine
-
 logger = logging.getLogger("quire")
 
 _LEAST_WAIT_S = 1.0  # for a replica to be chosen, however short requests may wait for a model
@@ -52,21 +45,22 @@ _FAILED_FOR_S = 5.0  # so long a model that could not be loaded is not asked for
 _MAX_ATTEMPTS = 3  # to ask for a model's facts, of replicas that die over it
 
 
-class RemoteEngine(AsyncEngine):
-    """As `AsyncEngine`, of the replicas of a Ray Serve deployment. They start and end by their own rules: a model that
-    has none, and is wanted, is one that loads.
+class ReplicasHost(EngineHost):
+    """The replicas of a Ray Serve deployment, as the host of one engine. Commands run in one event loop.
 
-    `engine` is the `InputProcessor` of its replicas, with the same facts.
+    Replicas start and end by Serve's rules. A model without replicas counts as loading once a request wants it.
 
     Args:
-        name: under which the model is served.
-        handle: of the deployment (`ModelReplica`).
+        name: name of the model.
+        handle: handle of the deployment (`ModelReplica`).
         is_dead: whether an error of a call says that its replica has died.
-        policy: by which a replica is chosen (`ReplicaRouter`).
-        starts_at_once: there are replicas from the start; otherwise the first request has one started.
-        on_figures: of `Placement`.
-        **options: of `AsyncEngine`.
+        policy: replica routing policy (`ReplicaRouter`).
+        load_wait_s: seconds that a request waits for a replica.
+        starts_on_demand: the first request starts a replica; otherwise replicas run from the start.
+        on_figures: receives the replicas' counters (`Placement`).
     """
+
+    answers_heartbeats = False  # Serve checks its replicas, and a call would count as use
 
     def __init__(
         self,
@@ -75,82 +69,39 @@ class RemoteEngine(AsyncEngine):
         *,
         is_dead: Callable[[Exception], bool],
         policy: str = "prefix",
-        starts_at_once: bool = True,
+        load_wait_s: float = LOAD_WAIT_S,
+        starts_on_demand: bool = False,
         on_figures: Callable[[Mapping[str, Sequence[float]]], None] = lambda figures: None,
-        **options: Any,
     ) -> None:
-        self._handle = handle
-        self._is_dead = is_dead
-        self._placement = Placement(policy, lambda progress: self._take_report(LoadReport(progress)), on_figures)
-        self._starts_at_once = starts_at_once
-        super().__init__(name, _no_engine, **options)
-        if not starts_at_once:
-            self._door.state = ModelState.UNLOADED
-
-    def _make_host(
-        self, make_engine: Callable[[], Engine], device: SharedDevice | None, hang_timeout_s: float, exit_on_hang: bool
-    ) -> EngineHost:
-        return _Replicas(
-            self.name,
-            self._handle,
-            self._is_dead,
-            self._placement,
-            self._take_report,
-            self._load_wait_s,
-            self._starts_at_once,
-        )
-
-    @property
-    def forecast(self) -> Forecast | None:
-        """Of the replica that would answer first."""
-        return self._placement.forecast
-
-    async def heartbeat(self, timeout_s: float) -> bool:
-        """Always: Serve looks after the replicas' health itself, and a call would count as use."""
-        return True
-
-
-def _no_engine() -> Engine:
-    raise AssertionError("replicas make engines")
-
-
-class _Replicas:
-    """Sends each command to a replica, and takes what comes back. Everything happens in one event loop."""
-
-    def __init__(
-        self,
-        name: str,
-        handle: Any,
-        is_dead: Callable[[Exception], bool],
-        placement: Placement,
-        report: Callable[[Report], None],
-        load_wait_s: float,
-        starts_at_once: bool,
-    ) -> None:
-        self.facts: InputProcessor | None = None
-        self._name = name
+        super().__init__(name)
+        self.starts_on_demand = starts_on_demand
+        self._facts: InputProcessor | None = None
         self._handle = handle
         self._is_dead = is_dead
         self._generate = handle.options(method_name="generate", stream=True)
-        self._placement = placement
-        self._report = report
+        self._placement = Placement(policy, lambda progress: self._report(LoadReport(progress)), on_figures)
         self._wait_s = max(_LEAST_WAIT_S, load_wait_s)
-        self._starts_at_once = starts_at_once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: dict[int, asyncio.Task[None]] = {}  #: by key of the request
         self._others: set[asyncio.Task[None]] = set()
         self._fetching: asyncio.Task[None] | None = None
 
+    @property
+    def facts(self) -> InputProcessor | None:
+        return self._facts
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """Forecast of the replica that would answer first."""
+        return self._placement.forecast
+
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop or asyncio.get_running_loop()
-        if self._starts_at_once:
+        if not self.starts_on_demand:
             self.wake()
 
     def send(self, command: Command) -> None:
         self._in_loop(self._take, command)
-
-    def rest(self) -> bool:
-        return False  # Serve takes idle replicas away
 
     def wake(self) -> None:
         self._in_loop(self._fetch)
@@ -176,8 +127,6 @@ class _Replicas:
                     call.cancel()
             case Forget(prompts):
                 self._beside(self._forget(list(prompts)))
-            case Heartbeat():
-                self._report(command)
             case _:
                 pass  # the others are between an engine and its own process
 
@@ -221,7 +170,7 @@ class _Replicas:
             patience.cancel()
             call.end()
         if why is not None:
-            logger.warning("%s: replica %s was lost with a request: %s", self._name, call.replica, why)
+            logger.warning("%s: replica %s was lost with a request: %s", self.name, call.replica, why)
             self._report(Lost([add.key], f"replica {call.replica}: {why}"))
 
     async def _hand_on(self, add: Add, call: ReplicaCall, response: Any) -> str | None:
@@ -242,8 +191,8 @@ class _Replicas:
     def _describe(self, add: Add) -> RoutedRequest:
         """What is known of a request for choosing a replica. Its keys name blocks here and nowhere else."""
         prompt, keys = add.processed.prompt, list[bytes]()
-        assert self.facts is not None
-        block_size = self.facts.limits.block_size
+        assert self._facts is not None
+        block_size = self._facts.limits.block_size
         extend_keys(keys, b"", prompt.domains, prompt.token_ids, block_size, len(prompt.token_ids) // block_size)
         return RoutedRequest(add.request_id, add.num_known_tokens, keys, add.first_stage)
 
@@ -255,7 +204,7 @@ class _Replicas:
         if task is None:
             return
         task.cancel()
-        why = f"no replica of {self._name} serves within {self._wait_s:g} s"
+        why = f"no replica of {self.name} serves within {self._wait_s:g} s"
         error = (
             EngineLost(f"{why}, and the one that had this request is gone")
             if add.resumption is not None
@@ -280,7 +229,7 @@ class _Replicas:
                 facts = EngineUnavailable(f"{type(error).__name__}: {error}".strip().splitlines()[0])
             break
         if isinstance(facts, InputProcessor):
-            self.facts = facts
+            self._facts = facts
             self._report(StateReport(ModelState.READY, None, facts))
             return
         self._report(StateReport(ModelState.FAILED, str(facts)))
@@ -292,4 +241,4 @@ class _Replicas:
         try:
             await self._handle.broadcast("forget", prompts).results_async()
         except Exception as error:
-            logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
+            logger.error("%s: KV of deleted documents could not be deleted: %s", self.name, error)

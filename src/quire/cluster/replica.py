@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.async_engine import AsyncEngine
-from quire.async_engine.child import EngineChild
 from quire.async_engine.event_stream import EventStream
+from quire.async_engine.host import EngineHost
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
-from quire.async_engine.process import ProcessEngine
+from quire.async_engine.process import ProcessHost
 from quire.cluster import actor_ranks
 from quire.cluster.figures import figures_of
 from quire.cluster.share import ReplicaShare
@@ -30,6 +28,7 @@ from quire.engine.input_processor import InputProcessor
 from quire.prompt import Prompt
 from quire.server.metrics.metrics import Metrics
 from quire.startup import start_engine
+from quire.system.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
@@ -59,19 +58,17 @@ class ModelReplica:
             start = partial(start_engine, config)
         self._numbers = itertools.count()
         self._metrics = Metrics((name,))
-        self._engine = self._make_engine(
-            name,
-            partial(start, memory_share=min(1.0, num_cpus / (os.cpu_count() or 1))),
-            hang_timeout_s=hang_timeout_s,
+        make_engine = partial(start, memory_share=min(1.0, num_cpus / (os.cpu_count() or 1)))
+        self._engine = AsyncEngine(
+            self._make_host(name, make_engine, hang_timeout_s),
             load_wait_s=load_wait_s,
             on_stats=partial(self._metrics.observe_stats, name),
         )
         self._engine.start(asyncio.get_running_loop())
 
-    def _make_engine(self, name: str, make_engine: Callable[[], Engine], **options: Any) -> AsyncEngine:
-        with _no_main_module():
-            child = EngineChild(imports="quire.assembly")
-        return ProcessEngine(name, make_engine, child=child, **options)
+    def _make_host(self, name: str, make_engine: Callable[[], Engine], hang_timeout_s: float) -> EngineHost:
+        child = ChildProcess("engine", imports="quire.assembly")
+        return ProcessHost(name, make_engine, hang_timeout_s=hang_timeout_s, child=child)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -142,15 +139,3 @@ class ModelReplica:
         """The replica has drained, and ends."""
         if (engine := getattr(self, "_engine", None)) is not None:
             engine.shutdown()
-
-
-@contextmanager
-def _no_main_module() -> Iterator[None]:
-    """A process that is spawned imports its parent's main module, which here is Ray's worker, with all of Ray."""
-    main = sys.modules["__main__"]
-    path = main.__dict__.pop("__file__", None)
-    try:
-        yield
-    finally:
-        if path is not None:
-            main.__file__ = path

@@ -11,10 +11,10 @@ import numpy as np
 
 from quire.rag.embedder import EmbedderSource, load_embedder
 from quire.rag.embedding import EmbedderFacts, Embeddings
-from quire.system.child import Child, Limits, Worker
 from quire.system.threads import default_num_threads, spin_briefly
+from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
-_LIMITS = Limits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # loading a trusted checkpoint may take memory
+_LIMITS = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # loading a trusted checkpoint may take memory
 
 
 class EmbedderProcess:
@@ -28,7 +28,7 @@ class EmbedderProcess:
     def __init__(self, source: EmbedderSource, *, num_threads: int | None = None, niceness: int = 0) -> None:
         self.source = source
         make = partial(_make_worker, source, num_threads or default_num_threads())
-        self._child = Child(make, "embedder", limits=_LIMITS, niceness=niceness)
+        self._child = WorkerProcess(make, "embedder", limits=_LIMITS, niceness=niceness)
         self._facts: EmbedderFacts | None = None
 
     @property
@@ -38,7 +38,7 @@ class EmbedderProcess:
 
     @property
     def facts(self) -> EmbedderFacts:
-        """Facts of the loaded embedder. Raises ValueError if loading fails, ChildError if the process ends."""
+        """Facts of the loaded embedder. Raises ValueError if loading fails, WorkerError if the process ends."""
         if self._facts is None:
             self._facts = EmbedderFacts(**json.loads(self._child.ask(b"[]")))
         return self._facts
@@ -57,7 +57,7 @@ class EmbedderProcess:
         self._child.close()
 
     def stop(self) -> None:
-        """Kill the process for good; pending calls raise ChildError."""
+        """Kill the process for good; pending calls raise WorkerError."""
         self._child.stop()
 
 

@@ -39,6 +39,6 @@ class Embedder(Protocol):
 
         Raises:
             ValueError: a text is not valid Unicode.
-            ChildError: the embedder's process ended; the next call restarts it.
+            WorkerError: the embedder's process ended; the next call restarts it.
         """
         ...

@@ -23,7 +23,7 @@ from quire.rag.embedder import TokenCounter
 from quire.rag.embedding import Embedder
 from quire.rag.parser_process import MAX_FILE_BYTES, ParserProcess
 from quire.rag.records import DocumentInfo, Metadata, NewDocument, check_metadata, size_of
-from quire.system.child import ChildError
+from quire.system.worker_process import WorkerError
 
 _BATCH_CHUNKS = 64  # embedded and stored together
 _VERSION = b"1"  # of the parsers; a new one has all files parsed again
@@ -46,7 +46,9 @@ class Source(Protocol):
 
     def read(self) -> bytes: ...  #: raises OSError or ValueError
 
-    def parse(self, parser: ParserProcess, data: bytes) -> list[ParsedDocument]: ...  #: raises ValueError or ChildError
+    def parse(
+        self, parser: ParserProcess, data: bytes
+    ) -> list[ParsedDocument]: ...  #: raises ValueError or WorkerError
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def ingest(
 
     Raises:
         ValueError: a path does not exist, the embedder differs, or another process is ingesting.
-        ChildError: the embedder's process ended. Documents stored before stay.
+        WorkerError: the embedder's process ended. Documents stored before stay.
     """
     files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths)]
     check_metadata(metadata or {})
@@ -215,11 +217,11 @@ def ingest_uploads(
     A rejected upload is reported, and the stored documents of its name stay.
 
     Args:
-        cut: function from a text to chunks. Its ValueError or ChildError rejects the upload.
+        cut: function from a text to chunks. Its ValueError or WorkerError rejects the upload.
 
     Raises:
         ValueError: the collection was deleted (CollectionGone), or another ingest is running (CollectionBusy).
-        ChildError: the embedder's process ended. Documents stored before stay.
+        WorkerError: the embedder's process ended. Documents stored before stay.
     """
     with collection.changing():
         run = _Ingest(collection, embedder, parser, cut, IngestReport(), check_quota, on_documents)
@@ -264,7 +266,7 @@ class _Ingest:
                 self.report.failed.append((source.name, error.strerror or str(error)))
             except (CollectionGone, CollectionBusy):
                 raise
-            except (ValueError, ChildError) as error:
+            except (ValueError, WorkerError) as error:
                 self.report.failed.append((source.name, str(error)))
             self.report.num_files += 1
             while sum(len(draft.chunks) for draft in self.drafts) >= _BATCH_CHUNKS:

@@ -9,7 +9,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from quire.rag.document_parsing import KINDS, ParsedDocument, kind_of, parse
-from quire.system.child import Child, Limits, Worker
+from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 if TYPE_CHECKING:
     from quire.rag.chunks import Chunk
@@ -26,15 +26,15 @@ class ParserProcess:
         limits: time and memory limits per file.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self._child = Child(_make_worker, "reading", limits=limits or Limits(), niceness=_NICENESS)
+    def __init__(self, limits: WorkerLimits | None = None) -> None:
+        self._child = WorkerProcess(_make_worker, "reading", limits=limits or WorkerLimits(), niceness=_NICENESS)
 
     def parse(self, name: str, data: bytes) -> list[ParsedDocument]:
         """Parse a file's documents; its suffix determines the format.
 
         Raises:
             ValueError: the format is unknown, or the content does not match it.
-            ChildError: parsing exceeded the limits or ended the process.
+            WorkerError: parsing exceeded the limits or ended the process.
         """
         kind = kind_of(name)
         if kind is None:
@@ -57,7 +57,7 @@ class ParserProcess:
 
         Raises:
             ValueError: a tokenizer cannot be read.
-            ChildError: cutting exceeded the limits.
+            WorkerError: cutting exceeded the limits.
         """
         from quire.rag.chunks import Chunk
 
@@ -69,7 +69,7 @@ class ParserProcess:
         self._child.close()
 
     def stop(self) -> None:
-        """Kill the process for good; pending calls raise ChildError."""
+        """Kill the process for good; pending calls raise WorkerError."""
         self._child.stop()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import logging
-import multiprocessing
 import os
 import resource
 import signal
@@ -38,6 +37,7 @@ from quire.server.metrics.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from quire.server.systemd import keep_alive, notify
+from quire.system.child_process import running_children
 from quire.system.malloc import share_one_heap
 
 logger = logging.getLogger("quire.server")
@@ -256,7 +256,7 @@ def _signals_to(stop_signal: asyncio.Future[int]) -> Iterator[None]:
 
 
 def _end_at_once(status: int) -> NoReturn:
-    for child in multiprocessing.active_children():  # they would outlive this process
+    for child in running_children():  # they may outlive us for a while
         child.kill()
     os._exit(status)
 

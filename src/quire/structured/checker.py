@@ -23,14 +23,14 @@ import numpy as np
 
 from quire.sampling_params import StructuredOutputsParams
 from quire.structured.grammar import GrammarError, check, check_form, compile_grammar, grammar_text
-from quire.system.child import Child, ChildError, ChildKilled, ChildTimeout, Limits, Worker
 from quire.system.fair_thread import FairThread, TooManyJobs
+from quire.system.worker_process import Worker, WorkerError, WorkerKilled, WorkerLimits, WorkerProcess, WorkerTimeout
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 CPU_S = 0.5  # processor time per grammar
-_LIMITS = Limits(memory_bytes=512 << 20, cpu_s=None, wall_s=60.0)  # a busy machine may take seconds to start it
+_LIMITS = WorkerLimits(memory_bytes=512 << 20, cpu_s=None, wall_s=60.0)  # a busy machine may take seconds to start it
 _MAX_VERDICTS = 1024
 _MAX_WAITING = 64  # queued grammars; one owner gets at most half of the places
 _NICENESS = 10  # running streams go first
@@ -49,7 +49,7 @@ class GrammarChecker:
     """
 
     def __init__(self) -> None:
-        self._child = Child(_make_worker, "grammar", limits=_LIMITS, niceness=_NICENESS)
+        self._child = WorkerProcess(_make_worker, "grammar", limits=_LIMITS, niceness=_NICENESS)
         self._thread: FairThread[str] | None = None
         self._lock = threading.Lock()  # guards the fields below
         self._verdicts: OrderedDict[bytes, str] = OrderedDict()  #: grammar digest -> error, or ""
@@ -115,12 +115,12 @@ class GrammarChecker:
         except ValueError as error:
             return str(error) or "it cannot be compiled"
         except (OSError, RuntimeError) as error:
-            if isinstance(error, ChildError) and not isinstance(error, ChildTimeout | ChildKilled):
+            if isinstance(error, WorkerError) and not isinstance(error, WorkerTimeout | WorkerKilled):
                 return f"it is too complex: compiling it takes more than {CPU_S:g} s, or too much memory"
             raise _not_now(error) from None
 
     def _start(self) -> None:
-        with suppress(ChildError, ValueError, OSError, RuntimeError):
+        with suppress(WorkerError, ValueError, OSError, RuntimeError):
             self._child.ask(b"")
 
     def close(self) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from nursery import fork_what_is_spawned
+from engines import process_engine
+from nursery import fork_children
 from quire.assembly import start_engine
-from quire.async_engine.process import ProcessEngine
 from quire.engine.engine import Engine
 from quire.server.metrics.metrics import Metrics
 from quire.server.registry import ServedModel
@@ -185,16 +185,16 @@ def test_while_it_starts_over_new_requests_wait_for_it() -> None:
 def test_a_stream_whose_engine_process_is_killed_goes_on_in_the_next_one(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
+    fork_children(monkeypatch)
     metrics = Metrics([MODEL])
-    engine = ProcessEngine(MODEL, partial(start_engine, CONFIG), on_finished=partial(metrics.observe_finished, MODEL))
+    engine = process_engine(MODEL, partial(start_engine, CONFIG), on_finished=partial(metrics.observe_finished, MODEL))
     with running(ServedModel(MODEL, engine, 1_700_000_000)) as server:
         asked = {**GREEDY, "max_tokens": 250, "temperature": 1.2, "seed": 5, "stream_options": {"include_usage": True}}
         stream = Stream(server.url, threads, {"model": MODEL, **asked})
-        process = engine._host._child.process  # type: ignore[attr-defined]
+        process = engine._host._child  # type: ignore[attr-defined]
         process.kill()
         killed_text, killed_events = stream.text(), stream.events()
-        assert engine._host._child.process is not process  # type: ignore[attr-defined]
+        assert engine._host._child is not process  # type: ignore[attr-defined]
         assert server.get("/health").json() == {"status": "ok"}
         undisturbed = Stream(server.url, threads, {"model": MODEL, **asked})
         assert killed_text == undisturbed.text()

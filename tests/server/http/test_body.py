@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,32 +12,29 @@ from typing import Any
 
 import pytest
 
-from nursery import fork_what_is_spawned
+from nursery import fork_children
 from quire.server.http.body import LARGE_BODY_BYTES, BodyReader, ReceivedBody
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
+from quire.system.child_process import running_children
 from serving import MODEL, PATIENCE_S, RunningServer, make_model, running, wait_until
 
 JSON = {"Content-Type": "application/json"}
 KILLED = """
-import asyncio, multiprocessing, os, signal, sys
-from pydantic import BaseModel
+import asyncio, os, signal, sys
 from quire.server.http.body import BodyReader
+from quire.server.openai.schema import CompletionRequest
 
-class Empty(BaseModel):
-    pass
-
-if __name__ == "__main__":
-    reader = BodyReader()
-    asyncio.run(reader._parse_in_child(sys.argv[1], Empty))
-    print(multiprocessing.active_children()[0].pid, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
+reader = BodyReader()
+asyncio.run(reader._parse_in_child(sys.argv[1], CompletionRequest))
+print(reader._child.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.fixture(autouse=True)
 def _imports_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.server.http.body")
+    fork_children(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -143,11 +139,10 @@ def test_a_large_body_can_be_read_until_it_is_closed(has_memfd: bool, monkeypatc
 
 def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_again() -> None:
     with running(make_model()) as server:
-        before = set(multiprocessing.active_children())
+        before = set(running_children())
         assert server.complete(suffix=" " * LARGE_BODY_BYTES).status_code == 400
-        (child,) = set(multiprocessing.active_children()) - before
+        (child,) = set(running_children()) - before
         child.kill()
-        child.join()
         answers = [server.complete(suffix=" " * LARGE_BODY_BYTES) for _ in range(2)]
         assert {answer.status_code for answer in answers} <= {400, 503}  # an executor may have noticed before
         assert answers[-1].status_code == 400
@@ -156,7 +151,7 @@ def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_agai
 
 def test_when_the_server_is_killed_so_ends_the_process_that_reads_large_bodies(tmp_path: Path) -> None:
     (script := tmp_path / "killed.py").write_text(KILLED)
-    (body := tmp_path / "body").write_text("{}")
+    (body := tmp_path / "body").write_text('{"prompt": "x"}')
     pid = tmp_path / "pid"
     with pid.open("wb") as out:  # not a pipe, which the child would hold open too
         done = subprocess.run(

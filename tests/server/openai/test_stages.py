@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from nursery import fork_what_is_spawned
+from engines import process_engine
+from nursery import fork_children
 from quire.assembly import start_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream
+from quire.async_engine.host import ThreadHost
 from quire.async_engine.messages import Add, Finished, LoadReport, Report, Started, StateReport, StepReport
-from quire.async_engine.process import ProcessEngine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.outputs import LoadProgress
@@ -32,7 +33,7 @@ class StagedEngine(AsyncEngine):
     """As if its model came in three stages: answers begin on the first, and most of their tokens are the second's."""
 
     def __init__(self) -> None:
-        super().__init__(MODEL, partial(start_engine, SMALL))
+        super().__init__(ThreadHost(MODEL, partial(start_engine, SMALL)))
         self.min_stages: list[int] = []
 
     def _send(self, stream: EventStream, number: int, add: Add) -> bool:
@@ -166,8 +167,8 @@ def test_a_client_that_leaves_waits_no_longer() -> None:
 def test_an_unloaded_model_is_well_keeps_its_facts_and_comes_back_with_a_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fork_what_is_spawned(monkeypatch, "quire.async_engine.child")
-    engine = ProcessEngine(MODEL, partial(start_engine, SMALL))
+    fork_children(monkeypatch)
+    engine = process_engine(MODEL, partial(start_engine, SMALL))
     with running(ServedModel(MODEL, engine, 1)) as server:
         expected = server.complete(**GREEDY).json()["choices"]
         wait_until(lambda: engine.idle_s > 0.01)

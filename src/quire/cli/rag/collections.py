@@ -42,12 +42,12 @@ def open_collections(rag_dir: Path | None) -> Iterator[Collections]:
         from quire.rag.collections import Collections, default_directory
     except ModuleNotFoundError as error:
         raise ValueError(f"collections need {error.name}, which is not installed: pip install 'quire[rag]'") from None
-    from quire.system.child import ChildError
+    from quire.system.worker_process import WorkerError
 
     collections = Collections((rag_dir or default_directory()).expanduser())
     try:
         yield collections
-    except ChildError as error:
+    except WorkerError as error:
         raise ValueError(f"{error}; what was done is kept, try again") from None
     except sqlite3.Error as error:  # a full disk, a database that others keep busy
         raise ValueError(f"{collections.directory}: {error}; what was done is kept, try again") from None

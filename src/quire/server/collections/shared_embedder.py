@@ -13,8 +13,8 @@ from quire.rag.embedder_process import EmbedderProcess
 from quire.rag.embedding import EmbedderFacts, Embeddings
 from quire.server.collections.lanes import Turns
 from quire.server.errors import RETRY_SOON, ApiError
-from quire.system.child import ChildError
 from quire.system.threads import default_num_threads
+from quire.system.worker_process import WorkerError
 
 logger = logging.getLogger("quire.server")
 
@@ -58,7 +58,7 @@ class SharedEmbedder:
             logger.error("the embedder cannot be loaded: %s", error)
             message = "the embedder cannot be loaded; the server's log says why"
             raise ApiError(503, message, code="embedder_failed") from None
-        except ChildError as error:
+        except WorkerError as error:
             raise self._lost(error) from None
 
     def embed(self, texts: Sequence[str], *, use: str = "ingest") -> Embeddings:
@@ -77,7 +77,7 @@ class SharedEmbedder:
             try:
                 with self._turns.take(hurries=use == "search"):
                     found = self._process.embed(some)
-            except ChildError as error:
+            except WorkerError as error:
                 raise self._lost(error) from None
             vectors[start : start + len(some)] = found.vectors
             self._on_embedded(use, sum(found.num_tokens))
@@ -90,7 +90,7 @@ class SharedEmbedder:
         self._is_stopping = True
         self._process.stop()
 
-    def _lost(self, error: ChildError) -> ApiError:
+    def _lost(self, error: WorkerError) -> ApiError:
         if self._is_stopping:
             return ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON)
         logger.error("%s", error)

@@ -22,7 +22,7 @@ from quire.server.collections.quotas import QuotaExceeded, RemainingQuota
 from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import errors_of
 from quire.server.errors import RETRY_SOON, ApiError
-from quire.system.child import ChildError
+from quire.system.worker_process import WorkerError
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
@@ -209,7 +209,7 @@ def _check_tokenizers(cut: Callable[[str], object]) -> None:
     """Raise ApiError if the tokenizers of the collection's models cannot be read."""
     try:
         cut("")
-    except (ValueError, ChildError) as error:
+    except (ValueError, WorkerError) as error:
         logger.error("documents cannot be cut into chunks: %s", error)
         message = "the tokenizers of this collection's models cannot be read; the server's log says why"
         raise ApiError(503, message, code="storage_failed", headers=RETRY_SOON) from None

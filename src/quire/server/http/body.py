@@ -6,17 +6,15 @@ A large body is parsed in a child process: parsing holds the interpreter, and a 
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
+import pickle
 import reprlib
-import signal
 from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO, Any, TypeVar, get_args
+from typing import IO, Any, TypeVar, cast, get_args
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
@@ -25,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.server.errors import RETRY_SOON, ApiError
-from quire.system.child_processes import end_with_parent
+from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 T = TypeVar("T", bound=BaseModel)
 #: By the models' names, None for the default one: raises `ApiError` for a body that cannot be served, whatever else is
@@ -34,6 +32,7 @@ Limits = Mapping[str | None, Callable[[Any], None]]
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
 LARGE_BODY = "quire.large_body"  #: in the ASGI scope of a request with a large body: its `ReceivedBody`
 _NICENESS = 10  # of the child: a large body can wait, the engine cannot
+_UNLIMITED = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -103,7 +102,8 @@ class BodyReader:
     def __init__(self, prompt_limits: Callable[[], Limits] = dict, *, ignore_unknown_fields: bool = False) -> None:
         self._prompt_limits = prompt_limits
         self._parse = partial(parse, ignore_unknown_fields=ignore_unknown_fields)
-        self._child: ProcessPoolExecutor | None = None
+        self._child = WorkerProcess(_make_worker, "body", limits=_UNLIMITED, niceness=_NICENESS)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")  # asks the child
 
     async def read(self, request: Request, kind: type[T]) -> T:
         """The body as a `kind`."""
@@ -118,27 +118,22 @@ class BodyReader:
         return await self._parse_in_child(large.take_path(), kind)
 
     async def _parse_in_child(self, path: str, kind: type[T]) -> T:
-        if self._child is None:
-            # spawn: a fork would copy whatever locks the engine's threads hold
-            self._child = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_set_up_child)
         limits = await asyncio.to_thread(self._prompt_limits)
+        question = pickle.dumps((self._parse, path, kind, limits))
         try:
-            value, error = await asyncio.get_running_loop().run_in_executor(
-                self._child, _try_parse, self._parse, path, kind, limits
-            )
-        except BrokenProcessPool:
-            self._child = None  # the next large body starts another
+            answer = await asyncio.get_running_loop().run_in_executor(self._thread, self._child.ask, question)
+        except RuntimeError:  # the process ended, or `close` was called
             message = "the process that reads large bodies ended; try again"
             raise ApiError(503, message, headers=RETRY_SOON) from None
+        value, error = pickle.loads(answer)
         if value is None:
             raise ApiError(**error)
-        return value
+        return cast(T, value)
 
     def close(self) -> None:
         """End the child process."""
-        if self._child is not None:
-            self._child.shutdown(wait=False, cancel_futures=True)
-            self._child = None
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._child.stop()
 
 
 class JsonRoute(APIRoute):
@@ -181,10 +176,8 @@ def _try_parse(
         return None, {"status": error.status, "message": error.message, "param": error.param, "code": error.code}
 
 
-def _set_up_child() -> None:
-    end_with_parent()
-    os.nice(_NICENESS)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides when to end
+def _make_worker() -> Worker:
+    return lambda question: pickle.dumps(_try_parse(*pickle.loads(question)))
 
 
 def _refusal(errors: list[ErrorDetails], kind: Any) -> ApiError:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from quire.system.runs import run_all
+from benchmarks.parallel_runs import run_all
 
 ROOT = Path(__file__).parents[2]
 PLAY = (
-    f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}, {str(ROOT / 'tests')!r}]\n"
-    "from quire.system.runs import run_all\n"
-    "from system.test_runs import work\n"
+    f"import sys; sys.path[:0] = [{str(ROOT / 'src')!r}, {str(ROOT)!r}, {str(Path(__file__).parent)!r}]\n"
+    "from benchmarks.parallel_runs import run_all\n"
+    "from test_parallel_runs import work\n"
     "if __name__ == '__main__': run_all(work, ['tell', 'tell'], 2, print)\n"
 )
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
-from quire.system.child_processes import GROUP_SIGNALS, end_with_parent, signals_blocked
+from quire.system.child_process import GROUP_SIGNALS, signals_blocked
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -53,6 +56,7 @@ def run_all(
     before = multiprocessing.active_children()
     pool = ProcessPoolExecutor(num_processes, spawn, _begin, (shared,))
     try:
+        resource_tracker.ensure_running()  # the first process would start it, which unblocks signals
         with signals_blocked():
             runs = [pool.submit(_run, function, task, number) for number, task in enumerate(tasks)]
         processes = _children_but(before)
@@ -91,11 +95,18 @@ def _end(children: Sequence[BaseProcess]) -> None:
 def _begin(shared: Any) -> None:
     global _counts
     _counts = shared
-    end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent ends this one
     signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
     # Lists are most of what there is, and none of them is in a circle.
     gc.set_threshold(100_000, 50, 50)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)
 
 
 def _run(function: Callable[[Task, Note], Result], task: Task, number: int) -> Result:

@@ -15,10 +15,10 @@ import pytest
 
 from quire.rag.embedder import find_embedder, load_embedder
 from quire.rag.embedder_process import EmbedderProcess
-from quire.system.child import Child, ChildError, ChildKilled, ChildTimeout, Limits, Worker
+from quire.system.worker_process import Worker, WorkerError, WorkerKilled, WorkerLimits, WorkerProcess, WorkerTimeout
 
 SOURCE = Path(__file__).parents[2] / "src"
-LIMITS = Limits(memory_bytes=1 << 30, cpu_s=0.1, wall_s=20)
+LIMITS = WorkerLimits(memory_bytes=1 << 30, cpu_s=0.1, wall_s=20)
 
 
 def make_worker() -> Worker:
@@ -37,7 +37,7 @@ def make_worker() -> Worker:
 
 
 def test_a_child_answers_refuses_and_comes_back_after_a_crash() -> None:
-    child = Child(make_worker, "test", limits=LIMITS)
+    child = WorkerProcess(make_worker, "test", limits=LIMITS)
     assert child.pid is None
     assert child.ask(b"one") == b"ONE"
     pid = child.pid
@@ -46,19 +46,19 @@ def test_a_child_answers_refuses_and_comes_back_after_a_crash() -> None:
     with pytest.raises(ValueError, match="memory"):
         child.ask(b"allocate")
     assert child.pid == pid
-    with pytest.raises(ChildError, match="SIGSEGV"):
+    with pytest.raises(WorkerError, match="SIGSEGV"):
         child.ask(b"SIGSEGV")
-    with pytest.raises(ChildKilled):
+    with pytest.raises(WorkerKilled):
         child.ask(b"SIGKILL")
     assert child.ask(b"two") == b"TWO"
-    with pytest.raises(ChildError, match=r"0\.1 s of processor time"):
+    with pytest.raises(WorkerError, match=r"0\.1 s of processor time"):
         child.ask(b"spin")
     child.close()
     assert child.pid is None
 
 
 def test_what_takes_too_long_is_ended_and_threads_get_their_own_answers() -> None:
-    child = Child(make_worker, "test", limits=Limits(wall_s=20))
+    child = WorkerProcess(make_worker, "test", limits=WorkerLimits(wall_s=20))
     answers: dict[bytes, bytes] = {}
     threads = [
         threading.Thread(target=lambda q=q: answers.__setitem__(q, child.ask(q))) for q in (b"a", b"b", b"c", b"d")
@@ -68,8 +68,8 @@ def test_what_takes_too_long_is_ended_and_threads_get_their_own_answers() -> Non
     for thread in threads:
         thread.join()
     assert answers == {b"a": b"A", b"b": b"B", b"c": b"C", b"d": b"D"}
-    child._limits = Limits(wall_s=0.05)
-    with pytest.raises(ChildTimeout, match=r"more than 0\.05 s"):
+    child._limits = WorkerLimits(wall_s=0.05)
+    with pytest.raises(WorkerTimeout, match=r"more than 0\.05 s"):
         child.ask(b"spin")
     assert child.pid is None
 

@@ -1,0 +1,174 @@
+"""A worker in a child process: bytes in, bytes out, with limits on time and memory.
+
+A crash, a timeout or exhausted memory is an error for the caller, and the next question starts another process.
+Answers are bytes: pickles from a process that reads hostile files would not be safe.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from quire.system.child_process import ChildProcess
+
+Worker = Callable[[bytes], bytes]
+_DONE, _REFUSED = b"+", b"-"
+
+
+class WorkerError(RuntimeError):
+    """The process ended before it answered. The next question starts another."""
+
+
+class WorkerTimeout(WorkerError):
+    """The process did not answer in time; a busy machine may be the cause."""
+
+
+class WorkerKilled(WorkerError):
+    """The process was killed from outside: by a person, or by the system when memory ran out."""
+
+
+@dataclass(frozen=True)
+class WorkerLimits:
+    """Limits of a worker process; None is unlimited."""
+
+    memory_bytes: int | None = 1 << 30  #: address space beyond that of the started process
+    cpu_s: float | None = 60.0  #: processor time per question, rounded up to a full second
+    wall_s: float = 120.0  #: time per question, including the start of the process
+
+
+class WorkerProcess:
+    """A worker in a child process that starts with the first question. Threads may ask at once; they queue.
+
+    Args:
+        make: creates the worker in the process; must survive pickling. The caller receives its ValueErrors.
+        name: process name, for messages.
+        limits: limits of the process.
+        niceness: niceness to add to this process's own.
+    """
+
+    def __init__(self, make: Callable[[], Worker], name: str, *, limits: WorkerLimits, niceness: int = 0) -> None:
+        self._make = make
+        self._name = name
+        self._limits = limits
+        self._niceness = niceness
+        self._lock = threading.Lock()
+        self._child: ChildProcess | None = None
+        self._is_stopped = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None if no process runs."""
+        return self._child.pid if self._child is not None else None
+
+    def ask(self, question: bytes) -> bytes:
+        """Return the worker's answer.
+
+        Raises:
+            ValueError: the worker refused the question.
+            WorkerTimeout: the process took more than `wall_s`.
+            WorkerKilled: the process was killed from outside.
+            WorkerError: the process ended in another way, or exceeded another limit.
+        """
+        with self._lock:
+            try:
+                answer = self._ask(question)
+            except BaseException:  # also KeyboardInterrupt: the next caller must not receive this answer
+                self._end()
+                raise
+        if answer[:1] == _DONE:
+            return answer[1:]
+        raise ValueError(answer[1:].decode(errors="replace"))
+
+    def _ask(self, question: bytes) -> bytes:
+        if self._child is None or not self._child.is_alive():
+            self._end()
+            self._child = self._start()
+        if self._is_stopped:
+            raise WorkerError(f"the {self._name} process was stopped")
+        child, began = self._child, time.monotonic()
+        alarm = threading.Timer(self._limits.wall_s, child.kill)  # it may not even read
+        alarm.daemon = True
+        alarm.start()
+        try:
+            child.commands.send_bytes(question)
+            return child.reports.recv_bytes()
+        except (EOFError, OSError):
+            child.wait()
+            raise self._describe_end(child, time.monotonic() - began) from None
+        finally:
+            alarm.cancel()
+
+    def _start(self) -> ChildProcess:
+        child = ChildProcess(self._name, niceness=self._niceness)
+        with suppress(OSError):  # it has ended already, which `_ask` reports
+            child.run(_serve, self._make, self._limits)
+        return child
+
+    def _describe_end(self, child: ChildProcess, seconds: float) -> WorkerError:
+        name, status = f"the {self._name} process", child.process.returncode
+        if status == -signal.SIGKILL and seconds >= self._limits.wall_s:
+            return WorkerTimeout(f"{name} took more than {self._limits.wall_s:g} s")
+        if status == -signal.SIGKILL:
+            return WorkerKilled(f"{name} was killed")
+        if status == -signal.SIGXCPU:
+            return WorkerError(f"{name} took more than {self._limits.cpu_s} s of processor time")
+        return WorkerError(f"{name} {child.describe_end()}")
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.close()
+        self._child = None
+
+    def close(self) -> None:
+        """End the process. The next question starts another."""
+        with self._lock:
+            self._end()
+
+    def stop(self) -> None:
+        """End the process at once and for good: pending and later questions raise WorkerError."""
+        self._is_stopped = True
+        if (child := self._child) is not None:
+            child.kill()
+        self.close()
+
+
+# -- in the process --------------------------------------------------------------------------------------------------
+
+
+def _serve(questions: Connection, answers: Connection, make: Callable[[], Worker], limits: WorkerLimits) -> None:
+    if limits.memory_bytes is not None:
+        address_space = _address_space() + limits.memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would be as large
+    worker: Worker | None = None
+    with suppress(EOFError, OSError):  # the parent has ended
+        while True:
+            question = questions.recv_bytes()
+            if limits.cpu_s is not None:
+                used = resource.getrusage(resource.RUSAGE_SELF)
+                until = math.ceil(used.ru_utime + used.ru_stime + limits.cpu_s)
+                resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+            try:
+                worker = worker or make()
+                answer = _DONE + worker(question)
+            except ValueError as error:
+                answer = _REFUSED + str(error).encode(errors="replace")
+            except MemoryError:
+                answer = _REFUSED + b"it needs more memory than it may have"
+            answers.send_bytes(answer)
+
+
+def _address_space() -> int:
+    """Address space of this process in bytes; 0 if unknown."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
