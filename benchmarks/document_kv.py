@@ -195,7 +195,7 @@ class Bench:
     def ask_disk(self, tokens: Sequence[int], way: str, output_len: int = 1) -> Answer:
         """As `ask`, with the device's cache forgotten, and by one way: load, compute, or as the cost model chooses."""
         self.engine.reset_prefix_cache()
-        loader = self.engine.scheduler.prefixes
+        loader = self.engine.scheduler.decider
         loader.costs = {_LOAD: OneWay(self._costs, 0.0), _COMPUTE: OneWay(self._costs, 1e9)}.get(way, self._costs)
         try:
             return self.ask(tokens, output_len)

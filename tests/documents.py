@@ -23,7 +23,7 @@ def config_of(kv_dir: Path, **options: Any) -> EngineConfig:
 def start(config: EngineConfig, loaded: LoadedModel | None = None) -> Engine:
     """An engine as after a restart, without a profile."""
     engine = make_engine(config, loaded or load(config), cost_model=CostModel())
-    engine.scheduler.prefixes.costs = None
+    engine.scheduler.decider.costs = None
     engine.step()  # hears what is on disk
     return engine
 

@@ -18,9 +18,9 @@ from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, like
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, domain_of_block, extend_keys
-from quire.core.decisions.costs import StepShape
-from quire.core.decisions.recovery_interface import MAX_PREEMPTIONS
-from quire.core.decisions.recovery_policies import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
+from quire.core.decisions.costs import Costs, StepShape
+from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.decisions.recovery_policy import MAX_PREEMPTIONS, RecoveryPolicy
 from quire.core.request import EndRules, KVScope, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
@@ -101,20 +101,14 @@ class Whimsical(RecoveryPolicy):
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
+    def choose_victim(self, running: Seq[Request]) -> Request:
         self.seed = mix(self.seed)
-        chosen = candidates[self.seed % len(candidates)]
+        self.always_loads = self.seed // 256 % 2 > 0
+        return running[self.seed % len(running)]
+
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
         mode = tuple(RecoveryMode)[self.seed // 8 % 3]
-        return Preemption(chosen.request, mode, self.seed // 32 % (chosen.num_full_blocks + 1))
-
-    def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
-        return self._is_constant(start, end, state)
-
-    def is_worth_saving(self, start: int, end: int, state: SystemState) -> bool:
-        return self._is_constant(start, end, state)
-
-    def _is_constant(self, start: int, end: int, state: SystemState) -> bool:
-        return mix(self.seed, start, end, state.queued_bytes) // 8 % 8 > 0
+        return RecoveryPlan(mode, self.seed // 32 % (victim.num_full_blocks + 1))
 
 
 def note(what: str) -> None:
@@ -206,14 +200,16 @@ class Player:
     Args:
         schedule: what comes and what goes wrong.
         recovery: another policy than the schedule's whim.
+        costs: predictions, where the schedule has no whim.
     """
 
-    def __init__(self, schedule: Schedule, recovery: RecoveryPolicy | None = None) -> None:
+    def __init__(self, schedule: Schedule, recovery: RecoveryPolicy | None = None, costs: Costs | None = None) -> None:
         self.schedule = schedule
         self.config = replace(schedule.config, promotion_policy=schedule.promotion_policy)
         if recovery is None and schedule.whim is not None:
             recovery = Whimsical(schedule.whim)
-        costs = None if schedule.whim is None else WhimsicalCosts(schedule.whim)
+        if schedule.whim is not None:
+            costs = WhimsicalCosts(schedule.whim)
         self.scheduler = Scheduler(self.config, recovery, costs)
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []

@@ -24,9 +24,9 @@ from quire.bench.timing import warm_up
 from quire.bench.workload import Workload, token_range
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
 from quire.simulate.hardware import HardwareProfile, read_profile
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from quire.simulate.token_times import compare, value_of
 
@@ -132,7 +132,7 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
         ValueError: what is wrong.
     """
     for policy in settings.policies:
-        make_policy(policy, CostModel())
+        make_compared_policy(policy)
     make_mix(settings.mix, settings.num_requests, LONGEST)
     if config.swap_space == 0:
         raise ValueError("swap_space=0 is no swap tier, and this compares swapping with computing again; leave it out")
@@ -246,7 +246,7 @@ def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Wo
     size = config.block_bytes // config.block_size
     hardware = HardwareProfile("measured", "this machine", "this model", costs, bytes_per_token=size)
     arrivals = [Arrival(0.0, len(r.prompt_token_ids), r.max_tokens, r.prompt_token_ids) for r in workload.requests]
-    return simulate(arrivals, hardware, config, make_policy(policy, learner), learner=learner)
+    return simulate(arrivals, hardware, config, make_compared_policy(policy), learner=learner)
 
 
 def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
@@ -254,7 +254,7 @@ def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
     from quire.assembly import make_engine
 
     costs = CostModel()
-    recovery = make_policy(policy, costs)
+    recovery = make_compared_policy(policy)
     return make_engine(config, loaded, cost_model=costs, recovery=recovery)
 
 

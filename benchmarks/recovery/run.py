@@ -10,9 +10,9 @@ from quire.bench.report import Repetition
 from quire.bench.timing import play
 from quire.bench.workload import Workload
 from quire.core.decisions.costs import Costs
-from quire.core.decisions.recovery_interface import RecoveryMode
-from quire.core.decisions.recovery_log import Recovery
-from quire.core.decisions.recovery_policies import Cost
+from quire.core.decisions.load_or_compute import RecoveryMode
+from quire.core.decisions.recovery_log import RecoveryRecord
+from quire.core.decisions.recovery_policy import Cost
 from quire.engine.engine import Engine
 from quire.outputs import Stats
 from quire.simulate.token_times import Distribution, distribution
@@ -69,7 +69,7 @@ class RecoveryRun:
 
     repetition: Repetition
     tokens: list[list[int]]  #: of each request
-    recoveries: list[Recovery]  #: in the order of their preemptions
+    recoveries: list[RecoveryRecord]  #: in the order of their preemptions
     num_recomputed_tokens: int  #: computed in vain the first time
     save_s: float  #: of the link
     load_s: float  #: of the link
@@ -101,7 +101,7 @@ class RecoveryRun:
 
     @property
     def by_mode(self) -> dict[str, int]:
-        """How many came back by each mode (`Recovery.outcome`)."""
+        """How many came back by each mode (`RecoveryRecord.outcome`)."""
         return dict(Counter(recovery.outcome for recovery in self.recoveries))
 
     @property
@@ -121,7 +121,7 @@ class RecoveryRun:
         return found
 
 
-def _turnover(recoveries: Sequence[Recovery], usual: RecoveryMode | None) -> int | None:
+def _turnover(recoveries: Sequence[RecoveryRecord], usual: RecoveryMode | None) -> int | None:
     """How many there were up to the first of several in a row that took another mode."""
     in_a_row = 0
     for at, recovery in enumerate(recoveries):
@@ -201,7 +201,7 @@ def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -
     """
     scheduler = engine.scheduler
     log = scheduler.recovery.log
-    log.over.clear()
+    log.closed.clear()
     wasted = scheduler.counts.recomputed_tokens
     watch = _Watch(engine, plan, judge)
     engine.on_stats.append(watch.note)
@@ -213,10 +213,10 @@ def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -
     return RecoveryRun(
         repetition=repetition,
         tokens=tokens,
-        recoveries=sorted(log.over, key=lambda recovery: recovery.step_id),
+        recoveries=sorted(log.closed, key=lambda recovery: recovery.step_id),
         num_recomputed_tokens=scheduler.counts.recomputed_tokens - wasted,
-        save_s=sum(recovery.save_s for recovery in log.over),
-        load_s=sum(recovery.load_s for recovery in log.over),
+        save_s=sum(recovery.save_s for recovery in log.closed),
+        load_s=sum(recovery.load_s for recovery in log.closed),
         compute_s=watch.compute_s,
         phases=watch.phases,
         crossings=watch.crossings,

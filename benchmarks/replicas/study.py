@@ -22,12 +22,12 @@ from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
-from quire.core.decisions.recovery_policies import make_policy
 from quire.routing import SLO
 from quire.routing.replicas import Autoscaling, ReplicaRouter
 from quire.settings import Settings, integers, names, numbers, setting
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.loads import draw_conversations, speed_up
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulate_settings import SimulateSettings
 from quire.simulate.simulation import Arrival
 from quire.simulate.study import make_profile, scheduler_config
@@ -133,7 +133,7 @@ def run(settings: ReplicaSettings, json_path: Path | None = None, plot_path: Pat
         ReplicaRouter(routing)  # a name that is none is noticed before anything runs
     recovery = settings.recovery
     profile = make_profile(settings.engine, 1.0)
-    make_policy(recovery, profile.costs)
+    make_compared_policy(recovery)
     config = scheduler_config(settings.engine, profile)
     arrivals = make_load(settings)
     found = play(settings, config, recovery, arrivals)

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
-from quire.core.decisions.recovery_policies import make_policy
 from quire.core.forecaster import Forecaster
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
 from quire.simulate.hardware import HardwareProfile, SlowedCosts
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, Simulation
 from quire.simulate.virtual_runner import VirtualRunner
 
@@ -90,7 +90,7 @@ class VirtualReplica:
         self.serves_at = started_at + cold.first_s
         self._whole_at = started_at + cold.whole_s if cold.whole_s > cold.first_s else None
         self._costs = SlowedCosts(hardware.costs, 1.0)
-        scheduler = Scheduler(config, make_policy(recovery, hardware.costs), hardware.costs)
+        scheduler = Scheduler(config, make_compared_policy(recovery), hardware.costs)
         self.simulation = Simulation(scheduler, VirtualRunner(hardware, config.block_bytes))
         self._forecaster = Forecaster(scheduler, self._costs) if has_forecasts else None
         if self._whole_at is not None:

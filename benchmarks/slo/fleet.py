@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.recovery_policies import make_policy
 from quire.core.forecaster import Forecaster
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast, Prediction
 from quire.simulate.hardware import HardwareProfile
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, Simulation
 from quire.simulate.virtual_runner import VirtualRunner
 
@@ -45,7 +45,7 @@ class VirtualEngine:
 
     def __init__(self, hardware: HardwareProfile, config: SchedulerConfig, learner: CostModel | None = None) -> None:
         costs = learner or hardware.costs
-        scheduler = Scheduler(config, make_policy("recompute", costs), costs)
+        scheduler = Scheduler(config, make_compared_policy("recompute"), costs)
         self.simulation = Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner)
         self._forecaster = Forecaster(scheduler, costs)
         self._reported = self._forecaster.forecast(0.0)  #: what is known of it outside

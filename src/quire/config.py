@@ -14,7 +14,7 @@ DEVICES = ("auto", "cpu", "cuda")
 #: Bits of linear layers' weights: as they are stored, or fewer. Activations get 8 bits with them.
 QUANTIZATIONS = ("none", "int8", "int4")
 LOAD_FORMATS = ("auto", "safetensors", "random")
-RECOVERY_POLICIES = "recompute, swap, threshold:N, threshold:N:swap-above, cost"
+RECOVERY_POLICIES = ("cost", "swap", "recompute")
 #: More than any machine has cores; far beyond it the system refuses threads, in the middle of loading. A config may be
 #: written on another machine than its own, so the bound is not that of the cores that there are here.
 MAX_THREADS = 1024
@@ -112,7 +112,11 @@ class EngineConfig(EnvironmentSettings):
         "recompute, or cost (whichever is cheaper).",
         choices=("cost", "pin", "recompute"),
     )
-    recovery_policy: str = setting("cost", f"How a preempted request comes back: {RECOVERY_POLICIES}.")
+    recovery_policy: str = setting(
+        "cost",
+        "How a preempted request resumes: swap (load its saved blocks), recompute, or cost (whichever is faster).",
+        choices=RECOVERY_POLICIES,
+    )
     swap_space: int | None = setting(
         None,
         "Most that swapped blocks take, such as 4GiB; 0 is no swap tier. By default 4GiB with swap_dir or on cuda.",
@@ -157,7 +161,6 @@ class EngineConfig(EnvironmentSettings):
             raise ValueError("kv_dir_keep_prompts is about a KV directory, and there is none; give kv_dir")
         if self.kv_dir is not None and not self.enable_prefix_caching:
             raise ValueError("what is in kv_dir is found by prefix caching; leave enable_prefix_caching on")
-        read_recovery_policy(self.recovery_policy)
 
     def tokens_per_step(self, num_parameters: int, device: str) -> int:
         """The most that any step computes, of a model with so many weights.
@@ -206,26 +209,6 @@ class EngineConfig(EnvironmentSettings):
         if self.swap_bandwidth and not has_one:
             raise ValueError("swap_bandwidth is about a swap tier, and there is none; give swap_dir or swap_space")
         return has_one
-
-
-def read_recovery_policy(text: str) -> tuple[str, int, bool]:
-    """From text such as threshold:1024:swap-above.
-
-    Returns:
-        The policy's name; of a threshold also its tokens, and whether longer requests are those that are swapped.
-
-    Raises:
-        ValueError: there is no such policy.
-    """
-    name, *options = text.strip().split(":")
-    if name in ("recompute", "swap", "cost") and not options:
-        return name, 0, False
-    if name == "threshold" and options and options[1:] in ([], ["swap-above"]):
-        number = options[0]
-        if not (number.isascii() and number.isdigit()):
-            raise ValueError(f"recovery_policy={text!r}: the threshold is a number of tokens, as in threshold:1024")
-        return name, int(number), len(options) == 2
-    raise ValueError(f"recovery_policy={text!r} is none of {RECOVERY_POLICIES}")
 
 
 @dataclass(frozen=True)

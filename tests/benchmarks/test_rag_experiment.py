@@ -16,7 +16,7 @@ from benchmarks.rag.play import engine_seconds
 from benchmarks.rag.settings import RagSettings
 from quire.async_engine.host import ThreadHost
 from quire.config import EngineConfig
-from quire.core.prefix_loader import PrefixLoader
+from quire.core.decisions.load_or_compute import LoadOrCompute
 from quire.rag import embedder_process, parser_process
 from quire.system.child_process import ChildProcess
 
@@ -58,8 +58,8 @@ def _engines_in_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(module, "WorkerProcess", ChildInHere)
     monkeypatch.setattr("quire.assembly.costs.quick_profile", lambda *args, **options: None)
     # What is on disk is loaded, however long that takes beside other tests.
-    monkeypatch.setattr(PrefixLoader, "_split", lambda self, seq, first, span: span.start)
-    monkeypatch.setattr(PrefixLoader, "_is_late", lambda self, seq, rest: False)
+    monkeypatch.setattr(LoadOrCompute, "split", lambda self, first, start, tiers, num_tokens: start)
+    monkeypatch.setattr(LoadOrCompute, "is_load_late", lambda self, start, end, tiers: False)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
 

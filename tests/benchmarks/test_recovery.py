@@ -22,10 +22,11 @@ from quire.bench.report import Repetition
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import EMPTY_STEP
-from quire.core.decisions.recovery_interface import Candidate, Preemption, RecoveryPolicy, SystemState
-from quire.core.decisions.recovery_log import Recovery
-from quire.core.decisions.recovery_policies import RecoveryMode, make_policy
+from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.decisions.recovery_log import RecoveryRecord
+from quire.core.decisions.recovery_policy import RecoveryPolicy
 from quire.runner.model_runner import ModelRunner
+from quire.simulate.paper_policies import make_compared_policy
 
 SPAN = 250
 script = make_app(main)
@@ -92,12 +93,10 @@ def test_an_unknown_mix_is_refused() -> None:
 class AlwaysMixed(RecoveryPolicy):
     """The youngest gives way; its front half is computed again while the back loads."""
 
-    def choose(self, candidates: list[Candidate], state: SystemState) -> Preemption:
-        youngest = candidates[-1]
-        middle = youngest.num_full_blocks // 2
-        if not middle or not youngest.has_room(middle, state.free_slots):
-            return Preemption(youngest.request, RecoveryMode.RECOMPUTE)
-        return Preemption(youngest.request, RecoveryMode.MIXED, middle)
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        middle = victim.num_full_blocks // 2
+        mode = RecoveryMode.MIXED if middle and victim.can_keep(middle) else RecoveryMode.RECOMPUTE
+        return RecoveryPlan(mode, middle)
 
 
 POLICIES = ("recompute", "swap", "threshold:48", "threshold:48:swap-above", "cost")
@@ -114,7 +113,7 @@ def test_outputs_are_the_same_under_every_policy(
     modes = set()
     for policy in (*POLICIES, "mixed"):
         costs = CostModel()
-        recovery = AlwaysMixed() if policy == "mixed" else make_policy(policy, costs)
+        recovery = AlwaysMixed() if policy == "mixed" else make_compared_policy(policy)
         with_caching = replace(config, enable_prefix_caching=caching)
         engine = make_engine(with_caching, loaded, cost_model=costs, recovery=recovery)
         found = run_once(engine, load_, LinkPlan(), CostModel())
@@ -156,12 +155,12 @@ def test_the_link_changes_in_mid_run(config: EngineConfig, loaded: LoadedModel) 
     assert engine.runner.transfer_worker.bandwidth == 1e7
 
 
-def recovery(mode: RecoveryMode, seconds: float = 1.0, predicted: float | None = None) -> Recovery:
+def recovery(mode: RecoveryMode, seconds: float = 1.0, predicted: float | None = None) -> RecoveryRecord:
     known = {} if predicted is None else {mode.value: predicted}
-    return Recovery("r", mode, 100, 1, known, load_s=seconds, is_complete=True)
+    return RecoveryRecord("r", mode, 100, 1, known, load_s=seconds, is_complete=True)
 
 
-def a_run(recoveries: list[Recovery], phases: list[Phase] | None = None, *, load_s: float = 1.0) -> RecoveryRun:
+def a_run(recoveries: list[RecoveryRecord], phases: list[Phase] | None = None, *, load_s: float = 1.0) -> RecoveryRun:
     repetition = Repetition(2.0, 10, 10, [0.1, 0.3], [0.01, 0.03])
     return RecoveryRun(repetition, [[1], [2]], recoveries, 7, 0.0, load_s, 0.5, phases or [])
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from benchmarks.replicas.replicas import Fleet, FleetFigures, simulate_replicas
 from benchmarks.replicas.virtual_replica import ColdStart, VirtualReplica
-from quire.core.decisions.recovery_policies import make_policy
 from quire.core.scheduler import Scheduler
 from quire.routing import SLO
 from quire.routing.replicas import POLICIES, Autoscaling
 from quire.simulate.hardware import cps_paper
 from quire.simulate.loads import draw_conversations
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, Simulation, simulate
 from simulate.machines import limits, machine
 
@@ -41,7 +41,7 @@ def test_one_replica_is_the_plain_simulator_whatever_the_policy(
     lengths: list[tuple[float, int, int, int]], recovery: str
 ) -> None:
     arrivals = [*load(lengths), Arrival(1.0, 60, 1)]  # one of them is refused
-    plain = simulate(arrivals, machine(), CONFIG, make_policy(recovery, machine().costs))
+    plain = simulate(arrivals, machine(), CONFIG, make_compared_policy(recovery))
     for routing in POLICIES:
         found = play(arrivals, routing=routing, recovery=recovery)
         assert asdict(found.by_replica[0]) == {**asdict(plain), "num_refused": 0}
@@ -55,10 +55,10 @@ def test_steps_that_are_run_at_once_change_nothing(
 ) -> None:
     arrivals = [each._replace(priority=each.num_prompt_tokens % 2) for each in load(lengths)]
     config = replace(CONFIG, num_blocks=12 + num_blocks)
-    at_once = simulate(arrivals, machine(), config, make_policy(recovery, machine().costs))
+    at_once = simulate(arrivals, machine(), config, make_compared_policy(recovery))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Simulation, "repeat", lambda self, before: [])
-        one_by_one = simulate(arrivals, machine(), config, make_policy(recovery, machine().costs))
+        one_by_one = simulate(arrivals, machine(), config, make_compared_policy(recovery))
     assert asdict(at_once) == asdict(one_by_one)
 
 

@@ -22,7 +22,7 @@ from quire.async_engine.host import ThreadHost
 from quire.calibration.profiles import ProfilePlace, profile_place
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.recovery_policies import make_policy
+from quire.core.decisions.recovery_policy import make_policy
 from quire.engine.engine import Engine
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
@@ -187,7 +187,7 @@ def test_what_was_learnt_of_a_link_that_was_slowed_down_later_is_not_kept(
 
 @pytest.mark.parametrize(
     "given",
-    [lambda: {"cost_model": CostModel()}, lambda: {"recovery": make_policy("swap", CostModel())}],
+    [lambda: {"cost_model": CostModel()}, lambda: {"recovery": make_policy("swap")}],
     ids=["costs", "a policy"],
 )
 def test_an_engine_that_is_given_costs_or_a_policy_has_no_profile(

@@ -11,16 +11,9 @@ from emulated_runner import EmulatedRunner, StepFailed
 from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import Costs, StepShape
-from quire.core.decisions.recovery_interface import MAX_CANDIDATES
-from quire.core.decisions.recovery_log import Recovery
-from quire.core.decisions.recovery_policies import (
-    Candidate,
-    Preemption,
-    Recompute,
-    RecoveryMode,
-    RecoveryPolicy,
-    SystemState,
-)
+from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.decisions.recovery_log import RecoveryRecord
+from quire.core.decisions.recovery_policy import Recompute, RecoveryPolicy
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
@@ -229,7 +222,7 @@ def test_how_much_of_a_victim_is_lost_is_seen_when_it_comes_back(has_caching: bo
     while young.status is not RequestStatus.PREEMPTED:  # with 7 full blocks, when the first needs its tenth
         bench.step()
     bench.run()  # the first ends with 43 tokens in 11 blocks
-    assert bench.scheduler.recovery.eviction_stats.expect(7) == lost
+    assert bench.scheduler.decider.evictions.expect(7) == lost
 
 
 def test_a_request_with_several_sequences_is_preempted_whole() -> None:
@@ -243,13 +236,13 @@ def test_a_request_with_several_sequences_is_preempted_whole() -> None:
     assert [len(seq.output_token_ids) for seq in young.sequences] == [24, 24, 24]
 
 
-def test_the_policy_is_offered_whoever_has_no_place_in_the_step_yet() -> None:
+def test_the_policy_chooses_among_running_requests_that_the_step_does_not_hold_yet() -> None:
     offered: list[list[str]] = []
 
     class Noting(Recompute):
-        def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
-            offered.append([candidate.request.request_id for candidate in candidates])
-            return super().choose(candidates, state)
+        def choose_victim(self, running: Seq[Request]) -> Request:
+            offered.append([request.request_id for request in running])
+            return super().choose_victim(running)
 
     bench = Bench(num_blocks=9, max_model_len=36)
     bench.scheduler.recovery.policy = Noting()
@@ -261,62 +254,25 @@ def test_the_policy_is_offered_whoever_has_no_place_in_the_step_yet() -> None:
     assert ["request-2"] in offered
 
 
-def test_only_the_youngest_few_are_offered() -> None:
-    offered: list[int] = []
-
-    class Noting(Recompute):
-        def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
-            offered.append(len(candidates))
-            return super().choose(candidates, state)
-
-    bench = Bench(num_blocks=40, max_num_seqs=16, max_model_len=64)
-    bench.scheduler.recovery.policy = Noting()
-    for i in range(12):
-        bench.add([i] * 8, max_tokens=24)
-    bench.run()
-    assert max(offered) == MAX_CANDIDATES
-
-
-def test_what_goes_on_beside_is_the_whole_last_steps() -> None:
-    seen: list[tuple[StepShape, StepShape]] = []
-
-    class Noting(Recompute):
-        def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
-            seen.append((state.beside, last))
-            return super().choose(candidates, state)
-
-    bench = Bench(num_blocks=12, max_model_len=48)
-    bench.scheduler.recovery.policy = Noting()
-    for i in range(3):
-        bench.add([i] * 11, max_tokens=30)
-    while bench.scheduler.has_unfinished():
-        last = bench.scheduler.step_shape
-        bench.step()
-    assert len(seen) > 2
-    assert all(beside == whole for beside, whole in seen)
-    assert max(beside.num_seqs for beside, _ in seen) == 3
-
-
 # -- victims that were coming back -------------------------------------------------------------------------------------
 
 
 class Scripted(RecoveryPolicy):
-    """The youngest, by a mode that is set."""
+    """Preempts the youngest request, by a given mode."""
 
     def __init__(self, mode: RecoveryMode, keep_from: int = 0) -> None:
         self.mode, self.keep_from = mode, keep_from
-        self.is_stubborn = True  #: whether what was saved is loaded whatever has come of the link
 
-    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
-        return Preemption(candidates[-1].request, self.mode, self.keep_from, {"swap": 1.0})
-
-    def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
-        return self.is_stubborn
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        return RecoveryPlan(self.mode, self.keep_from, {"swap": 1.0})
 
 
-def bring_to_loading(policy: Scripted, num_arrived: int, **limits: int) -> tuple[Bench, Request]:
+def bring_to_loading(
+    policy: Scripted, num_arrived: int, *, always_loads: bool = True, **limits: int
+) -> tuple[Bench, Request]:
     """A request of eight full blocks that comes back, with so many of those that were saved of it there."""
     bench = Bench(num_swap_slots=64, enable_prefix_caching=False, **limits)
+    policy.always_loads = always_loads
     bench.scheduler.recovery.policy = policy
     bench.add([7], max_tokens=60)
     young = bench.add(range(33))
@@ -331,18 +287,18 @@ def bring_to_loading(policy: Scripted, num_arrived: int, **limits: int) -> tuple
     return bench, young
 
 
-def preempt_youngest(bench: Bench) -> Recovery:
+def preempt_youngest(bench: Bench) -> RecoveryRecord:
     """As the scheduler does where room is missing."""
     scheduler = bench.scheduler
     youngest = scheduler.queue.running[-1]
     scheduler.planner.preempt_for(scheduler.queue.running[0])
     assert youngest.status is RequestStatus.PREEMPTED
-    recovery = scheduler.recovery.log.open_of(youngest.request_id)
+    recovery = scheduler.recovery.log.open_record(youngest.request_id)
     assert recovery is not None
     return recovery
 
 
-def preempt_by(policy: Scripted) -> tuple[Bench, Request, Recovery]:
+def preempt_by(policy: Scripted) -> tuple[Bench, Request, RecoveryRecord]:
     """A request of eight full blocks that has just been preempted."""
     bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
     bench.scheduler.recovery.policy = policy
@@ -356,37 +312,27 @@ def test_a_victim_that_is_still_loading_loses_its_blocks_and_keeps_what_was_save
     bench, young = bring_to_loading(Scripted(RecoveryMode.SWAP), 1)
     [seq] = young.sequences
     assert seq.loading.op_ids
-    candidate = bench.scheduler.recovery._candidate(young)
-    assert (candidate.num_tokens, candidate.num_full_blocks) == (32, 8), "priced as if it lost them"
-    assert (candidate.to_save_from[0], candidate.gap) == (0, range(0))
-    assert candidate.num_shared == 0
     saved = set(seq.block_keys[:8])
     recovery = preempt_youngest(bench)
     assert set(seq.swapped_keys) == saved
-    assert recovery.num_given_up == 0, "it tells nothing about how many blocks others lose"
+    assert recovery.num_freed == 0, "it tells nothing about how many blocks others lose"
     bench.scheduler.check_integrity()
     bench.run()
     plan = Plan(tuple(token % 8 for token in range(33)), max_tokens=32, stops=False)
     assert tuple(seq.output_token_ids) == predict_samples(plan, bench.config)[0].tokens
 
 
-def test_a_victim_that_is_still_computing_before_what_it_loads_has_a_gap() -> None:
+def test_a_victim_that_still_computes_the_front_saves_nothing_new() -> None:
     bench, young = bring_to_loading(Scripted(RecoveryMode.MIXED, keep_from=5), 0, max_num_batched_tokens=9)
     [seq] = young.sequences
-    num_computed = seq.num_computed_tokens // 4
-    assert 0 < num_computed < 5
-    candidate = bench.scheduler.recovery._candidate(young)
-    assert (candidate.num_tokens, candidate.num_full_blocks) == (32, 8)
-    assert candidate.gap == range(num_computed, 5)
-    assert candidate.to_save_from[:num_computed] == tuple(range(num_computed, 0, -1))
-    assert candidate.to_save_from[0] == num_computed
+    assert 0 < seq.num_computed_tokens // 4 < 5
     recovery = preempt_youngest(bench)
     assert seq.swapped_keys == seq.block_keys[5:8]
-    assert recovery.num_given_up == 0
+    assert (recovery.num_saved, recovery.num_freed) == (0, 0)
     bench.run()
 
 
-def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candidate() -> None:
+def test_blocks_that_the_tier_has_need_no_saving() -> None:
     bench = Bench(num_swap_slots=64)
     bench.add([7])
     young = bench.add(range(33))
@@ -395,44 +341,43 @@ def test_what_the_tier_has_of_a_request_and_nobody_keeps_is_known_of_its_candida
     seq = young.sequences[0]
     scheduler.swap.swap_out([seq], 5, set(seq.block_table))  # the back
     scheduler.swap.release(seq)
-    assert scheduler.recovery._candidate(young).idle_from[0] == 0, "under way"
     while scheduler.swap.num_under_way:
         bench.step()
-    candidate = scheduler.recovery._candidate(young)
-    num_full = candidate.num_full_blocks
-    later = num_full - 8  # filled since
-    assert candidate.idle_from[:9] == (3, 3, 3, 3, 3, 3, 2, 1, 0)
-    assert candidate.to_save_from[:9] == tuple(later + count for count in (5, 4, 3, 2, 1, 0, 0, 0, 0))
+    victim = scheduler.recovery._describe(young, scheduler.recovery._freed_by(young))
+    num_later = victim.num_full_blocks - 8  # filled since
+    assert (victim.num_shared, victim.is_unsaved) == (0, [True] * 5 + [False] * 3 + [True] * num_later)
 
 
 # -- what a returning request really did -------------------------------------------------------------------------------
 
 
 def test_a_return_that_computes_what_was_saved_is_noted() -> None:
-    policy = Scripted(RecoveryMode.SWAP)
-    policy.is_stubborn = False
-    bench, _, recovery = preempt_by(policy)
+    bench, _, recovery = preempt_by(Scripted(RecoveryMode.SWAP))
+    bench.scheduler.recovery.policy.always_loads = False
+    bench.scheduler.decider.split = lambda first, start, tiers, num_tokens: start + len(tiers)  # type: ignore[method-assign]
     bench.run()
     assert recovery.num_saved == 8
     assert recovery.num_loaded == 0
     assert recovery.fell_back
 
 
-class SecondThoughts(Scripted):
-    """Thinks transfers worth while until it is told otherwise, and remembers what it was asked of them."""
+class SecondThoughts:
+    """Finds transfers worth while until told otherwise, and records the questions."""
 
-    def __init__(self) -> None:
-        super().__init__(RecoveryMode.SWAP)
-        self.is_saving_worth = self.is_loading_worth = True
+    def __init__(self, bench: Bench) -> None:
+        self.is_saving_late = self.is_loading_late = False
         self.asked: list[tuple[str, int, int]] = []
+        bench.scheduler.recovery.policy.always_loads = False
+        decider = bench.scheduler.decider
+        decider.is_load_late, decider.is_save_late = self.is_load_late, self.is_save_late  # type: ignore[method-assign]
 
-    def is_worth_loading(self, start: int, end: int, state: SystemState) -> bool:
-        self.asked.append(("load", start, end))
-        return self.is_loading_worth
+    def is_load_late(self, start: int, end: int, tiers: Seq[str]) -> bool:
+        self.asked.append(("load", end - 4 * len(tiers), end))
+        return self.is_loading_late
 
-    def is_worth_saving(self, start: int, end: int, state: SystemState) -> bool:
+    def is_save_late(self, start: int, end: int) -> bool:
         self.asked.append(("save", start, end))
-        return self.is_saving_worth
+        return self.is_saving_late
 
 
 def predicted(bench: Bench, request: Request) -> tuple[int, ...]:
@@ -441,17 +386,16 @@ def predicted(bench: Bench, request: Request) -> tuple[int, ...]:
 
 
 def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
-    policy = SecondThoughts()
-    bench, young = bring_to_loading(policy, 2)
+    bench, young = bring_to_loading(Scripted(RecoveryMode.SWAP), 2, always_loads=False)
+    thoughts = SecondThoughts(bench)
     [seq] = young.sequences
     scheduler = bench.scheduler
     pending = sorted(seq.loading.op_ids)
-    recovery = scheduler.recovery.log.open_of(young.request_id)
+    recovery = scheduler.recovery.log.open_record(young.request_id)
     assert recovery is not None
-    policy.is_loading_worth = False
-    policy.asked.clear()
+    thoughts.is_loading_late = True
     bench.step()
-    assert policy.asked[0] == ("load", 32 - 4 * len(pending), 32), "what has not come yet"
+    assert thoughts.asked[0] == ("load", 32 - 4 * len(pending), 32), "what has not come yet"
     assert sorted(bench.out.cancelled) == pending
     bench.step()
     assert bench.out.cancelled == [], "once is enough"
@@ -467,14 +411,14 @@ def test_a_load_is_given_up_while_it_is_under_way_where_computing_has_become_sho
 
 
 def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_shorter() -> None:
-    policy = SecondThoughts()
-    bench, young, recovery = preempt_by(policy)
+    bench, young, recovery = preempt_by(Scripted(RecoveryMode.SWAP))
+    thoughts = SecondThoughts(bench)
     bench.scheduler.queue.running[0].max_tokens = 60
-    policy.is_saving_worth = False
+    thoughts.is_saving_late = True
     bench.scheduler.queue.waiting.remove(young)  # it does not come back at once
     out = bench.scheduler.schedule()
     bench.scheduler.queue.waiting.append(young)
-    assert policy.asked == [("save", 0, 32)]
+    assert thoughts.asked == [("save", 0, 8)]
     assert len(out.cancelled) == 8
     bench.scheduler.update(bench.runner.execute(out))
     bench.run()
@@ -483,8 +427,7 @@ def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_sho
 
 
 def test_who_leaves_leaves_the_link_nothing_to_do() -> None:
-    policy = SecondThoughts()
-    bench, young = bring_to_loading(policy, 2)
+    bench, young = bring_to_loading(Scripted(RecoveryMode.SWAP), 2)
     pending = sorted(young.sequences[0].loading.op_ids)
     bench.scheduler.finish_request(young.request_id, RequestStatus.FINISHED_ABORTED)
     bench.step()

@@ -14,17 +14,13 @@ from hypothesis import strategies as st
 
 from emulated_runner import mix
 from quire.config import SchedulerConfig
-from quire.core.decisions.recovery_interface import (
-    MAX_PREEMPTIONS,
-    Candidate,
-    Preemption,
-    RecoveryMode,
-    RecoveryPolicy,
-    SystemState,
-)
-from quire.core.decisions.recovery_policies import make_policy
+from quire.core.decisions.costs import Costs
+from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.decisions.recovery_policy import MAX_PREEMPTIONS, RecoveryPolicy
+from quire.core.request import Request
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import BeamSearchParams
+from quire.simulate.paper_policies import make_compared_policy
 from schedule_player import Plan, Player, Schedule, check_outcomes, note
 from simulate.machines import machine
 
@@ -35,24 +31,28 @@ class Worst(RecoveryPolicy):
     def __init__(self, mode: RecoveryMode) -> None:
         self.mode = mode
 
-    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
-        chosen = max(candidates, key=lambda c: (c.request.num_preemptions, c.num_tokens))
-        return Preemption(chosen.request, self.mode, chosen.num_full_blocks // 2)
+    def choose_victim(self, running: Seq[Request]) -> Request:
+        def loss(request: Request) -> tuple[int, int]:
+            return request.num_preemptions, sum(seq.num_computed_tokens for seq in request.unfinished)
+
+        return max(running, key=loss)
+
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        return RecoveryPlan(self.mode, victim.num_full_blocks // 2)
 
 
 class Mixed(RecoveryPolicy):
     """The youngest, half of it by each mode."""
 
-    def choose(self, candidates: Seq[Candidate], state: SystemState) -> Preemption:
-        youngest = candidates[-1]
-        return Preemption(youngest.request, RecoveryMode.MIXED, youngest.num_full_blocks // 2)
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        return RecoveryPlan(RecoveryMode.MIXED, victim.num_full_blocks // 2)
 
 
 class Accountant(Player):
     """Counts what is computed again, by request, and what the request had when it lost its blocks."""
 
-    def __init__(self, schedule: Schedule, recovery: RecoveryPolicy) -> None:
-        super().__init__(schedule, recovery)
+    def __init__(self, schedule: Schedule, recovery: RecoveryPolicy, costs: Costs) -> None:
+        super().__init__(schedule, recovery, costs)
         self.in_vain: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
         self._had: dict[int, int] = {}  #: seq_id -> as many of its tokens had KV at some time
@@ -81,9 +81,9 @@ class Accountant(Player):
             self._had[seq.seq_id] = max(self._had.get(seq.seq_id, 0), seq.num_computed_tokens)
 
 
-def audit(schedule: Schedule, policy: RecoveryPolicy) -> Accountant:
+def audit(schedule: Schedule, policy: RecoveryPolicy, costs: Costs) -> Accountant:
     """Play to the end, and hold what was computed in vain to the bound."""
-    accountant = Accountant(schedule, policy)
+    accountant = Accountant(schedule, policy, costs)
     accountant.play()
     check_outcomes(schedule, accountant)
     for request in accountant.requests:
@@ -107,8 +107,7 @@ def policies(draw: st.DrawFn) -> RecoveryPolicy:
         return Worst(draw(st.sampled_from(tuple(RecoveryMode))))
     if name == "threshold":
         name = f"threshold:{draw(st.integers(0, 40))}{draw(st.sampled_from(('', ':swap-above')))}"
-    block_s = draw(st.sampled_from((0.125, 0.01, 1.0)))  # near the crossing, where swapping wins, and where it loses
-    return make_policy(name, machine(save_s=block_s, load_s=block_s).costs)
+    return make_compared_policy(name)
 
 
 @st.composite
@@ -181,8 +180,12 @@ def deep(max_examples: int) -> settings:
 
 
 @deep(25)
-@given(loads() | storms(), policies())
+@given(
+    loads() | storms(),
+    policies(),
+    st.sampled_from((0.125, 0.01, 1.0)),  # seconds a block: near the crossing, where swapping wins, and where it loses
+)
 def test_every_request_finishes_and_what_is_computed_in_vain_stays_under_its_bound(
-    schedule: Schedule, policy: RecoveryPolicy
+    schedule: Schedule, policy: RecoveryPolicy, block_s: float
 ) -> None:
-    audit(schedule, policy)
+    audit(schedule, policy, machine(save_s=block_s, load_s=block_s).costs)

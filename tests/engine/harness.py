@@ -19,7 +19,9 @@ import torch
 from checkpoints import make_checkpoint, make_reference
 from quire import LLM, BeamSearchParams, SamplingParams
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
-from quire.core.decisions.recovery_policies import Candidate, Preemption, RecoveryMode, SystemState
+from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.decisions.recovery_policy import RecoveryPolicy
+from quire.core.request import Request
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
@@ -248,17 +250,19 @@ def assert_all_greedy(name: str, jobs: Iterable[Job]) -> None:
             assert_same_tokens(name, job.prompt, token_ids)
 
 
-class Preemptor:
+class Preemptor(RecoveryPolicy):
     """Preempts by the scheduler's own hand between steps, whether there is room or not: anyone but the oldest."""
 
     def __init__(self, llm: LLM, seed: int) -> None:
         self.scheduler = llm.engine.scheduler
         self.random = random.Random(seed)
 
-    def choose(self, candidates: Sequence[Candidate], state: SystemState) -> Preemption:
-        chosen = self.random.choice(candidates)
-        num_kept = self.random.randint(0, chosen.num_full_blocks)
-        return Preemption(chosen.request, self.random.choice(list(RecoveryMode)), num_kept)
+    def choose_victim(self, running: Sequence[Request]) -> Request:
+        return self.random.choice(running)
+
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        num_kept = self.random.randint(0, victim.num_full_blocks)
+        return RecoveryPlan(self.random.choice(list(RecoveryMode)), num_kept)
 
     def preempt_someone(self) -> None:
         scheduler = self.scheduler

@@ -53,7 +53,7 @@ def mixed_jobs() -> list[Job]:
 def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> JointLLM:
     """In chunks, with preemption at random moments and swapping, and the books of every rank checked."""
     llm = JointLLM(name, num_ranks, **_SMALL)
-    preemptor, moments = Preemptor(llm, 0), random.Random(1)
+    preemptor, moments = Preemptor(llm, 1), random.Random(1)
     first = llm.engine.runner.batch  # type: ignore[attr-defined]
 
     def before_step(step: int) -> None:
@@ -109,7 +109,7 @@ def test_what_sampling_asks_for_is_the_first_ranks_work() -> None:
 def test_a_step_that_raises_on_one_rank_or_all_fails_its_requests_and_no_more() -> None:
     llm = JointLLM("llama", 2, **_SMALL)
     runners = [llm.engine.runner.first, llm.workers[0].built.runner]  # type: ignore[attr-defined]
-    preemptor, moments = Preemptor(llm, 0), random.Random(1)
+    preemptor, moments = Preemptor(llm, 1), random.Random(1)
     fails_on = {4: runners, 9: runners[:1], 15: runners[1:]}
 
     def fail(*_: Any, **__: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from engines import thread_engine
 from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig, SchedulerConfig
-from quire.core.decisions.recovery_interface import Candidate, Preemption, RecoveryMode, RecoveryPolicy, SystemState
+from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.decisions.recovery_policy import RecoveryPolicy
 from quire.engine.engine import Engine
 from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.sampling_params import SamplingParams
@@ -385,12 +385,10 @@ class InTurns(RecoveryPolicy):
     def __init__(self) -> None:
         self.count = 0
 
-    def choose(self, candidates: Sequence[Candidate], state: SystemState) -> Preemption:
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
         self.count += 1
-        youngest = candidates[-1]
         mode = tuple(RecoveryMode)[self.count % 3]
-        predicted = {each.value: 0.01 for each in RecoveryMode}
-        return Preemption(youngest.request, mode, youngest.num_full_blocks // 2, predicted)
+        return RecoveryPlan(mode, victim.num_full_blocks // 2, {each.value: 0.01 for each in RecoveryMode})
 
 
 def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedModel) -> None:
@@ -398,20 +396,20 @@ def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedMod
     params = SamplingParams(max_tokens=30, ignore_eos=True, seed=1)
     serve_all(engine, metrics, *(([n, n + 1, n + 2, n + 3, n + 4], params) for n in range(8)))
     found, log, config = samples(metrics), engine.scheduler.recovery.log, engine.scheduler.config
-    by_mode = Counter(recovery.mode.value for recovery in log.over)
+    by_mode = Counter(recovery.mode.value for recovery in log.closed)
     assert all(
         found[f"quire_recovery_preemptions_total{{{mode.value}}}"] == by_mode[mode.value] for mode in RecoveryMode
     )
     assert by_mode.total() == found["quire_num_preemptions_total"]
     assert found["quire_recovery_recomputed_tokens_total"] == engine.scheduler.counts.recomputed_tokens > 0
     for direction, moved in {
-        "out": sum(recovery.num_saved for recovery in log.over),
-        "in": sum(recovery.num_loaded for recovery in log.over),
+        "out": sum(recovery.num_saved for recovery in log.closed),
+        "in": sum(recovery.num_loaded for recovery in log.closed),
     }.items():
         assert found[f"quire_swapped_blocks_total{{{direction}}}"] == moved > 0
         assert found[f"quire_swapped_bytes_total{{{direction}}}"] == moved * config.block_bytes
     for mode in RecoveryMode:
-        of_mode = [recovery for recovery in log.over if recovery.mode is mode]
+        of_mode = [recovery for recovery in log.closed if recovery.mode is mode]
         seconds = sum(recovery.seconds for recovery in of_mode)
         assert found[f"quire_recovery_seconds_total{{{mode.value}}}"] == pytest.approx(seconds)
         complete = [recovery for recovery in of_mode if recovery.is_complete and recovery.seconds > 0]

@@ -13,11 +13,11 @@ from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver
 from quire.core.decisions.costs import StepShape
-from quire.core.decisions.recovery_policies import make_policy
 from quire.core.request import EndRules, KVScope, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.hardware import HardwareProfile
+from quire.simulate.paper_policies import make_compared_policy
 from simulate.recording import Recording, record
 
 BLOCK_BYTES = 1024
@@ -91,7 +91,7 @@ class FakeEngine:
         self.now = 0.0
         self.num_requests = num_requests
         model = CostModel()
-        self.scheduler = Scheduler(config, make_policy(policy, model), model)
+        self.scheduler = Scheduler(config, make_compared_policy(policy), model)
         self.costs = CostObserver(model, self.scheduler.recovery.log)
         self.runner = EmulatedRunner(config, link_seed=seed | 1)
         self.text = io.StringIO()
@@ -126,7 +126,7 @@ class FakeEngine:
             scheduler.fail_step("injected")
             return
         self.now += seconds
-        self.costs.note(scheduler.step_shape, seconds, result.transfers)
+        self.costs.observe(scheduler.step_shape, seconds, result.transfers)
         for update in scheduler.update(result):
             seq = update.sequence
             self.tokens[f"{seq.request.request_id}/{seq.index}"] = seq.output_token_ids

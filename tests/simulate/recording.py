@@ -107,13 +107,13 @@ def record(engine: Any, sink: TextIO, *, policy: str) -> Recorder:
     recorder = engine.scheduler = Recorder(scheduler, sink, engine.clock)
     setup = Recording(scheduler.config, policy, engine.costs.model.to_dict())
     recorder.write(setup.head())
-    note = engine.costs.note
+    note = engine.costs.observe
 
     def recorded_note(shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
         recorder.write({"observe": seconds, "reports": [asdict(report) for report in reports]})
         note(shape, seconds, reports)
 
-    engine.costs.note = recorded_note
+    engine.costs.observe = recorded_note
     return recorder
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver
-from quire.core.decisions.recovery_policies import make_policy
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import StoreChanges, TransferReport
 from quire.simulate.hardware import HardwareProfile
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, SimulationFigures, latencies, simulate
 from quire.simulate.token_times import Distribution, Timeline
 from simulate.recording import KINDS, Event, Recording, describe_step, make_request, make_result, schedule
@@ -65,7 +65,7 @@ class _Replay:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
         model = None if recording.cost_model is None else CostModel.from_dict(recording.cost_model)
-        policy = make_policy(recording.policy, model)
+        policy = make_compared_policy(recording.policy)
         self.scheduler = Scheduler(recording.config, policy, model)
         self.observer = None if model is None else CostObserver(model, self.scheduler.recovery.log)
         self._start()
@@ -111,7 +111,7 @@ class _Replay:
     def _observe(self, event: Event) -> None:
         if self.observer is not None:
             reports = [TransferReport(**report) for report in event["reports"]]
-            self.observer.note(self.scheduler.step_shape, event["observe"], reports)
+            self.observer.observe(self.scheduler.step_shape, event["observe"], reports)
 
     def _update(self, event: Event) -> None:
         result = make_result(event)
@@ -183,4 +183,4 @@ def predict(recording: Recording, arrivals: Sequence[Arrival], hardware: Hardwar
         config = replace(config, has_disk_tier=False)
     if not config.block_bytes:
         config = replace(config, block_bytes=hardware.bytes_per_token * config.block_size)
-    return simulate(arrivals, hardware, config, make_policy(recording.policy, hardware.costs))
+    return simulate(arrivals, hardware, config, make_compared_policy(recording.policy))

@@ -170,7 +170,7 @@ def test_a_profiles_own_disk_is_used_where_it_was_measured(about: list[str], tmp
             "leave out --no-enable-prefix-caching",
         ),
         (["--documents", "2", "--document-tokens", "9000", "--num-requests", "2"], "none of 2 requests fits"),
-        (["--policies", "magic"], "'magic' is none of"),
+        (["--policies", "magic"], "'magic' is not one of"),
         (["--policies", "swap,swap"], "names something twice"),
         (["--profile", "/no/such/file"], "cannot read the profile /no/such/file"),
         (["--trace", "/no/such/trace.csv"], "cannot read /no/such/trace.csv"),

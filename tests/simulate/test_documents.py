@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from quire.core.decisions.recovery_policies import make_policy
+from quire.core.decisions.recovery_policy import make_policy
 from quire.simulate.disk_costs import WithDisk
 from quire.simulate.hardware import with_disk
 from quire.simulate.loads import ask_about_documents, draw_short_long
@@ -35,7 +35,7 @@ def run(
     if block_s is not None:
         hardware = with_disk(hardware, BLOCK_BYTES / block_s, latency_s=0.0)
     config = limits(num_blocks=num_blocks, enable_prefix_caching=True, has_disk_tier=block_s is not None, **more)
-    return simulate(arrivals, hardware, config, make_policy(policy, hardware.costs))
+    return simulate(arrivals, hardware, config, make_policy(policy))
 
 
 def ttft_of_last(*arrivals: Arrival, block_s: float | None = None) -> float:
@@ -138,7 +138,7 @@ def test_the_same_documents_give_the_same_figures(policy: str, block_s: float) -
 
 
 def test_a_disk_needs_a_speed_and_a_document_its_tokens() -> None:
-    policy = make_policy("recompute", None)
+    policy = make_policy("recompute")
     config = limits(enable_prefix_caching=True, has_disk_tier=True)
     with pytest.raises(ValueError, match="exact says nothing of a disk"):
         simulate([FIRST], machine(), config, policy)

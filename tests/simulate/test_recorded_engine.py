@@ -11,10 +11,10 @@ from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import StepShape
-from quire.core.decisions.recovery_policies import make_policy
 from quire.engine.engine import Engine
 from quire.engine.pinned_prefix import pin_prefix
 from quire.sampling_params import SamplingParams
+from quire.simulate.paper_policies import make_compared_policy
 from simulate.recording import Recording, record
 from simulate.replay import replay
 
@@ -60,7 +60,7 @@ def run(engine: Engine, num_requests: int, first: int = 1) -> None:
 @pytest.mark.parametrize("policy", ["cost", "swap", "threshold:24", "recompute"])
 def test_what_a_real_engine_decided_is_decided_again(tmp_path: Path, tiny: LoadedModel, policy: str) -> None:
     model = CostModel()
-    recovery = make_policy(policy, model)
+    recovery = make_compared_policy(policy)
     engine, text = make_engine(TINY, tiny, cost_model=model, recovery=recovery), io.StringIO()
     recorder = record(engine, text, policy=policy)
     run(engine, 5)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.recovery_policies import make_policy
 from quire.simulate.hardware import HardwareProfile, cps_paper
 from quire.simulate.loads import BOUNDARY, LONGEST, SHORTEST, draw_short_long, speed_up
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from simulate.machines import limits, machine
 
@@ -24,7 +24,7 @@ def run(
     arrivals: list[Arrival], policy: str = "recompute", hardware: HardwareProfile | None = None, **given: int | bool
 ) -> SimulationFigures:
     hardware = hardware or machine()
-    return simulate(arrivals, hardware, limits(**given), make_policy(policy, hardware.costs))
+    return simulate(arrivals, hardware, limits(**given), make_compared_policy(policy))
 
 
 def test_one_request_by_hand() -> None:
@@ -137,7 +137,7 @@ def test_prompts_that_share_nothing_need_no_digests(policy: str) -> None:
     told = [
         arrival._replace(prompt_token_ids=[at + 1] * arrival.num_prompt_tokens) for at, arrival in enumerate(ordered)
     ]
-    found = [simulate(load, machine(), config, make_policy(policy, machine().costs)) for load in (plain, told)]
+    found = [simulate(load, machine(), config, make_compared_policy(policy)) for load in (plain, told)]
     assert found[0] == found[1]
     assert found[0].num_preemptions > 0
 
@@ -151,7 +151,7 @@ def test_a_policy_may_believe_something_else_and_learn() -> None:
     hardware = machine()
     learner = CostModel()
     load = [Arrival(0.0, 12, 30) for _ in range(10)]
-    found = simulate(load, hardware, limits(), make_policy("cost", learner), learner=learner)
+    found = simulate(load, hardware, limits(), make_compared_policy("cost"), learner=learner)
     assert learner.steps.num_observed == found.num_steps
 
 
@@ -190,7 +190,7 @@ def test_a_trace_can_be_played_faster() -> None:
 def test_scaled_decode_steps_make_a_decoding_run_longer_and_nothing_else() -> None:
     load = [Arrival(0.0, 16, 40)]
     config = replace(limits(max_model_len=48), block_bytes=12_288 * 4)
-    slow, usual = (simulate(load, cps_paper(s), config, make_policy("recompute", None)) for s in (2.0, 1.0))
+    slow, usual = (simulate(load, cps_paper(s), config, make_compared_policy("recompute")) for s in (2.0, 1.0))
     assert slow.tpot_s is not None
     assert usual.tpot_s is not None
     assert slow.tpot_s.mean == pytest.approx(2 * usual.tpot_s.mean)

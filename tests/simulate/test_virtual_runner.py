@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from quire.core.decisions.recovery_policies import make_policy
 from quire.core.request import EndRules, Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StoreChanges, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.hardware import with_disk
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.virtual_runner import VirtualLink, VirtualRunner
 from simulate.machines import ExactCosts, limits, machine
 
@@ -225,7 +225,7 @@ def test_claims_are_granted_before_the_next_step_and_no_time_passes() -> None:
 
 @pytest.mark.parametrize("policy", ["recompute", "swap", "threshold:12"])
 def test_the_runner_sees_the_steps_that_the_scheduler_means(policy: str) -> None:
-    scheduler = Scheduler(limits(), recovery=make_policy(policy, None))
+    scheduler = Scheduler(limits(), recovery=make_compared_policy(policy))
     runner = VirtualRunner(machine(), BLOCK)
     for number in range(8):
         beam = BeamSearchParams(beam_width=2, max_tokens=6) if number == 3 else None

@@ -16,8 +16,7 @@ from quire.assembly.runner import BuiltRunner, make_runner
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.block_keys import Namespace
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.recovery_interface import RecoveryPolicy
-from quire.core.decisions.recovery_policies import make_policy
+from quire.core.decisions.recovery_policy import RecoveryPolicy, make_policy
 from quire.engine.engine import Engine, ModelFacts
 from quire.engine.pinned_prefix import pin_prefix
 from quire.engine.promotion import Promoter
@@ -77,7 +76,7 @@ def make_engine(
         ),
         promoter=_make_promoter(loaded, runner, built.namespace),
         seed=config.seed,
-        recovery=recovery or make_policy(config.recovery_policy, costs.model),
+        recovery=recovery or make_policy(config.recovery_policy),
         cost_model=costs.model,
         grammars=built.grammars,
     )

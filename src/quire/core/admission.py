@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Seq
 
 from quire.config import SchedulerConfig
-from quire.core.decisions.recovery_interface import MAX_PREEMPTIONS
+from quire.core.decisions.recovery_policy import MAX_PREEMPTIONS
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request, Sequence

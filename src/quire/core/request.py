@@ -48,7 +48,6 @@ class Loading:
     end: int  #: the token after the last one
     op_ids: set[int] = field(default_factory=set)  #: not yet reported
     tiers: list[str] = field(default_factory=list)  #: where each block comes from
-    is_recovery: bool = False  #: a recovery policy decides whether it is still worth it
 
 
 class Sequence:

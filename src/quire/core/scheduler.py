@@ -26,14 +26,15 @@ from quire.config import SchedulerConfig
 from quire.core.admission import Admission
 from quire.core.beam_search import BeamSearch
 from quire.core.decisions.costs import EMPTY_STEP, Costs, StepShape
-from quire.core.decisions.recovery import RecoveryCoordinator
-from quire.core.decisions.recovery_interface import RecoveryPolicy
-from quire.core.decisions.recovery_policies import Recompute
+from quire.core.decisions.load_or_compute import LoadOrCompute
+from quire.core.decisions.lookahead import Lookahead
+from quire.core.decisions.prefix_loader import PrefixLoader
+from quire.core.decisions.recovery import Recovery
+from quire.core.decisions.recovery_log import RecoveryLog
+from quire.core.decisions.recovery_policy import Cost, Recompute, RecoveryPolicy
 from quire.core.decisions.step_budget import StepBudget
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.lookahead import Lookahead
-from quire.core.prefix_loader import PrefixLoader
 from quire.core.request import BlockedReason, Request, RequestStatus, Sequence, check_limits, check_outputs
 from quire.core.request_queue import RequestQueue
 from quire.core.scheduling.counts import SchedulerCounts
@@ -70,6 +71,8 @@ class Scheduler:
         *,
         swap: SwapManager | None = None,
     ) -> None:
+        if isinstance(recovery, Cost) and costs is None:
+            raise ValueError("the recovery policy 'cost' needs costs to compare; give some, or choose another policy")
         self.config = config
         self.swap = swap or SwapManager(
             KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching), config.num_swap_slots
@@ -81,12 +84,13 @@ class Scheduler:
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
         self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
         self.budget = StepBudget(config, costs)
-        self.recovery = RecoveryCoordinator(recovery or Recompute(), config, self.kv, self.swap, self.budget)
-        self.prefixes = PrefixLoader(config, self.kv, self.swap, costs, self.budget)
+        self.decider = LoadOrCompute(config, self.swap, costs, self.budget)
+        self.recovery = Recovery(recovery or Recompute(), self.kv, self.swap, self.decider, RecoveryLog())
+        self.prefixes = PrefixLoader(self.kv, self.swap, self.decider, self.recovery)
         admission = Admission(config, self.kv, self.swap, self.disk)
-        self.lookahead = Lookahead(config, self.kv, self.swap, self.prefixes, admission)
+        self.lookahead = Lookahead(config, self.kv, self.swap, self.decider, admission)
         self._step = StepBuilder(config.block_size)
-        starter = SequenceStarter(self.kv, admission, self.recovery, self.prefixes, self.lookahead, self.counts)
+        starter = SequenceStarter(self.kv, admission, self.prefixes, self.lookahead, self.counts)
         self.planner = StepPlanner(
             self.queue, self.swap, self.stages, self._step, self.budget, self.recovery, admission, starter, self.counts
         )
@@ -103,8 +107,9 @@ class Scheduler:
         queue, step = self.queue, self._step
         self.kv.begin_step()
         last_shape = self.step_shape
-        self.recovery.begin_step(last_shape, queue.requests)
-        self.prefixes.begin_step(last_shape if queue.running else EMPTY_STEP)
+        self.decider.begin_step(last_shape if queue.running else EMPTY_STEP)
+        self.recovery.begin_step(queue.requests)
+        self.prefixes.begin_step()
         step.begin(self.num_steps)
         for stage in self.stages.serving_order():
             self.planner.fill(stage)
@@ -279,7 +284,7 @@ class Scheduler:
         """Release all that is kept for a request beside its blocks."""
         self.stages.leave(request)
         self.lookahead.leave(request)
-        self.recovery.log.leave(request.request_id)
+        self.recovery.log.close(request.request_id)
         if self.disk is not None:
             self.disk.remove_request(request)
 

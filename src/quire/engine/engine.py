@@ -16,7 +16,7 @@ from quire.config import SchedulerConfig
 from quire.core.block_keys import Namespace, extend_keys
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver
-from quire.core.decisions.recovery_interface import RecoveryPolicy
+from quire.core.decisions.recovery_policy import RecoveryPolicy
 from quire.core.forecaster import Forecaster
 from quire.core.request import EndRules, KVScope, Request, RequestStatus
 from quire.core.scheduler import Scheduler
@@ -347,7 +347,7 @@ class Engine:
         executed = self.clock()
         stats.execute_s, stats.stall_s = executed - scheduled, result.stall_s
         with self.cost_model.at_stage(out.stage):
-            self.costs.note(scheduler.step_shape, stats.busy_s, result.transfers)
+            self.costs.observe(scheduler.step_shape, stats.busy_s, result.transfers)
         changed = self._update(result, executed, stats.token_gaps)
         stats.time = self.clock()
         stats.update_s = stats.time - executed

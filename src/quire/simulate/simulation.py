@@ -18,10 +18,10 @@ from typing import NamedTuple
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC_ONLY, extend_keys
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.cost_observer import CostObserver, note_recomputed
+from quire.core.decisions.cost_observer import CostObserver, record_recomputed
 from quire.core.decisions.costs import StepShape
-from quire.core.decisions.recovery_interface import RecoveryPolicy
-from quire.core.decisions.recovery_log import Recovery
+from quire.core.decisions.recovery_log import RecoveryRecord
+from quire.core.decisions.recovery_policy import RecoveryPolicy
 from quire.core.request import EndRules, KVScope, Request
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
@@ -150,7 +150,7 @@ class Simulation:
         self.scheduler = scheduler
         self.runner = runner
         self.observer = None if learner is None else CostObserver(learner, scheduler.recovery.log)
-        self.recoveries: list[Recovery] = []
+        self.recoveries: list[RecoveryRecord] = []
         self.timeline = Timeline()
         self.started: list[tuple[int, Arrival]] = []  #: seq_id, and its arrival as the limits cut it
         self.figures = SimulationFigures()
@@ -232,11 +232,11 @@ class Simulation:
         if not has_happened and scheduler.queue.requests:
             raise RuntimeError(f"step {out.step_id}: {len(scheduler.queue.requests)} requests, and none goes on")
         if self.observer is not None:
-            self.observer.note(took.shape, took.compute_s, result.transfers)
+            self.observer.observe(took.shape, took.compute_s, result.transfers)
         else:
-            note_recomputed(scheduler.recovery.log, runner.hardware.costs, took.shape, took.compute_s)
+            record_recomputed(scheduler.recovery.log, runner.hardware.costs, took.shape, took.compute_s)
         self.updates = scheduler.update(result, only_ended=True)
-        over = scheduler.recovery.log.over
+        over = scheduler.recovery.log.closed
         while over:  # the log keeps the latest only
             self.recoveries.append(over.popleft())
         self.timeline.note(result.seq_ids, runner.now)
@@ -280,7 +280,7 @@ class Simulation:
         for number, each in enumerate(seconds):
             figures.compute_s += each
             if self.observer is not None:
-                self.observer.note(StepShape(len(seqs), len(seqs), 0.0, context + number * len(seqs)), each, ())
+                self.observer.observe(StepShape(len(seqs), len(seqs), 0.0, context + number * len(seqs)), each, ())
         figures.num_steps += len(seconds)
         figures.num_scheduled_tokens += len(seconds) * len(seqs)
         return seconds

@@ -18,10 +18,10 @@ from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
-from quire.core.decisions.recovery_policies import make_policy
 from quire.simulate import document_study as documents
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile, with_disk
 from quire.simulate.loads import ask_about_documents, draw_short_long, speed_up
+from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulate_settings import SimulateSettings
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from quire.simulate.token_times import interval, paired_changes, value_of
@@ -74,7 +74,7 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
     first = next(iter(profiles.values()))
     config = scheduler_config(settings, first)
     for policy in settings.policies:
-        make_policy(policy, first.costs)  # a name that is none is noticed before anything runs
+        make_compared_policy(policy)  # a name that is none is noticed before anything runs
     loads = make_loads(settings)
     cases = play(settings, profiles, config, loads)
     columns = COLUMNS if settings.documents is None else documents.COLUMNS
@@ -182,7 +182,7 @@ def play(
     with progress(len(cases) * len(loads)) as show:
         for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
-            policy = make_policy(case.policy, profile.costs)
+            policy = make_compared_policy(case.policy)
             case.runs.append(simulate(load, profile, replace(config, has_disk_tier=case.has_kv_dir), policy))
             show(number, "")
     return cases

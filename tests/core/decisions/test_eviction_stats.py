@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quire.core.decisions.eviction_stats import EvictionStats
+from quire.core.decisions.load_or_compute import EvictionStats
 
 
 def test_all_is_taken_for_lost_as_long_as_nothing_is_known() -> None:

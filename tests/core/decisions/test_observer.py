@@ -21,7 +21,7 @@ BLOCK_BYTES = 1000
 def observer_of(num_transfers: int = 8) -> CostObserver:
     observer = CostObserver(CostModel(), RecoveryLog())
     for _ in range(num_transfers):
-        observer.note(STEP, 0.01, [report("save"), report("load")])
+        observer.observe(STEP, 0.01, [report("save"), report("load")])
     return observer
 
 
@@ -38,26 +38,26 @@ def test_a_link_that_goes_on_failing_is_not_to_be_used_until_something_has_arriv
     model, other = observer.model, {"save": "load", "load": "save"}[kind]
     with caplog.at_level(logging.WARNING, logger="quire"):
         for _ in range(2):
-            observer.note(STEP, 0.01, [report(kind, has_failed=True)])
+            observer.observe(STEP, 0.01, [report(kind, has_failed=True)])
         assert model.is_link_usable
         for _ in range(50):
-            observer.note(STEP, 0.01, [report(kind, has_failed=True), report(other)])
+            observer.observe(STEP, 0.01, [report(kind, has_failed=True), report(other)])
             assert not model.is_link_usable
             assert model.is_failing(kind)
             assert not model.is_failing(other)
         assert len(caplog.messages) == 1
-        assert f"swap: {kind}s go on failing" in caplog.text
+        assert f"swap: {kind}s keep failing" in caplog.text
         for _ in range(3):
-            observer.note(STEP, 0.01, [report(kind)])
+            observer.observe(STEP, 0.01, [report(kind)])
             assert model.is_link_usable
         assert len(caplog.messages) == 2
-        assert f"swap: a {kind} has arrived whole" in caplog.text
+        assert f"swap: a {kind} has succeeded again" in caplog.text
 
 
 def test_a_failure_now_and_then_closes_nothing(caplog: pytest.LogCaptureFixture) -> None:
     observer = observer_of()
     for _ in range(20):
-        observer.note(STEP, 0.01, [report("save", has_failed=True), report("save", has_failed=True), report("save")])
+        observer.observe(STEP, 0.01, [report("save", has_failed=True), report("save", has_failed=True), report("save")])
         assert observer.model.is_link_usable
     assert not caplog.messages
 
@@ -67,7 +67,7 @@ def test_what_failed_says_nothing_about_the_links_speed() -> None:
     before = observer.model.to_dict()
     slow = report("save", has_failed=True)
     slow.copy_s = 100.0
-    observer.note(StepShape(0, 0, 0.0, 0), 0.0, [slow])
+    observer.observe(StepShape(0, 0, 0.0, 0), 0.0, [slow])
     assert observer.model.to_dict() == before
 
 
@@ -75,7 +75,7 @@ def test_what_was_given_up_says_nothing_at_all() -> None:
     observer = observer_of()
     before = observer.model.to_dict()
     for _ in range(10):
-        observer.note(STEP, 0.01, [TransferReport("load", [1, 2], 0, 0.0, is_cancelled=True)])
+        observer.observe(STEP, 0.01, [TransferReport("load", [1, 2], 0, 0.0, is_cancelled=True)])
     assert observer.model.is_link_usable
     assert observer.model.to_dict()["links"] == before["links"]
 
@@ -94,7 +94,7 @@ def test_the_model_learns_what_whole_transfers_cost_from_reports_of_their_pieces
     observer = observer_of(0)
     for _ in range(30):
         for piece in run_of([0.003] + [0.001] * (num_blocks - 1)):
-            observer.note(STEP, 0.01, [piece])
+            observer.observe(STEP, 0.01, [piece])
     truth = 0.002 + num_blocks * 0.001
     assert observer.model.load(num_blocks * BLOCK_BYTES) == pytest.approx(truth, rel=0.1)
 
@@ -108,7 +108,7 @@ def test_a_thread_that_is_woken_late_and_catches_up_is_no_change_of_the_link() -
             end = max(now, (at + 1) * 0.001) + draw.choice([1e-5] * 7 + [0.004])
             seconds.append(end - now)
             now = end
-        observer.note(STEP, 0.01, run_of(seconds))
+        observer.observe(STEP, 0.01, run_of(seconds))
         whole_s = now
     assert model.num_refreshes == 0
     assert model.load(30 * BLOCK_BYTES) == pytest.approx(whole_s, rel=0.2)
@@ -117,20 +117,20 @@ def test_a_thread_that_is_woken_late_and_catches_up_is_no_change_of_the_link() -
 def test_a_link_that_becomes_slow_during_a_run_is_known_before_its_end() -> None:
     observer = observer_of(0)
     for _ in range(10):
-        observer.note(STEP, 0.01, run_of([0.001] * 40))
+        observer.observe(STEP, 0.01, run_of([0.001] * 40))
     pieces = run_of([0.001] * 12 + [0.012] * 28)
-    observer.note(STEP, 0.01, pieces[:21])
+    observer.observe(STEP, 0.01, pieces[:21])
     assert observer.model.load(20 * BLOCK_BYTES) == pytest.approx(0.24, rel=0.35)
 
 
 def test_what_is_left_of_a_run_whose_end_was_given_up_counts_where_it_was_all() -> None:
     observer = observer_of(0)
     pieces = run_of([0.001] * 40)
-    observer.note(STEP, 0.01, [pieces[0], TransferReport("load", [1], 0, 0.0, is_cancelled=True)])
+    observer.observe(STEP, 0.01, [pieces[0], TransferReport("load", [1], 0, 0.0, is_cancelled=True)])
     assert observer.model.links["host"].loads.num_observed == 1
-    observer.note(STEP, 0.01, pieces[:1])
+    observer.observe(STEP, 0.01, pieces[:1])
     assert observer.model.links["host"].loads.num_observed == 1, "it is not over"
-    observer.note(STEP, 0.01, pieces[:1])
+    observer.observe(STEP, 0.01, pieces[:1])
     assert observer.model.links["host"].loads.num_observed == 2, "another has begun"
 
 

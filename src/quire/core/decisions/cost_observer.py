@@ -1,4 +1,4 @@
-"""Tells the cost model and the recovery log, once a step, what steps and transfers really took."""
+"""Report the measured seconds of steps and transfers to the cost model and the recovery log."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from quire.outputs import TransferReport
 
 logger = logging.getLogger("quire")
 
-_STRETCH_S = 20e-3  #: of pieces, before the model is told: single ones tell of threads that were woken late
+_STRETCH_S = 20e-3  #: of pieces per observation: shorter ones measure late wake-ups of threads
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """Pieces of one run on the link, one after the other, of which the model has not been told yet."""
+    """Consecutive pieces of one run on a link that have not been reported to the model."""
 
     num_bytes: int = 0
     seconds: float = 0.0
-    continues: bool = False  #: the model has been told of the run's earlier pieces
+    continues: bool = False  #: earlier pieces of the run have been reported
 
 
 class CostObserver:
@@ -36,23 +36,23 @@ class CostObserver:
         self._log = log
         self._stretches: dict[tuple[str, str], _Stretch] = {}  #: by tier and kind
 
-    def note(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
-        """A step is over.
+    def observe(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
+        """Report one step.
 
         Args:
-            shape: what it computed.
-            seconds: that executing it took, less those for which copying blocks held it up (`StepOutput.stall_s`).
-            reports: of transfers that ended with it.
+            shape: of the step.
+            seconds: of its execution, without the time in which copying blocks held it up (`StepOutput.stall_s`).
+            reports: transfers that ended with it.
         """
         for report in reports:
-            self._note_transfer(report)
+            self._observe_transfer(report)
         if not shape.num_tokens:
             return  # it only waited for transfers
-        note_recomputed(self._log, self.model, shape, seconds)
+        record_recomputed(self._log, self.model, shape, seconds)
         self.model.observe_step(shape, seconds)
 
-    def _note_transfer(self, report: TransferReport) -> None:
-        """The log tells once when the link for swapping begins to fail, and once when it is over."""
+    def _observe_transfer(self, report: TransferReport) -> None:
+        """Report a transfer; warn once when the swap link begins to fail, and once when it works again."""
         model, tier, kind = self.model, report.tier, report.kind
         was_failing = model.is_failing(kind, tier)
         if report.failed:
@@ -65,11 +65,9 @@ class CostObserver:
         if tier != "host" or was_failing == model.is_failing(kind):
             return
         if was_failing:
-            logger.warning("swap: a %s has arrived whole again", kind)
+            logger.warning("swap: a %s has succeeded again", kind)
         else:
-            logger.warning(
-                "swap: %ss go on failing; where costs are weighed, nobody swaps until one has arrived whole", kind
-            )
+            logger.warning("swap: %ss keep failing; the cost policy recomputes until one succeeds", kind)
 
     def _add_piece(self, report: TransferReport) -> None:
         link = report.tier, report.kind
@@ -81,30 +79,30 @@ class CostObserver:
         stretch.seconds += report.copy_s
         predicted_s = transfer_seconds(self.model, report.kind, stretch.num_bytes, report.tier)
         if max(stretch.seconds, predicted_s) >= _STRETCH_S:
-            self._tell(*link)
+            self._observe_stretch(*link)
         elif not report.has_more:
             self._end_run(*link)
 
     def _end_run(self, tier: str, kind: str) -> None:
-        """A run may be short as a whole; but the rest of a longer one tells nothing new."""
+        """Report a run that is short as a whole; the short rest of a longer one says nothing new."""
         stretch = self._stretches.get((tier, kind), _Stretch())
         if stretch.num_bytes and not stretch.continues:
-            self._tell(tier, kind)
+            self._observe_stretch(tier, kind)
 
-    def _tell(self, tier: str, kind: str) -> None:
+    def _observe_stretch(self, tier: str, kind: str) -> None:
         stretch = self._stretches[tier, kind]
         self._stretches[tier, kind] = _Stretch(continues=True)
         self.model.observe_transfer(kind, stretch.num_bytes, stretch.seconds, continues=stretch.continues, tier=tier)
 
 
-def note_recomputed(log: RecoveryLog, costs: Costs, shape: StepShape, seconds: float) -> None:
-    """Tell the log of the part of a step's seconds that went into tokens which had been computed before."""
+def record_recomputed(log: RecoveryLog, costs: Costs, shape: StepShape, seconds: float) -> None:
+    """Record which part of a step's seconds recomputed tokens took."""
     for recomputed in log.recomputed:
-        log.note_compute(recomputed.request_id, seconds * _share(costs, shape, recomputed))
+        log.record_compute(recomputed.request_id, seconds * _share(costs, shape, recomputed))
 
 
 def _share(costs: Costs, shape: StepShape, recomputed: Recomputed) -> float:
-    """Costs that see no difference yet do not make tokens free: they count at least a tenth of the average one."""
+    """The share of a step that these tokens took; at least a tenth of the average token's, while costs are unknown."""
     average = recomputed.count / shape.num_tokens
     whole = costs.step(shape)
     if whole <= 0:

@@ -1,7 +1,7 @@
-"""What preemptions were predicted to cost, and what they cost: from giving blocks up until the request is back.
+"""Predicted and measured costs of preemptions, from giving up blocks until the request is back.
 
-Keeps one open entry for each preempted request, the latest that are over, and sums for metrics. Seconds come from
-outside: the link's, and the share of a step that computed tokens again.
+Keeps an open record per preempted request, the latest closed ones, and sums for metrics. `CostObserver` supplies the
+seconds.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from quire.core.decisions.recovery_interface import Preemption, RecoveryMode
+from quire.core.decisions.load_or_compute import RecoveryMode, RecoveryPlan
 from quire.outputs import RecoveryStats, TransferReport
 
-_MAX_OVER = 10_000  #: entries that are over
+_MAX_CLOSED = 10_000  #: records
 
 
 @dataclass(slots=True)
-class Recovery:
-    """One preemption, and what it cost to come back from it."""
+class RecoveryRecord:
+    """One preemption and the cost of resuming from it."""
 
     request_id: str
-    mode: RecoveryMode  #: that was chosen
-    num_tokens: int  #: that the request had computed
-    step_id: int  #: in which it was preempted
+    mode: RecoveryMode  #: planned
+    num_tokens: int  #: computed before the preemption
+    step_id: int  #: of the preemption
     predicted: dict[str, float] = field(default_factory=dict)  #: seconds by mode
-    fell_back: bool = False  #: some block that was to be swapped was not: `mode` is not all of what it took
+    fell_back: bool = False  #: some saved block was not loaded, or a save was cancelled
     save_s: float = 0.0  #: of the link
     load_s: float = 0.0
-    compute_s: float = 0.0  #: of steps, by the share of tokens computed again
-    num_recomputed: int = 0
+    compute_s: float = 0.0  #: of steps, by the share of recomputed tokens
+    num_recomputed: int = 0  #: tokens
     num_saved: int = 0  #: blocks whose saves were not cancelled
     num_loaded: int = 0
-    num_saving: int = 0  #: of those saved, blocks not reported yet
-    num_full: int = 0  #: blocks of a request of one sequence when it was preempted
-    num_given_up: int = 0  #: of these, blocks that nobody held any more
-    is_complete: bool = False  #: else it was preempted again, or ended, before it stood where it stood
+    num_saving: int = 0  #: blocks whose saves have not been reported
+    num_full: int = 0  #: full blocks at the preemption, of a request with one sequence
+    num_freed: int = 0  #: how many of them no other request held
+    is_complete: bool = False  #: the request got back to where it was; else it was preempted again, or ended
 
     @property
     def seconds(self) -> float:
@@ -43,19 +43,19 @@ class Recovery:
 
     @property
     def outcome(self) -> str:
-        """The mode by which it came back, or "fell back"."""
+        """The mode by which the request resumed, or "fell back"."""
         return "fell back" if self.fell_back else self.mode.value
 
     @property
     def error(self) -> float | None:
-        """|predicted - actual| / actual of the mode that was taken; None where it was not, or cost nothing."""
+        """|predicted - actual| / actual; None if the plan was not carried out, or cost nothing."""
         predicted = self.predicted.get(self.mode.value)
         if predicted is None or self.fell_back or not self.is_complete or self.seconds <= 0.0:
             return None
         return abs(predicted - self.seconds) / self.seconds
 
     def end_transfer(self, kind: str, seconds: float, *, is_cancelled: bool) -> None:
-        """One of its blocks was moved in `seconds` of the link, or its transfer was cancelled."""
+        """Count one block whose transfer has ended."""
         if kind == "save":
             self.save_s += seconds
             self.num_saving -= 1
@@ -70,7 +70,7 @@ class Recomputed:
     """Tokens of a step that had been computed before."""
 
     request_id: str
-    start: int  #: the first one's position
+    start: int
     count: int
 
 
@@ -78,24 +78,23 @@ class RecoveryLog:
     """The recoveries of one scheduler.
 
     Attributes:
-        over: the latest entries that are over, oldest first.
-        recomputed: tokens that the step computes again which is being made, or was made last.
+        closed: the latest closed records, oldest first.
+        recomputed: tokens that the step under way, or else the last one, computes again.
     """
 
     def __init__(self) -> None:
-        self.over: deque[Recovery] = deque(maxlen=_MAX_OVER)
+        self.closed: deque[RecoveryRecord] = deque(maxlen=_MAX_CLOSED)
         self.recomputed: list[Recomputed] = []
-        self._open: dict[str, Recovery] = {}
-        self._recovery_of: dict[int, Recovery] = {}  #: by op_id of a save or load
-        self._stats: RecoveryStats | None = None  #: since they were last taken
+        self._open: dict[str, RecoveryRecord] = {}
+        self._record_of: dict[int, RecoveryRecord] = {}  #: by op_id of a save or load
+        self._stats: RecoveryStats | None = None  #: since `take_stats`
 
     def take_stats(self) -> RecoveryStats | None:
-        """What happened since the last call; None where nothing did."""
+        """Sums since the last call; None if nothing happened."""
         stats, self._stats = self._stats, None
         return stats
 
-    def _noted(self) -> RecoveryStats:
-        """Where to add what happens."""
+    def _current_stats(self) -> RecoveryStats:
         if self._stats is None:
             self._stats = RecoveryStats()
         return self._stats
@@ -103,63 +102,69 @@ class RecoveryLog:
     def begin_step(self) -> None:
         self.recomputed.clear()
 
-    def open_of(self, request_id: str) -> Recovery | None:
-        """The entry of a request that is not back yet."""
+    def open_record(self, request_id: str) -> RecoveryRecord | None:
+        """The record of a request that is not back yet."""
         return self._open.get(request_id)
 
-    def open_recoveries(self) -> list[Recovery]:
-        """The entries of all requests that are not back yet."""
+    def open_records(self) -> list[RecoveryRecord]:
         return list(self._open.values())
 
-    def give_up(self, step_id: int, num_tokens: int, choice: Preemption, save_ids: Iterable[int]) -> Recovery:
-        """The victim gives its blocks up, and these operations save them. Returns its entry, which is open now."""
-        request_id = choice.victim.request_id
-        self.leave(request_id)
-        recovery = Recovery(request_id, choice.mode, num_tokens, step_id, dict(choice.predicted))
-        self._open[request_id] = recovery
-        self._noted().preemptions[choice.mode.value] += 1
+    def open(
+        self, request_id: str, step_id: int, num_tokens: int, plan: RecoveryPlan, save_ids: Iterable[int]
+    ) -> RecoveryRecord:
+        """Open a record for a preempted request.
+
+        Args:
+            request_id: the victim.
+            step_id: the step that is being made.
+            num_tokens: its computed tokens.
+            plan: what the policy chose.
+            save_ids: op_ids of the saves of its blocks.
+        """
+        self.close(request_id)
+        record = RecoveryRecord(request_id, plan.mode, num_tokens, step_id, dict(plan.predicted))
+        self._open[request_id] = record
+        self._current_stats().preemptions[plan.mode.value] += 1
         for op_id in save_ids:
-            recovery.num_saved += 1
-            recovery.num_saving += 1
-            self._recovery_of[op_id] = recovery
-        return recovery
+            record.num_saved += 1
+            record.num_saving += 1
+            self._record_of[op_id] = record
+        return record
 
-    def note_load(self, request_id: str, op_ids: Iterable[int]) -> None:
-        """These operations bring a request's blocks back."""
-        recovery = self._open.get(request_id)
-        if recovery is not None:
+    def record_loads(self, record: RecoveryRecord | None, op_ids: Iterable[int]) -> None:
+        """Assign loads to the preempted request that they bring back, if it is one."""
+        if record is not None:
             for op_id in op_ids:
-                recovery.num_loaded += 1
-                self._recovery_of[op_id] = recovery
+                record.num_loaded += 1
+                self._record_of[op_id] = record
 
-    def note_fallback(self, request_id: str) -> None:
-        """A block of a request that was saved, or was to be saved, is not loaded."""
-        recovery = self._open.get(request_id)
-        if recovery is not None:
-            recovery.fell_back = True
+    def record_fallback(self, request_id: str) -> None:
+        """Record that a request computes blocks that were to be loaded."""
+        if (record := self._open.get(request_id)) is not None:
+            record.fell_back = True
 
-    def note_recomputed(self, request_id: str, start: int, count: int) -> None:
-        """The step that is being made computes tokens again."""
+    def record_recomputed(self, request_id: str, start: int, count: int) -> None:
+        """Record tokens that the step under way computes again."""
         self.recomputed.append(Recomputed(request_id, start, count))
-        self._noted().num_recomputed_tokens += count
-        recovery = self._open.get(request_id)
-        if recovery is not None:
-            recovery.num_recomputed += count
+        self._current_stats().num_recomputed_tokens += count
+        if (record := self._open.get(request_id)) is not None:
+            record.num_recomputed += count
 
-    def note_compute(self, request_id: str, seconds: float) -> None:
-        """A share of a step went into computing a request's tokens again."""
-        recovery = self._open.get(request_id)
-        if recovery is not None:
-            recovery.compute_s += seconds
-            self._noted().seconds[recovery.mode.value] += seconds
+    def record_compute(self, request_id: str, seconds: float) -> None:
+        """Add the share of a step that recomputed a request's tokens."""
+        if (record := self._open.get(request_id)) is not None:
+            record.compute_s += seconds
+            self._current_stats().seconds[record.mode.value] += seconds
 
-    def note_transfers(self, reports: Iterable[TransferReport]) -> None:
-        """Transfers have ended; each counts with its share of its run's seconds. What is moved to disk and back for
-        other reasons than recovery does not count."""
+    def record_transfers(self, reports: Iterable[TransferReport]) -> None:
+        """Add transfers that have ended, each block with its share of the seconds.
+
+        Transfers from and to disk count only if they belong to a recovery.
+        """
         for report in reports:
-            if report.tier != "host" and not any(op_id in self._recovery_of for op_id in report.op_ids):
+            if report.tier != "host" and not any(op_id in self._record_of for op_id in report.op_ids):
                 continue
-            stats = self._noted()
+            stats = self._current_stats()
             num_blocks = len(report.op_ids)
             num_cancelled = num_blocks if report.is_cancelled else 0
             num_arrived = num_blocks - num_cancelled - len(report.failed)
@@ -167,24 +172,21 @@ class RecoveryLog:
                 stats.cancelled_blocks[report.kind] += num_cancelled
             stats.swapped_blocks[report.kind] += num_arrived
             stats.swapped_bytes[report.kind] += report.num_bytes * num_arrived // max(1, num_blocks)
-            each = report.copy_s / num_blocks if num_blocks else 0.0
+            each_s = report.copy_s / max(1, num_blocks)
             for op_id in report.op_ids:
-                recovery = self._recovery_of.pop(op_id, None)
-                if recovery is None:
-                    continue
-                stats.seconds[recovery.mode.value] += each
-                recovery.end_transfer(report.kind, each, is_cancelled=report.is_cancelled)
+                if (record := self._record_of.pop(op_id, None)) is not None:
+                    stats.seconds[record.mode.value] += each_s
+                    record.end_transfer(report.kind, each_s, is_cancelled=report.is_cancelled)
 
     def complete(self, request_id: str) -> None:
-        """A request stands where it stood."""
-        recovery = self._open[request_id]
-        recovery.is_complete = True
-        if recovery.error is not None:
-            self._noted().errors.append((recovery.mode.value, recovery.error))
-        self.leave(request_id)
+        """Close the record of a request that is back where it was."""
+        record = self._open[request_id]
+        record.is_complete = True
+        if record.error is not None:
+            self._current_stats().errors.append((record.mode.value, record.error))
+        self.close(request_id)
 
-    def leave(self, request_id: str) -> None:
-        """A request's recovery is over, in whatever way; harmless where there is none."""
-        recovery = self._open.pop(request_id, None)
-        if recovery is not None:
-            self.over.append(recovery)
+    def close(self, request_id: str) -> None:
+        """Close a request's record, if it has an open one."""
+        if (record := self._open.pop(request_id, None)) is not None:
+            self.closed.append(record)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from quire.core.admission import Admission
-from quire.core.decisions.recovery import RecoveryCoordinator
+from quire.core.decisions.lookahead import Lookahead
+from quire.core.decisions.prefix_loader import PrefixLoader
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.lookahead import Lookahead
-from quire.core.prefix_loader import PrefixLoader
 from quire.core.request import Loading, Request, Sequence
 from quire.core.scheduling.counts import SchedulerCounts
 
@@ -20,14 +19,12 @@ class SequenceStarter:
         self,
         kv: KVCacheManager,
         admission: Admission,
-        recovery: RecoveryCoordinator,
         prefixes: PrefixLoader,
         lookahead: Lookahead,
         counts: SchedulerCounts,
     ) -> None:
         self._kv = kv
         self._admission = admission
-        self._recovery = recovery
         self._prefixes = prefixes
         self._lookahead = lookahead
         self._counts = counts
@@ -54,14 +51,13 @@ class SequenceStarter:
 
     def load(self, seq: Sequence) -> None:
         """Begin to load what other tiers have after the cached prefix, if that is worth it."""
-        if not self._recovery.resume(seq) and not seq.must_compute:
-            self._prefixes.begin(seq)
+        self._prefixes.begin(seq)
 
     def adopt_loaded(self, seq: Sequence, loaded: Loading) -> None:
         """Count blocks that have arrived, and adopt following ones that other requests have computed meanwhile."""
         request = seq.request
         is_first_start = not request.is_restarted  # a preempted request gets its own blocks back: no hits
-        if is_first_start and not loaded.is_recovery:
+        if is_first_start:
             num_blocks = (loaded.end - loaded.start) // self._kv.block_size
             for tier, count in Counter(loaded.tiers[:num_blocks]).items():
                 self._count_cached(request, tier, count)

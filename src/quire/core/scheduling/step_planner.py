@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from quire.core.admission import Admission
 from quire.core.decisions.costs import StepShape, StepShapeSum
-from quire.core.decisions.recovery import RecoveryCoordinator
+from quire.core.decisions.recovery import Recovery
 from quire.core.decisions.step_budget import StepBudget
 from quire.core.request import BlockedReason, Request, RequestStatus, Sequence
 from quire.core.request_queue import RequestQueue
@@ -29,7 +29,7 @@ class StepPlanner:
         stages: Stages,
         step: StepBuilder,
         budget: StepBudget,
-        recovery: RecoveryCoordinator,
+        recovery: Recovery,
         admission: Admission,
         starter: SequenceStarter,
         counts: SchedulerCounts,
@@ -150,7 +150,7 @@ class StepPlanner:
         if start < seq.num_lost_tokens:
             count = min(num_new, seq.num_lost_tokens - start)
             self._counts.recomputed_tokens += count
-            self._recovery.log.note_recomputed(seq.request.request_id, start, count)
+            self._recovery.log.record_recomputed(seq.request.request_id, start, count)
         self._step.add(seq, num_new, appended)
         self._budget.take(start, num_new, is_stream=start + 1 == len(seq.token_ids))
         if seq.num_computed_tokens < len(seq.token_ids):
@@ -229,11 +229,10 @@ class StepPlanner:
         """Preempt a request so that `request` can go on. False where none is left, or it was itself the victim."""
         # Requests before it are scheduled in this step already, and the oldest is never preempted.
         running = self._queue.running
-        choice = self._recovery.choose_victim(running[max(1, running.index(request)) :])
-        if choice is None:
+        victim = self._recovery.choose_victim(running[max(1, running.index(request)) :])
+        if victim is None:
             return False
-        victim = choice.victim
-        self._recovery.give_up(choice, self._step.step_id)
+        self._recovery.save(victim, self._step.step_id)
         for seq in victim.unfinished:
             self._drop(seq)
         victim.num_preemptions += 1

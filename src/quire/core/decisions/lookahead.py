@@ -14,7 +14,6 @@ that is on the device; the rest is then loaded or computed, as `prefix_loader` d
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence as Seq
 from itertools import islice
@@ -22,8 +21,8 @@ from itertools import islice
 from quire.config import SchedulerConfig
 from quire.core.admission import Admission, has_exhausted
 from quire.core.decisions.costs import StepShape
+from quire.core.decisions.load_or_compute import LoadOrCompute
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.prefix_loader import PrefixLoader
 from quire.core.request import Request, RequestStatus
 from quire.core.swap_manager import SwapManager
 
@@ -38,7 +37,7 @@ class Lookahead:
     config: of the scheduler.
     kv: block tables and pool.
     swap: the tiers.
-    prefixes: its costs say what the link brings.
+    decider: says what a link can load in time.
     admission: says what there is room for.
 
     Attributes:
@@ -50,14 +49,14 @@ class Lookahead:
         config: SchedulerConfig,
         kv: KVCacheManager,
         swap: SwapManager,
-        prefixes: PrefixLoader,
+        decider: LoadOrCompute,
         admission: Admission,
     ) -> None:
         self.is_enabled = config.enable_lookahead
         self._config = config
         self._kv = kv
         self._swap = swap
-        self._prefixes = prefixes
+        self._decider = decider
         self._admission = admission
         self._head: Request | None = None  #: of the queue, at the last look
         self._pause_s = 0.0  #: of steps, until the next look
@@ -77,7 +76,7 @@ class Lookahead:
             swap.cancel_ahead()
             self._head = None
             return
-        costs = self._prefixes.costs
+        costs = self._decider.costs
         step_s = 0.0 if costs is None else costs.step(shape)
         self._pause_s -= step_s
         if step_s > 0.0 and self._pause_s > 0.0 and self._head is waiting[0]:
@@ -173,16 +172,6 @@ class _Look:
     def _take_turn(self, tier: str) -> bool:
         """Whether a tier's link takes one more block."""
         if tier not in self._left:
-            self._left[tier] = self._count_turns(tier)
+            self._left[tier] = self._lookahead._decider.count_loadable(self._seconds, tier, self.room)
         self._left[tier] -= 1
         return self._left[tier] >= 0
-
-    def _count_turns(self, tier: str) -> int:
-        """How many more blocks a tier's link brings in time; one at least where it stands still."""
-        ahead = self._lookahead
-        costs, size, queued = ahead._prefixes.costs, ahead._config.block_bytes, ahead._swap.num_queued(tier)
-        if costs is None:
-            return self.room
-        counts = range(1, queued + self.room + 1)
-        most = bisect_right(counts, self._seconds, key=lambda count: costs.load(count * size, tier))
-        return max(most - queued, 0 if queued else 1)

@@ -1,0 +1,336 @@
+"""Load blocks or compute without them: the only module that decides between the two.
+
+    on the device | computed meanwhile | loaded          | rest of the prompt
+    first blocks  | .. split           | split .. end    | end ..
+
+The decider takes the cheapest way by the cost model. A way costs the seconds until the next token, plus the seconds by
+which its computing delays other sequences: loading delays no one. A longer front makes computing longer and loading
+shorter, so the best split is where they meet; bisection finds it. Loads under way are reconsidered before each step.
+Computing one end of a prefix while the other loads is the idea of Cake (Jin et al., 2024, arXiv:2410.03065).
+
+The same predictions answer the other questions: whether a preempted request's blocks are worth saving, and how many
+blocks a link can bring in time.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import fmean
+
+from quire.config import SchedulerConfig
+from quire.core.decisions.costs import TIERS, Costs, StepShape, decoding_beside
+from quire.core.decisions.step_budget import StepBudget
+from quire.core.request import Request
+from quire.core.swap_manager import SwapManager
+
+SPLIT_GAIN = 0.05  #: share of the time that a split must save over the better pure way: it keeps step and link busy
+LATE = 1.2  #: a transfer that takes this many times as long as computing is cancelled
+
+
+class RecoveryMode(enum.Enum):
+    """How a preempted request resumes, as planned when it is preempted."""
+
+    RECOMPUTE = "recompute"  #: drop its blocks and compute its tokens again
+    SWAP = "swap"  #: save its full blocks in the swap tier and load them
+    MIXED = "mixed"  #: save its last full blocks only
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A request to preempt. Its distinct full blocks are numbered in the order of its tables."""
+
+    request: Request
+    num_tokens: int  #: computed tokens of all its sequences, shared ones once
+    num_shared: int  #: full blocks at the front that other requests hold too: they stay on the device
+    is_unsaved: Seq[bool]  #: per full block: preemption frees it, and neither swap tier nor disk has it
+    free_slots: int  #: of the swap tier
+
+    @property
+    def num_full_blocks(self) -> int:
+        return len(self.is_unsaved)
+
+    @property
+    def saved_from(self) -> int:
+        """The first block of a saved back."""
+        return next((at for at in range(self.num_full_blocks, 0, -1) if self.is_unsaved[at - 1]), 0)
+
+    def can_keep(self, keep_from: int) -> bool:
+        """Whether blocks from `keep_from` on would be freed, and the swap tier has room for the unsaved ones."""
+        is_freed = max(keep_from, self.num_shared) < self.num_full_blocks
+        return is_freed and sum(self.is_unsaved[keep_from:]) <= self.free_slots
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What to save of a victim."""
+
+    mode: RecoveryMode
+    keep_from: int = 0  #: the first full block to save; RECOMPUTE saves none
+    predicted: dict[str, float] = field(default_factory=dict)  #: seconds of link and steps by `RecoveryMode.value`
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    keep_from: int
+    cost_s: float  #: less the value of its saves for later preemptions
+    spent_s: float  #: of the link and of steps
+
+
+class LoadOrCompute:
+    """The decider of one scheduler.
+
+    Args:
+        config: block size and block bytes.
+        swap: says what waits on each link.
+        costs: predictions; None loads every block that a tier has. May be replaced at any time.
+        budget: says how many tokens of a prompt a step computes.
+    """
+
+    def __init__(self, config: SchedulerConfig, swap: SwapManager, costs: Costs | None, budget: StepBudget) -> None:
+        self.costs = costs
+        self.evictions = EvictionStats()
+        self._block_size = config.block_size
+        self._block_bytes = config.block_bytes
+        self._swap = swap
+        self._budget = budget
+        self._beside: StepShape | None = None
+        self._chunk: int | None = None
+
+    def begin_step(self, last_shape: StepShape) -> None:
+        """Predict for computing beside the sequences that decoded in the last step."""
+        self._beside = decoding_beside(last_shape)
+        self._chunk = None
+
+    # -- predictions -------------------------------------------------------------------------------------------------
+
+    @property
+    def _known_costs(self) -> Costs:
+        assert self.costs is not None
+        return self.costs
+
+    @property
+    def _chunk_beside(self) -> int:
+        if self._chunk is None:
+            self._chunk = self._budget.chunk_beside(self._beside)
+        return self._chunk
+
+    def _compute_s(self, start: int, end: int) -> float:
+        """Seconds that computing tokens [start, end) adds to steps."""
+        if end <= start:
+            return 0.0
+        return self._known_costs.recompute(end - start, start=start, chunk=self._chunk_beside, beside=self._beside)
+
+    def _compute_wait_s(self, start: int, end: int) -> float:
+        """Seconds until tokens [start, end) are computed, including the decoding in the same steps."""
+        if end <= start:
+            return 0.0
+        return self._compute_s(start, end) - (start - end) // self._chunk_beside * self._step_s
+
+    @property
+    def _step_s(self) -> float:
+        """Seconds of a step that only decodes."""
+        return 0.0 if self._beside is None else self._known_costs.step(self._beside)
+
+    def _load_s(self, tiers: Seq[str], *, is_queued: bool = True) -> float:
+        """Seconds until blocks arrive from these tiers, over one link each.
+
+        Args:
+            tiers: the tier of each block.
+            is_queued: count the transfers that are already waiting on the links.
+        """
+        costs, size, longest = self._known_costs, self._block_bytes, 0.0
+        for tier in TIERS:
+            num_blocks = tiers.count(tier)
+            if num_blocks:
+                seconds = costs.load(num_blocks * size, tier)
+                if is_queued and (num_queued := self._swap.num_queued(tier, is_waited_for=True)):
+                    seconds += costs.load(num_queued * size, tier)
+                longest = max(longest, seconds)
+        return longest
+
+    def _load_wait_s(self, tiers: Seq[str]) -> float:
+        """Seconds until a step can use blocks from these tiers: arrivals are seen between steps."""
+        seconds, step_s = self._load_s(tiers), self._step_s
+        return math.ceil(seconds / step_s) * step_s if step_s > 0.0 else seconds
+
+    def _delay_s(self, start: int, end: int) -> float:
+        """Seconds by which computing tokens [start, end) delays the sequences that decode in the same steps."""
+        return 0.0 if self._beside is None else self._compute_s(start, end)
+
+    def _compute_cost_s(self, start: int, end: int) -> float:
+        return self._compute_wait_s(start, end) + self._delay_s(start, end)
+
+    def _cost_s(self, first: int, split: int, tiers: Seq[str], num_tokens: int) -> float:
+        """Seconds until the next token, and of delay for others.
+
+        Args:
+            first: blocks on the device.
+            split: the first block to load; blocks [first, split) are computed meanwhile.
+            tiers: the tier of each block from `split` on that is loaded.
+            num_tokens: tokens of the sequence.
+        """
+        size, end = self._block_size, split + len(tiers)
+        delay_s = self._delay_s(first * size, split * size)
+        if not tiers:
+            return delay_s + self._compute_wait_s(first * size, num_tokens)
+        front_s = self._compute_wait_s(first * size, split * size)
+        return delay_s + max(front_s, self._load_wait_s(tiers)) + self._compute_wait_s(end * size, num_tokens)
+
+    # -- a prefix in other tiers -------------------------------------------------------------------------------------
+
+    def split(self, first: int, start: int, tiers: Seq[str], num_tokens: int) -> int:
+        """Choose the first block to load of a sequence that begins or resumes.
+
+        Args:
+            first: blocks on the device.
+            start: the first block that can be loaded.
+            tiers: the tier of each block that can be loaded.
+            num_tokens: tokens of the sequence.
+
+        Returns:
+            The block; `start + len(tiers)` computes everything.
+        """
+        end = start + len(tiers)
+        if self.costs is None:
+            return start
+
+        def cost_s(split: int) -> float:
+            return self._cost_s(first, split, tiers[split - start :], num_tokens)
+
+        pure_s, pure = min((cost_s(start), start), (cost_s(end), end))
+        meeting = self._meeting(first, start, tiers)
+        options = [(cost_s(at), at) for at in (meeting - 1, meeting) if start < at < end]
+        best_s, best = min(options, default=(math.inf, end))
+        return best if best_s < (1.0 - SPLIT_GAIN) * pure_s else pure
+
+    def _meeting(self, first: int, start: int, tiers: Seq[str]) -> int:
+        """The first split at which computing the front takes at least as long as loading the back."""
+        size = self._block_size
+
+        def is_front_longer(split: int) -> bool:
+            return self._compute_wait_s(first * size, split * size) >= self._load_wait_s(tiers[split - start :])
+
+        low = start + 1
+        return low + bisect_left(range(low, start + len(tiers) - 1), True, key=is_front_longer)
+
+    def is_load_late(self, start: int, end: int, tiers: Seq[str]) -> bool:
+        """Whether loads under way should be cancelled.
+
+        The queue on the link does not count: waiting delays this request, computing delays all requests.
+
+        Args:
+            start, end: the tokens to compute instead.
+            tiers: the tier of each block that has not arrived.
+        """
+        return self.costs is not None and self._load_s(tiers, is_queued=False) > LATE * self._compute_cost_s(start, end)
+
+    def count_loadable(self, seconds: float, tier: str, most: int) -> int:
+        """How many of `most` more blocks a link can load within `seconds`; at least one if it is idle."""
+        costs, size, num_queued = self.costs, self._block_bytes, self._swap.num_queued(tier)
+        if costs is None:
+            return most
+        counts = range(1, num_queued + most + 1)
+        in_time = bisect_right(counts, seconds, key=lambda count: costs.load(count * size, tier))
+        return max(in_time - num_queued, 0 if num_queued else 1)
+
+    # -- a preempted request -----------------------------------------------------------------------------------------
+
+    def plan_recovery(self, victim: Victim) -> RecoveryPlan:
+        """Choose which full blocks of a victim to save, if any.
+
+        Saving pays if the request is back sooner than by computing. Blocks that will still be cached when it resumes
+        count for neither way (`EvictionStats`). A saved block stays in the tier, so that a later preemption need not
+        save it again.
+        """
+        options = {RecoveryMode.RECOMPUTE: self._option(victim, victim.num_full_blocks)}
+        if victim.can_keep(0):
+            options[RecoveryMode.SWAP] = self._option(victim, victim.num_shared)
+        is_link_usable = self._known_costs.is_link_usable
+        if is_link_usable and (mixed := self._best_mixed(victim)) is not None:
+            pure_s = min(option.cost_s for option in options.values())
+            if mixed.cost_s < (1.0 - SPLIT_GAIN) * pure_s:
+                options[RecoveryMode.MIXED] = mixed
+        mode = min(options, key=lambda each: options[each].cost_s) if is_link_usable else RecoveryMode.RECOMPUTE
+        predicted = {each.value: option.spent_s for each, option in options.items()}
+        return RecoveryPlan(mode, options[mode].keep_from if mode is RecoveryMode.MIXED else 0, predicted)
+
+    def _best_mixed(self, victim: Victim) -> _Option | None:
+        """The best plan that saves only a part: what will be evicted, what is unsaved, or the back of a split."""
+        first, end = victim.num_shared, victim.num_full_blocks
+        if victim.request.width > 1 or first + 1 >= end:  # several tables have no common front and back
+            return None
+        meeting = self._meeting(first, first, ["host"] * (end - first))
+        places = {end - lost for lost in self._expect_lost(victim)} | {meeting - 1, meeting, victim.saved_from}
+        options = [self._option(victim, at) for at in sorted(places) if first < at < end and victim.can_keep(at)]
+        return min(options, key=lambda option: option.cost_s, default=None)
+
+    def _option(self, victim: Victim, keep_from: int) -> _Option:
+        """Costs of saving the blocks from `keep_from` on; of computing, if there are none."""
+        end, size, costs = victim.num_full_blocks, self._block_size, self._known_costs
+        num_tokens = victim.num_tokens + 1  # the last token has no KV yet
+        save_s = costs.save(sum(victim.is_unsaved[keep_from:]) * self._block_bytes)
+        cost_s, spent_s = [], []
+        for lost in self._expect_lost(victim):
+            first = end - lost
+            split = max(first, keep_from)
+            tiers = ["host"] * (end - split)
+            cost_s.append(self._cost_s(first, split, tiers, num_tokens))
+            computed_s = self._compute_s(first * size, split * size) + self._compute_s(end * size, victim.num_tokens)
+            spent_s.append(computed_s + self._load_s(tiers, is_queued=False))
+        return _Option(keep_from, fmean(cost_s) + save_s * (1.0 - self.evictions.again), fmean(spent_s) + save_s)
+
+    def _expect_lost(self, victim: Victim) -> list[int]:
+        num_freed = victim.num_full_blocks - victim.num_shared
+        return self.evictions.expect(num_freed) if victim.request.width == 1 else [num_freed]
+
+    def is_save_late(self, start: int, end: int) -> bool:
+        """Whether to cancel saves under way of blocks [start, end) of a preempted request."""
+        costs, num_bytes, size = self.costs, (end - start) * self._block_bytes, self._block_size
+        if costs is None:
+            return False
+        swap_s = costs.save(num_bytes) * (1.0 - self.evictions.again) + costs.load(num_bytes)
+        return swap_s > LATE * self._compute_cost_s(start * size, end * size)
+
+
+class EvictionStats:
+    """Statistics of preempted requests: how many of their blocks are evicted, and how many are preempted again.
+
+    Freed blocks stay cached until others need the room, the end of each table first. So a resumed request finds its
+    front and has lost about as many blocks as others have grown by; without prefix caching, all.
+    """
+
+    def __init__(self, num_kept: int = 32, num_preemptions: int = 64) -> None:
+        self._lost: deque[float] = deque(maxlen=num_kept)
+        self._is_repeated: deque[bool] = deque(maxlen=num_preemptions)
+
+    def observe_preemption(self, *, is_repeated: bool) -> None:
+        """Record a preemption.
+
+        Args:
+            is_repeated: whether the request has been preempted before.
+        """
+        self._is_repeated.append(is_repeated)
+
+    @property
+    def again(self) -> float:
+        """Share of preempted requests that are preempted again (Laplace's rule of succession)."""
+        return (sum(self._is_repeated) + 1) / (len(self._is_repeated) + 2)
+
+    def observe(self, num_freed: int, num_lost: int) -> None:
+        """Record a resumed request: full blocks that its preemption freed, and how many of them were evicted."""
+        self._lost.append(num_lost if num_lost < num_freed else math.inf)  # all lost: of more, more would be lost
+
+    def expect(self, num_freed: int, num_groups: int = 4) -> list[int]:
+        """Equally likely numbers of evicted blocks, ascending; all of them before any observation."""
+        lost = sorted(min(count, num_freed) for count in self._lost)
+        if not lost:
+            return [num_freed]
+        num_groups = min(num_groups, len(lost))
+        bounds = [len(lost) * at // num_groups for at in range(num_groups + 1)]
+        return [round(fmean(lost[start:end])) for start, end in pairwise(bounds)]

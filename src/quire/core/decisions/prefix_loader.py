@@ -1,0 +1,79 @@
+"""Begin or resume sequences with blocks from other tiers, as `LoadOrCompute` decides.
+
+A prefix in the KV directory and a preempted request's swapped blocks are the same case.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from quire.core.decisions.load_or_compute import LoadOrCompute
+from quire.core.decisions.recovery import Recovery
+from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.request import Sequence
+from quire.core.swap_manager import BlockSpan, SwapManager
+
+
+class PrefixLoader:
+    """Args:
+    kv: block tables and pool.
+    swap: the tiers.
+    decider: load or compute.
+    recovery: its policy and log, for preempted requests.
+
+    Attributes:
+        ways: prefixes in other tiers by decision: load, compute, both; and ahead, for prefixes loaded by `Lookahead`.
+    """
+
+    def __init__(self, kv: KVCacheManager, swap: SwapManager, decider: LoadOrCompute, recovery: Recovery) -> None:
+        self._kv = kv
+        self._swap = swap
+        self._decider = decider
+        self._recovery = recovery
+        self._loading: dict[int, Sequence] = {}  #: by seq_id, sequences whose loads may be cancelled
+        self.ways: Counter[str] = Counter()
+
+    def begin_step(self) -> None:
+        """Before a step is made, cancel loads that computing would overtake."""
+        size = self._kv.block_size
+        for seq_id, seq in list(self._loading.items()):
+            if seq.loading is None:
+                del self._loading[seq_id]
+            elif (rest := self._swap.unloaded(seq)) is not None:
+                tiers = self._tiers(seq, rest)
+                is_late = self._decider.is_load_late(seq.num_computed_tokens, rest.end * size, tiers)
+                if is_late and self._swap.cancel_loads(seq, rest):
+                    self._recovery.log.record_fallback(seq.request.request_id)
+
+    def begin(self, seq: Sequence) -> None:
+        """Load what other tiers have after the blocks that `seq` found on the device, if that is sooner.
+
+        The caller has checked that the pool has room for all its tokens, or that it may do without.
+        """
+        swap, first = self._swap, len(seq.block_table)
+        was_swapped = bool(seq.swapped_keys)
+        record = self._recovery.resume(seq, first)
+        span = swap.find_loadable(seq, first)
+        if span is None:
+            if was_swapped and record is not None and first < record.num_full:
+                record.fell_back = True  # the tier has lost the blocks
+            swap.release(seq)
+            return
+        tiers = self._tiers(seq, span)
+        is_forced = was_swapped and self._recovery.policy.always_loads
+        split = span.start if is_forced else self._decider.split(first, span.start, tiers, len(seq.token_ids))
+        num_new = span.end - first - swap.count_coming(seq.block_keys[split : span.end])
+        has_room = self._kv.pool.num_available >= num_new
+        if has_room and not was_swapped:
+            self.ways["compute" if split == span.end else "load" if split == span.start else "both"] += 1
+        if has_room and split < span.end:
+            op_ids = swap.swap_in(seq, BlockSpan(split, span.end))
+            self._recovery.log.record_loads(record, op_ids)
+            if not is_forced:
+                self._loading[seq.seq_id] = seq
+        if record is not None and was_swapped and (split > span.start or not has_room):
+            record.fell_back = True
+        swap.release(seq)
+
+    def _tiers(self, seq: Sequence, span: BlockSpan) -> list[str]:
+        return [self._swap.tier_of(key) for key in self._kv.keys_of(seq, span.end)[span.start :]]

@@ -1,0 +1,91 @@
+"""Recovery policies: which request to preempt, and how it resumes.
+
+`Recompute` and `Swap` follow a fixed rule; `Cost`, the default, asks the decider.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence as Seq
+from dataclasses import replace
+
+from quire.config import RECOVERY_POLICIES
+from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.request import Request
+
+MAX_PREEMPTIONS = 8  #: per request, for every policy; afterwards it is admitted to stay (see `core.scheduler`)
+_FIRST_PROBE, _RAREST_PROBE = 2, 16  #: consecutive recomputed victims before one probes the link
+
+
+class RecoveryPolicy(ABC):
+    """Chooses the victim of a preemption and what is saved of it.
+
+    Attributes:
+        always_loads: whether resumed requests load all that was saved; else the decider chooses again.
+    """
+
+    always_loads = True
+
+    def choose_victim(self, running: Seq[Request]) -> Request:
+        """The request to preempt: the youngest by default.
+
+        Args:
+            running: at least one request that holds blocks, oldest first; the oldest of all is never among them.
+        """
+        return running[-1]
+
+    @abstractmethod
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        """Choose what to save of the victim. Blocks that the swap tier has no room for are not saved."""
+
+
+class Recompute(RecoveryPolicy):
+    """Computes every victim again."""
+
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        return RecoveryPlan(RecoveryMode.RECOMPUTE)
+
+
+class Swap(RecoveryPolicy):
+    """Swaps every victim for which the swap tier has room."""
+
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        return RecoveryPlan(RecoveryMode.SWAP if victim.can_keep(0) else RecoveryMode.RECOMPUTE)
+
+
+class Cost(RecoveryPolicy):
+    """Saves what brings the victim back soonest, by the decider's predictions.
+
+    A link that was slow, failing or never measured may have changed. So after some consecutive recomputed victims one
+    is swapped as a probe, with exponential back-off. Its first block shows the link's speed; the decider cancels the
+    rest before the next step if it is late.
+    """
+
+    always_loads = False
+
+    def __init__(self) -> None:
+        self._num_recomputed = 0  #: consecutive victims
+        self._patience = _FIRST_PROBE
+
+    def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
+        plan = decider.plan_recovery(victim)
+        if plan.mode is not RecoveryMode.RECOMPUTE:
+            self._num_recomputed, self._patience = 0, _FIRST_PROBE
+        elif victim.can_keep(0):
+            self._num_recomputed += 1
+            if self._num_recomputed > self._patience:
+                self._num_recomputed, self._patience = 0, min(_RAREST_PROBE, 2 * self._patience)
+                return replace(plan, mode=RecoveryMode.SWAP)
+        return plan
+
+
+def make_policy(name: str) -> RecoveryPolicy:
+    """Make a policy by the name that users give it.
+
+    Raises:
+        ValueError: there is no such policy.
+    """
+    policies: dict[str, type[RecoveryPolicy]] = {"recompute": Recompute, "swap": Swap, "cost": Cost}
+    if name not in policies:
+        raise ValueError(f"recovery_policy={name!r} is not one of {', '.join(RECOVERY_POLICIES)}")
+    return policies[name]()
