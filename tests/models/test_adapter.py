@@ -135,7 +135,7 @@ def test_files_that_are_missing_cut_off_or_no_json(model: CausalLM, tmp_path: Pa
     config.write_text("[]")
     assert_refused(r"adapter_config.json is list; expected an object")
     config.write_text("{")
-    assert_refused(r"adapter_config.json is no JSON")
+    assert_refused(r"adapter_config.json is not JSON")
     config.write_text('{"a":' * 100_000)
     assert_refused(r"adapter_config.json is nested too deeply")
 

@@ -1,4 +1,4 @@
-"""Quire on Ray: a deployment of Ray Serve a model, and the HTTP application before them. Importing it brings no Ray."""
+"""Quire on Ray: one Ray Serve deployment per model, behind the HTTP application. Importing this imports no Ray."""
 
 from quire.cluster.application import build_app
 

@@ -1,7 +1,7 @@
-"""Ranks on several machines: each but the first is an actor of Ray, in the room that Serve keeps for the replica.
+"""Ranks on several machines: Ray actors in the replica's placement group, except for the first.
 
-The first rank lives with the engine, in a process that is no worker of Ray's: it joins the cluster as a program of its
-own. That has one more use: Ray ends a program's actors with it, however it ends.
+The first rank lives in the engine's process, which joins the cluster as a Ray driver. Ray ends a driver's actors when
+it exits.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineGroup:
-    """Where a replica's ranks are to be, as its actor sees it.
+    """The machines of a replica's ranks.
 
     Attributes:
-        address: of the cluster.
-        host: this machine's address, as the others see it.
-        group: the placement group, a bundle a machine, of which this one's is the first; in hex.
-        share: what is kept there.
+        address: address of the cluster.
+        host: this machine's address for the others.
+        group: id of the placement group in hex. It has one bundle per machine, this machine's first.
+        share: resources of the replica.
     """
 
     address: str
@@ -45,20 +45,20 @@ class MachineGroup:
         import ray
 
         group = ray.util.get_current_placement_group()
-        assert group is not None, "Serve has made one"
+        assert group is not None, "Serve creates one"
         context = ray.get_runtime_context()
         return cls(context.gcs_address, ray.util.get_node_ip_address(), group.id.hex(), share)
 
 
 def start_engine(config: EngineConfig, machines: MachineGroup, *, memory_share: float) -> Engine:
-    """As `startup.start_engine`, with ranks on several machines. It may be called again after a rank was lost.
+    """As `startup.start_engine`, with ranks on several machines. May be called again after a rank was lost.
 
     Args:
-        memory_share: of the free memory of each machine, that this engine may take.
+        memory_share: this engine's share of each machine's free memory.
     """
     _join(machines.address)
     size, ranks_here = machines.share.num_ranks, machines.share.ranks_a_machine
-    others = [ActorRank(rank, machines) for rank in range(1, size)]  # which start while this process imports
+    others = [ActorRank(rank, machines) for rank in range(1, size)]  # they start while this process imports
     try:
         from quire.assembly.rank import ModelRank, RankOptions
         from quire.assembly.start import start_on_ranks
@@ -87,18 +87,18 @@ def _join(address: str) -> None:
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    if threading.current_thread() is threading.main_thread():  # Ray takes them for itself
+    if threading.current_thread() is threading.main_thread():  # Ray replaces them
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _free_port() -> int:
-    with socket.create_server(("", 0)) as place:
-        return int(place.getsockname()[1])
+    with socket.create_server(("", 0)) as server:
+        return int(server.getsockname()[1])
 
 
 class RankActor:
-    """A rank, within its actor."""
+    """The actor of a rank."""
 
     def __init__(self) -> None:
         self._guard = StepGuard()
@@ -116,12 +116,12 @@ class RankActor:
             raise
 
     def live(self) -> None:
-        """Does not return. Whoever waits for it hears when this process ends."""
+        """Never return, so that waiting callers notice when this process ends."""
         threading.Event().wait()
 
 
 class ActorRank:
-    """See `RankHandle`. An actor that waits to be told what to build."""
+    """See `RankHandle`: the engine's handle of a `RankActor`."""
 
     def __init__(self, rank: int, machines: MachineGroup) -> None:
         import ray
@@ -129,10 +129,10 @@ class ActorRank:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         self._name = f"rank {rank} of {machines.share.num_ranks}"
-        self._end_words = f"{self._name}, an actor of Ray, has ended"
+        self._end_words = f"{self._name}, a Ray actor, has ended"
         self._why: str | None = None
         self._is_ended = False
-        self._tell: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
         self._lock = threading.Lock()
         group = PlacementGroup(PlacementGroupID(bytes.fromhex(machines.group)))
         actor = ray.remote(concurrency_groups={"life": 1})(RankActor).options(
@@ -146,11 +146,11 @@ class ActorRank:
         self._built: Callable[[float | None], Any] | None = None
 
     def build(self, make: Callable[[], Any]) -> None:
-        """Have it make the rank's worker. Returns at once."""
+        """Start building the rank."""
         self._built = self._waiting(self._actor.build.remote(make))
 
     def wait_built(self, timeout_s: float | None) -> None:
-        assert self._built is not None, "it was not told what to build"
+        assert self._built is not None, "build was not called"
         self._built(timeout_s)
 
     def call(self, method: str, *args: Any) -> Callable[[float | None], Any]:
@@ -182,16 +182,16 @@ class ActorRank:
         except Exception:
             with self._lock:
                 self._why = self._end_words
-                listeners = [] if self._is_ended else self._tell
-            for tell in listeners:
-                tell(self._why)
+                listeners = [] if self._is_ended else self._listeners
+            for listener in listeners:
+                listener(self._why)
 
     def why_lost(self) -> str | None:
         return self._why
 
     def watch(self, tell: Callable[[str], None]) -> None:
         with self._lock:
-            self._tell.append(tell)
+            self._listeners.append(tell)
             why = None if self._is_ended else self._why
         if why is not None:
             tell(why)
@@ -200,5 +200,5 @@ class ActorRank:
         import ray
 
         self._is_ended = True
-        with contextlib.suppress(Exception):  # it has ended, or all of Ray has
+        with contextlib.suppress(Exception):  # the actor or Ray may have ended
             ray.kill(self._actor, no_restart=True)

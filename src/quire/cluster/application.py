@@ -1,4 +1,4 @@
-"""From settings to an application of Ray Serve: a deployment a model, and the HTTP application that asks them."""
+"""Build the Ray Serve application from settings: one deployment per model, and the HTTP application."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
 
     from quire.server.settings import ServerSettings
 
-APPLICATION = "quire"  #: its name in Ray Serve, where nobody gives it another
+APPLICATION = "quire"  #: default name in Ray Serve
 _ROUTER = "quire.cluster.request_router.PlacementRouter"
 _POLICY = "quire.cluster.scaling.FollowLoad"
-_NO_LIMIT = 1_000_000  # requests at once: engines and the application have limits of their own
-_NEWS_S = 0.5  # between two looks at what replicas tell: how long a cold one may serve before requests reach it
-_LOOK_BACK_S = 2.0  # over which requests are counted; `Autoscaler` has a longer memory of its own
-_COUNT_S = 1.0  # between two counts
+_NO_LIMIT = 1_000_000  # concurrent requests; engines and the application have their own limits
+_NEWS_S = 0.5  # period of replicas' reports, and the delay until requests reach a new replica
+_LOOK_BACK_S = 2.0  # window of request counts; `Autoscaler` has a longer one
+_COUNT_S = 1.0  # period of request counts
 _HEALTH_PERIOD_S = 2.0
-_DRAIN_LOOK_S = 0.5
+_DRAIN_POLL_S = 0.5
 
 
 def build_app(config: Mapping[str, Any] | str | Path) -> Application:
-    """The application for `serve run` and KubeRay: `import_path: quire.cluster:build_app`.
+    """Build the application for `serve run` and KubeRay: `import_path: quire.cluster:build_app`.
 
     Args:
-        config: the options of `quire serve` by their names, or the path of a YAML file of them, which may also stand
-            under `config` alone.
+        config: options of `quire serve` by name, the path of a YAML file with them, or {"config": one of these}.
 
     Raises:
-        ValueError: Ray Serve is not installed, or an option is wrong; the message says how to mend it.
+        ValueError: Ray Serve is not installed, or an option is invalid.
     """
     from quire.config_file import read_config
     from quire.server.settings import DEFAULT_MODELS, ServerSettings
@@ -50,10 +49,10 @@ def build_app(config: Mapping[str, Any] | str | Path) -> Application:
 
 
 def describe(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> AppSpec:
-    """What is to be served, with all that files of this machine say about it.
+    """Collect everything that the application needs, including files of this machine.
 
     Raises:
-        ValueError: an option is wrong, or means nothing on a cluster.
+        ValueError: an option is invalid, or not supported on a cluster.
     """
     from quire.server.assemble import with_keys
     from quire.text.chat_template import read_chat_template
@@ -68,21 +67,17 @@ def describe(engines: dict[str, EngineConfig], settings: ServerSettings, cluster
 
 def _check(settings: ServerSettings) -> None:
     if settings.uds is not None:
-        raise ValueError("uds is a socket of one process, and Ray's proxy listens on a port; leave uds or ray out")
+        raise ValueError("uds is a socket of one process, but Ray's proxy listens on a port; leave uds or ray out")
     if settings.idle_unload_s is not None:
-        raise ValueError("idle_unload is for one process; with ray, min_replicas=0 and scale_down_after do the same")
+        raise ValueError("idle_unload works in one process only; with ray, use min_replicas=0 and scale_down_after")
     if not settings.engine_process:
         raise ValueError("with ray, engines always have processes of their own; leave no_engine_process out")
     if settings.ssl_ca_certs is not None:
-        raise ValueError("ssl_ca_certs is not there with ray: its proxy asks no client for a certificate; leave it out")
+        raise ValueError("ssl_ca_certs is not supported with ray: its proxy requests no certificates; leave it out")
 
 
 def deploy(spec: AppSpec) -> Application:
-    """The application, for `serve.run`.
-
-    Raises:
-        ValueError: Ray Serve is not installed.
-    """
+    """Make the application for `serve.run`. Raises ValueError without Ray Serve."""
     need_ray()
     from ray import serve
 
@@ -97,7 +92,7 @@ def deploy(spec: AppSpec) -> Application:
             name=names[name],
             max_ongoing_requests=_NO_LIMIT,
             graceful_shutdown_timeout_s=settings.shutdown_timeout_s,
-            graceful_shutdown_wait_loop_s=_DRAIN_LOOK_S,
+            graceful_shutdown_wait_loop_s=_DRAIN_POLL_S,
             health_check_period_s=_HEALTH_PERIOD_S,
             request_router_config={
                 "request_router_class": _ROUTER,
@@ -116,7 +111,7 @@ def deploy(spec: AppSpec) -> Application:
         for name, config in spec.engines.items()
     ]
 
-    def make_asgi_app() -> Any:  # Serve calls it in the ingress' replica
+    def make_asgi_app() -> Any:  # called in the ingress' replica
         return start_app(spec)
 
     ingress = serve.deployment(
@@ -125,14 +120,14 @@ def deploy(spec: AppSpec) -> Application:
         ray_actor_options={"num_cpus": 0},
         max_ongoing_requests=_NO_LIMIT,
         graceful_shutdown_timeout_s=settings.shutdown_timeout_s,
-        graceful_shutdown_wait_loop_s=_DRAIN_LOOK_S,
+        graceful_shutdown_wait_loop_s=_DRAIN_POLL_S,
         health_check_period_s=_HEALTH_PERIOD_S,
     )
     return ingress.bind(*models)
 
 
 def need_ray() -> None:
-    """Raise `ValueError` where Ray Serve is not installed."""
+    """Raise ValueError if Ray Serve is not installed."""
     try:
         import ray.serve  # noqa: F401
     except ImportError as error:
@@ -140,13 +135,13 @@ def need_ray() -> None:
 
 
 def _scaling(cluster: ClusterSettings) -> dict[str, Any]:
-    """Serve's own rules do not count: `Autoscaler` says how many there are, and when."""
+    """Return autoscaling options that replace Serve's own rules by `Autoscaler`."""
     if cluster.min_replicas == cluster.max_replicas:
         return {"num_replicas": cluster.max_replicas}
     from ray.serve.config import AutoscalingConfig, AutoscalingPolicy
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of an interval that only the environment will say
+        warnings.simplefilter("ignore", DeprecationWarning)  # about an interval that moves to the environment
         config = AutoscalingConfig(
             min_replicas=cluster.min_replicas,
             max_replicas=cluster.max_replicas,

@@ -1,7 +1,6 @@
-"""What the replicas' engines count in each step, among the metrics of the application: a series a replica.
+"""The step metrics of all replicas' engines, one series per replica, in the application's metrics. Knows no Ray.
 
-A replica counts as one process does, and tells its figures without names, twice a second: both sides have the same
-series in the same order. Knows no Ray.
+Replicas send their values without names twice a second: both sides have the same series in the same order.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from quire.server.metrics.families import MODEL_LABEL, collect
 from quire.server.metrics.metrics import Metrics
 
 _LABEL = "replica"
-_SHARE = "quire_kv_cache_usage_perc"  #: the one figure that replicas do not add up
+_SHARE = "quire_kv_cache_usage_perc"  #: the only metric that is averaged, not summed
 
 
 def figures_of(metrics: Metrics) -> list[float]:
-    """What an engine has counted so far, where these are the metrics of its model alone."""
+    """Return the values of one model's step metrics."""
     return [sample.value for metric in collect(metrics.steps) for sample in metric.samples]
 
 
 class ClusterMetrics(Metrics):
-    """The metrics of an application whose engines are elsewhere. A model's series of steps have a label more, once its
-    replicas have told theirs; those of a replica that is gone are gone with it."""
+    """The metrics of an application with remote engines. Step series have a replica label."""
 
     def __init__(self, models: Iterable[str] = ()) -> None:
         super().__init__(models)
@@ -35,11 +33,10 @@ class ClusterMetrics(Metrics):
         self._replicas: dict[str, Mapping[str, Sequence[float]]] = {}
 
     def observe_replicas(self, model: str, figures: Mapping[str, Sequence[float]]) -> None:
-        """Take in what the replicas of a model that there are have counted so far, each by `figures_of`."""
+        """Replace the values (`figures_of`) of a model's replicas."""
         self._replicas[model] = figures
 
     def collect(self) -> Iterator[Metric]:
-        """Every series."""
         yield from (metric for metric in super().collect() if metric.name not in self._of_steps)
         replicas, told = dict(self._replicas), Counter[str]()
         for metric in collect(self.steps):
@@ -47,7 +44,7 @@ class ClusterMetrics(Metrics):
             yield metric
 
     def values(self) -> dict[str, dict[str, float]]:
-        """As of one process, of a model's replicas together."""
+        """Return each model's metrics over all of its replicas."""
         parts = defaultdict[tuple[str, str], list[float]](list)
         for metric in self.collect():
             for sample in metric.samples:
@@ -62,7 +59,7 @@ class ClusterMetrics(Metrics):
 def _by_replica(
     samples: Iterable[Sample], replicas: Mapping[str, Mapping[str, Sequence[float]]], told: Counter[str]
 ) -> Iterator[Sample]:
-    """One metric's series, those of each replica together; `told` has how many figures of a model went before."""
+    """Yield one metric's series by replica; `told` counts each model's values of earlier metrics."""
     for model, group in groupby(samples, key=lambda sample: sample.labels[MODEL_LABEL]):
         of_model = list(group)
         if not replicas.get(model):

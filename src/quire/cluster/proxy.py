@@ -1,4 +1,4 @@
-"""What Ray's HTTP proxy lets through: it takes in all that a client sends, however much, before anybody asks for it."""
+"""Limit request sizes in Ray's HTTP proxy, which buffers whole requests before the application sees them."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from quire.server.errors import ApiError, error_response
 from quire.server.http.protocol import MAX_HEAD_BYTES
 from quire.server.settings import ServerSettings
 
-_SLACK = 2**20  # bytes beyond the limit, by which the application has seen more than it takes, and refused it
+_SLACK = 2**20  # bytes beyond the limit, so that the application can refuse the body first
 
 
 def limits() -> list[Middleware]:
-    """The proxy's middleware: RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=quire.cluster.proxy.limits has Ray call this in
-    the proxy, and QUIRE_MAX_BODY_BYTES says the limit there."""
+    """Return the proxy's middleware, with QUIRE_MAX_BODY_BYTES as the limit.
+
+    Ray calls this in the proxy if RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=quire.cluster.proxy.limits.
+    """
     return [Middleware(BoundRequest, max_bytes=ServerSettings.from_env().max_body_bytes)]
 
 
 class BoundRequest:
-    """Refuses headers that are too large, and a body whose announced length is; and hangs up on a body that becomes too
-    large on the way, which the application has refused by then. (ASGI middleware)"""
+    """ASGI middleware that refuses too large headers and announced bodies, and cuts off bodies that grow too large."""
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
@@ -46,10 +47,10 @@ class BoundRequest:
 
     def _check(self, headers: list[tuple[bytes, bytes]]) -> ApiError | None:
         if sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES:
-            message = f"the headers are larger than {MAX_HEAD_BYTES:,} bytes, which is the most that is taken"
+            message = f"the headers are larger than the limit of {MAX_HEAD_BYTES:,} bytes"
             return ApiError(431, message, code="headers_too_large")
         announced = next((value for name, value in headers if name == b"content-length"), b"0")
         if int(announced) > self._max_bytes:
-            message = f"the body is larger than {self._max_bytes:,} bytes, which is the most that is taken; send less"
+            message = f"the body is larger than the limit of {self._max_bytes:,} bytes; send less"
             return ApiError(413, message, code="body_too_large")
         return None

@@ -32,7 +32,7 @@ from quire.async_engine.messages import (
     StepReport,
 )
 from quire.cluster.placement import Placement, ReplicaCall
-from quire.cluster.wire import Clock, pack_request
+from quire.cluster.wire import ReplicaClock, pack_request
 from quire.core.block_keys import extend_keys
 from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
@@ -175,7 +175,7 @@ class ReplicasHost(EngineHost):
 
     async def _hand_on(self, add: Add, call: ReplicaCall, response: Any) -> str | None:
         """Report what comes of a request. Returns why it has not ended, where it has not."""
-        clock = Clock()
+        clock = ReplicaClock()
         async for frame in response:
             report, forecast = clock.unpack_events(frame)
             last = report.events[-1][1]

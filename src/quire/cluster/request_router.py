@@ -1,4 +1,4 @@
-"""Ray Serve's way to ask `Placement` for a replica. A thin file: Serve pickles all of it by value."""
+"""Adapter from Ray Serve's request router to `Placement`. Keep it small: Serve pickles it by value."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from quire.cluster.placement import ReplicaCall
 
 
 class PlacementRouter(RequestRouter):
-    """Sends a `ReplicaCall` where its placement says, and other calls anywhere."""
+    """Sends a `ReplicaCall` to its placement's choice, and other calls anywhere."""
 
     def initialize_state(self, **options: Any) -> None:
-        self._placement: Any = None  #: of the calls; they bring it along
+        self._placement: Any = None  #: the calls' placement
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The one replica that the call is to go to; none yet where all that there are still load."""
+        """Return the chosen replica; nothing while all replicas load."""
         call = pending_request.args[0] if pending_request is not None and pending_request.args else None
         if pending_request is None or not isinstance(call, ReplicaCall):
             return [candidate_replicas]
-        pending_request.routing_context.should_backoff = True  # or Serve asks again without a pause
+        pending_request.routing_context.should_backoff = True  # otherwise Serve retries without a pause
         if self._placement is not call.placement:
             self._placement = call.placement
-            self._tell()
+            self._report()
         name = call.choose(str(each.replica_id.unique_id) for each in candidate_replicas)
         return [[each for each in candidate_replicas if each.replica_id.unique_id == name]]
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
-        """Serve's list of replicas has changed, or what they tell."""
+        """Apply Serve's changed list of replicas or reports."""
         super().update_replicas(replicas)
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._placement is not None:
             stats: dict[str, Mapping[str, Any]] = {
                 each.replica_id.unique_id: each.routing_stats for each in self.curr_replicas.values()

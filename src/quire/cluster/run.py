@@ -1,7 +1,7 @@
-"""`quire serve --ray`, from joining or starting a cluster to its exit status.
+"""Run `quire serve --ray`: join or start a cluster, serve, and drain.
 
-The first SIGTERM or Ctrl-C drains, as it does for one process: the application takes no further requests and ends when
-the running ones have. A second one ends this process at once, and a cluster that it has started with it.
+The first SIGTERM or Ctrl-C stops new requests and waits for running ones. A second one ends this process, and a cluster
+that it started, at once.
 """
 
 from __future__ import annotations
@@ -23,24 +23,23 @@ from quire.cluster.share import share_of
 logger = logging.getLogger("quire")
 
 _EXIT_NOT_LOADED = 2
-_OBJECT_STORE = 256 * 2**20  # bytes; all that passes is small, and Ray would take a third of the memory
-_LOOK_S = 0.5
-_LOOK_TIMEOUT_S = 10.0
+_OBJECT_STORE = 256 * 2**20  # bytes; messages are small, and Ray's default is a third of the memory
+_POLL_S = 0.5
+_POLL_TIMEOUT_S = 10.0
 
 
 def run(spec: AppSpec, address: str | None, banner: Callable[[str], str]) -> int:
-    """Serve until told to stop. Call it in the main thread.
+    """Serve until a signal. Call it in the main thread.
 
     Args:
-        address: of a Ray cluster; None starts one of this machine alone, which ends with this process.
-        banner: makes the text that is printed once a model is ready, from the URL.
+        address: address of a Ray cluster; None starts one on this machine, which ends with this process.
+        banner: makes the text to print once a model is ready, from the URL.
 
     Returns:
-        The exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 where no model could be loaded.
+        The exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 if no model could be loaded.
 
     Raises:
-        ValueError: Ray is not installed, there is no such cluster, a replica has no room in it, or something
-            else listens on the port.
+        ValueError: Ray is not installed, the cluster does not exist or is too small, or the port is taken.
     """
     need_ray()
     settings = spec.settings
@@ -48,8 +47,8 @@ def run(spec: AppSpec, address: str | None, banner: Callable[[str], str]) -> int
         _check_port(settings.host, settings.port)
     with (
         _cluster(address, settings.max_body_bytes),
-        _heard() as heard,
-    ):  # in this order: Ray takes signals for itself as it starts
+        _stop_signals() as signals,
+    ):  # in this order: Ray replaces signal handlers when it starts
         from ray import serve
 
         for name, config in spec.engines.items():
@@ -70,36 +69,35 @@ def run(spec: AppSpec, address: str | None, banner: Callable[[str], str]) -> int
             serve.run(deploy(spec), name=APPLICATION, route_prefix="/", logging_config={"enable_access_log": False})
             host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
             url = f"{scheme}://{host}:{settings.port}"
-            if not _wait_until_loaded(url, spec, heard):
+            if not _wait_until_loaded(url, spec, signals):
                 return _EXIT_NOT_LOADED
-            if not heard:
+            if not signals:
                 print(banner(url), flush=True)
-            while not heard:
-                time.sleep(_LOOK_S)
+            while not signals:
+                time.sleep(_POLL_S)
             logger.info("stopping: running requests have %g s to finish", settings.shutdown_timeout_s)
         finally:
             serve.delete(APPLICATION)
             if address is None:
                 serve.shutdown()
-    return 128 + signal.SIGINT if heard and heard[0] == signal.SIGINT else 0
+    return 128 + signal.SIGINT if signals and signals[0] == signal.SIGINT else 0
 
 
 def node_environment(max_body_bytes: int) -> dict[str, str]:
-    """What each machine of a cluster is to find in its environment as Ray starts there; the files in deploy/ have the
-    same."""
+    """Return the environment that Ray needs on each machine. The files in deploy/ contain the same."""
     return {
         "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "quire.cluster.proxy.limits",
         "QUIRE_MAX_BODY_BYTES": str(max_body_bytes),
-        "RAY_worker_niceness": "0",  # or engines would give way to whatever else runs there
+        "RAY_worker_niceness": "0",  # otherwise other programs slow engines down
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 
 
 @contextmanager
 def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
-    """Ray, joined or started. What somebody has said to Ray himself stands."""
-    said = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
-    os.environ.update(node_environment(max_body_bytes) | said)
+    """Join or start Ray. RAY_* variables of the user take precedence."""
+    given = {name: value for name, value in os.environ.items() if name.startswith("RAY_")}
+    os.environ.update(node_environment(max_body_bytes) | given)
     import ray
 
     options: dict[str, Any] = {"address": address or "local", "logging_level": logging.WARNING}
@@ -108,9 +106,7 @@ def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
     try:
         ray.init(**options)
     except ConnectionError as error:
-        raise ValueError(
-            f"no Ray cluster can be joined at {address}: {error}; start one with: ray start --head"
-        ) from None
+        raise ValueError(f"cannot join a Ray cluster at {address}: {error}; start one with: ray start --head") from None
     try:
         yield
     finally:
@@ -118,47 +114,47 @@ def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
 
 
 @contextmanager
-def _heard() -> Iterator[list[int]]:
-    """The signals to stop that have come; the second one ends the process."""
-    heard: list[int] = []
+def _stop_signals() -> Iterator[list[int]]:
+    """Collect the signals to stop; the second one ends the process."""
+    signals: list[int] = []
 
-    def hear(signum: int, frame: FrameType | None) -> None:
-        heard.append(signum)
-        if len(heard) > 1:
+    def receive(signum: int, frame: FrameType | None) -> None:
+        signals.append(signum)
+        if len(signals) > 1:
             os._exit(128 + signum)
 
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
+        before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield heard
+        yield signals
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _check_port(host: str, port: int) -> None:
-    """Ray would say in a log of its own that the port is taken, and go on."""
+    """Check the port, since Ray only logs that it is taken."""
     import socket
 
     if port == 0:
-        raise ValueError("port=0 takes a free port, and with ray every machine listens on the same; name one")
+        raise ValueError("port=0 takes any free port, but with ray all machines listen on the same one; name it")
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         raise ValueError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None
 
 
-def _wait_until_loaded(url: str, spec: AppSpec, heard: list[int]) -> bool:
-    """Wait until every model answers, or could be asked to. False where the only one cannot be loaded."""
+def _wait_until_loaded(url: str, spec: AppSpec, signals: list[int]) -> bool:
+    """Wait until all models are ready or unloaded. Returns False if the only one cannot be loaded."""
     import httpx
 
-    while not heard:
+    while not signals:
         try:
-            status = httpx.get(f"{url}/health", timeout=_LOOK_TIMEOUT_S, verify=False).json().get("status")
+            status = httpx.get(f"{url}/health", timeout=_POLL_TIMEOUT_S, verify=False).json().get("status")
         except (httpx.HTTPError, ValueError, AttributeError):
             status = None
         if status in ("ok", "failed"):
             return bool(status == "ok") or len(spec.engines) > 1
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return True

@@ -1,4 +1,4 @@
-"""Ray Serve's way to ask `Autoscaler` how many replicas there should be. A thin file: Serve pickles it by value."""
+"""Adapter from Ray Serve's autoscaling policy to `Autoscaler`. Keep it small: Serve pickles it by value."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from quire.routing.replicas import Autoscaler, Autoscaling
 
 class FollowLoad:
     """Args:
-    **config: of `Autoscaling`.
+    **config: fields of `Autoscaling`.
     """
 
     def __init__(self, **config: Any) -> None:
         self._autoscaler = Autoscaler(Autoscaling(**config))
 
     def __call__(self, context: AutoscalingContext) -> tuple[int, dict[str, Any]]:
-        """How many replicas Serve is to have, and no state that it is to keep: this object lives as long."""
-        told = context.aggregated_metrics or {}  # by replica; with one that has told nothing yet, all of them load
-        serving = sum(1 for value in told.get("serving", {}).values() if value > 0.5)
-        ttfts = [seconds for seconds in told.get("ttft_s", {}).values() if seconds > 0]
+        """Return the wanted number of replicas, and no state, since this object persists."""
+        reported = context.aggregated_metrics or {}  # by replica; empty while any replica has reported nothing
+        serving = sum(1 for value in reported.get("serving", {}).values() if value > 0.5)
+        ttfts = [seconds for seconds in reported.get("ttft_s", {}).values() if seconds > 0]
         num_replicas = max(context.current_num_replicas, context.target_num_replicas)
         wanted = self._autoscaler.decide(
             context.current_time or 0.0,

@@ -1,4 +1,4 @@
-"""What an operator may choose about a cluster; the engines' and the server's choices are their own settings."""
+"""Settings of `quire serve --ray`: replicas, their resources and routing."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ from quire.settings import EnvironmentSettings, setting
 if TYPE_CHECKING:
     from quire.routing.replicas import Autoscaling
 
-_ROUTING = ("prefix", "slo", "least-loaded", "round-robin")  # written out, since `--help` imports nothing of the rest
+_ROUTING = ("prefix", "slo", "least-loaded", "round-robin")  # repeated here, so that `--help` imports no router
 
 
 @dataclass(frozen=True)
 class ClusterSettings(EnvironmentSettings):
-    """How many replicas each model has, what each takes of a machine, and which one a request goes to.
-
-    Every field is an option of `quire serve`, and QUIRE_<NAME> in the environment. Without `ray` none of them counts.
-    """
+    """Options of `quire serve --ray`, and QUIRE_<NAME> in the environment. Without `ray` they have no effect."""
 
     ray: bool = setting(False, "Serve on Ray: each model has replicas, on the machines of a cluster.", is_flag=True)
     ray_address: str | None = setting(
@@ -29,35 +26,34 @@ class ClusterSettings(EnvironmentSettings):
     min_replicas: int = setting(1, "Fewest replicas of each model; 0 gives its memory back when idle.", at_least=0)
     max_replicas: int = setting(1, "Most replicas of each model.", at_least=1)
     target_requests: float = setting(
-        16.0, "Requests, waiting ones among them, that one replica has at once; with more there is another.", above=0
+        16.0, "Add a replica above this number of requests per replica, running and waiting.", above=0
     )
     target_replica_ttft_ms: float | None = setting(
-        None, "Another replica comes, too, where the best one predicts a later first token than this.", above=0
+        None, "Also add a replica if the best one predicts a later first token than this.", above=0
     )
     scale_down_after_s: float = setting(
         60.0,
-        "Seconds for which fewer replicas must have been enough, before any is given up.",
+        "Remove a replica after fewer have been enough for this long.",
         name="scale_down_after",
         metavar="SECONDS",
         at_least=0,
     )
     replica_routing: str = setting(
         "prefix",
-        "Which replica of a model answers: prefix (that has most of the prompt's KV, then the least loaded), slo (the "
-        "soonest first token that is predicted), least-loaded or round-robin.",
+        "How to choose a replica: prefix (most KV of the prompt, then least loaded), slo (earliest predicted first "
+        "token), least-loaded or round-robin.",
         choices=_ROUTING,
     )
     replica_cpus: int | None = setting(
         None,
-        "CPUs that Ray keeps for each replica, by default one a rank; as many threads compute, where num_threads does "
-        "not say.",
+        "CPUs that Ray reserves per replica, by default one per rank. Also the default of num_threads.",
         at_least=1,
     )
     replica_gpus: float | None = setting(
-        None, "GPUs that Ray keeps for each replica; by default one a rank with device=cuda, else none.", at_least=0
+        None, "GPUs that Ray reserves per replica; by default one per rank with device=cuda, else none.", at_least=0
     )
     replica_machines: int = setting(
-        1, "Machines that the ranks of each replica are on, as many on each; see tensor_parallel_size.", at_least=1
+        1, "Machines per replica. The ranks of tensor_parallel_size are spread evenly over them.", at_least=1
     )
 
     def __post_init__(self) -> None:
@@ -67,11 +63,11 @@ class ClusterSettings(EnvironmentSettings):
                 f"min_replicas={self.min_replicas} is more than max_replicas={self.max_replicas}; raise max_replicas"
             )
         if self.ray_address is not None and not self.ray:
-            raise ValueError("ray_address names a Ray cluster, and nothing is served on Ray; add ray")
+            raise ValueError("ray_address names a Ray cluster, but ray is not set; add ray")
 
     @property
     def autoscaling(self) -> Autoscaling:
-        """The bounds and targets of one model's replicas."""
+        """Limits and targets of one model's replicas."""
         from quire.routing.replicas import Autoscaling
 
         ttft_ms = self.target_replica_ttft_ms

@@ -1,4 +1,4 @@
-"""What one replica takes of a cluster: how many machines, and what of each. Imports no Ray but where it asks it."""
+"""The resources of one replica: machines, CPUs and GPUs. Imports Ray lazily."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True)
 class ReplicaShare:
-    """What Ray keeps for one replica.
+    """The resources that Ray reserves for one replica.
 
     Attributes:
-        num_ranks: that hold the model together, as many on each machine.
-        num_machines: that they are on. On one, all ranks are processes beside the engine's; else all but the first are
-            actors.
-        num_cpus: of all machines together.
-        num_gpus: likewise.
+        num_ranks: tensor-parallel ranks, evenly spread over the machines.
+        num_machines: with one machine, all ranks are processes beside the engine; else all but the first are actors.
+        num_cpus: CPUs of all machines together.
+        num_gpus: GPUs of all machines together.
     """
 
     num_ranks: int
@@ -44,12 +43,12 @@ class ReplicaShare:
         return self.num_gpus / self.num_machines
 
     def of_rank(self) -> dict[str, float]:
-        """An actor's options, where each rank is one."""
+        """Return the Ray options of one rank's actor."""
         return {"num_cpus": _part(self.num_cpus, self.num_ranks), "num_gpus": _part(self.num_gpus, self.num_ranks)}
 
     def placement(self) -> dict[str, Any]:
-        """A deployment's options."""
-        if self.num_machines == 1:  # the replica's processes compute with what its actor has
+        """Return the Ray options of the deployment."""
+        if self.num_machines == 1:  # the ranks' processes use the actor's resources
             return {"ray_actor_options": {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}}
         bundle = {"CPU": self.cpus_a_machine} | ({"GPU": self.gpus_a_machine} if self.num_gpus else {})
         return {
@@ -59,14 +58,14 @@ class ReplicaShare:
         }
 
     def check_room(self, name: str, *, is_all: bool) -> None:
-        """Say so where the machines that Ray has now are too small or too few, even with nothing else on them.
+        """Check that the cluster's machines are large enough, if empty.
 
         Args:
-            name: of the model.
-            is_all: no further machine will come.
+            name: the model's name.
+            is_all: the cluster does not grow; otherwise only warn.
 
         Raises:
-            ValueError: there is no room, and none will come.
+            ValueError: the machines are too small or too few.
         """
         import ray
 
@@ -80,29 +79,29 @@ class ReplicaShare:
             return
         what = f"{self.cpus_a_machine:g} CPUs" + (f" and {self.gpus_a_machine:g} GPUs" if self.num_gpus else "")
         where = "one machine" if self.num_machines == 1 else f"each of {self.num_machines} machines"
-        mend = "lower replica_cpus" + (" or replica_gpus" if self.num_gpus else "")
+        remedy = "lower replica_cpus" + (" or replica_gpus" if self.num_gpus else "")
         if self.num_ranks > 1:
-            mend += ", or let replica_machines spread the ranks of tensor_parallel_size over more or fewer machines"
+            remedy += ", or use replica_machines to spread the ranks over more or fewer machines"
         text = (
             f"a replica of {name} needs {what} on {where}, and {len(large)} of the cluster's {len(machines)} "
-            f"{'has' if len(large) == 1 else 'have'} as much; {mend}"
+            f"{'has' if len(large) == 1 else 'have'} as much; {remedy}"
         )
         if is_all:
             raise ValueError(text)
-        logger.warning("%s. It waits until such machines come", text)
+        logger.warning("%s. It waits for larger machines", text)
 
 
 def share_of(config: EngineConfig, cluster: ClusterSettings) -> ReplicaShare:
-    """What each replica of an engine takes.
+    """Compute the resources of each replica of an engine.
 
     Raises:
-        ValueError: its ranks cannot be shared out evenly among so many machines.
+        ValueError: its ranks cannot be spread evenly over the machines.
     """
     ranks, machines = config.tensor_parallel_size, cluster.replica_machines
     if ranks % machines:
         raise ValueError(
-            f"replica_machines={machines} does not divide tensor_parallel_size={ranks}: each machine has as many "
-            "ranks as the others; choose a divisor"
+            f"replica_machines={machines} does not divide tensor_parallel_size={ranks}, but all machines need as many "
+            "ranks; choose a divisor"
         )
     gpus = cluster.replica_gpus
     if gpus is None:
@@ -110,6 +109,6 @@ def share_of(config: EngineConfig, cluster: ClusterSettings) -> ReplicaShare:
     return ReplicaShare(ranks, machines, cluster.replica_cpus or ranks, gpus)
 
 
-def _part(of: float, among: int) -> float:
-    """Ray counts in ten-thousandths; all parts together must not be more than the whole."""
-    return math.floor(of / among * 10_000) / 10_000
+def _part(total: float, among: int) -> float:
+    """Divide and round down to Ray's unit of 0.0001, so that the parts do not exceed the whole."""
+    return math.floor(total / among * 10_000) / 10_000

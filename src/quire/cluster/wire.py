@@ -1,7 +1,7 @@
-"""What passes between the application and the replicas of a model, over Ray: plain data that survives pickling.
+"""Messages between the application and a model's replicas over Ray.
 
-Times are of each machine's own `time.monotonic`, so what crosses over are ages. A replica's frames say when they were
-sent by its clock; `Clock` makes times of ours out of times of its.
+Each machine has its own `time.monotonic`. Messages carry their time of sending, and `ReplicaClock` converts a replica's
+times to ours.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _values_of_progress = attrgetter(*(field.name for field in fields(LoadProgress))
 
 @dataclass(frozen=True, slots=True)
 class ReplicaNews:
-    """What a replica tells of itself, once in a while."""
+    """A replica's periodic report."""
 
-    number: int  #: later news have a larger one
-    stage: int = 0  #: of the model, that serves; 0 is none yet
+    number: int  #: increases with each report
+    stage: int = 0  #: the served stage; 0 before the first
     forecast: Forecast | None = None
-    progress: LoadProgress | None = None  #: of loading
-    num_blocks: int = 0  #: of its pool; 0 before that is known
+    progress: LoadProgress | None = None  #: state of loading
+    num_blocks: int = 0  #: size of its KV pool; 0 if unknown
     block_size: int = 16
-    figures: Sequence[float] = ()  #: that its engine has counted (`figures_of`)
+    figures: Sequence[float] = ()  #: values of its step metrics (`figures_of`)
 
     def as_stats(self) -> dict[str, Any]:
-        """As Ray Serve carries it, which knows nothing of our classes."""
+        """Convert to plain values for Ray Serve."""
         return {
             "number": self.number,
             "stage": self.stage,
@@ -48,7 +48,7 @@ class ReplicaNews:
 
     @classmethod
     def of(cls, stats: Mapping[str, Any]) -> Self | None:
-        """From what Ray Serve carried; None where the replica has not told anything yet."""
+        """Convert from `as_stats`; None if the replica has not reported yet."""
         if not stats:
             return None
         known = dict(stats)
@@ -58,12 +58,12 @@ class ReplicaNews:
 
 
 def pack_request(add: Add) -> bytes:
-    """A request for a replica."""
+    """Serialize a request for a replica."""
     return pickle.dumps((time.monotonic(), add), pickle.HIGHEST_PROTOCOL)
 
 
 def unpack_request(data: bytes) -> Add:
-    """The request, in times of this machine."""
+    """Deserialize a request, with times of this machine."""
     sent_at, add = pickle.loads(data)
     shift = time.monotonic() - sent_at
     resumption = add.resumption
@@ -77,20 +77,20 @@ def unpack_request(data: bytes) -> Add:
 
 
 def pack_events(key: int, events: Sequence[Event | Exception], forecast: Forecast | None = None) -> bytes:
-    """Events of one request, and what its replica forecasts now, where that is news."""
+    """Serialize events of one request, and the replica's new forecast."""
     report = StepReport([(key, event) for event in events])
     values = forecast and _values_of_forecast(forecast)
     return pickle.dumps((time.monotonic(), values, dump(report)), pickle.HIGHEST_PROTOCOL)
 
 
-class Clock:
-    """Takes the frames of one replica, and tells its times in ours."""
+class ReplicaClock:
+    """Deserializes one replica's events, with times of this machine."""
 
     def __init__(self) -> None:
-        self._shift = float("inf")  #: our time less its own; what came fastest is the closest to it
+        self._shift = float("inf")  #: our time minus the replica's; the fastest message gives the best estimate
 
     def unpack_events(self, data: bytes) -> tuple[StepReport, Forecast | None]:
-        """The events, and the replica's forecast where there is news of it."""
+        """Deserialize `pack_events`."""
         sent_at, forecast, packed = pickle.loads(data)
         self._shift = min(self._shift, time.monotonic() - sent_at)
         report = load(packed)
