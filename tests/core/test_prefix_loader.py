@@ -6,6 +6,7 @@ import pytest
 
 from core.prefix_bench import BLOCK, DOCUMENT, NUM_BLOCKS, Bench
 from quire.core.request import RequestStatus
+from quire.outputs import StoreChanges
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,24 @@ def test_a_block_that_is_lost_is_computed_and_not_asked_for_again() -> None:
     while not request.status.is_finished:
         bench.step(arrived=99)
     assert request.cached_tokens == {"disk": (NUM_BLOCKS - 1) * BLOCK}
+
+
+def test_a_block_of_a_failed_step_is_computed_anew_by_a_request_that_adopted_it() -> None:
+    bench = Bench(0.1)
+    scheduler = bench.scheduler
+    scheduler.apply_store_changes(StoreChanges(removed=[bench.keys[0]]))
+    computing, adopting = bench.ask(), bench.ask()
+    bench.step()
+    scheduler.apply_store_changes(StoreChanges(granted=[bench.keys[-1]]))
+    out = scheduler.schedule()
+    assert out.num_scheduled_tokens == [BLOCK], "one computes the first block, and both load the others"
+    assert adopting.sequences[0].num_computed_tokens == BLOCK
+    assert scheduler.fail_step("injected") == [computing]
+    assert adopting.sequences[0].num_computed_tokens == 0
+    scheduler.check_integrity()
+    while not adopting.status.is_finished:
+        bench.step(arrived=99)
+    assert adopting.error is None
 
 
 def test_ten_requests_load_a_document_once() -> None:

@@ -51,11 +51,17 @@ class KVCacheManager:
         """Forget what the last step named."""
         self._registered.clear()
 
-    def fail_step(self) -> None:
-        """Withdraw every name given since `begin_step`: the step that was to fill those blocks did not happen."""
-        for block in self._registered:
+    def fail_step(self) -> set[int]:
+        """Remove every key given since `begin_step`: the step that was to fill those blocks failed.
+
+        Returns:
+            The blocks, which other requests may have adopted already.
+        """
+        blocks = set(self._registered)
+        for block in blocks:
             self.pool.withdraw(block)
         self._registered.clear()
+        return blocks
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

@@ -147,18 +147,23 @@ class Scheduler:
     def fail_step(self, error: str) -> list[Request]:
         """Fail the step in flight: invalidate the blocks that it was to write, and fail its requests.
 
+        A request that adopted one of these blocks, and only waits for loads, is computed again.
+
         Returns:
             The failed requests.
         """
         out, self._in_flight = self._in_flight, None
         assert out is not None, "no step is in flight"
-        self.kv.fail_step()
+        unwritten = self.kv.fail_step()
         self._step.restore(out)
         sequences = self.queue.sequences
         touched = {sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in sequences}
-        failed = (
-            self.finish_request(request_id, RequestStatus.FINISHED_ERROR, error) for request_id in sorted(touched)
-        )
+        reason = RequestStatus.FINISHED_ERROR
+        failed = [self.finish_request(request_id, reason, error) for request_id in sorted(touched)]
+        for seq in list(sequences.values()):
+            if not unwritten.isdisjoint(seq.block_table):
+                self.swap.release_blocks(seq)
+                self._step.remove(seq)
         return [request for request in failed if request is not None]
 
     def _fail_sequence(self, seq_id: int, why: str) -> None:
