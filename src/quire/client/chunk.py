@@ -37,8 +37,7 @@ AnswerStream = Generator[AnswerChunk, None, None]
 def read_chunk(data: str) -> AnswerChunk:
     """Parse an event's data or a complete response of either of OpenAI's endpoints, ignoring unknown fields.
 
-    Raises:
-        RemoteError: the data reports an error, or is no chunk.
+    Raises RemoteError if the data reports an error, or is no chunk.
     """
     try:
         body = json.loads(data)

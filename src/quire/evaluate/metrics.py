@@ -23,8 +23,7 @@ def normalize_answer(text: str) -> str:
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
     """Return 1.0 if a prediction equals an expected answer after normalization, else 0.0.
 
-    Raises:
-        ValueError: `answers` is empty or a bare string.
+    Raises ValueError if `answers` is empty or a bare string.
     """
     _check(answers)
     said = normalize_answer(prediction)
@@ -39,13 +38,9 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
     """
     _check(answers)
     said = Counter(normalize_answer(prediction).split())
-    return max(_overlap(said, Counter(normalize_answer(answer).split())) for answer in answers)
-
-
-def _overlap(said: Counter[str], expected: Counter[str]) -> float:
-    shared = (said & expected).total()
+    bags = [Counter(normalize_answer(answer).split()) for answer in answers]
     # 2PR / (P + R) with P = shared / said and R = shared / expected
-    return 2 * shared / (said.total() + expected.total()) if shared else 0.0
+    return max(2 * (said & bag).total() / max(1, said.total() + bag.total()) for bag in bags)
 
 
 def _check(answers: Sequence[str]) -> None:

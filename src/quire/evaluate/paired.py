@@ -19,8 +19,7 @@ class Paired:
 def compare_paired(first: Sequence[float], second: Sequence[float]) -> Paired:
     """Compare exact matches (0 or 1) question by question, by the exact form of McNemar's test (1947).
 
-    Raises:
-        ValueError: the numbers of answers differ.
+    Raises ValueError if the numbers of answers differ.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} answers cannot be paired")

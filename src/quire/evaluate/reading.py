@@ -96,8 +96,7 @@ def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
 def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> ReadingScores:
     """Average exact match and F1 of the answers, each up to its first newline.
 
-    Raises:
-        ValueError: there are no questions, one has no answers, or the lengths differ.
+    Raises ValueError if there are no questions, one has no answers, or the lengths differ.
     """
     each = score_each(predictions, questions)
     if not each:

@@ -62,10 +62,8 @@ def model_bytes(source: ModelSource) -> ModelBytes:
 def plan_block(num_layers: int, start: int, end: int, num_stages: int | None = None) -> StagePlan:
     """Plan to leave out the layers [start, end), and restore them in `num_stages - 1` groups of similar size.
 
-    By default there are three stages, or two for a single layer.
-
-    Raises:
-        ValueError: the layers do not exist, none would be left, or there are more groups than layers.
+    By default there are three stages, or two for a single layer. Raises ValueError if the layers do not exist, none
+    would be left, or there are more groups than layers.
     """
     size = end - start
     if not 0 <= start < end <= num_layers:
@@ -98,8 +96,7 @@ def preset_plan(name: str, num_layers: int) -> StagePlan:
 def deepest_block(num_layers: int, size: int) -> tuple[int, int]:
     """Return the baseline: the deepest layers without the last one, which every model needs.
 
-    Raises:
-        ValueError: there are too few layers.
+    Raises ValueError if there are too few layers.
     """
     if not 1 <= size < num_layers:
         raise ValueError(f"{size} layers cannot be out of {num_layers}; between 1 and {num_layers - 1} can")
@@ -174,8 +171,7 @@ def plan_for(path: Path, num_layers: int) -> StagePlan:
 def gap_of(plan: StagePlan, stage: int) -> tuple[int, int]:
     """Return the layers [start, end) that a stage lacks.
 
-    Raises:
-        ValueError: there is no such stage, it lacks no layers, or they are not contiguous.
+    Raises ValueError if there is no such stage, it lacks no layers, or they are not contiguous.
     """
     if not 1 <= stage < plan.num_stages:
         raise ValueError(f"stage {stage} lacks no layers; of {plan.num_stages} stages, 1 to {plan.num_stages - 1} do")

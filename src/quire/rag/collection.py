@@ -86,8 +86,7 @@ class Collection:
     def changing(self) -> Iterator[None]:
         """Hold the collection's ingest lock, across threads and processes.
 
-        Raises:
-            CollectionBusy: another ingest holds it.
+        Raises CollectionBusy if another ingest holds it.
         """
         with (self._directory / f"{self.id}.lock").open("w") as file:
             try:

@@ -25,8 +25,7 @@ _DELETED_AT_ONCE = 500  # documents
 def default_directory() -> Path:
     """`$XDG_DATA_HOME/quire/rag`, or ~/.local/share/quire/rag if the variable is unset or relative.
 
-    Raises:
-        ValueError: the user has no home directory.
+    Raises ValueError if the user has no home directory.
     """
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     if not data.is_absolute():
@@ -70,8 +69,7 @@ class Collections:
     ) -> Collection:
         """Create a collection.
 
-        Raises:
-            ValueError: the owner has a collection of that name, or the name or the sizes are invalid.
+        Raises ValueError if the owner has a collection of that name, or the name or the sizes are invalid.
         """
         check_name(name)
         if not 8 <= chunk_tokens <= embedder.max_tokens:

@@ -62,8 +62,7 @@ CREATE INDEX chunks_of_document ON chunks (document_id);
 class Database:
     """One connection, serialized among threads. Other processes may open their own.
 
-    Raises:
-        ValueError: the file is damaged, or belongs to another version or program.
+    Raises ValueError if the file is damaged, or belongs to another version or program.
     """
 
     def __init__(self, directory: Path) -> None:

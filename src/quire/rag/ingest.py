@@ -125,14 +125,13 @@ Cut = Callable[[str], Sequence[Chunk]]
 def find_files(paths: Sequence[Path]) -> list[SourceFile]:
     """List the given files and, of directories, all visible files of a supported kind.
 
-    Raises:
-        ValueError: a path does not exist, or a folder cannot be read.
+    Raises ValueError if a path does not exist, or a folder cannot be read.
     """
     found: dict[Path, SourceFile] = {}
     for given in paths:
         root = _absolute(given)
         if root.is_dir():
-            for folder, folders, names in os.walk(root, onerror=_refuse):
+            for folder, folders, names in os.walk(root, onerror=_raise_unreadable):
                 folders[:] = sorted(each for each in folders if not each.startswith("."))
                 for name in sorted(names):
                     path = Path(folder, name)
@@ -156,7 +155,7 @@ def _printable(path: Path) -> str:
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
-def _refuse(error: OSError) -> None:
+def _raise_unreadable(error: OSError) -> None:
     """Fail on an unreadable folder, since its documents would count as removed."""
     raise ValueError(f"{error.filename} cannot be read: {error.strerror}")
 

@@ -32,8 +32,7 @@ class PromptTemplate:
     def parse(cls, text: str) -> PromptTemplate:
         """Parse a template such as `Context: {documents} Question: {question}`.
 
-        Raises:
-            ValueError: a placeholder is missing or repeated, or the question comes first.
+        Raises ValueError if a placeholder is missing or repeated, or the question comes first.
         """
         if text.count(_DOCUMENTS) != 1 or text.count(_QUESTION) != 1 or text.index(_DOCUMENTS) > text.index(_QUESTION):
             raise ValueError(

@@ -13,8 +13,7 @@ from quire.text.tokenizer import Tokenizer
 def chunk_limit(models: Sequence[str]) -> int | None:
     """Return half of the smallest context, so that question and answer fit beside a chunk; None without models.
 
-    Raises:
-        ModelLoadError: a model does not exist.
+    Raises ModelLoadError if a model does not exist.
     """
     contexts = []
     for model in models:
@@ -26,8 +25,7 @@ def chunk_limit(models: Sequence[str]) -> int | None:
 def counters(embedder: EmbedderSource, models: Sequence[str]) -> list[TokenCounter]:
     """Return the tokenizers that limit a chunk: the embedder's with its special tokens, and each model's without.
 
-    Raises:
-        ValueError: a model or its tokenizer cannot be read.
+    Raises ValueError if a model or its tokenizer cannot be read.
     """
     found = [embedder.token_counter()]
     for model in models:

@@ -60,8 +60,7 @@ class RoutingScore:
 def read_labelled(path: Path) -> list[LabelledQuestion]:
     """Read a JSONL file with `question`, `label` and, optionally, `task` and `source`.
 
-    Raises:
-        RoutingError: the file cannot be read, or a line is malformed.
+    Raises RoutingError if the file cannot be read, or a line is malformed.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -89,8 +88,7 @@ def _read_lines(text: str, path: Path) -> Iterator[LabelledQuestion]:
 def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingScore:
     """Route the questions meant for this policy and compare the roles with their labels.
 
-    Raises:
-        RoutingError: no question is for this policy, or a label is no role of the router's models.
+    Raises RoutingError if no question is for this policy, or a label is no role of the router's models.
     """
     policy = router.config.policy
     roles = router.config.models

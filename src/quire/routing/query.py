@@ -109,7 +109,8 @@ class QueryPolicy:
         strongest = sorted(terms, key=lambda name: -terms[name] if is_complex else terms[name])
         reasons = [name for name in strongest[:3] if (terms[name] > 0) == is_complex]
         why = f"{'complex' if is_complex else 'simple'}: {'; '.join(reasons) or 'nothing speaks against it'}"
-        numbers = {"score": score, "threshold": self._threshold, "p_complex": _sigmoid(score)}
+        p_complex = 1 / (1 + math.exp(-max(-30.0, min(30.0, score))))
+        numbers = {"score": score, "threshold": self._threshold, "p_complex": p_complex}
         numbers |= {"bias": self.scoring.bias} | dict(sorted(terms.items(), key=lambda item: -abs(item[1])))
         return Choice(self._models[role], self.name, why, numbers, role)
 
@@ -128,10 +129,6 @@ def _counted(count: int) -> float:
 
 #: Features beside the forms, explained in `query_policy.yaml`.
 MEASURES = tuple(name for name, _ in _measure(parse("")))
-
-
-def _sigmoid(value: float) -> float:
-    return 1 / (1 + math.exp(-max(-30.0, min(30.0, value))))
 
 
 def _read_form(entry: object, words: Mapping[str, list[str]], path: Path) -> Form:

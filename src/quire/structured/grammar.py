@@ -12,7 +12,7 @@ from quire.sampling_params import MAX_GRAMMAR_CHARACTERS, StructuredOutputsParam
 from quire.structured.formats import with_strict_formats
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
 
 MAX_CHOICES = 10_000
 _MAX_DEPTH = 100  # of a schema's JSON; llguidance fails at 128
@@ -98,12 +98,12 @@ def grammar_text(params: StructuredOutputsParams) -> str:
 def compile_grammar(text: str, vocabulary: LLTokenizer) -> LLMatcher:
     """Compile a text of `grammar_text` into a matcher at its start. Takes up to seconds, mostly without the GIL.
 
-    Raises:
-        GrammarError: the grammar uses an unsupported feature or exceeds a limit.
+    Raises GrammarError if the grammar uses an unsupported feature or exceeds a limit.
     """
-    from llguidance import LLMatcher
+    from llguidance import LLMatcher, LLParserLimits
 
-    matcher = LLMatcher(vocabulary, text, log_level=0, limits=_limits())
+    limits = LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
+    matcher = LLMatcher(vocabulary, text, log_level=0, limits=limits)
     check(matcher)
     return matcher
 
@@ -118,12 +118,6 @@ def check(matcher: LLMatcher) -> None:
     elif error.startswith("NoExtension"):
         error = "nothing matches, or some beginning has no continuation"
     raise GrammarError(error)
-
-
-def _limits() -> LLParserLimits:
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
 
 
 def shorten_error(error: str) -> str:

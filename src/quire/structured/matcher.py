@@ -110,8 +110,7 @@ class Grammars:
     ) -> Matcher:
         """Return a matcher positioned after an output's tokens, compiling the grammar if necessary.
 
-        Raises:
-            GrammarError: compiling fails.
+        Raises GrammarError if compiling fails.
         """
         start: LLMatcher = self.start_compiling(params).result().deep_copy()
         matcher = Matcher(start, self.vocab_size, end_ids)

@@ -65,8 +65,7 @@ class Tokenizer:
     def byte_level(cls, vocab_size: int) -> Tokenizer:
         """Build a tokenizer for models with random weights: 256 bytes, three special tokens, and further ids as `[id]`.
 
-        Raises:
-            ValueError: the vocabulary is too small for all bytes.
+        Raises ValueError if the vocabulary is too small for all bytes.
         """
         first_filler = 256 + len(_BYTE_LEVEL_SPECIALS)
         if vocab_size < first_filler:
@@ -262,10 +261,7 @@ def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[in
     """Return the token sequences to ban for these words.
 
     A word's tokens differ at the start of a line and after a space, so each word is encoded in both forms. A sequence
-    that ends in another one is redundant.
-
-    Raises:
-        ValueError: a word is blank or has no tokens.
+    that ends in another one is redundant. Raises ValueError if a word is blank or has no tokens.
     """
     sequences: dict[tuple[int, ...], None] = {}
     for word in words:

@@ -21,6 +21,7 @@ import torch
 from torch import nn
 
 from quire.loading import ModelSource, resolve_model
+from quire.loading.known_digest import checkpoint_digest
 from quire.progressive.calibration_text import write_texts
 from quire.progressive.healing.run import HealRun
 from quire.progressive.healing.samples import TrainingRow, read_rows, rows_digest, text_rows
@@ -111,7 +112,8 @@ def _identity(
 ) -> dict[str, Any]:
     """The facts that decide a run's result, which a resumed run must share."""
     choices = {name: value for name, value in asdict(settings).items() if name != "num_threads"}
-    facts = {"model": _model_digest(source), "layers_out": sorted(layers_out), "data": rows_digest(rows)}
+    digest = source.name if source.path is None else checkpoint_digest(source.path)
+    facts = {"model": digest, "layers_out": sorted(layers_out), "data": rows_digest(rows)}
     return {**facts, "generated": generated, **choices}
 
 
@@ -196,11 +198,3 @@ def _read_rows(
 def _check_layers(layers_out: Sequence[int], num_layers: int, model: str) -> None:
     if any(not 0 <= layer < num_layers for layer in layers_out):
         raise ValueError(f"{model} has {num_layers} layers, but the plan leaves out {sorted(layers_out)}; use its plan")
-
-
-def _model_digest(source: ModelSource) -> str:
-    if source.path is None:
-        return source.name
-    from quire.loading.known_digest import checkpoint_digest
-
-    return checkpoint_digest(source.path)

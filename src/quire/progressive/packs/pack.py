@@ -208,8 +208,7 @@ def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
 def _new_directory(out: Path, num_bytes: int) -> Iterator[Path]:
     """Yield a temporary directory that is renamed to `out` on success, and removed on failure.
 
-    Raises:
-        ValueError: `out` cannot be created, or the disk lacks space for `num_bytes`.
+    Raises ValueError if `out` cannot be created, or the disk lacks space for `num_bytes`.
     """
     out = Path(os.path.realpath(out))
     try:

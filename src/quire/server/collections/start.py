@@ -19,8 +19,7 @@ def make_service(
 ) -> CollectionService:
     """Build the service; it may have no collections and no embedder.
 
-    Raises:
-        ValueError: the directory or its database is unusable, or the embedder is not available.
+    Raises ValueError if the directory or its database is unusable, or the embedder is not available.
     """
     directory = settings.rag_dir.expanduser() if settings.rag_dir is not None else None
     name = settings.embedder or (DEFAULT_EMBEDDER if directory is not None else None)

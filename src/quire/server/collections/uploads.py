@@ -99,8 +99,7 @@ class Uploads:
     ) -> list[UploadOutcome]:
         """Add documents, or replace those of the same names. Documents stored before an error or a disconnect stay.
 
-        Raises:
-            ApiError: the collection is gone or busy, or the embedder fails.
+        Raises ApiError if the collection is gone or busy, or the embedder fails.
         """
         client_left = threading.Event()
         async with self._turn(key_id):
