@@ -16,8 +16,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quire.tiers.block_record import HEADER_BYTES
 from quire.tiers.disk_space import DiskSpace
+from quire.tiers.store.layout.record import HEADER_BYTES
 from tiers.blocks import NAMESPACE, key
 from unprivileged import open_folder, unprivileged
 

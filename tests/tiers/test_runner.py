@@ -18,7 +18,7 @@ from quire.assembly import load as load_model
 from quire.attention.interface import KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.config import EngineConfig, SchedulerConfig
-from quire.engine.engine import Engine
+from quire.engine.engine import Engine, ModelFacts
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
@@ -264,7 +264,7 @@ class StallingRunner(NullRunner):
 def test_the_step_that_stood_still_is_the_one_that_it_is_taken_off() -> None:
     config = SchedulerConfig(num_blocks=64, block_size=BLOCK_SIZE, max_model_len=128, max_num_batched_tokens=64)
     runner = StallingRunner(InputBatch(4, 128, BLOCK_SIZE))
-    engine = Engine(config, runner, vocab_size=100, clock=lambda: runner.now)
+    engine = Engine(config, runner, ModelFacts(100), clock=lambda: runner.now)
     observed: list[float] = []
     engine.costs.model.observe_step = lambda shape, seconds: observed.append(seconds)  # type: ignore[method-assign]
     stalls: list[float] = []

@@ -1,7 +1,7 @@
-"""Swapped blocks in a file that belongs to this process alone and ends with it, however it ends.
+"""Swapped blocks in a file that belongs to this process and disappears with it.
 
-Every block is a record (`block_record.py`), so that a block that the disk lost or altered is a failed read and never a
-wrong byte. Nothing is synced: the file is of no use to anyone after this process.
+Every block is a record as in the block store (`store.layout.record`), so that a torn or altered block is a failed read.
+Nothing is synced: the file is useless after this process.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ import torch
 
 from quire.config import format_size
 from quire.tiers.block_copy import runs
-from quire.tiers.block_record import HEADER_BYTES, encode_header, is_intact
+from quire.tiers.store.layout.record import HEADER_BYTES, KEY_BYTES, Buffer, Row, encode_header, is_intact
 
 logger = logging.getLogger("quire")
 
-_MAX_RECORDS = 512  # of one read or write: two buffers each, and systems take 1,024
-_Buffer = memoryview | bytes | bytearray
-_Move = Callable[[int, Sequence[_Buffer], int], int]  #: os.pwritev or os.preadv
+_MAX_RECORDS = 512  # per read or write: two buffers each, and systems take 1,024
+_NO_PARENT = bytes(KEY_BYTES)
+_Move = Callable[[int, Sequence[Buffer], int], int]  #: os.pwritev or os.preadv
 
 
 class DiskSpace:
-    """See `SwapSpace`. One thread at a time.
+    """A `SwapSpace` in a file. One thread at a time.
 
-    The file grows as slots are used, up to `num_slots`. It is unlinked as soon as it is open; where a system does not
+    The file grows up to `num_slots` as slots are used. It is unlinked right after it is opened. On systems that do not
     allow that, it is locked, and removed at the end or by the next process that finds it unlocked.
 
     Args:
-        directory: made if there is none.
-        namespace: of the blocks, at most 32 bytes.
+        directory: created if missing.
+        num_slots: capacity in blocks.
+        block_bytes: size of a block.
+        namespace: root key of the blocks.
     """
 
     is_memory = False
@@ -46,7 +48,7 @@ class DiskSpace:
         self.block_bytes = block_bytes
         self._record_bytes = HEADER_BYTES + block_bytes
         self._namespace = namespace
-        self._errors: dict[_Move, int | None] = {}  #: the latest error of reading or writing, until it works again
+        self._errors: dict[_Move, int | None] = {}  #: error number of the last read or write, until one succeeds
         try:
             folder = Path(directory).expanduser()
             folder.mkdir(parents=True, exist_ok=True)
@@ -54,8 +56,8 @@ class DiskSpace:
             self._check_room(folder)
             self._file, left = _open_private(folder)
             self._end = weakref.finalize(self, _discard, self._file, left)
-            self._try_out()
-        except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that there is not
+            self._check_last_slot()
+        except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
             reason = getattr(error, "strerror", None) or error
             raise ValueError(
                 f"swap_dir={str(directory)!r} cannot be used: {reason}; name a directory on a disk "
@@ -66,9 +68,9 @@ class DiskSpace:
         data = _rows(blocks)
         failed: list[int] = []
         for run in runs(slots):
-            parts: list[_Buffer] = []
+            parts: list[Buffer] = []
             for key, block in zip(keys[run], data[run], strict=True):
-                parts += [encode_header(key, self._namespace, block), block]
+                parts += [encode_header(self._namespace, Row(key, _NO_PARENT, 0.0, 0), block), block]
             num_done = self._move(os.pwritev, slots[run.start], parts)
             failed.extend(range(run.start + num_done, run.stop))
         return failed
@@ -78,22 +80,22 @@ class DiskSpace:
         failed: list[int] = []
         for run in runs(slots):
             headers = [bytearray(HEADER_BYTES) for _ in slots[run]]
-            parts: list[_Buffer] = []
+            parts: list[Buffer] = []
             for header, block in zip(headers, data[run], strict=True):
                 parts += [header, block]
             num_done = self._move(os.preadv, slots[run.start], parts)
             for i, header in enumerate(headers):
                 at = run.start + i
-                if i >= num_done or not is_intact(header, keys[at], self._namespace, data[at]):
+                if i >= num_done or not is_intact(self._namespace, keys[at], header, data[at]):
                     failed.append(at)
         return failed
 
     def close(self) -> None:
         self._end()
-        self._file = -1  # no number of another file that is opened later
+        self._file = -1  # never the descriptor of a file that is opened later
 
-    def _move(self, move: _Move, slot: int, parts: list[_Buffer]) -> int:
-        """Write or read neighbouring records. Returns how many went through whole; the later ones did not."""
+    def _move(self, move: _Move, slot: int, parts: list[Buffer]) -> int:
+        """Write or read neighbouring records. Returns how many are complete; the later ones failed."""
         num_records = len(parts) // 2
         num_done = 0
         while num_done < num_records:
@@ -101,17 +103,17 @@ class DiskSpace:
             try:
                 num_bytes = move(self._file, some, (slot + num_done) * self._record_bytes)
             except OSError as error:
-                self._tell(move, error)
+                self._log_error(move, error)
                 break
-            if num_bytes < self._record_bytes:  # the disk is full, or the file was cut
+            if num_bytes < self._record_bytes:  # the disk is full, or the file was truncated
                 break
             num_done += num_bytes // self._record_bytes
         else:
             self._errors.pop(move, None)
         return num_done
 
-    def _tell(self, move: _Move, error: OSError) -> None:
-        """Log an error once, until the failed operation has worked again."""
+    def _log_error(self, move: _Move, error: OSError) -> None:
+        """Log an error once, until the failed operation succeeds."""
         if self._errors.get(move) != error.errno:
             self._errors[move] = error.errno
             logger.warning(
@@ -121,26 +123,25 @@ class DiskSpace:
     def _check_room(self, folder: Path) -> None:
         disk = os.statvfs(folder)
         needed, free = self.num_slots * self._record_bytes, disk.f_bavail * disk.f_frsize
-        if disk.f_blocks and needed > free:  # some systems count nothing
+        if disk.f_blocks and needed > free:  # some systems report no sizes
             raise ValueError(
                 f"swap_dir={str(folder)!r} has {format_size(free)} free, and swapping may take {format_size(needed)}; "
                 "lower swap_space or name another directory"
             )
 
-    def _try_out(self) -> None:
-        """One record to the last slot and back, so that a bad disk is known before it is needed."""
+    def _check_last_slot(self) -> None:
+        """Write and read the last slot, so that a bad disk fails at the start."""
         at, record = (self.num_slots - 1) * self._record_bytes, os.urandom(self._record_bytes)
         if os.pwrite(self._file, record, at) < len(record) or os.pread(self._file, len(record), at) != record:
             raise OSError("a record that is written there cannot be read again")
 
 
 def _rows(blocks: torch.Tensor) -> list[memoryview]:
-    """The bytes of each block."""
     return [row.data for row in blocks.numpy()]
 
 
 def _open_private(folder: Path) -> tuple[int, Path | None]:
-    """A new file that nobody else finds, and its path where it had to be left there."""
+    """Open a new file. Returns its path too if it could not be unlinked."""
     path = folder / f"quire-swap-{os.getpid()}-{secrets.token_hex(4)}.kv"
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     _lock(file)
@@ -152,7 +153,7 @@ def _open_private(folder: Path) -> tuple[int, Path | None]:
 
 
 def _remove_leftovers(folder: Path) -> None:
-    """Remove files of processes that ended between opening and unlinking, or could not unlink."""
+    """Remove files of ended processes that could not unlink them."""
     for path in folder.glob("quire-swap-*.kv"):
         with contextlib.suppress(OSError):
             file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -164,7 +165,7 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _lock(file: int) -> bool:
-    """Lock a file for as long as it is open. False where another process has it, or nobody can."""
+    """Lock an open file. Returns False if another process holds the lock, or the system has none."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
