@@ -80,7 +80,7 @@ class Scheduler:
         self.kv = self.swap.kv
         self.queue = RequestQueue()
         self.counts = SchedulerCounts()
-        self.stages = Stages(costs, config.promotion_policy, config.max_num_batched_tokens)
+        self.stages = Stages()
         most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
         self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
         self.budget = StepBudget(config, costs)
@@ -298,8 +298,8 @@ class Scheduler:
     def promote(self, stage: int, root: bytes) -> None:
         """Have requests compute with a later stage of the model from the next step on.
 
-        Requests in flight finish on their stage or are recomputed on the new one (`Stages.choose_pinned`). Requests
-        that are pinned to a stage before theirs are recomputed.
+        Requests in flight finish on their stage or are recomputed on the new one (`LoadOrCompute.choose_pinned`).
+        Requests that are pinned to a stage before theirs are recomputed.
 
         Args:
             stage: its number.
@@ -307,7 +307,7 @@ class Scheduler:
         """
         assert self._in_flight is None, "a stage changes between two steps"
         self.restart_pinned()
-        pinned = {request.request_id for request in self.stages.choose_pinned(self.queue.running)}
+        pinned = {request.request_id for request in self.decider.choose_pinned(self.queue.running)}
         self.stages.advance(stage, root)
         for request in list(self.queue.requests.values()):
             if request.request_id not in pinned:

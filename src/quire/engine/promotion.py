@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from quire.core.block_keys import Namespace
 from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.load_or_compute import PIN_LIMIT_S
 from quire.core.scheduler import Scheduler
-from quire.core.stages import PIN_LIMIT_S
 
 logger = logging.getLogger("quire")
 

@@ -8,8 +8,8 @@ which its computing delays other sequences: loading delays no one. A longer fron
 shorter, so the best split is where they meet; bisection finds it. Loads under way are reconsidered before each step.
 Computing one end of a prefix while the other loads is the idea of Cake (Jin et al., 2024, arXiv:2410.03065).
 
-The same predictions answer the other questions: whether a preempted request's blocks are worth saving, and how many
-blocks a link can bring in time.
+The same predictions answer the other questions: whether a preempted request's blocks are worth saving, how many blocks
+a link can load in time, and which requests finish on their stage at a promotion.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from quire.core.swap_manager import SwapManager
 
 SPLIT_GAIN = 0.05  #: share of the time that a split must save over the better pure way: it keeps step and link busy
 LATE = 1.2  #: a transfer that takes this many times as long as computing is cancelled
+PIN_LIMIT_S = 10.0  #: maximum life of an older stage; its remaining requests are recomputed then
 
 
 class RecoveryMode(enum.Enum):
@@ -86,7 +87,7 @@ class LoadOrCompute:
     """The decider of one scheduler.
 
     Args:
-        config: block size and block bytes.
+        config: sizes of blocks and steps, and the promotion policy.
         swap: says what waits on each link.
         costs: predictions; None loads every block that a tier has. May be replaced at any time.
         budget: says how many tokens of a prompt a step computes.
@@ -95,6 +96,7 @@ class LoadOrCompute:
     def __init__(self, config: SchedulerConfig, swap: SwapManager, costs: Costs | None, budget: StepBudget) -> None:
         self.costs = costs
         self.evictions = EvictionStats()
+        self._config = config
         self._block_size = config.block_size
         self._block_bytes = config.block_bytes
         self._swap = swap
@@ -296,6 +298,64 @@ class LoadOrCompute:
             return False
         swap_s = costs.save(num_bytes) * (1.0 - self.evictions.again) + costs.load(num_bytes)
         return swap_s > LATE * self._compute_cost_s(start * size, end * size)
+
+    # -- a promotion -------------------------------------------------------------------------------------------------
+
+    def choose_pinned(self, running: Seq[Request]) -> list[Request]:
+        """Choose the requests that finish on the current stage when the next one arrives.
+
+        Pinning costs extra steps until the last pinned request has finished; recomputing costs the tokens so far. The
+        requests with the fewest tokens left are pinned, as many as minimise the sum, none beyond `PIN_LIMIT_S`. The
+        length of an answer is unknown: its maximum counts.
+        """
+        policy = self._config.promotion_policy
+        if policy != "cost" or self.costs is None:
+            return list(running) if policy == "pin" else []
+        begun = [request for request in running if any(seq.num_computed_tokens for seq in request.unfinished)]
+        by_rest = sorted(begun, key=self._num_steps_left)
+        recompute = [self._restart_s(request) for request in by_rest]
+        best, least_s = 0, sum(recompute)
+        for count in range(1, len(by_rest) + 1):
+            extra_s, whole_s = self._pinning_s(by_rest[:count], by_rest[count:])
+            if whole_s > PIN_LIMIT_S:
+                break
+            seconds = extra_s + sum(recompute[count:])
+            if seconds < least_s:
+                best, least_s = count, seconds
+        return by_rest[:best]
+
+    def _restart_s(self, request: Request) -> float:
+        """Seconds of computing all tokens of a request in steps of its own."""
+        num_prompt = len(request.prompt_token_ids)
+        total = num_prompt + sum(len(seq.token_ids) - num_prompt for seq in request.unfinished)  # one prompt for all
+        return self._known_costs.recompute(total, chunk=self._config.max_num_batched_tokens)
+
+    def _num_steps_left(self, request: Request) -> int:
+        """Maximum steps until its last sequence ends, at least one."""
+        fewest = min((seq.num_output_tokens for seq in request.unfinished), default=0)
+        missing = sum(len(seq.token_ids) - seq.num_computed_tokens for seq in request.unfinished)
+        return max(1, request.max_tokens - fewest) + missing // self._config.max_num_batched_tokens
+
+    def _pinning_s(self, pinned: Seq[Request], others: Seq[Request]) -> tuple[float, float]:
+        """Predict the extra seconds of separate steps, and the seconds until the last pinned request ends."""
+        step = self._known_costs.step
+        alone = _decoding(others)
+        extra_s = whole_s = 0.0
+        num_done = 0
+        for at, request in enumerate(pinned):
+            num_steps = self._num_steps_left(request) - num_done
+            num_done += num_steps
+            own = _decoding(pinned[at:])
+            own_s, others_s = step(own), step(alone)
+            extra_s += num_steps * max(0.0, own_s + others_s - step(own.plus(alone)))
+            whole_s += num_steps * (own_s + others_s)
+        return extra_s, whole_s
+
+
+def _decoding(requests: Seq[Request]) -> StepShape:
+    """The shape of a step that decodes one token of each sequence."""
+    lengths = [len(seq.token_ids) for request in requests for seq in request.unfinished]
+    return StepShape(len(lengths), len(lengths), 0.0, sum(lengths))
 
 
 class EvictionStats:
