@@ -34,7 +34,7 @@ from quire.models.stages import PassLayer, ServableStage
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.settings import Settings, setting
-from quire.system.turns import Turns
+from quire.system.background_throttle import BackgroundThrottle
 
 POLICIES = ("cost", "pin", "recompute")
 _MOST_STEPS = 2  #: that a stream may wait beyond what computing again takes
@@ -74,7 +74,7 @@ class HeldStages:
         self.stage = source.stage
         self.stage_ready = 1
         self.on_stage: Callable[[int], None] | None = None
-        self.turns = Turns(BACKGROUND_SHARE)  # that nobody takes
+        self.throttle = BackgroundThrottle(BACKGROUND_SHARE)  # that nobody takes
 
     def set_served_stage(self, number: int) -> None:
         pass

@@ -25,7 +25,7 @@ from quire.models.linear.layer import Linear
 from quire.models.stages import PassLayer, ServableStage
 from quire.outputs import OutputSoFar, RequestOutput, Resumption
 from quire.prompt import Prompt
-from quire.system.turns import Turns
+from quire.system.background_throttle import BackgroundThrottle
 
 LAYERS = ((0,), (0, 1), (0, 1, 2))  #: of three stages
 NUM_TOKENS = 20
@@ -70,7 +70,7 @@ class FakeArrivals:
         self.stage_ready = 1
         self.served: list[int] = []
         self.on_stage: Callable[[int], None] | None = None
-        self.turns = Turns(0.1)
+        self.throttle = BackgroundThrottle(0.1)
         self._adapters = {1: Shift(model, 1), 2: Shift(model, 2)}
 
     def stage(self, number: int) -> ServableStage:

@@ -191,7 +191,7 @@ def _meet_at_each_stage(group: RankGroup, loader: LayerLoader) -> Callable[[], N
     numbers = itertools.count(1)
 
     def meet() -> None:
-        loader.turns.leave()  # the engine's step must not wait for other ranks' files
+        loader.throttle.release()  # the engine's step must not wait for other ranks' files
         group.exchange(f"loaded {next(numbers)}", None)
 
     return meet
@@ -199,7 +199,7 @@ def _meet_at_each_stage(group: RankGroup, loader: LayerLoader) -> Callable[[], N
 
 def _agree(group: RankGroup, loader: LayerLoader, error: Exception | None) -> Exception | None:
     """See `LayerLoader.agree`."""
-    loader.turns.leave()
+    loader.throttle.release()
     for rank, text in enumerate(group.exchange("stage", None if error is None else str(error))):
         if text is not None:
             return error or ModelLoadError(f"rank {rank} of {group.size}: {text}")

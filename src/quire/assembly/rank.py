@@ -9,7 +9,7 @@ from typing import Any
 from quire.assembly.model import LoadedModel, check_devices, choose_device, load
 from quire.assembly.runner import BuiltRunner, make_runner
 from quire.config import EngineConfig
-from quire.engine.promotion import Arrivals, Turns
+from quire.engine.promotion import Arrivals, StepThrottle
 from quire.loading.layer_loader import LayerLoader
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.source import resolve_model
@@ -80,11 +80,11 @@ class ModelRank:
         share = options.memory_share / (options.ranks_here if device == "cpu" else 1)
         self.built: BuiltRunner = make_runner(self.config, self.loaded, memory_share=share)
         self._runner = self.built.runner
-        self._turns = None if self.loaded.arrivals is None else self.loaded.arrivals.turns
+        self._throttle = None if self.loaded.arrivals is None else self.loaded.arrivals.throttle
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        if self._turns is not None:
-            self._turns.begin_step()
+        if self._throttle is not None:
+            self._throttle.begin_step()
         return self._runner.execute(out)
 
     def poll_store(self) -> StoreChanges | None:
@@ -104,12 +104,12 @@ class ModelRank:
         self._loader.set_served_stage(number)
 
     def end_step(self, goes_on: bool) -> None:
-        if self._turns is not None:
-            self._turns.end_step(goes_on=goes_on)
+        if self._throttle is not None:
+            self._throttle.end_step(goes_on=goes_on)
 
     def pause(self) -> None:
-        if self._turns is not None:
-            self._turns.pause()
+        if self._throttle is not None:
+            self._throttle.pause()
 
     @property
     def _loader(self) -> LayerLoader:
@@ -160,7 +160,7 @@ class JointArrivals:
         self._first = first
         self._runner = runner
         self.num_stages, self.last_stage = first.num_stages, first.last_stage
-        self.turns = _JointTurns(first.turns, runner)
+        self.throttle = _AllRanksThrottle(first.throttle, runner)
 
     @property
     def on_stage(self) -> Callable[[int], None] | None:
@@ -182,10 +182,10 @@ class JointArrivals:
         self._runner.tell("set_served_stage", number)
 
 
-class _JointTurns:
-    """See `Turns`: all ranks load in the same pauses between steps."""
+class _AllRanksThrottle:
+    """See `StepThrottle`: all ranks load in the same pauses between steps."""
 
-    def __init__(self, first: Turns, runner: JointRunner) -> None:
+    def __init__(self, first: StepThrottle, runner: JointRunner) -> None:
         self._first = first
         self._runner = runner
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import Command, Heartbeat, Report, Stop
 from quire.async_engine.watchdog import Watchdog
 from quire.forecast import Forecast
+from quire.system.fair_lock import FairLock
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
@@ -88,7 +88,7 @@ class ThreadHost(EngineHost):
     Args:
         name: name of the model.
         make_engine: loads the engine in its thread, and again after a failure.
-        device: the device, if other engines share it.
+        device: lock of the device, if other engines share it.
         hang_timeout_s: time after which a step counts as hanging, and all stacks are logged.
         exit_on_hang: a hanging step ends the process with status 70, so that its supervisor restarts it.
     """
@@ -98,7 +98,7 @@ class ThreadHost(EngineHost):
         name: str,
         make_engine: Callable[[], Engine],
         *,
-        device: SharedDevice | None = None,
+        device: FairLock | None = None,
         hang_timeout_s: float = HANG_TIMEOUT_S,
         exit_on_hang: bool = False,
     ) -> None:

@@ -17,7 +17,6 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from quire.async_engine.device_share import SharedDevice
 from quire.async_engine.messages import (
     Abort,
     Add,
@@ -43,6 +42,7 @@ from quire.core.request import RequestStatus
 from quire.engine.request_state import RequestState
 from quire.loading.progress import load_listener
 from quire.outputs import LoadProgress, Stats
+from quire.system.fair_lock import FairLock
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
@@ -97,7 +97,7 @@ class EngineLoop:
         name: str,
         make_engine: Callable[[], Engine],
         report: Callable[[Report], None],
-        device: SharedDevice | None = None,
+        device: FairLock | None = None,
     ) -> None:
         self.inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._step_began: float | None = None  #: `time.monotonic`, of the step under way
@@ -107,7 +107,7 @@ class EngineLoop:
         self._name = name
         self._make_engine = make_engine
         self._report = report
-        self._share = (device or SharedDevice()).share()
+        self._device = (device or FairLock()).add_user()
         self._pending: dict[str, Add] = {}  #: by request id: taken in order, and not yet the engine's
         self._clients: dict[str, _Client] = {}  #: by request id, of requests that the engine has
         self._last_stats: Stats | None = None
@@ -186,7 +186,7 @@ class EngineLoop:
             return f"{type(error).__name__}: {error}"
         finally:
             self._step_began = None
-            self._share.leave()
+            self._device.leave()
         return None
 
     def _forget(self) -> None:
@@ -206,12 +206,12 @@ class EngineLoop:
         ended = StepReport()
         goes_on = True
         if not self._pending and not engine.has_work():
-            self._share.leave()
+            self._device.leave()
             self._step_began = None
             engine.pause()
             engine.promote_if_ready()  # an older stage that nobody needs any more goes
             command: Command | None = self.inbox.get()
-            self._share.enter()
+            self._device.enter()
         else:
             command = self._next_command()
         while command is not None and goes_on:
@@ -291,7 +291,7 @@ class EngineLoop:
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _step(self, engine: Engine) -> None:
-        with self._share:
+        with self._device:
             self._step_began = time.monotonic()
             changed = engine.step()
         report = StepReport(taken=self._taken)

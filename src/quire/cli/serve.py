@@ -54,7 +54,6 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     )
 
     from quire.async_engine.async_engine import AsyncEngine
-    from quire.async_engine.device_share import SharedDevice
     from quire.async_engine.host import EngineHost, ThreadHost
     from quire.async_engine.process import ProcessHost
     from quire.server.assemble import assemble, with_keys
@@ -63,6 +62,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     from quire.server.log_format import configure_logging
     from quire.server.metrics.metrics import Metrics
     from quire.startup import start_engine
+    from quire.system.fair_lock import FairLock
     from quire.text.chat_template import read_chat_template
 
     configure_logging(settings.log_format)
@@ -86,7 +86,7 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
 
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would hold the others up that share the device; leave engines their processes")
-    device = SharedDevice() if len(engines) > 1 and not settings.engine_process else None
+    device = FairLock() if len(engines) > 1 and not settings.engine_process else None
 
     def make_host(name: str, make_engine: Callable[[], Engine]) -> EngineHost:
         hang_timeout_s = settings.hang_timeout_s

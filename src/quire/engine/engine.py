@@ -263,7 +263,7 @@ class Engine:
     def pause(self) -> None:
         """Let background work run: no step follows for now."""
         if self.promoter is not None:
-            self.promoter.arrivals.turns.pause()
+            self.promoter.arrivals.throttle.pause()
 
     def promote_if_ready(self) -> None:
         """Promote to the last stage that has arrived. Steps do so too; call it between two steps."""
@@ -279,17 +279,17 @@ class Engine:
         logged. No block that the failed step was to write is ever found by its key. Ctrl-C waits for the step's end.
         """
         with interrupts_put_off():
-            turns = None if self.promoter is None else self.promoter.arrivals.turns
+            throttle = None if self.promoter is None else self.promoter.arrivals.throttle
             failed = self._poll_grammars() if self._compiling else []
-            if turns is not None:
-                turns.begin_step()
+            if throttle is not None:
+                throttle.begin_step()
             try:
                 changed = failed + self._step()
             except BaseException:
                 self.pause()
                 raise
-            if turns is not None:
-                turns.end_step(goes_on=self.has_work())
+            if throttle is not None:
+                throttle.end_step(goes_on=self.has_work())
             return changed
 
     def _poll_grammars(self) -> list[RequestState]:

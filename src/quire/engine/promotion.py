@@ -19,8 +19,8 @@ from quire.core.scheduler import Scheduler
 logger = logging.getLogger("quire")
 
 
-class Turns(Protocol):
-    """Turns of the engine and of background work (`system.turns.Turns`)."""
+class StepThrottle(Protocol):
+    """The engine's side of a `system.background_throttle.BackgroundThrottle`."""
 
     def begin_step(self) -> None: ...
 
@@ -37,8 +37,8 @@ class Arrivals(Protocol):
     on_stage: Callable[[int], None] | None  #: called in the loader's thread when a stage has arrived
 
     @property
-    def turns(self) -> Turns:
-        """Turns between steps, for work that would slow them down."""
+    def throttle(self) -> StepThrottle:
+        """Makes loading wait for pauses between steps."""
         ...
 
     @property

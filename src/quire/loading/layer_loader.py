@@ -33,8 +33,8 @@ from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.models.stages import ServableStage
 from quire.outputs import LoadProgress
+from quire.system.background_throttle import BackgroundThrottle
 from quire.system.malloc import give_memory_back
-from quire.system.turns import Turns
 
 logger = logging.getLogger("quire")
 
@@ -67,7 +67,7 @@ class LayerLoader:
         agree: called there with the error of a stage's adapter or map, or None. Returns the error of any rank, since
             a stage is served by all ranks or none.
         digest: digest of the weights once all are in place, if requested.
-        turns: limits the time that loading takes from the engine's steps.
+        throttle: limits the time that loading takes from the engine's steps.
 
     Raises:
         UnsupportedModelError, ModelConfigError: the config, or its split among the ranks, is not supported.
@@ -94,7 +94,7 @@ class LayerLoader:
         self.check: Callable[[], None] | None = None
         self.agree: Callable[[Exception | None], Exception | None] = lambda error: error
         self.digest: str | None = None
-        self.turns = Turns(BACKGROUND_SHARE)
+        self.throttle = BackgroundThrottle(BACKGROUND_SHARE)
         self._seed = seed
         self._retries = retries
         self._reading = _open(source, load_format, reading)
@@ -132,7 +132,7 @@ class LayerLoader:
             seconds_ago = (time.time_ns() - self._reading.started_ns) / 1e9
             self._reading.start()
         hooks = LoadHooks(
-            self._closing.is_set, self._wait_for_turn, self.turns.leave, self._install, self._report_bytes
+            self._closing.is_set, self._wait_for_turn, self.throttle.release, self._install, self._report_bytes
         )
         groups = GroupLoader(self.model, self._units, self._reading, self._names, self._hash, self._seed, hooks)
         self._groups = groups
@@ -212,7 +212,7 @@ class LayerLoader:
         method may still run to its end.
         """
         self._closing.set()
-        self.turns.close()
+        self.throttle.close()
         with self._changed:
             self._changed.notify_all()
         if (groups := self._groups) is not None:
@@ -254,7 +254,7 @@ class LayerLoader:
             if not isinstance(error, ValueError | OSError):
                 raise
         finally:
-            self.turns.leave()
+            self.throttle.release()
             groups.close_reader()
             self._groups = None  # it refers to this loader
             give_memory_back()
@@ -328,12 +328,12 @@ class LayerLoader:
     def _wait_for_turn(self) -> None:
         """Wait for the engine before a piece of work. The engine itself waits for the first stage."""
         if self.stage_ready:
-            self.turns.take()
+            self.throttle.acquire()
 
     def _install(self, unit: Unit) -> None:
         if unit.name == "embed_tokens" and self.model.config.tie_word_embeddings:
             tie_head(self.model)
-        if not self.turns.is_stepping:  # freed plain weights lie between packed ones: up to 250 MiB
+        if not self.throttle.is_stepping:  # freed plain weights lie between packed ones: up to 250 MiB
             give_memory_back()
         with self._changed:
             self._units.set_in_place(unit)

@@ -23,7 +23,7 @@ import numpy as np
 
 from quire.sampling_params import StructuredOutputsParams
 from quire.structured.grammar import GrammarError, check, check_form, compile_grammar, grammar_text
-from quire.system.fair_thread import FairThread, TooManyJobs
+from quire.system.fair_executor import FairExecutor, TooManyJobs
 from quire.system.worker_process import Worker, WorkerError, WorkerKilled, WorkerLimits, WorkerProcess, WorkerTimeout
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class GrammarChecker:
 
     def __init__(self) -> None:
         self._child = WorkerProcess(_make_worker, "grammar", limits=_LIMITS, niceness=_NICENESS)
-        self._thread: FairThread[str] | None = None
+        self._executor: FairExecutor | None = None
         self._lock = threading.Lock()  # guards the fields below
         self._verdicts: OrderedDict[bytes, str] = OrderedDict()  #: grammar digest -> error, or ""
         self._is_closed = False
@@ -67,10 +67,10 @@ class GrammarChecker:
         with self._lock:
             verdict = self._verdicts.get(key)
             if verdict is None:
-                if self._thread is None:
-                    self._thread = FairThread("grammar checks", _MAX_WAITING)
+                if self._executor is None:
+                    self._executor = FairExecutor("grammar checks", max_jobs=_MAX_WAITING)
                 try:
-                    pending = self._thread.submit(owner, partial(self._ask, params, key))
+                    pending = self._executor.submit(partial(self._ask, params, key), owner)
                 except TooManyJobs as error:
                     raise TooManyGrammars(f"too many new grammars: {error}; try again later") from None
         if verdict is None:
@@ -97,8 +97,9 @@ class GrammarChecker:
             return verdict
         finally:
             with self._lock:
-                if self._thread is not None and self._child.pid is None and not self._is_closed:
-                    self._thread.add(self._start)  # restart before the next grammar comes
+                if self._executor is not None and self._child.pid is None and not self._is_closed:
+                    with suppress(TooManyJobs):  # restart before the next grammar comes
+                        self._executor.submit(self._start, is_urgent=True)
 
     def _probe(self, params: StructuredOutputsParams) -> str:
         """Return a grammar's error, or "".
@@ -127,8 +128,8 @@ class GrammarChecker:
         """End the process and cancel pending checks."""
         with self._lock:
             self._is_closed = True
-        if self._thread is not None:
-            self._thread.close()
+        if self._executor is not None:
+            self._executor.close()
         self._child.stop()
 
 

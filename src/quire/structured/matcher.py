@@ -16,7 +16,7 @@ from quire.sampling_params import StructuredOutputsParams
 from quire.structured.bits import bits_of, words_of
 from quire.structured.grammar import check, compile_grammar, grammar_text
 from quire.structured.vocabulary import make_vocabulary
-from quire.system.fair_thread import FairThread
+from quire.system.fair_executor import FairExecutor
 from quire.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Grammars:
         self._cached: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()  #: oldest use first
         #: Includes grammars evicted from the cache but still held by a request, which may need them at any step.
         self._in_use: WeakValueDictionary[StructuredOutputsParams, Future[LLMatcher]] = WeakValueDictionary()
-        self._compiler: FairThread[LLMatcher] | None = None
+        self._compiler: FairExecutor | None = None
 
     def start_compiling(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
         """Compile a grammar in the background, unless it is cached. Its future may raise GrammarError.
@@ -92,8 +92,8 @@ class Grammars:
             found = self._cached.get(params) or self._in_use.get(params)
             if found is None:
                 if self._compiler is None:
-                    self._compiler = FairThread("grammars")
-                found = self._in_use[params] = self._compiler.submit(owner, partial(self._compile, params))
+                    self._compiler = FairExecutor("grammars")
+                found = self._in_use[params] = self._compiler.submit(partial(self._compile, params), owner)
             self._cached[params] = found
             self._cached.move_to_end(params)
             while len(self._cached) > _MAX_CACHED:

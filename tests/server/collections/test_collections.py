@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from quire.server.collections.lanes import Turns
 from quire.server.settings import ServerSettings
 from server.collections.collections_app import ADMIN, ANN, BOB, served
 
@@ -204,21 +202,3 @@ def test_a_server_without_them_says_how_to_have_them(tmp_path: Path, monkeypatch
     assert "pip install 'quire[rag]'" in lacking.json()["error"]["message"]
     assert error_of(broken) == (503, "storage_failed", None)
     assert str(tmp_path) not in broken.text
-
-
-def test_who_is_in_a_hurry_goes_first_and_the_others_as_they_came() -> None:
-    turns, order, waiting = Turns(), [], []
-
-    def work(name: str, hurries: bool) -> None:
-        with turns.take(hurries=hurries):
-            order.append(name)
-
-    with turns.take(hurries=False):
-        for count, (name, hurries) in enumerate((("a", False), ("b", False), ("search", True)), 1):
-            waiting.append(threading.Thread(target=work, args=(name, hurries)))
-            waiting[-1].start()
-            while sum(map(len, turns._waiting)) < count:
-                pass
-    for thread in waiting:
-        thread.join()
-    assert order == ["search", "a", "b"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from quire.rag.embedding import Embeddings
-from quire.server.collections.lanes import Lane
+from quire.server.collections.blocking import make_executor, run_blocking
 from quire.server.collections.quotas import Quotas, RemainingQuota, check_collections
 from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import Storage, errors_of, not_found
@@ -89,9 +89,9 @@ class CollectionService:
         self._admins = frozenset(admins)
         self._quotas = quotas or Quotas()
         self._readers = readers
-        self._searches = Lane("searches", _SEARCH_THREADS, _MAX_WAITING)
-        self._embeddings = Lane("embeddings", _EMBED_THREADS, _MAX_WAITING)
-        self._others = Lane("collections", _OTHER_THREADS, _MAX_WAITING)
+        self._searches = make_executor("searches", _SEARCH_THREADS, _MAX_WAITING)
+        self._embeddings = make_executor("embeddings", _EMBED_THREADS, _MAX_WAITING)
+        self._others = make_executor("collections", _OTHER_THREADS, _MAX_WAITING)
 
     @property
     def on_deleted(self) -> Callable[[CollectionInfo, list[str]], None] | None:
@@ -127,7 +127,7 @@ class CollectionService:
             ApiError: 404 for an unknown collection; 400, 409, 429 or 503 for other failures.
         """
         started = time.monotonic()
-        found = await self._searches.run(lambda: self._search(key_id, collection, query, top_k, where))
+        found = await run_blocking(self._searches, lambda: self._search(key_id, collection, query, top_k, where))
         self._metrics.observe_search(time.monotonic() - started)
         return found
 
@@ -145,7 +145,7 @@ class CollectionService:
     async def embed(self, texts: Sequence[str]) -> Embeddings:
         """Embed texts. Raises ApiError if the embedder is disabled or fails."""
         embedder = self.embedder
-        return await self._embeddings.run(lambda: embedder.embed(texts, use="embeddings"))
+        return await run_blocking(self._embeddings, lambda: embedder.embed(texts, use="embeddings"))
 
     def find(self, key_id: str, name: str) -> Collection:
         """Find a readable collection: the key's own, then the command line's for admins, then a public one. Blocks.
@@ -261,7 +261,7 @@ class CollectionService:
             with errors_of(name):
                 return work()
 
-        return await self._others.run(translated)
+        return await run_blocking(self._others, translated)
 
     def owner(self, key_id: str) -> str:
         """The value of `CollectionInfo.owner` for a key."""
@@ -299,8 +299,8 @@ class CollectionService:
     def close(self) -> None:
         """Stop the processes and the threads."""
         self.stop()
-        for lane in (self._searches, self._embeddings, self._others):
-            lane.close()
+        for executor in (self._searches, self._embeddings, self._others):
+            executor.close()
         if self._storage is not None:
             self._storage.close()
 

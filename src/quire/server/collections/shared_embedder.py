@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy as np
 from quire.rag.embedder import EmbedderSource
 from quire.rag.embedder_process import EmbedderProcess
 from quire.rag.embedding import EmbedderFacts, Embeddings
-from quire.server.collections.lanes import Turns
 from quire.server.errors import RETRY_SOON, ApiError
+from quire.system.fair_executor import FairExecutor
 from quire.system.threads import default_num_threads
 from quire.system.worker_process import WorkerError
 
@@ -36,7 +37,7 @@ class SharedEmbedder:
         self._on_embedded = on_embedded or (lambda use, num_tokens: None)
         threads = max(1, default_num_threads() // 2)  # leave cores to the engines
         self._process = EmbedderProcess(source, num_threads=threads, niceness=_NICENESS)
-        self._turns = Turns()
+        self._executor = FairExecutor("embedder")
         self._is_stopping = False
 
     @property
@@ -75,8 +76,8 @@ class SharedEmbedder:
             start = len(num_tokens)
             some = texts[start : start + _turn_size(texts, start)]
             try:
-                with self._turns.take(hurries=use == "search"):
-                    found = self._process.embed(some)
+                is_urgent = use == "search"
+                found = self._executor.submit(partial(self._process.embed, some), is_urgent=is_urgent).result()
             except WorkerError as error:
                 raise self._lost(error) from None
             vectors[start : start + len(some)] = found.vectors

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from quire.rag.document_parsing import KINDS, kind_of
 from quire.rag.parser_process import ParserProcess
-from quire.server.collections.lanes import Lane
+from quire.server.collections.blocking import make_executor, run_blocking
 from quire.server.collections.quotas import QuotaExceeded, RemainingQuota
 from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import errors_of
@@ -83,7 +83,7 @@ class Uploads:
 
     def __init__(self, embedder: SharedEmbedder) -> None:
         self._embedder = embedder
-        self._lane = Lane("ingests", _THREADS, _MAX_WAITING)
+        self._executor = make_executor("ingests", _THREADS, _MAX_WAITING)
         self._parsers = threading.local()
         self._all_parsers: list[ParserProcess] = []
         self._is_stopping = False
@@ -104,7 +104,7 @@ class Uploads:
         client_left = threading.Event()
         async with self._turn(key_id):
             work = asyncio.ensure_future(
-                self._lane.run(partial(self._ingest, info, collection, given, read_quota, client_left))
+                run_blocking(self._executor, partial(self._ingest, info, collection, given, read_quota, client_left))
             )
             try:
                 return await asyncio.shield(work)
@@ -199,7 +199,7 @@ class Uploads:
     def stop(self) -> None:
         """Stop the threads and their processes; pending requests fail."""
         self._is_stopping = True
-        self._lane.close()
+        self._executor.close()
         for parser in self._all_parsers:
             parser.stop()
 

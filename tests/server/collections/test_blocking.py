@@ -7,20 +7,20 @@ import threading
 
 import pytest
 
-from quire.server.collections.lanes import Lane
+from quire.server.collections.blocking import make_executor, run_blocking
 from quire.server.errors import ApiError
 
 
-def test_what_waits_when_a_lane_is_closed_is_refused_and_what_gives_up_is_not() -> None:
+def test_what_waits_when_an_executor_is_closed_is_refused_and_what_gives_up_is_not() -> None:
     async def scene() -> None:
-        lane, goes_on = Lane("tests", 1, 10), threading.Event()
-        working, waiting, leaving = (asyncio.ensure_future(lane.run(goes_on.wait)) for _ in range(3))
+        executor, goes_on = make_executor("tests", 1, 10), threading.Event()
+        working, waiting, leaving = (asyncio.ensure_future(run_blocking(executor, goes_on.wait)) for _ in range(3))
         await asyncio.sleep(0.01)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
             await leaving
-        lane.close()
-        for refused in (waiting, asyncio.ensure_future(lane.run(goes_on.wait))):
+        executor.close()
+        for refused in (waiting, asyncio.ensure_future(run_blocking(executor, goes_on.wait))):
             with pytest.raises(ApiError, match="shutting down") as found:
                 await refused
             assert found.value.status == 503

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from async_engine.harness import finish, greedy, idle, make, run
 from engines import thread_engine
-from quire.async_engine.device_share import SharedDevice
+from quire.system.fair_lock import FairLock
 
 
 class Clock:
@@ -30,7 +30,7 @@ class Clock:
 class Worker:
     """An engine in a thread, whose steps take what the clock is told that they take."""
 
-    device: SharedDevice
+    device: FairLock
     clock: Clock
     step_s: float
     log: list[str]
@@ -39,7 +39,7 @@ class Worker:
     thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
-        self.share = self.device.share()
+        self.share = self.device.add_user()
         self.thread = threading.Thread(target=self.work)
 
     def work(self) -> None:
@@ -54,7 +54,7 @@ class Worker:
 def race(steps: dict[str, tuple[float, int]]) -> list[str]:
     """Whose step it was, step by step; all have work from the first step on."""
     clock = Clock()
-    device = SharedDevice(clock, grace_s=1e9)
+    device = FairLock(clock, grace_s=1e9)
     log: list[str] = []
     workers = [Worker(device, clock, step_s, log, name, count) for name, (step_s, count) in steps.items()]
     for worker in workers:
@@ -100,8 +100,8 @@ def take(share: object, clock: Clock, seconds: float) -> None:
 
 def test_who_comes_back_from_idling_has_no_credit_for_it() -> None:
     clock = Clock()
-    device = SharedDevice(clock)
-    busy, idler = device.share(), device.share()
+    device = FairLock(clock)
+    busy, idler = device.add_user(), device.add_user()
     idler.enter()
     take(idler, clock, 1)
     idler.leave()
@@ -114,8 +114,8 @@ def test_who_comes_back_from_idling_has_no_credit_for_it() -> None:
 
 def test_who_comes_back_from_idling_does_not_pay_for_what_it_used_before() -> None:
     clock = Clock()
-    device = SharedDevice(clock)
-    early, late = device.share(), device.share()
+    device = FairLock(clock)
+    early, late = device.add_user(), device.add_user()
     early.enter()
     for _ in range(100):
         take(early, clock, 1)
@@ -127,8 +127,8 @@ def test_who_comes_back_from_idling_does_not_pay_for_what_it_used_before() -> No
 
 
 def test_one_that_does_not_come_for_its_turn_holds_nobody_up() -> None:
-    device = SharedDevice(grace_s=0.01)
-    absent, present = device.share(), device.share()
+    device = FairLock(grace_s=0.01)
+    absent, present = device.add_user(), device.add_user()
     absent.enter()
     present.enter()
     present.used_s = 5.0
@@ -137,8 +137,8 @@ def test_one_that_does_not_come_for_its_turn_holds_nobody_up() -> None:
 
 
 def test_a_turn_is_given_back_by_an_error_too() -> None:
-    device = SharedDevice()
-    first, second = device.share(), device.share()
+    device = FairLock()
+    first, second = device.add_user(), device.add_user()
     with pytest.raises(ZeroDivisionError), first:
         raise ZeroDivisionError
     with second:
@@ -146,7 +146,7 @@ def test_a_turn_is_given_back_by_an_error_too() -> None:
 
 
 def test_two_models_on_one_device_are_served_side_by_side() -> None:
-    device = SharedDevice()
+    device = FairLock()
     log: list[str] = []
     engines = [
         thread_engine(name, make, device=device, on_stats=lambda _, name=name: log.append(name))  # type: ignore[misc]

@@ -10,14 +10,14 @@ from functools import partial
 
 import pytest
 
-from quire.system.fair_thread import FairThread, TooManyJobs
+from quire.system.fair_executor import FairExecutor, TooManyJobs
 
 
 def test_an_owner_of_many_jobs_keeps_nobody_waiting_for_all_of_them() -> None:
-    thread: FairThread[None] = FairThread("turns", 16)
+    executor = FairExecutor("tests", max_jobs=16)
     has_begun, may_end = threading.Event(), threading.Event()
     done: list[str] = []
-    thread.submit("first", lambda: (has_begun.set(), may_end.wait())[0])
+    executor.submit(lambda: (has_begun.set(), may_end.wait())[0], "first")
     has_begun.wait()
 
     def fill(owner: str) -> list[Future[None]]:
@@ -25,39 +25,39 @@ def test_an_owner_of_many_jobs_keeps_nobody_waiting_for_all_of_them() -> None:
         futures: list[Future[None]] = []
         with suppress(TooManyJobs):
             while True:
-                futures.append(thread.submit(owner, partial(done.append, f"{owner}{len(futures)}")))
+                futures.append(executor.submit(partial(done.append, f"{owner}{len(futures)}"), owner))
         return futures
 
     many, fewer, few = fill("a"), fill("b"), fill("c")
     assert (len(many), len(fewer), len(few)) == (8, 4, 2), "half of what is left"
     few[1].cancel()
-    last = thread.submit("c", partial(done.append, "c2"))
+    last = executor.submit(partial(done.append, "c2"), "c")
     with pytest.raises(TooManyJobs):
-        thread.submit("c", partial(done.append, "c3"))
+        executor.submit(partial(done.append, "c3"), "c")
     may_end.set()
     wait([*many, *fewer, last])
     assert done == ["a0", "b0", "c0", "a1", "b1", "c2", "a2", "b2", "a3", "b3", "a4", "a5", "a6", "a7"]
     with pytest.raises(ValueError, match="bad"):
-        thread.submit("a", partial(int, "bad")).result()  # type: ignore[arg-type]
-    thread.close()
+        executor.submit(partial(int, "bad"), "a").result()  # type: ignore[arg-type]
+    executor.close()
 
 
 def test_nothing_is_kept_of_jobs_that_were_cancelled_while_they_waited() -> None:
-    thread: FairThread[None] = FairThread("turns", 4)
+    executor = FairExecutor("tests", max_jobs=4)
     may_end = threading.Event()
-    first = thread.submit("a", lambda: may_end.wait() and None)
+    first = executor.submit(lambda: may_end.wait() and None, "a")
     for _ in range(9):
         job = Job()
-        thread.submit("b", job).cancel()
+        executor.submit(job, "b").cancel()
         kept = weakref.ref(job)
         del job
         assert kept() is None, "though its turn has not come"
-    last = thread.submit("b", Job())
+    last = executor.submit(Job(), "b")
     may_end.set()
     wait([first, last])
-    thread.close()
+    executor.close()
     with pytest.raises(RuntimeError, match="closed"):
-        thread.submit("a", Job())
+        executor.submit(Job(), "a")
 
 
 class Job:
@@ -66,12 +66,29 @@ class Job:
 
 
 def test_what_waits_when_it_is_closed_is_cancelled() -> None:
-    thread: FairThread[None] = FairThread("turns", 16)
+    executor = FairExecutor("tests", max_jobs=16)
     has_begun, may_end = threading.Event(), threading.Event()
-    running = thread.submit("a", lambda: (has_begun.set(), may_end.wait())[0])
-    waiting = [thread.submit("a", lambda: None) for _ in range(3)]
+    running = executor.submit(lambda: (has_begun.set(), may_end.wait())[0], "a")
+    waiting = [executor.submit(lambda: None, "a") for _ in range(3)]
     has_begun.wait()
-    thread.close()
+    executor.close()
     may_end.set()
     assert running.result() is None
     assert all(future.cancelled() for future in waiting)
+
+
+def test_urgent_jobs_run_first_and_others_in_their_order() -> None:
+    executor = FairExecutor("tests")
+    may_end, order = threading.Event(), list[str]()
+    jobs = [executor.submit(lambda: may_end.wait() and None)]
+    jobs += [executor.submit(partial(order.append, name), is_urgent=name == "urgent") for name in ("a", "b", "urgent")]
+    may_end.set()
+    wait(jobs)
+    assert order == ["urgent", "a", "b"]
+    executor.close()
+
+
+def test_several_threads_take_jobs_at_once() -> None:
+    executor, together = FairExecutor("tests", num_threads=3), threading.Barrier(3)
+    wait([executor.submit(lambda: together.wait(60) and None) for _ in range(3)])
+    executor.close()

@@ -1,4 +1,4 @@
-"""Work in the background has its turns between steps, for its share of their time, and waits for nobody for ever."""
+"""Work in the background has its throttle between steps, for its share of their time, and waits for nobody for ever."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from quire.system.turns import Turns
+from quire.system.background_throttle import BackgroundThrottle
 
 
 class Clock:
@@ -22,27 +22,27 @@ class Clock:
 class Background:
     """A thread that works in pieces of a length, as the clock of the test has it, until it is told to stop."""
 
-    def __init__(self, turns: Turns, clock: Clock, piece_s: float) -> None:
+    def __init__(self, throttle: BackgroundThrottle, clock: Clock, piece_s: float) -> None:
         self.num_pieces = 0
         self.is_stopped = False
         self.waits = threading.Event()
-        self._turns, self._clock, self._piece_s = turns, clock, piece_s
+        self._throttle, self._clock, self._piece_s = throttle, clock, piece_s
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
         while not self.is_stopped:
             self.waits.set()
-            self._turns.take()
+            self._throttle.acquire()
             self._clock.now += self._piece_s
             self.num_pieces += 1
-        self._turns.leave()
+        self._throttle.release()
 
     @contextmanager
     def running(self) -> Iterator[None]:
         self._thread.start()
         yield
         self.is_stopped = True
-        self._turns.close()
+        self._throttle.close()
         self._thread.join()
 
 
@@ -51,69 +51,69 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.0001)
 
 
-def steps(turns: Turns, clock: Clock, number: int, step_s: float) -> None:
+def steps(throttle: BackgroundThrottle, clock: Clock, number: int, step_s: float) -> None:
     """Each begins once the background waits."""
     for _ in range(number):
-        until(lambda: turns._waits)
+        until(lambda: throttle._is_waiting)
         clock.now += step_s
-        turns.end_step(goes_on=True)
-        turns.begin_step()
+        throttle.end_step(goes_on=True)
+        throttle.begin_step()
 
 
 @pytest.mark.parametrize("piece_s", [0.001, 0.004, 0.05])
 def test_steps_are_slowed_down_by_the_share_whatever_the_length_of_a_piece(piece_s: float) -> None:
     clock = Clock()
-    turns = Turns(0.1, clock, longest_wait_s=60, longest_turn_s=60)
-    turns.begin_step()
-    background = Background(turns, clock, piece_s)
+    throttle = BackgroundThrottle(0.1, clock, longest_wait_s=60, longest_turn_s=60)
+    throttle.begin_step()
+    background = Background(throttle, clock, piece_s)
     with background.running():
-        steps(turns, clock, 80, 0.02)
+        steps(throttle, clock, 80, 0.02)
         share = background.num_pieces * piece_s / clock.now
-        turns.pause()
+        throttle.pause()
     assert share == pytest.approx(0.1, abs=0.02)
 
 
 def test_a_turn_that_was_not_taken_is_lost_and_one_that_was_too_long_is_paid_back() -> None:
     clock = Clock()
-    turns = Turns(0.5, clock, longest_wait_s=60, longest_turn_s=60)
-    turns.begin_step()
+    throttle = BackgroundThrottle(0.5, clock, longest_wait_s=60, longest_turn_s=60)
+    throttle.begin_step()
     clock.now += 100.0
-    turns.end_step(goes_on=True)  # nobody waits
-    turns.begin_step()
-    background = Background(turns, clock, 5.0)
+    throttle.end_step(goes_on=True)  # nobody waits
+    throttle.begin_step()
+    background = Background(throttle, clock, 5.0)
     with background.running():
-        steps(turns, clock, 1, 1.0)
+        steps(throttle, clock, 1, 1.0)
         assert background.num_pieces == 1, "one second is owed, not a hundred and one"
-        steps(turns, clock, 3, 1.0)
+        steps(throttle, clock, 3, 1.0)
         assert background.num_pieces == 1
-        steps(turns, clock, 2, 1.0)
+        steps(throttle, clock, 2, 1.0)
         assert background.num_pieces == 2
-        turns.pause()
+        throttle.pause()
 
 
 def test_nothing_waits_where_nobody_steps_or_nobody_gives_turns() -> None:
-    idle = Turns(0.1, longest_wait_s=60)
-    idle.take()
+    idle = BackgroundThrottle(0.1, longest_wait_s=60)
+    idle.acquire()
     idle.begin_step()
     idle.end_step(goes_on=False)
-    idle.take()
-    left = Turns(0.1, longest_wait_s=0.01)
+    idle.acquire()
+    left = BackgroundThrottle(0.1, longest_wait_s=0.01)
     left.begin_step()  # and no step after it
-    left.take()
+    left.acquire()
 
 
 def test_a_step_goes_on_where_a_turn_comes_to_no_end() -> None:
-    turns = Turns(0.5, longest_wait_s=60, longest_turn_s=0.01)
-    turns.begin_step()
+    throttle = BackgroundThrottle(0.5, longest_wait_s=60, longest_turn_s=0.01)
+    throttle.begin_step()
     stuck = threading.Event()
 
     def work() -> None:
-        turns.take()
+        throttle.acquire()
         stuck.wait()
 
     thread = threading.Thread(target=work)
     thread.start()
-    until(lambda: turns._waits)
-    turns.end_step(goes_on=True)
+    until(lambda: throttle._is_waiting)
+    throttle.end_step(goes_on=True)
     stuck.set()
     thread.join()
