@@ -1,1 +1,1 @@
-"""HTTP as such: connections, bodies, keys, limits. The protocol of OpenAI is in `server/openai`."""
+"""HTTP itself: connections, bodies, keys, limits. It knows no API; `server/openai` and others do."""

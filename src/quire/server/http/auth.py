@@ -1,7 +1,4 @@
-"""Who asks: API keys, and the tenants that they stand for.
-
-A key itself never leaves this file: everything else sees its id.
-"""
+"""API keys, and the tenants that they stand for. A key never leaves this file: all other code sees its id."""
 
 from __future__ import annotations
 
@@ -25,20 +22,19 @@ logger = logging.getLogger("quire.server")
 
 KEYS_VARIABLE = "QUIRE_API_KEY"
 ADMIN_KEYS_VARIABLE = "QUIRE_ADMIN_KEY"
-PUBLIC_KEY_ID = "public"  #: everyone, where no keys are set
+PUBLIC_KEY_ID = "public"  #: every client's, on a server without keys
 SECRET_FILE = "tenant-secret"
 SECRET_BYTES = 32
-#: A supervisor has no key, and asks for /health; a person's browser has none either, and / tells it little without.
+#: Supervisors and browsers have no key; / says little without one.
 _OPEN_PATHS = frozenset({"/health", "/"})
 _METRICS_PATHS = frozenset({"/metrics", "/version"})
 
 
 class Authenticate:
-    """Lets requests with a key in ``Authorization: Bearer`` or ``x-api-key`` through, with the key's id in
-    ``scope["state"]["key_id"]``.
+    """Accepts a key in ``Authorization: Bearer`` or ``x-api-key``, and puts its id in ``scope["state"]["key_id"]``.
 
-    Every path but /health, / and, where the settings say so, /metrics and /version needs a key. Where no keys are set
-    every request passes, as `PUBLIC_KEY_ID`. (ASGI middleware)
+    Every path but /health, / and, by option, /metrics and /version needs a key. On a server without keys every request
+    has `PUBLIC_KEY_ID`. (ASGI middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -47,61 +43,58 @@ class Authenticate:
         self._open_paths = _OPEN_PATHS | (_METRICS_PATHS if settings.open_metrics else frozenset())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        try:
-            scope.setdefault("state", {})["key_id"] = self._identify(scope["headers"])
-        except ApiError as error:
-            if scope["path"] not in self._open_paths:
-                await error_response(error)(scope, receive, send)
-                return
+        if scope["type"] == "http":
+            try:
+                id_ = self._identify(scope["headers"]) if self._ids else PUBLIC_KEY_ID
+                scope.setdefault("state", {})["key_id"] = id_
+            except ApiError as error:
+                if scope["path"] not in self._open_paths:
+                    await error_response(error)(scope, receive, send)
+                    return
         await self.app(scope, receive, send)
 
     def _identify(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        if not self._ids:
-            return PUBLIC_KEY_ID
         given = {name: value for name, value in headers if name in (b"authorization", b"x-api-key")}
         if not given:
-            raise _refusal("this server needs an API key; send the header Authorization: Bearer KEY, or x-api-key: KEY")
+            raise _rejection(
+                "this server needs an API key; send the header Authorization: Bearer KEY, or x-api-key: KEY"
+            )
         scheme, _, key = given.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer":  # a proxy in front may have use for that header
+        if scheme.lower() != b"bearer":  # a proxy may use that header for itself
             key = given.get(b"x-api-key", b"")
         if not key:
-            raise _refusal("the API key is sent as Authorization: Bearer KEY, and this header says something else")
+            raise _rejection("the API key is sent as Authorization: Bearer KEY, and this header says something else")
         digest = _digest(key.strip())
-        # every key is compared, so that the time tells nothing about which of them matched
+        # Compare all keys, so that the duration does not depend on which one matches.
         found = [known_id for known, known_id in self._ids.items() if hmac.compare_digest(digest, known)]
         if not found:
-            raise _refusal("this API key is not known to the server")
+            raise _rejection("this API key is not known to the server")
         return found[0]
 
 
 def is_known(scope: Scope, settings: ServerSettings) -> bool:
-    """Whether the sender of a request to an open path may see what the other paths show."""
+    """Whether the client of an open path may see what the other paths show."""
     return not settings.api_keys or "key_id" in scope.get("state", {})
 
 
 def key_id_of(scope: Scope) -> str:
-    """Whose request it is, as `Authenticate` noted it; `PUBLIC_KEY_ID` where that does not stand before the app."""
+    """Return the key id of a request; `PUBLIC_KEY_ID` without `Authenticate`."""
     found: str = scope.get("state", {}).get("key_id", PUBLIC_KEY_ID)
     return found
 
 
 def domains_of(key_id: str, settings: ServerSettings, salt: str | None = None) -> DomainSpans:
-    """Who may share the KV of what this key sends: nobody else; everyone where no keys are set. A salt narrows it to
-    those of them who send the same one."""
+    """Return the sharing domain for a key's KV: its own, or public on a server without keys; a salt narrows it."""
     domain = tenant_domain(key_id, settings.tenant_secret or b"") if settings.api_keys else PUBLIC
-    return ((0, domain.salted(salt)),)
+    return ((0, domain if salt is None else domain.salted(salt)),)
 
 
 def key_id(key: str, secret: bytes | None) -> str:
-    """A short name of a key for logs and limits: always the same, and it tells nothing about the key."""
+    """Return a short, stable name of a key for logs and limits, which reveals nothing about it."""
     return hmac.new(secret or b"", b"key-id:" + key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def admin_ids(settings: ServerSettings) -> frozenset[str]:
-    """The ids of the admins' keys."""
     return frozenset(key_id(key, settings.tenant_secret) for key in settings.admin_keys)
 
 
@@ -113,14 +106,13 @@ def load_api_keys(
     option: str = "--api-key",
     variable: str = KEYS_VARIABLE,
 ) -> tuple[str, ...]:
-    """All keys from the command line, the environment (QUIRE_API_KEY, separated by commas) and a file (one a line).
+    """Return all keys from the command line, the environment (separated by commas) and a file (one a line).
 
     Args:
-        option: of the command line; that of the file has the same name, with -file.
+        option: name of the command line's option; the file's has the suffix -file.
 
     Raises:
-        ValueError: a source was named and has no usable key: an empty file must not let everyone in. The message
-            names the source, and never repeats a key.
+        ValueError: a source has no usable key: an empty file must not open the server. The message never shows a key.
     """
     keys = [_checked(key, f"{option}, number {number}") for number, key in enumerate(given, 1)]
     if variable in environ:
@@ -136,7 +128,7 @@ def load_api_keys(
 def _keys_in(path: Path, option: str) -> list[str]:
     try:
         lines = [line.strip() for line in path.expanduser().read_text(encoding="utf-8").splitlines()]
-    except (OSError, RuntimeError) as error:  # RuntimeError: a home directory that there is not
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home directory
         raise ValueError(f"{option} {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{option} {path} is not text; it has one key a line") from None
@@ -156,24 +148,26 @@ def _checked(key: str, where: str) -> str:
 
 
 def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder of files that survive a restart: $XDG_STATE_HOME/quire, or ~/.local/state/quire."""
+    """Return the directory for state: $XDG_STATE_HOME/quire, or ~/.local/state/quire."""
     home = environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path("~/.local/state").expanduser()) / "quire"
 
 
 def load_tenant_secret(directory: Path | None = None) -> bytes:
-    """The secret that tenants' KV blocks are named with; made at the first call, and the same ever after.
-    Processes that share the directory (`state_directory()` if None) share the secret.
+    """Return the secret for tenants' domains, kept in a file that the first call makes.
+
+    Args:
+        directory: default `state_directory()`; processes that share it share the secret.
 
     Raises:
-        ValueError: it can be neither read nor kept, or the file is damaged.
+        ValueError: the file cannot be read or written, or is damaged.
     """
     try:
         path = (directory if directory is not None else state_directory()) / SECRET_FILE
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         secret = _read_or_make(path)
         mode = path.stat().st_mode
-    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home directory
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home directory
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(
             f"the secret that keeps tenants apart cannot be kept in {directory or 'the state directory'}: {reason}; "
@@ -189,22 +183,22 @@ def load_tenant_secret(directory: Path | None = None) -> bytes:
 def _read_or_make(path: Path) -> bytes:
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)  # of processes that start together one makes it, and all read the same
+        fcntl.flock(folder, fcntl.LOCK_EX)  # one of several starting processes makes it, and all read the same
         if not path.exists():
             descriptor, unfinished = tempfile.mkstemp(dir=path.parent, prefix=f".{SECRET_FILE}-")  # mode 0600
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(SECRET_BYTES))
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(unfinished, path)  # whole or not at all
+            os.replace(unfinished, path)  # atomically
         return path.read_bytes()
     finally:
         os.close(folder)
 
 
 def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()  # equal lengths: comparing then tells nothing about a key's length
+    return hashlib.sha256(key).digest()  # of equal length: the time to compare does not depend on a key's length
 
 
-def _refusal(message: str) -> ApiError:
+def _rejection(message: str) -> ApiError:
     return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})

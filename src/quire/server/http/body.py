@@ -1,6 +1,6 @@
-"""JSON bodies: collected, checked against their model, and refused in words that name the field.
+"""JSON bodies: received, validated against their model, or rejected with the name of the field.
 
-A large body is parsed in a child process: parsing holds the interpreter, and a step of the engine waits for it.
+A child process parses large bodies: parsing holds the interpreter, and would block the engine's steps.
 """
 
 from __future__ import annotations
@@ -26,40 +26,37 @@ from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 T = TypeVar("T", bound=BaseModel)
-#: By the models' names, None for the default one: raises `ApiError` for a body that cannot be served, whatever else is
-#: in it. Survives pickling, since a child process asks it.
+#: Model name, None for the default -> check that raises `ApiError` for a body. It is pickled for the child process.
 Limits = Mapping[str | None, Callable[[Any], None]]
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
-LARGE_BODY = "quire.large_body"  #: in the ASGI scope of a request with a large body: its `ReceivedBody`
+LARGE_BODY = "quire.large_body"  #: key of a large `ReceivedBody` in the ASGI scope
 _NICENESS = 10  # of the child: a large body can wait, the engine cannot
 _UNLIMITED = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
-_UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # here the field's description says what is taken
+_UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # the field's description lists the accepted values
 
 
 class ReceivedBody:
-    """The bytes of a body while they arrive.
+    """The bytes of a body.
 
-    A large body lies where a child process reads it, so that nobody joins, copies or sends its bytes: that would hold
-    up every stream. On Linux it lies in memory, elsewhere in a temporary file.
+    A large body is written to memory that a child process can read (on other systems than Linux to a temporary file):
+    joining, copying or sending its bytes here would stall every stream.
     """
 
     def __init__(self) -> None:
         self.size = 0
+        self.is_large = False
         self._pieces: list[bytes] = []
         self._file: IO[bytes] | None = None
         self._path = ""
 
-    @property
-    def is_large(self) -> bool:
-        return self.size >= LARGE_BODY_BYTES
-
     def add(self, piece: bytes) -> None:
         self.size += len(piece)
         self._pieces.append(piece)
-        if self.is_large:
+        if self.size >= LARGE_BODY_BYTES:
+            self.is_large = True
             file = self._file or self._open()
             while self._pieces:
                 file.write(self._pieces.pop(0))
@@ -74,12 +71,12 @@ class ReceivedBody:
         return self._file
 
     def take_path(self) -> str:
-        """Where any process of this user can read a large body, until `close`; `take` then gives nothing."""
+        """Return the path of a large body for other processes, valid until `close`; afterwards `take` returns b""."""
         path, self._path = self._path, ""
         return path
 
     def take(self) -> bytes:
-        """The whole body, once: whoever parses it decides how long it stays in memory."""
+        """Return the whole body, once: the caller decides how long it stays in memory."""
         if self._file is None:
             pieces, self._pieces = self._pieces, []
             return b"".join(pieces)
@@ -91,12 +88,11 @@ class ReceivedBody:
 
 
 class BodyReader:
-    """Owns the child process that parses large bodies; it starts with the first of them.
+    """Reads bodies, large ones in a child process, which starts with the first of them.
 
     Args:
-        prompt_limits: gives the limits of the models that were loaded, by name. A large body with a longer prompt ends
-            in the child.
-        ignore_unknown_fields: in place of refusing them.
+        prompt_limits: returns the limits of all loaded models; the child applies them to large bodies.
+        ignore_unknown_fields: ignore unknown fields in place of rejecting them.
     """
 
     def __init__(self, prompt_limits: Callable[[], Limits] = dict, *, ignore_unknown_fields: bool = False) -> None:
@@ -106,10 +102,10 @@ class BodyReader:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")  # asks the child
 
     async def read(self, request: Request, kind: type[T]) -> T:
-        """The body as a `kind`."""
+        """Return the body as a `kind`. Raises ApiError for an invalid one."""
         content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if content_type != "application/json" and not content_type.endswith("+json"):
-            # A page of another origin may send other types without asking: they must not reach a model.
+            # Browsers let a page of another origin send other types without asking: they must not reach a model.
             got = content_type or "nothing"
             raise ApiError(415, f"the body must be JSON; send Content-Type: application/json, not {got!r:.100}")
         large: ReceivedBody | None = request.scope.get(LARGE_BODY)
@@ -137,10 +133,9 @@ class BodyReader:
 
 
 class JsonRoute(APIRoute):
-    """A route whose endpoint takes the request and its body: `async def ask(request, body: SomeModel) -> Response`.
-    The parameters of its path, which are texts, follow by their names.
+    """A route for `async def endpoint(request, body: SomeModel, **path_params) -> Response`.
 
-    OpenAPI shows the body like any other; reading it is up to the application's `BodyReader` (`app.state.bodies`).
+    OpenAPI shows the body like any other; the application's `BodyReader` (`app.state.bodies`) reads it.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -157,11 +152,11 @@ class JsonRoute(APIRoute):
 
 
 def parse(raw: bytes, kind: type[T], *, ignore_unknown_fields: bool = False) -> T:
-    """A checked body; the `ApiError` of a bad one names the field at fault."""
+    """Validate a body. Raises ApiError with the field at fault."""
     try:
         return kind.model_validate_json(raw, extra="ignore" if ignore_unknown_fields else None)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False, include_context=False), kind) from None
+        raise _rejection(error.errors(include_url=False, include_context=False), kind) from None
 
 
 def _try_parse(
@@ -180,28 +175,28 @@ def _make_worker() -> Worker:
     return lambda question: pickle.dumps(_try_parse(*pickle.loads(question)))
 
 
-def _refusal(errors: list[ErrorDetails], kind: Any) -> ApiError:
+def _rejection(errors: list[ErrorDetails], kind: Any) -> ApiError:
     first = errors[0]
     if first["type"] == "json_invalid":
         why = first["msg"].removeprefix("Invalid JSON: ")
         return ApiError(400, f"the body is not JSON: {why}", code="invalid_json")
     if not first["loc"]:
         return ApiError(400, "the body must be a JSON object", code="invalid_type")
-    # A value that is not served (an image, a schema) says more than the fields that come with it.
+    # An unsupported value (an image, a schema) says more than the unknown fields that come with it.
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
     if unknown and (len(unknown[0]["loc"]) == 1 or not any(error["type"] == "literal_error" for error in errors)):
         names = list(dict.fromkeys(map(_path, unknown)))[:10]
         return ApiError(
             400, f"not supported by this server: {', '.join(names)}; leave it out", names[0], "unknown_parameter"
         )
-    of_field = [error for error in errors if error["loc"][0] == first["loc"][0] and error not in unknown]
-    meant = max(of_field, key=_depth)  # of a union's members, the client meant the one that came furthest
+    same_field = [error for error in errors if error["loc"][0] == first["loc"][0] and error not in unknown]
+    meant = max(same_field, key=_depth)  # of a union's members, the client meant the one that got furthest
     path, about = _path(meant), _description(kind, meant["loc"])
     if meant["type"] == "missing":
-        return ApiError(400, f"{path} is missing: {about or 'it must be given'}", path, "missing_required_parameter")
+        return ApiError(400, f"{path} is missing: {about or 'it is required'}", path, "missing_required_parameter")
     reason = meant["msg"][:1].lower() + meant["msg"][1:]
     if about:
-        reason = about if meant["type"] in _UNSUPPORTED or len(of_field) > 1 else f"{reason}. {about}"
+        reason = about if meant["type"] in _UNSUPPORTED or len(same_field) > 1 else f"{reason}. {about}"
     return ApiError(400, f"{path}={_SHORT.repr(meant['input'])} is not valid: {reason}", path, "invalid_value")
 
 
@@ -211,20 +206,20 @@ def _depth(error: ErrorDetails) -> tuple[int, int]:
 
 
 def _path(error: ErrorDetails) -> str:
-    """Where in the body: messages[0].content."""
+    """Return the place in the body, such as messages[0].content."""
     path = ""
     for position, part in enumerate(error["loc"]):
         is_key = error["type"] == "extra_forbidden" and position == len(error["loc"]) - 1
         if isinstance(part, int):
             path += f"[{part}]"
         elif is_key or not ("[" in part or part in _PRIMITIVES or part.startswith("constrained-")):
-            # Not a union member's type, whose name is no part of the body.
+            # The name of a union member's type is no part of the path.
             path += f".{part}" if path else part
     return f"{path:.200}"
 
 
 def _description(kind: Any, loc: tuple[int | str, ...]) -> str | None:
-    """The description of the innermost named field on the way to `loc`."""
+    """Return the description of the innermost named field on the way to `loc`."""
     about = None
     for part in loc:
         model = _model_in(kind)
@@ -234,7 +229,7 @@ def _description(kind: Any, loc: tuple[int | str, ...]) -> str | None:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The model that a type is, or holds: Message of list[Message] | None."""
+    """Return the model that a type is or contains: Message for list[Message] | None."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next(filter(None, map(_model_in, get_args(annotation))), None)

@@ -1,4 +1,4 @@
-"""Work for a client that may go away."""
+"""Work for a client that may disconnect."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ T = TypeVar("T")
 
 
 class ClientDisconnected(Exception):
-    """The client went away before its answer was there."""
+    """The client disconnected before its answer was complete."""
 
 
 async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled, and has ended, when the client goes away first: `ClientDisconnected`.
-    `receive` is of a request whose body has been read."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
+    """Return the result of `work`, or cancel it and raise `ClientDisconnected` if the client leaves first.
+
+    Args:
+        receive: ASGI channel of a request whose body has been read.
+    """
+
+    async def wait_for_disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect())
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -29,8 +36,3 @@ async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) ->
         working.cancel()
         leaving.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -1,6 +1,6 @@
-"""How much a client may ask for at once: bytes of a body, time to send it, requests of one key.
+"""Limits for clients: size of a body, time to send it, concurrent requests of a key.
 
-How long a queue may be is the engine's to say.
+The length of the queue is the engine's limit.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from quire.server.http.body import LARGE_BODY, LARGE_BODY_BYTES, ReceivedBody
 from quire.server.settings import ServerSettings
 
 BODY_TIMEOUT_S = 60.0
+MAX_HELD_BODIES = 32  #: large bodies of maximum size in memory at once; small ones are not counted
 _READ_PAUSE_S = 0.001  # between two pieces of a large body: running streams need the cores
-MAX_HELD_BODIES = 32  #: large bodies of the largest size that are held at once; small ones always find room
 
 
 class LimitBody:
-    """Reads a request's body before anything else sees it, and refuses one that is too large or comes too slowly.
+    """Reads the whole body first, and rejects one that is too large or too slow. (ASGI middleware)
 
-    A length that is announced is refused before a byte is read; without one (chunked) the reading stops at the limit.
-    uvicorn reads and drops the rest of a refused body, so that its client sees the answer.
-    A large body stands in the scope, under `LARGE_BODY`. All of them together are bounded, too, since they stay in
-    memory until their requests end. (ASGI middleware)
+    An announced length is checked before a byte is read; a chunked body is read up to the limit. uvicorn reads and
+    drops the rest of a rejected body, so that its client sees the answer. A large body is passed in the scope, under
+    `LARGE_BODY`. The total size of large bodies is limited, too: they stay in memory until their requests end.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, timeout_s: float = BODY_TIMEOUT_S) -> None:
         self.app = app
         self.max_bytes = settings.max_body_bytes
         self.max_held = MAX_HELD_BODIES * max(settings.max_body_bytes, LARGE_BODY_BYTES)
-        self.held = 0  #: bytes of large bodies that are here now
+        self.held = 0  #: bytes of large bodies in memory
         self.timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,59 +42,55 @@ class LimitBody:
             return
         with closing(ReceivedBody()) as body:
             try:
-                await self._serve(body, scope, receive, send)
+                announced = dict(scope["headers"]).get(b"content-length", b"0")
+                if int(announced) > self.max_bytes:
+                    raise self._too_large()
+                async with asyncio.timeout(self.timeout_s):
+                    is_complete = await self._read(body, receive)
+            except ApiError as error:
+                await error_response(error)(scope, receive, send)
+            except TimeoutError:
+                message = f"the body did not arrive within {self.timeout_s:g} s"
+                await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
+            else:
+                if is_complete:
+                    if body.is_large:
+                        scope[LARGE_BODY] = body
+                    await self.app(scope, _replay(body, receive), send)
             finally:
                 self.held -= body.size if body.is_large else 0
 
-    async def _serve(self, body: ReceivedBody, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-            if int(announced) > self.max_bytes:
-                raise self._too_large()
-            async with asyncio.timeout(self.timeout_s):
-                is_whole = await self._read(body, receive)
-        except ApiError as error:
-            await error_response(error)(scope, receive, send)
-            return
-        except TimeoutError:
-            message = f"the body did not arrive within {self.timeout_s:g} s"
-            await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
-            return
-        if is_whole:
-            if body.is_large:
-                scope[LARGE_BODY] = body
-            await self.app(scope, _replay(body, receive), send)
-
     async def _read(self, body: ReceivedBody, receive: Receive) -> bool:
-        """Read the whole body. False where the client left before its end: there is nobody to answer."""
+        """Read the whole body. Returns False if the client left before its end."""
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return False
             held = body.size if body.is_large else 0
             body.add(message.get("body", b""))
-            self.held += body.size - held if body.is_large else 0
             if body.size > self.max_bytes:
+                self.held += body.size - held if body.is_large else 0
                 raise self._too_large()
-            if body.is_large and self.held > self.max_held:
-                what = f"large bodies of {self.max_held:,} bytes together are being served; try again soon"
-                raise ApiError(503, what, code="too_many_large_bodies", headers=RETRY_SOON)
+            if body.is_large:
+                self.held += body.size - held
+                if self.held > self.max_held:
+                    what = f"large bodies of {self.max_held:,} bytes together are being served; try again soon"
+                    raise ApiError(503, what, code="too_many_large_bodies", headers=RETRY_SOON)
+                await asyncio.sleep(_READ_PAUSE_S)
             if not message.get("more_body", False):
                 return True
-            if body.is_large:
-                await asyncio.sleep(_READ_PAUSE_S)
 
     def _too_large(self) -> ApiError:
         return ApiError(
             413,
-            f"the body is larger than {self.max_bytes:,} bytes, which is the most that this server takes; send less, "
-            "or start the server with a larger --max-body-bytes",
+            f"the body is larger than {self.max_bytes:,} bytes, which is this server's limit; send less, or start the "
+            "server with a larger --max-body-bytes",
             code="body_too_large",
         )
 
 
 def _replay(body: ReceivedBody, receive: Receive) -> Receive:
-    """First the body in one piece, then the server's own messages: the client has left."""
+    """Return a channel with the body in one piece, then the server's further messages."""
     is_taken = False
 
     async def receive_again() -> Message:
@@ -109,10 +104,8 @@ def _replay(body: ReceivedBody, receive: Receive) -> Receive:
 
 
 class Concurrency:
-    """Refuses a key's next POST while it has as many running as it may. Stands behind `Authenticate`. (ASGI middleware)
-
-    A request that streams runs until its stream has ended.
-    """
+    """Rejects a key's POST while `limit` others of the key run, streams included. Needs `Authenticate` before it.
+    (ASGI middleware)"""
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self.app = app
