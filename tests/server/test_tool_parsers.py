@@ -11,11 +11,15 @@ import pytest
 
 from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
 from quire.server.tools.events import CallStart, Event, merge
-from quire.server.tools.families import REASONING_PARSERS, reasoning_markers, tool_parser
+from quire.server.tools.families import (
+    REASONING_PARSERS,
+    HermesParser,
+    LlamaParser,
+    MistralParser,
+    reasoning_markers,
+    tool_parser,
+)
 from quire.server.tools.forced import ForcedParser, forced_calls_schema
-from quire.server.tools.hermes import HermesParser
-from quire.server.tools.llama import LlamaParser
-from quire.server.tools.mistral import MistralParser
 from quire.server.tools.parser import ToolParser
 from quire.server.tools.reasoning import ReasoningParser
 

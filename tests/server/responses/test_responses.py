@@ -201,14 +201,14 @@ def test_the_store_is_bounded() -> None:
     def response(size: int, owner: str = "me") -> StoredResponse:
         return StoredResponse(owner, {}, [Message(role="user", content="x" * size)])
 
-    store = ResponseStore(2, most_characters=10_000)
+    store = ResponseStore(2, max_characters=10_000)
     for number in range(3):
         store.add(str(number), response(10))
         assert store.find("0", "me") is not None, "it is used, and so kept"
     assert (store.find("1", "me"), len(store)) == (None, 2)
     store.add("large", response(20_000))
     assert len(store) == 0
-    store = ResponseStore(4, most_characters=10_000)
+    store = ResponseStore(4, max_characters=10_000)
     store.add("mine", response(10))
     for number in range(10):
         store.add(str(number), response(10, "greedy"))

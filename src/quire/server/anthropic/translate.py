@@ -1,4 +1,4 @@
-"""From blocks to the messages of a conversation, and from a body of Anthropic's to a chat's."""
+"""From a body and blocks of the Messages API to a chat's body and messages."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from quire.server.bodies.conversation import (
     ToolChoice,
 )
 from quire.server.bodies.fields import MAX_STOP_STRINGS
-from quire.server.errors import ApiError, invalid
+from quire.server.errors import ApiError, invalid, required
 from quire.server.openai.schema import ChatCompletionRequest
 
 
 def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
-    """The chat that gives the answer to a body. Raises ApiError for blocks that lack what their type needs."""
+    """Return the chat that answers a body. Raises ApiError for blocks without a field that their type needs."""
     given = body.shared_with_chat()
-    variables: dict[str, Any] = {}
     if body.thinking is not None:
-        variables["enable_thinking"] = body.thinking.type != "disabled"
+        is_enabled = body.thinking.type != "disabled"
+        given["chat_template_kwargs"] = {"enable_thinking": is_enabled, **(body.chat_template_kwargs or {})}
         given["include_reasoning"] = body.thinking.display != "omitted"
-    if variables:
-        given["chat_template_kwargs"] = {**variables, **(body.chat_template_kwargs or {})}
     if body.output_config is not None:
         given["reasoning_effort"] = body.output_config.effort
         if (wanted := body.output_config.format) is not None:
@@ -53,8 +51,7 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
         given["stream"] = body.stream
         given["stop"] = _stop_strings(body)
     messages = list(_messages(body))
-    last = messages[-1]
-    if last.role == "assistant" and not last.tool_calls:
+    if messages[-1].role == "assistant" and not messages[-1].tool_calls:
         given["continue_final_message"] = True
     return ChatCompletionRequest(messages=messages, **given)
 
@@ -72,9 +69,8 @@ def _choice(body: CountTokensRequest) -> ToolChoice:
     choice = body.tool_choice
     assert choice is not None
     if choice.type == "tool":
-        if choice.name is None:
-            raise _missing("tool_choice.name", "a choice of the type tool")
-        return NamedToolChoice(type="function", function=ChosenFunction(name=choice.name))
+        name = required(choice.name, "tool_choice.name", "a choice of the type tool")
+        return NamedToolChoice(type="function", function=ChosenFunction(name=name))
     return "required" if choice.type == "any" else choice.type
 
 
@@ -85,52 +81,52 @@ def _messages(body: CountTokensRequest) -> Iterator[Message]:
         if isinstance(message.content, str):
             yield Message(role=message.role, content=message.content)
         elif message.role == "assistant":
-            yield _of_assistant(message, message.content, f"messages[{number}]")
+            yield _assistant_message(message.content, f"messages[{number}]")
         else:
-            yield from _of_user(message, message.content, f"messages[{number}]")
+            yield from _user_messages(message, message.content, f"messages[{number}]")
 
 
-def _of_assistant(message: InputMessage, blocks: Sequence[InputBlock], where: str) -> Message:
-    said: list[str] = []
-    thought: list[str] = []
+def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
+    texts: list[str] = []
+    thoughts: list[str] = []
     calls: list[ToolCall] = []
     for number, block in enumerate(blocks):
         field = f"{where}.content[{number}]"
         match block.type:
             case "text":
-                said.append(_needed(block.text, f"{field}.text"))
+                texts.append(_needed(block.text, f"{field}.text"))
             case "thinking":
-                thought.append(block.thinking or "")
+                thoughts.append(block.thinking or "")
             case "tool_use":
                 called = FunctionCall(name=_needed(block.name, f"{field}.name"), arguments=block.input or {})
                 calls.append(ToolCall(id=_needed(block.id, f"{field}.id"), function=called))
             case "tool_result":
-                raise _misplaced(field, "tool_result stands in a message of the user")
+                raise _misplaced(field, "tool_result belongs in a message of the user")
     return Message(
         role="assistant",
-        content="\n".join(said) if said or not calls else None,
-        reasoning_content="\n".join(thought) or None,
+        content="\n".join(texts) if texts or not calls else None,
+        reasoning_content="\n".join(thoughts) or None,
         tool_calls=calls or None,
     )
 
 
-def _of_user(message: InputMessage, blocks: Sequence[InputBlock], where: str) -> Iterator[Message]:
-    """A message for each result, and one for the text between two of them."""
-    said: list[str] = []
+def _user_messages(message: InputMessage, blocks: Sequence[InputBlock], where: str) -> Iterator[Message]:
+    """Yield a message for each result, and one for the text between two results."""
+    texts: list[str] = []
     for number, block in enumerate(blocks):
         field = f"{where}.content[{number}]"
         if block.type == "text":
-            said.append(_needed(block.text, f"{field}.text"))
+            texts.append(_needed(block.text, f"{field}.text"))
             continue
         if block.type != "tool_result":
-            raise _misplaced(field, f"{block.type} stands in a message of the assistant")
-        if said:
-            yield Message(role=message.role, content="\n".join(said))
-            said = []
+            raise _misplaced(field, f"{block.type} belongs in a message of the assistant")
+        if texts:
+            yield Message(role=message.role, content="\n".join(texts))
+            texts = []
         call_id = _needed(block.tool_use_id, f"{field}.tool_use_id")
         yield Message(role="tool", tool_call_id=call_id, content=_text(block.content or ""))
-    if said:
-        yield Message(role=message.role, content="\n".join(said))
+    if texts:
+        yield Message(role=message.role, content="\n".join(texts))
 
 
 def _text(content: str | Sequence[TextBlock]) -> str:
@@ -138,14 +134,8 @@ def _text(content: str | Sequence[TextBlock]) -> str:
 
 
 def _needed(value: Any, field: str) -> Any:
-    if value is None:
-        raise _missing(field, "a block of this type")
-    return value
-
-
-def _missing(field: str, whose: str) -> ApiError:
-    return ApiError(400, f"{field} is missing: {whose} needs it", field, "missing_required_parameter")
+    return required(value, field, "a block of this type")
 
 
 def _misplaced(field: str, why: str) -> ApiError:
-    return ApiError(400, f"{field}.type is not valid: {why}", f"{field}.type", "invalid_value")
+    return invalid(f"{field}.type is not valid: {why}", f"{field}.type")

@@ -1,4 +1,4 @@
-"""An answer in Anthropic's form, whole and as a stream."""
+"""Writing a message: whole, or as events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quire.server.anthropic.schema import MessagesRequest, MessageUsage
 from quire.server.errors import ApiError, anthropic_body
 from quire.server.generation.generation import GenerationJob
 from quire.server.generation.writer import AnswerWriter, named_events
-from quire.server.tools.answer_form import AnswerForm
+from quire.server.tools.answer_reader import AnswerForm
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning
 
 JsonObject = dict[str, Any]
@@ -134,10 +134,10 @@ class MessageWriter(AnswerWriter):
 
 
 def _as_input(arguments: str) -> JsonObject:
-    """A call's arguments as an object, as far as they go."""
+    """Return a call's arguments as an object, cut-off ones in part."""
     try:
         found = from_json(arguments, allow_partial=True)
-        json.dumps(found, allow_nan=False)  # what JSON has no numbers for cannot be sent
+        json.dumps(found, allow_nan=False)  # raises for numbers that JSON lacks
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

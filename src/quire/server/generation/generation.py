@@ -28,7 +28,7 @@ from quire.server.errors import RETRY_SOON, ApiError
 from quire.server.generation.engine_errors import as_api_error
 from quire.server.http.connection import run_while_connected
 from quire.server.registry import ServedModel
-from quire.server.tools.answer_form import AnswerForm
+from quire.server.tools.answer_reader import AnswerForm
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from quire.server.openai.prompts import encode_messages
 from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest
 from quire.server.openai.tool_calls import answer_form, check_tools, forced_tool_grammar, wants_tools
 from quire.server.registry import ServedModel
-from quire.server.tools.answer_form import AnswerForm
-from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
+from quire.server.tools.answer_reader import AnswerForm, AnswerReader, ParsedAnswer
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
 
 

@@ -34,7 +34,7 @@ from quire.server.openai.prompts import fit
 from quire.server.openai.schema import GenerationRequest
 from quire.server.registry import ModelChooser, ServedModel
 from quire.server.settings import ServerSettings
-from quire.server.tools.answer_form import AnswerForm
+from quire.server.tools.answer_reader import AnswerForm
 
 #: Sampling fields that beam search uses. It draws no random numbers, so any seed is valid.
 _BEAM_SEARCH_FIELDS = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}

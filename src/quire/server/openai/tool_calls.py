@@ -11,10 +11,9 @@ from quire.server.openai.prompts import own_template, tokenizer_of
 from quire.server.openai.schema import ChatCompletionRequest
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
-from quire.server.tools.answer_form import AnswerForm
-from quire.server.tools.families import AUTO, NONE, reasoning_markers, tool_parser
+from quire.server.tools.answer_reader import AnswerForm
+from quire.server.tools.families import AUTO, NONE, HermesParser, reasoning_markers, tool_parser
 from quire.server.tools.forced import ForcedParser, forced_calls_schema
-from quire.server.tools.hermes import HermesParser
 from quire.server.tools.parser import ToolParser
 from quire.server.tools.reasoning import ReasoningMarkers
 

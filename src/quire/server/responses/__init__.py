@@ -1,1 +1,1 @@
-"""OpenAI's Responses API: items in, items out, over the same calls of the engine as chat."""
+"""OpenAI's Responses API, over chat."""

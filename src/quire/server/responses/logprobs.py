@@ -1,6 +1,4 @@
-"""Which tokens an answer's content was made of: their log-probabilities go with the text, and those of thoughts, calls
-and markers do not.
-"""
+"""Log-probabilities of a response's content, without those of reasoning, calls and markers."""
 
 from __future__ import annotations
 
@@ -16,18 +14,16 @@ from quire.server.tools.answer_reader import AnswerReader
 from quire.server.tools.events import CallStart, Content, Event
 
 JsonObject = dict[str, Any]
-Told = tuple[Event, list[JsonObject]]  #: an event, and the log-probabilities of its tokens if it is content
+ScoredEvent = tuple[Event, list[JsonObject]]  #: an event, and the log-probabilities of its tokens if it is content
 
 
 class LogprobsReader:
-    """Reads one answer as `AnswerReader` does, a character at a time, so as to know where each piece of content stands.
+    """Parses one answer one character at a time, to know the position of each piece of content.
 
     Args:
-        reader: of the answer.
-        tokenizer: of the model.
-        top: how many of the likeliest tokens are shown at each position.
-        hidden_ids: special tokens that the text does not have.
-        lead: what the tokens begin with and the text does not.
+        top: number of likeliest tokens to show.
+        hidden_ids: special tokens that the text lacks.
+        lead: prefix of the tokens that the text lacks.
     """
 
     def __init__(self, reader: AnswerReader, tokenizer: Any, top: int, hidden_ids: Collection[int], lead: str) -> None:
@@ -37,10 +33,10 @@ class LogprobsReader:
         self._num_characters = 0  # of all tokens
         self._tokens: deque[tuple[int, int, int, Entry]] = deque()  # first character, end, id, entry; not passed yet
         self._num_read = 0
-        self._unread = ""  # text that no event has told of yet
+        self._unread = ""  # text without an event yet
 
-    def feed(self, text: str, token_ids: Sequence[int], entries: Sequence[Entry]) -> list[Told]:
-        """What a further piece of text turns out to be; tokens may come before their text."""
+    def feed(self, text: str, token_ids: Sequence[int], entries: Sequence[Entry]) -> list[ScoredEvent]:
+        """Return the events in a further piece of text; tokens may come before their text."""
         for token_id, entry in zip(token_ids, entries, strict=True):
             start = self._num_characters
             if token_id not in self._hidden_ids:
@@ -49,33 +45,35 @@ class LogprobsReader:
                     piece, self._lead = piece.removeprefix(self._lead), ""
                 self._num_characters += len(piece)
             self._tokens.append((start, self._num_characters, token_id, entry))
-        told: list[Told] = []
+        scored: list[ScoredEvent] = []
         for character in text:
             self._num_read += 1
             self._unread += character
-            told += self._locate(self._reader.feed(character))
-        return _join(told)
+            scored += self._score(self._reader.feed(character))
+        return _join(scored)
 
-    def finish(self) -> list[Told]:
-        """What the rest is, now that the text has ended."""
-        return self._locate(self._reader.finish())
+    def finish(self) -> list[ScoredEvent]:
+        """Return the events in the rest, at the end of the text."""
+        return self._score(self._reader.finish())
 
-    def _locate(self, events: Sequence[Event]) -> list[Told]:
-        told: list[Told] = []
+    def _score(self, events: Sequence[Event]) -> list[ScoredEvent]:
+        scored: list[ScoredEvent] = []
         for event in events:
             text = getattr(event, "text", "")
             at = self._unread.rfind(text) if text else -1
-            if at < 0:
-                told.append((event, []))
-                continue
-            start = self._num_read - len(self._unread) + at
-            self._unread = self._unread[at + len(text) :]
-            tokens = self._pass_tokens(start, start + len(text))
-            told.append((event, self._show(tokens) if isinstance(event, Content) else []))
-        return told
+            logprobs: list[JsonObject] = []
+            if at >= 0:
+                start = self._num_read - len(self._unread) + at
+                self._unread = self._unread[at + len(text) :]
+                tokens = self._pass_tokens(start, start + len(text))
+                if isinstance(event, Content):
+                    ids, entries = [token_id for token_id, _ in tokens], [entry for _, entry in tokens]
+                    logprobs = chat_logprobs(self._tokenizer, ids, entries, self._top, shows_ids=False)
+            scored.append((event, logprobs))
+        return scored
 
     def _pass_tokens(self, start: int, end: int) -> list[tuple[int, Entry]]:
-        """Those that some character in this range begins with or is part of; earlier ones are forgotten."""
+        """Remove the tokens before `end`, and return those that overlap with the range."""
         found = []
         while self._tokens and self._tokens[0][0] < end:
             first, last, token_id, entry = self._tokens.popleft()
@@ -83,20 +81,16 @@ class LogprobsReader:
                 found.append((token_id, entry))
         return found
 
-    def _show(self, tokens: Sequence[tuple[int, Entry]]) -> list[JsonObject]:
-        ids, entries = [token_id for token_id, _ in tokens], [entry for _, entry in tokens]
-        return chat_logprobs(self._tokenizer, ids, entries, self._top, shows_ids=False)
 
+def _join(scored: Sequence[ScoredEvent]) -> list[ScoredEvent]:
+    """Join neighbouring events of one kind."""
 
-def _join(told: Sequence[Told]) -> list[Told]:
-    """The same with neighbours of one kind as one."""
-
-    def kind(each: Told) -> tuple[type, Any]:
+    def kind(each: ScoredEvent) -> tuple[type, Any]:
         event = each[0]
         return type(event), event if isinstance(event, CallStart) else getattr(event, "index", None)
 
-    joined: list[Told] = []
-    for _, group in groupby(told, kind):
+    joined: list[ScoredEvent] = []
+    for _, group in groupby(scored, kind):
         events, logprobs = zip(*group, strict=True)
         event: Event = events[0]
         if not isinstance(event, CallStart):

@@ -1,6 +1,6 @@
-"""Responses that conversations may go on from, in memory: so many, so large.
+"""Stored responses, in memory, up to a number and a size.
 
-Where there is no room, the key that holds most gives up its least recently used ones: nobody pushes out everyone.
+When it is full, the key with the largest share loses its least recently used response: no key can evict all others'.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 from quire.server.bodies.conversation import Message
 
-_MOST_CHARACTERS = 64 * 1024 * 1024
+_MAX_CHARACTERS = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """A response and all that was said up to it.
+    """A response and its conversation.
 
     Attributes:
-        owner: the id of the key that asked for it; nobody else finds it.
-        reply: as it was shown.
-        messages: the conversation, this answer included, without instructions.
+        owner: id of the key, which alone can read it.
+        reply: the response as sent.
+        messages: the conversation with this answer, without instructions.
     """
 
     owner: str
@@ -31,70 +31,56 @@ class StoredResponse:
 
     @property
     def num_characters(self) -> int:
-        """About; what it holds takes a few bytes more."""
+        """Approximate size."""
         return sum(len(repr(message)) for message in self.messages) + len(repr(self.reply))
 
 
 class ResponseStore:
-    """Args:
-    most: responses that are kept; 0 keeps none.
-    most_characters: of all that is kept.
+    """Keeps responses.
+
+    Args:
+        capacity: maximum number of responses; 0 keeps none.
+        max_characters: maximum size of all responses.
     """
 
-    def __init__(self, most: int, most_characters: int = _MOST_CHARACTERS) -> None:
-        self._most = most
-        self._most_characters = most_characters
-        self._kept: dict[str, tuple[StoredResponse, int]] = {}
-        self._shares: dict[str, _Share] = {}  # of all that is kept, by owner
-        self._num_characters = 0
+    def __init__(self, capacity: int, max_characters: int = _MAX_CHARACTERS) -> None:
+        self._capacity = capacity
+        self._max_characters = max_characters
+        self._owned: dict[str, OrderedDict[str, tuple[StoredResponse, int]]] = {}  #: owner -> id -> response, size
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return sum(map(len, self._owned.values()))
 
     def add(self, response_id: str, response: StoredResponse) -> None:
-        """Keep it, in the place of the largest owner's least recently used one; of two that are equal, its own."""
-        size = response.num_characters
-        self._kept[response_id] = response, size
-        share = self._shares.setdefault(response.owner, _Share())
-        share.ids[response_id] = None
-        share.num_characters += size
-        self._num_characters += size
-        while len(self._kept) > self._most:
-            self._drop_of(max(self._shares.values(), key=lambda each: (len(each.ids), each is share)))
-        while self._num_characters > self._most_characters:
-            self._drop_of(max(self._shares.values(), key=lambda each: (each.num_characters, each is share)))
+        """Store a response; evict others of the owner with the largest share, at a tie of this one."""
+        self._owned.setdefault(response.owner, OrderedDict())[response_id] = response, response.num_characters
+        while len(self) > self._capacity:
+            self._evict(max(self._owned, key=lambda owner: (len(self._owned[owner]), owner == response.owner)))
+        while sum(map(self._size, self._owned)) > self._max_characters:
+            self._evict(max(self._owned, key=lambda owner: (self._size(owner), owner == response.owner)))
 
     def find(self, response_id: str, owner: str) -> StoredResponse | None:
-        """The response of this id, if it is this owner's and still there."""
-        found = self._kept.get(response_id)
-        if found is None or found[0].owner != owner:
+        """Return the owner's response of this id, if it is stored."""
+        owned = self._owned.get(owner)
+        if owned is None or response_id not in owned:
             return None
-        self._shares[owner].ids.move_to_end(response_id)
-        return found[0]
+        owned.move_to_end(response_id)
+        return owned[response_id][0]
 
     def delete(self, response_id: str, owner: str) -> bool:
-        """Whether there was one to delete."""
+        """Delete a response. Returns False if it is not stored."""
         if self.find(response_id, owner) is None:
             return False
-        self._drop(response_id)
+        self._drop(response_id, owner)
         return True
 
-    def _drop_of(self, share: _Share) -> None:
-        self._drop(next(iter(share.ids)))
+    def _size(self, owner: str) -> int:
+        return sum(size for _, size in self._owned[owner].values())
 
-    def _drop(self, response_id: str) -> None:
-        response, size = self._kept.pop(response_id)
-        share = self._shares[response.owner]
-        del share.ids[response_id]
-        share.num_characters -= size
-        self._num_characters -= size
-        if not share.ids:
-            del self._shares[response.owner]
+    def _evict(self, owner: str) -> None:
+        self._drop(next(iter(self._owned[owner])), owner)
 
-
-class _Share:
-    """What one owner has in the store."""
-
-    def __init__(self) -> None:
-        self.ids: OrderedDict[str, None] = OrderedDict()  #: least recently used first
-        self.num_characters = 0
+    def _drop(self, response_id: str, owner: str) -> None:
+        del self._owned[owner][response_id]
+        if not self._owned[owner]:
+            del self._owned[owner]

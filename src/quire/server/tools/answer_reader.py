@@ -1,31 +1,29 @@
-"""An answer's text, from one choice's deltas to events: thoughts first, then content and calls."""
+"""Parsing answers: reasoning first, then content and calls, from the text of one choice."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
 from quire.server.tools.parser import ToolParser
-from quire.server.tools.reasoning import ReasoningParser
+from quire.server.tools.reasoning import ReasoningMarkers, ReasoningParser
 
-_PIECE = 4096  # characters of a whole answer that are read at once: a parser copies what is left behind each marker
+_PIECE = 4096  # characters to parse at once: a parser copies the rest behind each marker
 
 
 @dataclass(frozen=True)
 class ParsedCall:
-    """A call of a function."""
-
     id: str
     name: str
-    arguments: str  #: a JSON object, if the model came to its end
+    arguments: str  #: JSON object, unless the answer was cut off
 
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """All that an answer's events say."""
+    """A whole answer by parts."""
 
     reasoning: str
     content: str
@@ -48,16 +46,52 @@ class ParsedAnswer:
         )
 
 
+@dataclass(frozen=True)
+class AnswerForm:
+    """The form of the answers to one request.
+
+    Attributes:
+        reasoning: markers; None without reasoning.
+        is_thinking: whether the prompt ends within reasoning.
+        shows_reasoning: False removes reasoning.
+        tools: parser of calls; None without calls.
+        is_parallel: False removes all calls but the first.
+        specials: ids of special tokens that the text must keep.
+    """
+
+    reasoning: ReasoningMarkers | None = None
+    is_thinking: bool = False
+    shows_reasoning: bool = True
+    tools: type[ToolParser] | None = None
+    tool_names: frozenset[str] = frozenset()
+    is_parallel: bool = True
+    specials: tuple[int, ...] = ()
+
+    def reader(self) -> AnswerReader:
+        """Return a reader for one answer."""
+        return AnswerReader(
+            None if self.reasoning is None else ReasoningParser(self.reasoning, is_open=self.is_thinking),
+            None if self.tools is None else self.tools(self.tool_names),
+            is_parallel=self.is_parallel,
+            shows_reasoning=self.shows_reasoning,
+        )
+
+    def num_reasoning_tokens(self, token_ids: Sequence[int], tokenizer: Any) -> int:
+        """Return the number of tokens up to the end of the reasoning; all if it has no end."""
+        if self.reasoning is None:
+            return 0
+        closing = tokenizer.backend.token_to_id(self.reasoning.closing)
+        if closing in token_ids:
+            return token_ids.index(closing)
+        text: str = tokenizer.decode(token_ids, skip_special_tokens=False)
+        thought, marker, _ = text.partition(self.reasoning.closing)
+        return len(tokenizer.encode(thought, add_special_tokens=False)) if marker else len(token_ids)
+
+
 class AnswerReader:
-    """Reads one answer. However its text is split, the events say the same.
+    """Parses one answer. The events do not depend on how its text is split.
 
-    Blanks around thoughts, and those between content and calls, belong to the template: they are left out.
-
-    Args:
-        reasoning: None where the model does not think.
-        tools: None where it calls nothing.
-        is_parallel: False leaves out all calls but the first.
-        shows_reasoning: False leaves out the thoughts.
+    Blanks around reasoning, and between content and calls, belong to the template and are removed. See `AnswerForm`.
     """
 
     def __init__(
@@ -72,26 +106,26 @@ class AnswerReader:
         self._tools = tools
         self._is_parallel = is_parallel
         self._shows_reasoning = shows_reasoning
-        self._thought_blanks = _Blanks(at_start=True)
+        self._reasoning_blanks = _Blanks(at_start=True)
         self._content_blanks = _Blanks(at_start=False)
-        self.num_calls = 0  #: that have begun
+        self.num_calls = 0  #: started calls
 
     def feed(self, text: str) -> list[Event]:
-        """What a further piece of text turns out to be."""
+        """Return the events in a further piece of text."""
         thought = ""
         if self._reasoning is not None:
             thought, text = self._reasoning.feed(text)
         return self._show(thought, self._tools.feed(text) if self._tools is not None else [Content(text)])
 
     def finish(self) -> list[Event]:
-        """What the rest is, now that the text has ended."""
+        """Return the events in the rest, at the end of the text."""
         thought, text = self._reasoning.finish() if self._reasoning is not None else ("", "")
         events = [Content(text)] if self._tools is None else [*self._tools.feed(text), *self._tools.finish()]
         shown = self._show(thought, events)
         return merge([*shown, Content(self._content_blanks.flush())])
 
     def read(self, text: str) -> list[Event]:
-        """A whole answer."""
+        """Return the events of a whole answer."""
         pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
         return merge([*(event for piece in pieces for event in self.feed(piece)), *self.finish()])
 
@@ -100,11 +134,11 @@ class AnswerReader:
         if thought:
             self._content_blanks = _Blanks(at_start=True)
             if self._shows_reasoning:
-                shown.append(Reasoning(self._thought_blanks.pass_on(thought)))
+                shown.append(Reasoning(self._reasoning_blanks.strip(thought)))
         for event in events:
             match event:
                 case Content():
-                    shown.append(Content(self._content_blanks.pass_on(event.text)))
+                    shown.append(Content(self._content_blanks.strip(event.text)))
                 case CallStart(index=index):
                     self._content_blanks = _Blanks(at_start=True)
                     if self._is_parallel or not index:
@@ -116,17 +150,17 @@ class AnswerReader:
 
 
 class _Blanks:
-    """Holds the blanks at a text's end back until more of it comes.
+    """Holds blanks at the end of streamed text back until more text follows.
 
     Args:
-        at_start: leave out those at its beginning.
+        at_start: remove blanks at the beginning.
     """
 
     def __init__(self, *, at_start: bool) -> None:
         self._at_start = at_start
         self._held = ""
 
-    def pass_on(self, text: str) -> str:
+    def strip(self, text: str) -> str:
         if self._at_start:
             text = text.lstrip()
             self._at_start = not text

@@ -1,4 +1,4 @@
-"""What an answer turns out to hold, piece by piece."""
+"""Events of an answer: pieces of reasoning, content and calls."""
 
 from __future__ import annotations
 
@@ -8,30 +8,26 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Reasoning:
-    """Text that the model thought."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Text that the model said."""
-
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallStart:
-    """A call of a function; its arguments follow."""
+    """The start of a function call; its arguments follow."""
 
-    index: int  #: of the answer's calls, from 0
+    index: int  #: number of the call in the answer, from 0
     id: str
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """A piece of a call's arguments, which are together a JSON object as the model wrote it."""
+    """A piece of a call's arguments, a JSON object as the model wrote it."""
 
     index: int
     text: str
@@ -41,7 +37,7 @@ Event = Reasoning | Content | CallStart | CallArguments
 
 
 def merge(events: Iterable[Event]) -> list[Event]:
-    """The same events with neighbours of one kind joined, and none that says nothing."""
+    """Join neighbouring events of one kind, and drop empty ones."""
     merged: list[Event] = []
     for event in events:
         if isinstance(event, CallStart):

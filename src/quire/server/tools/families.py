@@ -1,15 +1,114 @@
-"""Which parser reads a model's answers: by its name, or by what the model's chat template writes."""
+"""The parser for a model's calls and reasoning, by name or by the model's chat template."""
 
 from __future__ import annotations
 
-from quire.server.tools.hermes import HermesParser
-from quire.server.tools.llama import LlamaParser
-from quire.server.tools.mistral import MistralParser
-from quire.server.tools.parser import ToolParser
+import string
+from collections.abc import Collection
+
+from quire.server.tools.json_reading import NotACall, Reading, read_arguments, read_call, skip, skip_blanks
+from quire.server.tools.parser import ToolParser, random_id
 from quire.server.tools.reasoning import ReasoningMarkers
 
+_NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_-.")
+
+
+class HermesParser(ToolParser):
+    """Hermes and Qwen: <tool_call>{"name": ..., "arguments": {...}}</tool_call>, one each. The end may be missing."""
+
+    openings = ("<tool_call>",)
+    closing = "</tool_call>"
+    markers = (*openings, closing)
+
+    def _read(self, marker: str, character: str) -> Reading[str]:
+        character = yield from skip_blanks(character)
+        return (yield from read_call(character, self))
+
+
+class LlamaParser(ToolParser):
+    """Llama 3: {"name": ..., "parameters": {...}}, as the whole answer or behind <|python_tag|>, separated by ;.
+
+    Without the tag, a text is a call only if it names a known function.
+    """
+
+    openings = markers = ("<|python_tag|>",)
+
+    def __init__(self, tool_names: Collection[str]) -> None:
+        super().__init__(tool_names)
+        self._open("")
+
+    def start(self, name: str) -> bool:
+        return (bool(self._marker) or name in self.tool_names) and super().start(name)
+
+    def _read(self, marker: str, character: str) -> Reading[str]:
+        character = yield from skip_blanks(character)
+        while True:
+            character = yield from read_call(character, self)
+            self.end_call()
+            character = yield from skip_blanks(character)
+            if character in (";", ","):
+                character = yield from skip_blanks((yield))
+            elif character != "{":
+                return character
+
+
+class MistralParser(ToolParser):
+    """Mistral: [TOOL_CALLS] and an array of calls, or [TOOL_CALLS]name[ARGS]{...} for each (tokenizer v11).
+
+    Mistral's templates accept ids of nine letters and digits only.
+    """
+
+    openings = ("[TOOL_CALLS]",)
+    markers = (*openings, "[CALL_ID]", "[ARGS]")
+
+    def _new_id(self) -> str:
+        return random_id(9)
+
+    def _read(self, marker: str, character: str) -> Reading[str]:
+        character = yield from skip_blanks(character)
+        if character == "[":
+            return (yield from read_array(character, self))
+        if character == "{":
+            return (yield from read_call(character, self))
+        return (yield from self._read_named(character))
+
+    def _read_named(self, character: str) -> Reading[str]:
+        """Read name[ARGS]{...}; some versions write [CALL_ID]id before [ARGS]."""
+        name: list[str] = []
+        while character and character in _NAME_CHARACTERS:
+            name.append(character)
+            character = yield
+        if not name:
+            raise NotACall(character)
+        if character == "[":
+            character = yield from skip("[", character)
+            if character == "C":
+                character = yield from skip("CALL_ID]", character)
+                while character and character in _NAME_CHARACTERS:
+                    character = yield
+                character = yield from skip("[", character)
+            character = yield from skip("ARGS]", character)
+        character = yield from skip_blanks(character)
+        if character != "{":
+            raise NotACall(character)
+        self.start("".join(name))
+        return (yield from read_arguments(character, self.arguments))
+
+
+def read_array(character: str, parser: ToolParser) -> Reading[str]:
+    """Read [{"name": ..., "arguments": {...}}, ...]."""
+    character = yield from skip("[", character)
+    while True:
+        character = yield from skip_blanks(character)
+        character = yield from read_call(character, parser)
+        parser.end_call()
+        character = yield from skip_blanks(character)
+        if character != ",":
+            return (yield from skip("]", character))
+        character = yield
+
+
 AUTO, NONE = "auto", "none"
-#: By name; the second name of a family is vLLM's.
+#: The second name of a family is vLLM's.
 TOOL_PARSERS: dict[str, type[ToolParser]] = {
     "hermes": HermesParser,
     "llama3": LlamaParser,
@@ -18,22 +117,17 @@ TOOL_PARSERS: dict[str, type[ToolParser]] = {
 }
 _THINK = ReasoningMarkers("<think>", "</think>")
 _MISTRAL = ReasoningMarkers("[THINK]", "[/THINK]")
-REASONING_PARSERS: dict[str, ReasoningMarkers] = {
-    "think": _THINK,
-    "deepseek_r1": _THINK,
-    "qwen3": _THINK,
-    "mistral": _MISTRAL,
-}
+REASONING_PARSERS = {"think": _THINK, "deepseek_r1": _THINK, "qwen3": _THINK, "mistral": _MISTRAL}
 
 
 def tool_parser(name: str, template: str) -> type[ToolParser] | None:
-    """The parser of this name; for `auto` that of the family whose chat template it is, None where that is unknown."""
+    """Return the parser of this name; for `auto` the one for the chat template, None if the template is unknown."""
     if name != AUTO:
         return TOOL_PARSERS.get(name)
     if "[TOOL_CALLS]" in template:
         return MistralParser
     if "<tool_call>" in template:
-        # Qwen3-Coder and its like have XML inside, which is another family.
+        # Qwen3-Coder writes XML inside, which is another family.
         return None if "<function=" in template else HermesParser
     if "<|python_tag|>" in template or ("<|start_header_id|>" in template and '"parameters"' in template):
         return LlamaParser
@@ -41,7 +135,10 @@ def tool_parser(name: str, template: str) -> type[ToolParser] | None:
 
 
 def reasoning_markers(name: str, template: str) -> ReasoningMarkers | None:
-    """Those of this name; for `auto` those that the chat template knows, None where it knows none."""
+    """Return the markers of this name; for `auto` those in the chat template, None if it has none."""
     if name != AUTO:
         return REASONING_PARSERS.get(name)
-    return next((found for found in (_THINK, _MISTRAL) if found.closing in template), None)
+    for markers in (_THINK, _MISTRAL):
+        if markers.closing in template:
+            return markers
+    return None

@@ -1,7 +1,8 @@
-"""Reads JSON a character at a time, as far as it takes to find a call's name and arguments.
+"""An incremental JSON reader that finds the name and the arguments of a call.
 
-Each function is a generator that is sent characters, and "" at the end of the text. It gets its first character as an
-argument and returns the first one that is no longer its own. So a text may be split anywhere.
+Each function is a generator: it receives characters, "" at the end of the text, starts with its first character as an
+argument, and returns the first character behind its own part. So a text may be split anywhere, and arguments are passed
+on as they are written. (pydantic's partial JSON returns values: it knows neither their place nor their spelling.)
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _ARGUMENTS = frozenset({"arguments", "parameters"})
 
 
 class NotACall(Exception):
-    """The text is no call after all.
+    """The text is no call.
 
     Attributes:
-        rest: the character that showed it, "" at the text's end; it was not read.
+        rest: unread character that showed it, "" at the end of the text.
     """
 
     def __init__(self, rest: str) -> None:
@@ -30,13 +31,13 @@ class NotACall(Exception):
 
 
 class CallSink(Protocol):
-    """Takes in a call while it is read."""
+    """Receives a call while it is read."""
 
     def start(self, name: str) -> bool:
-        """A call begins. Returns False where there is no such function, so that it is no call."""
+        """Start a call. Returns False for an unknown function, which makes the text no call."""
 
     def arguments(self, text: str) -> None:
-        """More of its arguments."""
+        """Append to its arguments."""
 
 
 def skip_blanks(character: str) -> Reading[str]:
@@ -46,7 +47,7 @@ def skip_blanks(character: str) -> Reading[str]:
 
 
 def skip(literal: str, character: str) -> Reading[str]:
-    """What is there must be this. Raises NotACall where it is not."""
+    """Read a literal. Raises NotACall for other text."""
     for expected in literal:
         if character != expected:
             raise NotACall(character)
@@ -55,40 +56,34 @@ def skip(literal: str, character: str) -> Reading[str]:
 
 
 def read_string(character: str) -> Reading[tuple[str, str]]:
-    """A JSON string's value, and the character behind it. Raises NotACall for anything else."""
+    """Return a JSON string's value, and the next character. Raises NotACall for other text."""
+    if character != '"':
+        raise NotACall(character)
     raw: list[str] = []
-    character = yield from pass_value(character, raw.append, only='"')
+    character = yield from pass_value(character, raw.append)
     try:
         value = json.loads("".join(raw), strict=False)
-        value.encode()  # half of a surrogate pair is no text
+        value.encode()  # fails for half of a surrogate pair
     except ValueError:
         raise NotACall(character) from None
     return value, character
 
 
-def pass_value(character: str, tell: Callable[[str], None], *, only: str = "") -> Reading[str]:
-    """A JSON value, which is told character by character as it stands; at the text's end it may be incomplete.
-
-    Args:
-        only: the characters with which it may begin; any, if empty. Raises NotACall for others.
-    """
-    if only and (not character or character not in only):
-        raise NotACall(character)
+def pass_value(character: str, sink: Callable[[str], None]) -> Reading[str]:
+    """Pass a JSON value on, character by character; it may be cut off by the end of the text."""
     if character not in ('"', "{", "["):
         while character and character not in ",}]" and character not in _BLANKS:
-            tell(character)
+            sink(character)
             character = yield
         return character
     depth, is_string, is_escaped = 0, False, False
     while character:
-        tell(character)
-        if is_string:
-            if is_escaped:
-                is_escaped = False
-            elif character == "\\":
-                is_escaped = True
-            elif character == '"':
-                is_string = False
+        sink(character)
+        if is_escaped:
+            is_escaped = False
+        elif is_string:
+            is_escaped = character == "\\"
+            is_string = character != '"'
         elif character == '"':
             is_string = True
         elif character in "{[":
@@ -102,12 +97,12 @@ def pass_value(character: str, tell: Callable[[str], None], *, only: str = "") -
 
 
 def read_call(character: str, sink: CallSink) -> Reading[str]:
-    """{"name": ..., "arguments": {...}}; `parameters` is another word for arguments, other keys are passed over.
+    """Read {"name": ..., "arguments": {...}}. `parameters` is a synonym for arguments; other keys are skipped.
 
     Raises:
-        NotACall: it is something else, or ends too early. If that shows after its name, the call was started.
+        NotACall: the text is something else, or ends too early, maybe after the call has started.
     """
-    early: list[str] | None = []  # arguments that come before the name; None once the name is known
+    early: list[str] | None = []  # arguments before the name; None once the name is known
     has_arguments = False
     character = yield from skip("{", character)
     character = yield from skip_blanks(character)
@@ -126,7 +121,7 @@ def read_call(character: str, sink: CallSink) -> Reading[str]:
             has_arguments = True
             character = yield from read_arguments(character, sink.arguments if early is None else early.append)
         else:
-            character = yield from pass_value(character, _ignore)
+            character = yield from pass_value(character, lambda skipped: None)
         character = yield from skip_blanks(character)
         if character != ",":
             break
@@ -139,19 +134,15 @@ def read_call(character: str, sink: CallSink) -> Reading[str]:
     return character
 
 
-def read_arguments(character: str, tell: Callable[[str], None]) -> Reading[str]:
-    """An object as it stands; one that is written as a string, as its text; null as none."""
+def read_arguments(character: str, sink: Callable[[str], None]) -> Reading[str]:
+    """Pass arguments on: an object as written, a string as the text in it, null as {}."""
     if character == "{":
-        return (yield from pass_value(character, tell))
+        return (yield from pass_value(character, sink))
     if character == '"':
         text, character = yield from read_string(character)
-        tell(text or "{}")
+        sink(text or "{}")
         return character
     given: list[str] = []
     character = yield from pass_value(character, given.append)
-    tell("{}" if given == list("null") else "".join(given))
+    sink("{}" if given == list("null") else "".join(given))
     return character
-
-
-def _ignore(character: str) -> None:
-    pass

@@ -1,4 +1,4 @@
-"""Finds markers in a text that comes in pieces, and holds back what may be the beginning of one."""
+"""A search for markers in streamed text, which holds back a possible beginning of one."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from collections.abc import Sequence
 
 
 class MarkerSearch:
-    """Looks for the first of several markers.
-
-    Args:
-        markers: none of them empty.
-    """
+    """Finds the first of several non-empty markers."""
 
     def __init__(self, markers: Sequence[str]) -> None:
         self.markers = tuple(markers)
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, str | None, str]:
-        """The text that is no part of a marker; the marker that was found, if any; what stands behind it."""
+        """Return the text before a marker, the marker or None, and the text behind it."""
         text = self._held + text
         found = min(((text.find(marker), marker) for marker in self.markers if marker in text), default=None)
         if found is not None:
@@ -29,13 +25,13 @@ class MarkerSearch:
         return text[:cut], None, ""
 
     def flush(self) -> str:
-        """What was held back, where nothing follows any more."""
+        """Return the held text, at the end."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, marker: str) -> int:
-    """How many characters at the end of `text` may begin `marker`."""
+    """Return the length of the longest end of `text` that begins `marker`."""
     start = text.find(marker[0], max(0, len(text) - len(marker) + 1))
     while start >= 0:
         if marker.startswith(text[start:]):
