@@ -14,9 +14,20 @@ from torch import Tensor
 
 from quire.loading.presets import preset_config
 from quire.loading.random_weights import fill_random
+from quire.models.base import CausalLM
+from quire.models.linear.layer import Linear
 from quire.models.registry import build_model, read_model_config
 
 _TINY = {"num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 24, "vocab_size": 257}
+
+
+def pack(model: CausalLM) -> None:
+    """Pack all linear layers, as loading does."""
+    if model.config.tie_word_embeddings:
+        model.embed_tokens.share_with(model.lm_head)
+    for module in model.modules():
+        if isinstance(module, Linear):
+            module.pack()
 
 
 def some_tensors() -> dict[str, Tensor]:

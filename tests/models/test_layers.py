@@ -12,6 +12,7 @@ from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.linear.packed_weight import can_pack
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.registry import build_model, read_model_config
+from weights import pack
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -77,7 +78,7 @@ def test_a_packed_model_holds_every_weight_once_and_a_tied_head_apart_only_where
     assert model.weight_bytes() == config.weight_bytes("float32")
     assert not any(parameter.requires_grad for parameter in model.parameters())
     to_come = tied_head_bytes(model)
-    model.pack()
+    pack(model)
     assert model.weight_bytes() == config.weight_bytes("float32") + to_come
     if panel_kernels(torch.float32) is None and can_pack(torch.float32):
         assert to_come == config.packed_head_bytes("float32")

@@ -17,6 +17,7 @@ from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 from quire.models.linear.packed_weight import pack_weight
 from quire.models.linear.panel_weight import PanelWeight, panel_kernels
 from quire.models.registry import build_model, read_model_config
+from weights import pack
 
 DTYPES = [torch.float32, torch.bfloat16]
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
@@ -125,7 +126,7 @@ def test_a_tied_head_and_the_embedding_are_one_table() -> None:
     expected = model.embed_tokens(ids)
     logits = model.compute_logits(expected)
     num_bytes = model.weight_bytes()
-    model.pack()
+    pack(model)
     assert model.weight_bytes() == num_bytes
     assert model.embed_tokens.weight is None
     assert torch.equal(model.embed_tokens(ids), expected)

@@ -180,14 +180,6 @@ class CausalLM(nn.Module):
         if quantization != "none":
             self.lm_head.quantization = HEAD_QUANTIZATION
 
-    def pack(self) -> None:
-        """Pack all linear layers. A tied head shares the embedding's table if the packed layout allows."""
-        if self.config.tie_word_embeddings:
-            self.embed_tokens.share_with(self.lm_head)
-        for module in self.modules():
-            if isinstance(module, Linear):
-                module.pack()
-
     def weight_bytes(self) -> int:
         """Return the current memory of the weights, with shared tensors counted once."""
         tensors = {id(p): p for p in self.parameters()}

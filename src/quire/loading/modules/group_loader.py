@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
 from quire.loading.errors import ModelLoadError
-from quire.loading.modules.incoming import IncomingTensors
+from quire.loading.modules.fill import TensorFill
 from quire.loading.modules.model_units import ModelUnits
 from quire.loading.modules.stage_parts import GroupCheck
 from quire.loading.modules.units import Unit
@@ -58,7 +58,9 @@ class GroupLoader:
         self._digest = digest
         self._seed = seed
         self._hooks = hooks
-        self._incoming = IncomingTensors(names, units, model.device, digest)
+        self._unit_of: dict[str, Unit] = {}
+        self.restart()
+        self._fill: TensorFill | None = None  #: the tensor that is arriving
         self._reader: ByteReader | None = None
 
     @property
@@ -85,7 +87,8 @@ class GroupLoader:
 
     def restart(self) -> None:
         """Expect the tensors of fresh units after `ModelUnits.reset`."""
-        self._incoming.expect(self._units)
+        self._fill = None
+        self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
 
     def stop(self) -> None:
         """Make a waiting `load` return soon; callable from any thread."""
@@ -139,8 +142,23 @@ class GroupLoader:
         check.finish()
 
     def _add(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
-        unit = self._incoming.add(entry, offset, data, self._hooks.before_piece)
-        if unit is not None:
+        """Add the next bytes of a tensor. Tensors arrive one after the other."""
+        is_last = offset + len(data) == entry.num_bytes
+        if self._digest is not None:
+            self._digest.add(entry.name, data, is_last)
+        if (name := self._names.get(entry)) is None:
+            return
+        unit = self._unit_of[name]
+        if not offset:
+            self._fill = TensorFill(unit.view(name, self._model.device), entry)
+        assert self._fill is not None
+        if data:
+            self._fill.add(offset, data)
+        if is_last:
+            self._fill.finish(self._hooks.before_piece)
+            self._fill = None  # drops the view, which packing invalidates
+            self._hooks.before_piece()
+            unit.finish(name)
             self._report(unit)
 
     def _report(self, unit: Unit) -> None:
