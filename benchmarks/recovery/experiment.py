@@ -7,7 +7,7 @@ with an engine of its own over one loaded model. All engines begin with the same
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +28,7 @@ from quire.engine.engine import Engine
 from quire.simulate.hardware import HardwareProfile, read_profile
 from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
-from quire.simulate.token_times import compare, value_of
+from quire.simulate.token_times import value_of
 
 POOL_BLOCKS = 512  #: the paper's
 LONGEST = 2048  #: tokens of a request
@@ -238,6 +238,22 @@ def _run_policy(
         found.forecast = compare(found, predicted, {name: _QUANTITIES[name] for name in _COMPARED})
     _close(engine)
     return found
+
+
+def compare(engine: Any, simulated: Any, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
+    """Compare the engine's and the simulator's figures.
+
+    Args:
+        engine: figures of the engine's run.
+        simulated: figures of the same requests in the simulator.
+        names: the figure (`value_of`) of each comparison.
+    """
+    pairs = {name: (value_of(engine, of), value_of(simulated, of)) for name, of in names.items()}
+    return {
+        name: {"engine": took, "simulator": predicted, "error": predicted / took - 1.0}
+        for name, (took, predicted) in pairs.items()
+        if took and predicted is not None
+    }
 
 
 def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Workload) -> SimulationFigures:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.parallel_runs import Note, run_all
+from benchmarks.replicas.conversations import draw_conversations
 from benchmarks.replicas.replicas import FleetFigures, simulate_replicas
 from benchmarks.replicas.virtual_replica import ColdStart
 from quire.bench.bench_settings import parse_goodput, refuse_repeats
@@ -26,7 +27,7 @@ from quire.routing import SLO
 from quire.routing.replicas import Autoscaling, ReplicaRouter
 from quire.settings import Settings, integers, names, numbers, setting
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.loads import draw_conversations, speed_up
+from quire.simulate.loads import speed_up
 from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulate_settings import SimulateSettings
 from quire.simulate.simulation import Arrival

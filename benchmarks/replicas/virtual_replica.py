@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from benchmarks.slowed_costs import SlowedCosts
 from quire.config import SchedulerConfig
 from quire.core.forecaster import Forecaster
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
-from quire.simulate.hardware import HardwareProfile, SlowedCosts
+from quire.simulate.hardware import HardwareProfile
 from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, Simulation
 from quire.simulate.virtual_runner import VirtualRunner
 
-_MANY = 256  #: steps that are looked at ahead
 FIRST_STAGE, WHOLE_STAGE = 1, 2
 _WHOLE_ROOT = b"the whole model"
 
@@ -130,9 +130,7 @@ class VirtualReplica:
         self.wakes_at = now
 
     def run_until(self, now: float) -> list[News]:
-        """Begin all steps that begin before `now`; the last one may end after it. (Where nothing is decided meanwhile,
-        and nothing told, they are put off until something is: `wakes_at`.) Returns what it has told until then.
-        """
+        """Run all steps that begin before `now`; the last one may end after it. Returns the news until then."""
         self._run_until(now)
         if self._whole_at is not None and self._whole_at <= now and not self.is_busy:
             self._promote(now)
@@ -141,11 +139,8 @@ class VirtualReplica:
             found.append(news.popleft())
         if news:
             self.wakes_at = news[0].time_s
-        elif self._inbox:
-            self.wakes_at = self.simulation.runner.now
         elif self.is_busy:
-            num_quiet = _MANY if self._forecaster is None else self._forecaster.num_quiet_steps
-            self.wakes_at = min(self.simulation.goes_on_until(num_quiet), self._changes_at)
+            self.wakes_at = self.simulation.runner.now
         else:
             self.wakes_at = self._changes_at
         return found
@@ -153,10 +148,6 @@ class VirtualReplica:
     def _run_until(self, now: float) -> None:
         simulation, runner, scheduler = self.simulation, self.simulation.runner, self.simulation.scheduler
         while runner.now < now and self.is_busy:
-            if not self._inbox:
-                self._go_on(min(now, self._changes_at))
-                if runner.now >= now:
-                    break
             self._promote()
             taken = self._take_inbox()
             num_ended = scheduler.counts.ended_sequences
@@ -168,13 +159,6 @@ class VirtualReplica:
             ended = self._take_ended() if scheduler.counts.ended_sequences != num_ended else ()
             if taken or ended or forecast is not None:
                 self._news.append(News(runner.now, forecast, taken, ended))
-
-    def _go_on(self, before: float) -> None:
-        """Run the steps of which nothing is told."""
-        if self._forecaster is None:
-            self.simulation.repeat(before)
-        elif (num_quiet := self._forecaster.num_quiet_steps) > 1:
-            self._forecaster.note_quiet_steps(self.simulation.repeat(before, num_quiet))
 
     @property
     def _changes_at(self) -> float:
@@ -212,7 +196,7 @@ class VirtualReplica:
     def outcomes(self) -> dict[int, tuple[float, float]]:
         """TTFT and TPOT of its requests, by their numbers; TPOT 0 of one token alone. All are over."""
         timeline = self.simulation.timeline
-        timeline.note([], self.simulation.runner.now)
+        timeline.record([], self.simulation.runner.now)
         found = {}
         for number, (seq_id, arrival) in zip(self.numbers, self.simulation.started, strict=True):
             first, num_gaps = timeline.first[seq_id], arrival.num_output_tokens - 1

@@ -92,7 +92,7 @@ class VirtualEngine:
     def outcomes(self) -> list[tuple[float, float]]:
         """TTFT and TPOT of its requests, in the order in which they came. All are over."""
         timeline, found = self.simulation.timeline, []
-        timeline.note([], self.simulation.runner.now)
+        timeline.record([], self.simulation.runner.now)
         for seq_id, arrival in self.simulation.started:
             first, num_gaps = timeline.first[seq_id], arrival.num_output_tokens - 1
             found.append((first - arrival.time_s, (timeline.last(seq_id) - first) / num_gaps if num_gaps else 0.0))

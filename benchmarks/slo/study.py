@@ -16,6 +16,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchmarks.slo.fleet import Route, Served, VirtualEngine, simulate_fleet
+from benchmarks.slowed_costs import slowed
 from quire.bench.bench_settings import parse_goodput, refuse_repeats
 from quire.bench.progress import progress
 from quire.bench.report import Column, Report
@@ -24,7 +25,7 @@ from quire.core.decisions.cost_model import CostModel
 from quire.forecast import Forecast
 from quire.routing import SLO, Router, RoutingConfig
 from quire.settings import Settings, names, numbers, setting
-from quire.simulate.hardware import HardwareProfile, find_profile, slowed
+from quire.simulate.hardware import HardwareProfile, find_profile
 from quire.simulate.simulation import Arrival
 
 RANKS = {"large": 2, "small": 1}

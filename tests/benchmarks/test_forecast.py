@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.recovery.experiment import predict
+from benchmarks.recovery.experiment import compare, predict
 from benchmarks.recovery.load import make_mix
 from benchmarks.recovery.run import RecoveryRun
 from quire.bench.report import Repetition
 from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import StepShape
-from quire.simulate.token_times import compare
 
 CONFIG = SchedulerConfig(
     num_blocks=24, block_size=8, max_model_len=128, max_num_batched_tokens=64, max_num_seqs=8, watermark_blocks=0,

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.replicas.conversations import draw_conversations
 from benchmarks.replicas.replicas import Fleet, FleetFigures, simulate_replicas
 from benchmarks.replicas.virtual_replica import ColdStart, VirtualReplica
-from quire.core.scheduler import Scheduler
 from quire.routing import SLO
 from quire.routing.replicas import POLICIES, Autoscaling
 from quire.simulate.hardware import cps_paper
-from quire.simulate.loads import draw_conversations
 from quire.simulate.paper_policies import make_compared_policy
-from quire.simulate.simulation import Arrival, Simulation, simulate
+from quire.simulate.simulation import Arrival, simulate
 from simulate.machines import limits, machine
 
 #: Prompts that share prefixes, so that some are found; answers that are long enough to go on undisturbed.
@@ -46,29 +45,6 @@ def test_one_replica_is_the_plain_simulator_whatever_the_policy(
         found = play(arrivals, routing=routing, recovery=recovery)
         assert asdict(found.by_replica[0]) == {**asdict(plain), "num_refused": 0}
         assert (found.num_refused, found.makespan_s) == (plain.num_refused, plain.makespan_s)
-
-
-@settings(max_examples=15, deadline=None)
-@given(ARRIVALS, st.sampled_from(("recompute", "swap", "cost")), st.integers(3, 24))
-def test_steps_that_are_run_at_once_change_nothing(
-    lengths: list[tuple[float, int, int, int]], recovery: str, num_blocks: int
-) -> None:
-    arrivals = [each._replace(priority=each.num_prompt_tokens % 2) for each in load(lengths)]
-    config = replace(CONFIG, num_blocks=12 + num_blocks)
-    at_once = simulate(arrivals, machine(), config, make_compared_policy(recovery))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Simulation, "repeat", lambda self, before: [])
-        one_by_one = simulate(arrivals, machine(), config, make_compared_policy(recovery))
-    assert asdict(at_once) == asdict(one_by_one)
-
-
-def test_an_answer_alone_is_run_in_a_few_goes() -> None:
-    decided: list[int] = []
-    with pytest.MonkeyPatch.context() as patch:
-        schedule = Scheduler.schedule
-        patch.setattr(Scheduler, "schedule", lambda self: decided.append(0) or schedule(self))  # type: ignore[func-returns-value]
-        found = play([Arrival(0.0, 4, 40)], routing="least-loaded")
-    assert (found.num_steps, len(decided)) == (40, 2), "the prompt's step, and the one in which the answer ends"
 
 
 @settings(max_examples=15, deadline=None)

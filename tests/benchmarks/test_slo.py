@@ -12,8 +12,8 @@ from benchmarks.script import make_app
 from benchmarks.slo.__main__ import main
 from benchmarks.slo.fleet import Served, VirtualEngine, simulate_fleet
 from benchmarks.slo.study import draw_rising, keeps, make_route, summarise
+from benchmarks.slowed_costs import slowed
 from quire.routing import SLO
-from quire.simulate.hardware import slowed
 from quire.simulate.simulation import Arrival
 from simulate.machines import limits, machine
 

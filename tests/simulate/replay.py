@@ -116,7 +116,7 @@ class _Replay:
     def _update(self, event: Event) -> None:
         result = make_result(event)
         self.scheduler.update(result)
-        self.timeline.note(result.seq_ids, event["time"])
+        self.timeline.record(result.seq_ids, event["time"])
         if result.seq_ids:
             self.last_token_time = event["time"]
 
@@ -140,7 +140,7 @@ class _Replay:
         self._start()
 
     def _figures(self) -> ReplayFigures:
-        self.timeline.note([], self.last_token_time)
+        self.timeline.record([], self.last_token_time)
         start = min((time for time, _ in self.requests), default=0.0)
         told: list[tuple[int, Arrival]] = []
         for time, request in self.requests:

@@ -140,7 +140,7 @@ def test_the_same_documents_give_the_same_figures(policy: str, block_s: float) -
 def test_a_disk_needs_a_speed_and_a_document_its_tokens() -> None:
     policy = make_policy("recompute")
     config = limits(enable_prefix_caching=True, has_disk_tier=True)
-    with pytest.raises(ValueError, match="exact says nothing of a disk"):
+    with pytest.raises(ValueError, match="exact has no costs of a disk"):
         simulate([FIRST], machine(), config, policy)
     with pytest.raises(ValueError, match="expected a bandwidth above 0"):
         WithDisk(ExactCosts(), 0.0)

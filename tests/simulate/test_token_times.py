@@ -55,10 +55,10 @@ def test_a_timeline_says_what_a_note_for_every_token_would(steps: list[tuple[lis
     now = 0
     for seq_ids, took in steps:
         now += took
-        timeline.note(list(seq_ids), float(now))
+        timeline.record(list(seq_ids), float(now))
         for seq_id in seq_ids:
             times.setdefault(seq_id, []).append(now)
-    timeline.note([], float(now))
+    timeline.record([], float(now))
     gaps = [float(b - a) for each in times.values() for a, b in pairwise(each)]
     assert timeline.first == {seq_id: each[0] for seq_id, each in times.items()}
     assert {seq_id: timeline.last(seq_id) for seq_id in times} == {seq_id: each[-1] for seq_id, each in times.items()}

@@ -7,8 +7,6 @@ that are exponentially distributed, that is the most likely mean.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from quire.core.decisions.costs import Costs, StepShape
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
@@ -58,19 +56,6 @@ class Forecaster:
             if self._seen == (len(scheduler.queue.waiting), scheduler.counts.ended_sequences):
                 return None
         return self.forecast(now)
-
-    @property
-    def num_quiet_steps(self) -> int:
-        """Steps that bring no forecast, if the batch stays as it is."""
-        scheduler = self._scheduler
-        is_same = self._seen == (len(scheduler.queue.waiting), scheduler.counts.ended_sequences)
-        return _EVERY - 1 - self._num_since if is_same else 0
-
-    def note_quiet_steps(self, busy_s: Sequence[float]) -> None:
-        """So many of these steps are over, and this was their computing."""
-        for seconds in busy_s:
-            self._new_busy_s += seconds
-        self._num_since += len(busy_s)
 
     def forecast(self, now: float) -> Forecast:
         """What a request that came now would have to wait for."""

@@ -175,24 +175,6 @@ class Scheduler:
                 self.disk.invalidate(keys)
             self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
 
-    def record_steps(self, num_steps: int, num_seqs: int, num_context: int) -> None:
-        """Count steps made elsewhere, each of which decoded every running sequence once.
-
-        Args:
-            num_steps: at least one.
-            num_seqs: sequences in each step.
-            num_context: computed tokens of all sequences before the last step.
-        """
-        assert self._in_flight is None, "the last step has neither been updated nor failed"
-        self.num_steps += num_steps
-        self.counts.sampled_tokens += num_steps * num_seqs
-        self._step.skip_to(num_seqs, num_context)
-
-    @property
-    def has_pending_changes(self) -> bool:
-        """Whether the next step tells the runner of anything that happened since the last one."""
-        return self._step.has_pending_changes
-
     @property
     def num_reserved_blocks(self) -> int:
         """Blocks that the last step's sequences still need for their known tokens."""

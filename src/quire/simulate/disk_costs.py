@@ -1,4 +1,4 @@
-"""A disk of a given speed beside any other costs: that of a machine which one thinks of, or has not measured."""
+"""Transfer costs of a hypothetical disk with a given bandwidth."""
 
 from __future__ import annotations
 
@@ -6,19 +6,14 @@ import math
 
 from quire.core.decisions.costs import Costs, StepShape
 
-LATENCY_S = 1e-4  #: until the first byte comes; a round guess for a solid-state disk
+LATENCY_S = 1e-4  #: a guess for a solid-state disk
 
 
 class WithDisk:
-    """Costs with a disk tier whose transfers take a fixed time, and then their bytes over a bandwidth, either way.
-
-    Args:
-        costs: all the rest.
-        bytes_per_s: of the disk.
-        latency_s: of each transfer.
+    """Other costs with a disk tier: each transfer takes a latency, and its bytes over a bandwidth.
 
     Raises:
-        ValueError: the bandwidth is not above 0, or the latency is below.
+        ValueError: the bandwidth is not above 0, or the latency is below 0.
     """
 
     def __init__(self, costs: Costs, bytes_per_s: float, latency_s: float = LATENCY_S) -> None:

@@ -1,7 +1,6 @@
-"""The machines that are simulated: what their steps and transfers cost, and where each figure comes from.
+"""Machines for the simulator: costs of steps and transfers, and their sources.
 
-A profile is published, as the CPS paper's table, or was measured by `quire calibrate`. All other figures are assumed,
-and every profile names them.
+A profile is published (the CPS paper's table) or measured by `quire calibrate`; it names every assumed figure.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.costs import Costs, StepShape
+from quire.core.decisions.costs import Costs
 from quire.simulate.disk_costs import LATENCY_S, WithDisk
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 PAPER = "cps-paper"
-#: Of the paper's table 2: tokens; swap out, swap preparation, swap in and recompute in milliseconds.
+#: Table 2 of the paper: tokens; swap out, swap preparation, swap in and recompute in milliseconds.
 _PAPERS_ROWS = (
     (512, 3.236, 0.034, 3.366, 8.30),
     (1024, 6.257, 0.050, 6.379, 12.30),
@@ -25,14 +24,14 @@ _PAPERS_ROWS = (
     (8192, 68.939, 0.281, 72.574, 97.60),
 )
 _PAPERS_BYTES_PER_TOKEN = 12_288
-# A step without prefill: the published recompute latency, its first two rows continued to no tokens. A context token:
-# its 12 KiB read at the card's 768 GB/s. A sequence: sampling and its share of the launches, a round guess.
+# A step without prefill: the recompute latency extrapolated to no tokens from the first two rows. A context token:
+# 12 KiB read at 768 GB/s. A sequence: sampling and launches, a guess.
 _ASSUMED_DECODE = DecodeCosts(step=4.3e-3, sequence=2e-5, context_token=1.6e-8)
 
 
 @dataclass(frozen=True)
 class EngineLimits:
-    """The limits of the engine that a profile was taken from, where a run asks for no others."""
+    """Default limits of a profile, from the engine it was measured on."""
 
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
@@ -43,20 +42,20 @@ class EngineLimits:
 class HardwareProfile:
     """One machine and model."""
 
-    name: str  #: as it was asked for
-    hardware: str  #: in words
-    model: str  #: in words
+    name: str
+    hardware: str
+    model: str
     costs: Costs
-    bytes_per_token: int  #: of KV
-    swap_is_synchronous: bool = False  #: the engine stands still while blocks are copied; else the link works beside it
-    has_disk: bool = False  #: the costs know those of a disk tier
-    limits: EngineLimits = EngineLimits()  #: of the engine behind it
-    published: str = ""  #: the published figures, in words; "" where there are none
-    measured: str = ""  #: the measured ones
-    assumed: str = ""  #: the others
+    bytes_per_token: int  #: KV size
+    swap_is_synchronous: bool = False  #: copies stop the engine instead of running beside it
+    has_disk: bool = False  #: includes costs of a disk tier
+    limits: EngineLimits = EngineLimits()
+    published: str = ""  #: description of the published figures
+    measured: str = ""  #: description of the measured figures
+    assumed: str = ""  #: description of the other figures
 
     def sources(self) -> list[str]:
-        """Sentences that say what each figure rests on."""
+        """Sentences about the sources of all figures."""
         how = "stops the engine" if self.swap_is_synchronous else "goes on beside the steps"
         parts = (("Published", self.published), ("Measured", self.measured), ("Assumed", self.assumed))
         return [
@@ -66,49 +65,16 @@ class HardwareProfile:
         ]
 
 
-class SlowedCosts:
-    """Another machine's costs, of which every step takes `factor` times as long; links are as they were."""
-
-    def __init__(self, costs: Costs, factor: float) -> None:
-        self._costs = costs
-        self.factor = factor  #: may be changed at any time
-
-    @property
-    def is_link_usable(self) -> bool:
-        return self._costs.is_link_usable
-
-    def step(self, shape: StepShape) -> float:
-        return self.factor * self._costs.step(shape)
-
-    def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
-        return self.factor * self._costs.recompute(num_tokens, start=start, chunk=chunk, beside=beside)
-
-    def save(self, num_bytes: int, tier: str = "host") -> float:
-        return self._costs.save(num_bytes, tier)
-
-    def load(self, num_bytes: int, tier: str = "host") -> float:
-        return self._costs.load(num_bytes, tier)
-
-
-def slowed(profile: HardwareProfile, factor: float) -> HardwareProfile:
-    """The same machine with a model whose steps take `factor` times as long (assumed)."""
-    return replace(profile, name=f"{profile.name} × {factor:g}", costs=SlowedCosts(profile.costs, factor))
-
-
 def with_disk(profile: HardwareProfile, bytes_per_s: float, latency_s: float = LATENCY_S) -> HardwareProfile:
-    """The same machine with a disk of this speed, whatever it had (`WithDisk`).
-
-    Raises:
-        ValueError: as there.
-    """
+    """Replace the disk of a profile by one of a given speed. Raises ValueError as `WithDisk`."""
     return replace(profile, costs=WithDisk(profile.costs, bytes_per_s, latency_s), has_disk=True)
 
 
 def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
-    """The machine of the CPS paper, by its table 2. Its vLLM 0.2.4 stands still while blocks are copied.
+    """The machine of the CPS paper, by its table 2, with vLLM 0.2.4, which stops for copies.
 
     Args:
-        decode_scale: what to multiply the costs of decode steps by, which the paper does not give.
+        decode_scale: factor for the cost of decode steps, which the paper does not give.
 
     Raises:
         ValueError: the scale is not above 0.
@@ -146,10 +112,10 @@ def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
 
 
 def read_profile(path: str | Path) -> HardwareProfile:
-    """A profile that `quire calibrate` wrote: a cost model, the KV bytes of a token, and the machine's description.
+    """Read a profile written by `quire calibrate`.
 
     Raises:
-        ValueError: the file cannot be read, or something in it is missing or wrong.
+        ValueError: the file cannot be read, or a field is missing or wrong.
     """
     try:
         data = json.loads(Path(path).read_text())
@@ -183,8 +149,8 @@ def read_profile(path: str | Path) -> HardwareProfile:
         )
     return HardwareProfile(
         name=str(path),
-        hardware=str(machine or "a machine that the file does not name"),
-        model=str(data.get("model") or "a model that the file does not name"),
+        hardware=str(machine or "an unnamed machine"),
+        model=str(data.get("model") or "an unnamed model"),
         costs=model,
         bytes_per_token=bytes_per_token,
         has_disk=model.links["disk"].is_calibrated,
@@ -200,14 +166,15 @@ def _describe_measured(model: CostModel) -> str:
 
 
 def find_profile(name: str, *, decode_scale: float = 1.0, swap_is_synchronous: bool | None = None) -> HardwareProfile:
-    """By name, or from a file.
+    """Find a profile by name or file.
 
     Args:
+        name: `cps-paper`, or a path.
         decode_scale: see `cps_paper`.
-        swap_is_synchronous: another engine's way than the profile's own.
+        swap_is_synchronous: replaces the profile's own value.
 
     Raises:
-        ValueError: there is none, or it has no assumed decode costs to scale.
+        ValueError: there is no such profile, or its decode costs are measured and cannot be scaled.
     """
     if name == PAPER:
         found = cps_paper(decode_scale)

@@ -1,33 +1,29 @@
-"""The loads of a simulated engine that are drawn. (Traces are read elsewhere, and passed in.)"""
+"""Drawn loads for the simulator."""
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Iterable
 
 from quire.simulate.simulation import Arrival
-from quire.simulate.virtual_batch import TOKEN
 
-SHORTEST, LONGEST = 128, 2048  #: prompt and answer together, in the mix of the CPS paper (section 4.1)
-BOUNDARY = 1024  #: the longest of the short ones
-PROMPT_SHARE = (0.1, 0.9)  #: lowest and highest, of a request's tokens; assumed: the paper gives the sum alone
-
-_FIRST_ID = TOKEN + 1  #: of tokens that no answer has
+SHORTEST, LONGEST = 128, 2048  #: tokens of prompt and answer in the CPS paper's mix (section 4.1)
+BOUNDARY = 1024  #: longest short request
+PROMPT_SHARE = (0.1, 0.9)  #: range of the prompt's share; assumed, the paper gives only the sum
 
 
 def draw_short_long(
     num_requests: int = 200, seed: int = 0, *, prompt_share: tuple[float, float] = PROMPT_SHARE
 ) -> list[Arrival]:
-    """The CPS paper's mix: half short requests, half long ones, shuffled, all at once.
+    """Draw the CPS paper's mix: half short requests, half long ones, shuffled, all at once.
 
     Args:
         num_requests: an even number.
-        seed: other lengths, and another order.
-        prompt_share: of a request's tokens, drawn evenly between the two; the rest is its answer.
+        seed: seed of lengths and order.
+        prompt_share: range of the prompt's share of the tokens, drawn evenly.
 
     Raises:
-        ValueError: the number is odd, or none; or the shares are no range within 0 and 1.
+        ValueError: the number is odd or 0, or the shares are no range within 0 and 1.
     """
     low, high = prompt_share
     if not 0 <= low <= high <= 1:
@@ -43,7 +39,7 @@ def draw_short_long(
 
 
 def draw_totals(rng: random.Random, num_short: int, num_long: int) -> list[int]:
-    """Tokens of requests, prompt and answer together, shuffled."""
+    """Draw the tokens of requests, prompt and answer together, shuffled."""
     totals = [rng.randint(SHORTEST, BOUNDARY) for _ in range(num_short)]
     totals += [rng.randint(BOUNDARY + 1, LONGEST) for _ in range(num_long)]
     rng.shuffle(totals)
@@ -53,71 +49,26 @@ def draw_totals(rng: random.Random, num_short: int, num_long: int) -> list[int]:
 def ask_about_documents(
     arrivals: Iterable[Arrival], num_documents: int, num_tokens: int, seed: int = 0
 ) -> list[Arrival]:
-    """The same requests, each about a document that stands before its own prompt.
+    """Put one of `num_documents` documents of `num_tokens` tokens before each prompt, by Zipf's law (1 / k).
 
-    The k-th document is drawn in proportion to 1 / k (Zipf's law): few are asked about often, and many now and then.
-
-    Args:
-        arrivals: without prompts of their own, or with ones that no document's tokens can be mistaken for.
-        num_documents: that there are to draw from.
-        num_tokens: of each.
-        seed: who asks about which.
+    Prompts of the arrivals must share no token with documents.
     """
-    rng = random.Random(f"documents, {seed}")  # other numbers than those of a load with this seed
+    rng = random.Random(f"documents, {seed}")  # differs from the load's own seed
     arrivals = list(arrivals)
     weights = [1 / rank for rank in range(1, num_documents + 1)]
     drawn = rng.choices(range(num_documents), weights, k=len(arrivals))
     asked = []
     for number, (arrival, document) in enumerate(zip(arrivals, drawn, strict=True), start=num_documents):
         own = arrival.prompt_token_ids
-        if own is None:  # one token over and over, which no other prompt and no document has
+        if own is None:  # a token that no other prompt or document has
             own = [number] * arrival.num_prompt_tokens
         prompt = [document] * num_tokens + list(own)
         asked.append(arrival._replace(num_prompt_tokens=len(prompt), prompt_token_ids=prompt, documents=(num_tokens,)))
     return asked
 
 
-def draw_conversations(num_requests: int, rate: float, seed: int = 0, *, num_systems: int = 8) -> list[Arrival]:
-    """Conversations of several turns, each of which sends all that was said before it once more.
-
-    Assumed: they begin by a Poisson process; one of `num_systems` system prompts of 512 to 2,048 tokens stands before
-    each, the k-th in proportion to 1 / k (Zipf's law); another turn follows with a probability of 3/4, after reading
-    (0.02 s a token of the answer) and thinking (10 s on average, exponential); questions have 60 and answers 150 tokens
-    in the median, both spread log-normally.
-
-    Args:
-        num_requests: turns, of all conversations together.
-        rate: conversations that begin in a second.
-        seed: other ones.
-        num_systems: system prompts.
-    """
-    rng = random.Random(f"conversations, {seed}")
-    weights = [1 / rank for rank in range(1, num_systems + 1)]
-    systems = [[_FIRST_ID + number] * rng.randint(512, 2048) for number in range(num_systems)]
-    next_id = _FIRST_ID + num_systems
-    arrivals: list[Arrival] = []
-    began_s = 0.0
-    while len(arrivals) < num_requests:
-        began_s += rng.expovariate(rate)
-        now, said = began_s, rng.choices(systems, weights)[0]
-        while len(arrivals) < num_requests:
-            question, answer = (_draw_length(rng, median) for median in (60, 150))
-            said = said + [next_id] * question  # a token that nobody else says, over and over
-            next_id += 1
-            arrivals.append(Arrival(now, len(said), answer, said))
-            if rng.random() >= 0.75:
-                break
-            said = said + [TOKEN] * answer
-            now += 0.02 * answer + rng.expovariate(0.1)
-    return sorted(arrivals, key=lambda arrival: arrival.time_s)
-
-
-def _draw_length(rng: random.Random, median: int) -> int:
-    return min(1024, max(4, round(rng.lognormvariate(math.log(median), 0.8))))
-
-
 def speed_up(arrivals: Iterable[Arrival], factor: float) -> list[Arrival]:
-    """The same requests in another tempo: 2 is twice as fast."""
+    """The same requests `factor` times as fast."""
     if not 0 < factor < float("inf"):
         raise ValueError(f"a speed-up of {factor:g}; expected a number above 0")
     return [arrival._replace(time_s=arrival.time_s / factor) for arrival in arrivals]

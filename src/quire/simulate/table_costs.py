@@ -1,7 +1,4 @@
-"""Costs from a table that somebody measured elsewhere: interpolated, never fitted.
-
-Such tables do not give decode steps; those are assumed.
-"""
+"""Costs from a published table: interpolated, never fitted. Decode steps are not in such tables, and assumed."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
 
 @dataclass(frozen=True, slots=True)
 class DecodeCosts:
-    """The costs of a step beside its prefill, in seconds."""
+    """Costs of a step without its prefill, in seconds."""
 
-    step: float  #: of any step that only decodes
-    sequence: float  #: for each sequence
-    context_token: float  #: for each token of their contexts
+    step: float  #: fixed cost of a decode step
+    sequence: float  #: per sequence
+    context_token: float  #: per token of context
 
     def scaled(self, factor: float) -> DecodeCosts:
         return DecodeCosts(self.step * factor, self.sequence * factor, self.context_token * factor)
@@ -31,10 +28,10 @@ class TableCosts:
 
     Args:
         swap_out: seconds to save a sequence, by its tokens.
-        swap_in: seconds to load it.
-        recompute: seconds to compute it, in one step of its own.
-        bytes_per_token: KV bytes of a token, by which bytes are turned into the table's tokens.
-        decode: what decode steps cost.
+        swap_in: seconds to load a sequence.
+        recompute: seconds to compute a sequence in one step.
+        bytes_per_token: KV size of a token.
+        decode: costs of decode steps.
 
     Raises:
         ValueError: a table is empty, out of order, or falls.
@@ -49,7 +46,7 @@ class TableCosts:
         decode: DecodeCosts,
     ) -> None:
         if bytes_per_token <= 0:
-            raise ValueError(f"a token has KV bytes; bytes_per_token={bytes_per_token}")
+            raise ValueError(f"bytes_per_token={bytes_per_token} must be above 0")
         self.bytes_per_token = bytes_per_token
         self.decode = decode
         self._swap_out = PiecewiseLinear(swap_out)
@@ -63,8 +60,8 @@ class TableCosts:
     def step(self, shape: StepShape) -> float:
         """Seconds of a step.
 
-        Its prefill is taken as one chunk, which `attended` places in its sequence; the step's fixed cost is that of
-        prefill (the table's line at no tokens) or of decoding, whichever is more, and counts once.
+        All prefill counts as one chunk, at a position derived from `attended`. The fixed cost is that of prefill (the
+        table at no tokens) or of decoding, whichever is more.
         """
         if shape.num_tokens <= 0:
             return 0.0
@@ -81,21 +78,10 @@ class TableCosts:
             seconds += self._recompute(start + num_prefill) - self._recompute(start)
         return fixed + seconds
 
-    def decode_steps(self, num_seqs: int, context: int, num_steps: int) -> list[float]:
-        """Seconds of steps that bring each of so many sequences its next token: as `step`, one after the other.
-
-        Args:
-            context: the tokens that those of the first step look back on together.
-        """
-        fixed, of_seqs, of_token = self.decode.step, self.decode.sequence * num_seqs, self.decode.context_token
-        ahead = range(context, context + num_steps * num_seqs, num_seqs)
-        return [fixed + (of_seqs + of_token * each) for each in ahead]
-
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
-        """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
+        """Seconds added by computing tokens [start, start + num_tokens) in chunks of at most `chunk` tokens.
 
-        The fixed cost of a chunk's step counts as far as what is `beside` it does not pay it anyway. A length that is
-        a row of the table, computed in one go from its start, costs what the table says.
+        Work `beside` a chunk pays a part of its fixed cost. A length in the table, computed at once, costs its row.
         """
         if num_tokens <= 0:
             return 0.0

@@ -1,21 +1,20 @@
-"""The figures of a run: when tokens came, how they spread, and how sure a difference is. Pure arithmetic.
+"""Token times of a simulated run, their distributions, and confidence intervals. Pure arithmetic.
 
-TTFT, the time to the first token, counts from the arrival; TPOT, the time per output token, is the time from the first
-to the last token over the tokens after the first; ITL is every single gap. Percentiles are linear between neighbours.
+TTFT counts from the arrival; TPOT is the time from the first to the last token over the tokens after the first; ITL is
+each single gap. Percentiles are linear between neighbours.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-# Student's t, two-sided 95 %, by degrees of freedom from 1 on; beyond, an expansion in 1 / df is right to 0.0003.
+# Student's t, two-sided 95 %, by degrees of freedom from 1; beyond, an expansion in 1 / df is exact to 0.0003.
 _T95 = (
     12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448,
     2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
@@ -25,7 +24,7 @@ _Z95 = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How a quantity spreads over requests, or over gaps. In the quantity's own unit."""
+    """Distribution of a quantity over requests or gaps."""
 
     count: int
     mean: float
@@ -36,7 +35,7 @@ class Distribution:
 
 
 def distribution(values: Sequence[float], counts: Sequence[int] | None = None) -> Distribution | None:
-    """How values spread that occur once each, or as often as `counts` says. None where there are none."""
+    """Distribution of values, each repeated as `counts` says. None without values."""
     spread = np.repeat(np.asarray(values, dtype=float), 1 if counts is None else counts)
     if not len(spread):
         return None
@@ -45,63 +44,37 @@ def distribution(values: Sequence[float], counts: Sequence[int] | None = None) -
 
 
 def value_of(figures: Any, name: str) -> float | None:
-    """A figure of a run, or one statistic of it, such as ttft_s.mean; None where nothing was measured."""
+    """A figure, or one statistic such as ttft_s.mean; None if it was not measured."""
     metric, _, statistic = name.partition(".")
     found = getattr(figures, metric)
     return getattr(found, statistic) if statistic and found is not None else found
 
 
-def compare(engine: Any, simulated: Any, names: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """What the engine took, what was predicted, and the error relative to the engine; by the names of `names`.
-
-    Args:
-        engine: the figures of its run.
-        simulated: those of the same requests in the simulator.
-        names: what each comparison is called, and of which figure (`value_of`) it is.
-    """
-    pairs = {name: (value_of(engine, of), value_of(simulated, of)) for name, of in names.items()}
-    return {
-        name: {"engine": took, "simulator": predicted, "error": predicted / took - 1.0}
-        for name, (took, predicted) in pairs.items()
-        if took and predicted is not None
-    }
-
-
 class Timeline:
-    """When the tokens of each sequence came, without an entry for each token.
-
-    From one step to the next most sequences go on together; only where one begins, ends or pauses is anything noted.
-    """
+    """Token times of all sequences, stored only where a sequence begins, ends or pauses."""
 
     def __init__(self) -> None:
-        self.first: dict[int, float] = {}  #: seq_id -> when its first token came
-        self._last: dict[int, float] = {}  #: of sequences that got no token with the latest step
-        self._going_on: list[int] = []  #: sequences that got one
+        self.first: dict[int, float] = {}  #: seq_id -> time of its first token
+        self._last: dict[int, float] = {}  #: of sequences without a token in the latest step
+        self._going_on: list[int] = []  #: sequences with a token in the latest step
         self._now = 0.0
         self._gaps: list[tuple[float, int]] = []
 
-    def note(self, seq_ids: list[int], now: float) -> None:
-        """A step is over, in which these sequences got a token each."""
+    def record(self, seq_ids: list[int], now: float) -> None:
+        """Record a step that brought each of these sequences a token."""
         if seq_ids == self._going_on:
             if seq_ids:
                 self._gaps.append((now - self._now, len(seq_ids)))
         else:
-            self._note_change(seq_ids, now)
+            self._record_change(seq_ids, now)
         self._now = now
 
-    def note_again(self, ends: Sequence[float]) -> None:
-        """Steps are over, the last of them at `ends[-1]`, in which the same sequences as before got a token each."""
-        count = len(self._going_on)
-        if count:
-            self._gaps += [(now - before, count) for before, now in pairwise((self._now, *ends))]
-        self._now = ends[-1]
-
-    def _note_change(self, seq_ids: list[int], now: float) -> None:
+    def _record_change(self, seq_ids: list[int], now: float) -> None:
         before, current = set(self._going_on), set(seq_ids)
         for seq_id in before - current:
             self._last[seq_id] = self._now
         coming = current - before
-        # In their order, since the sum of many gaps depends on it; nearly always it is one that comes.
+        # In their order, since a sum of floats depends on it; nearly always there is only one.
         for seq_id in coming if len(coming) <= 1 else [each for each in seq_ids if each in coming]:
             if (last := self._last.pop(seq_id, None)) is not None:
                 self._gaps.append((now - last, 1))
@@ -112,18 +85,18 @@ class Timeline:
         self._going_on = list(seq_ids)
 
     def last(self, seq_id: int) -> float:
-        """When a sequence's latest token came."""
+        """Time of a sequence's latest token."""
         found = self._last.get(seq_id)
         return self._now if found is None else found
 
     def gaps(self) -> Distribution | None:
-        """ITL: every gap between two tokens of one sequence."""
+        """The distribution of ITL."""
         return distribution([gap for gap, _ in self._gaps], [count for _, count in self._gaps])
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean, and the bounds that hold it with 95 % confidence (Student's t); no bounds from a single value."""
+    """A mean with its 95 % confidence bounds (Student's t); a single value has none."""
 
     mean: float
     low: float | None
@@ -139,14 +112,14 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def paired_changes(values: Sequence[float], base: Sequence[float]) -> list[float]:
-    """By which share each value is above its own partner in `base`: -0.1 is a tenth less. None where some lack one."""
+    """Relative change of each value against its partner in `base`; empty if one lacks a partner."""
     if len(values) != len(base) or not all(base):
         return []
     return [value / other - 1 for value, other in zip(values, base, strict=True)]
 
 
 def t95(df: int) -> float:
-    """Student's t for a two-sided interval of 95 % with `df` degrees of freedom."""
+    """Student's t for a two-sided 95 % interval."""
     if df <= len(_T95):
         return _T95[df - 1]
     z = _Z95

@@ -256,7 +256,7 @@ def test_a_server_that_never_answers_is_given_up_after_the_timeout() -> None:
     with fake_openai(models=SIZED, hangs_after=0) as fake:
         result = bench("--url", fake.url, *RATE, "--timeout", "0.3")
     assert result.exit_code == 2
-    assert "no whole answer within 0.3 s" in result.stderr
+    assert "no complete answer within 0.3 s" in result.stderr
 
 
 def test_answers_that_end_early_are_told() -> None:
@@ -315,7 +315,7 @@ def test_a_mistake_is_one_line_before_anything_is_sent(arguments: list[str], wor
 def test_servers_must_be_told_apart() -> None:
     with fake_openai(models=SIZED) as fake:
         result = bench("--url", fake.url, "--url", fake.url, *RATE)
-    assert "2 servers are called m; tell them apart" in result.stderr
+    assert "2 servers are called m; name them" in result.stderr
 
 
 def test_a_server_that_refuses_such_requests_is_told_before_the_load() -> None:

@@ -37,13 +37,6 @@ class StepBuilder:
         self._out.stage = stage
         self.num_reserved = 0
 
-    def skip_to(self, num_seqs: int, num_context: int) -> None:
-        """Set the state after steps made elsewhere, the last of which decoded these sequences."""
-        self.num_reserved = 0
-        self.shape = StepShapeSum()
-        self.shape.num_tokens = self.shape.num_seqs = num_seqs
-        self.shape.context_decode = num_context
-
     @property
     def step_id(self) -> int:
         return self._out.step_id
@@ -55,11 +48,6 @@ class StepBuilder:
     @property
     def num_seqs(self) -> int:
         return len(self._out.seq_ids)
-
-    @property
-    def has_pending_changes(self) -> bool:
-        """Whether the next step tells the runner of removed sequences or new tokens."""
-        return bool(self._removed or self._new_tokens)
 
     def add(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
         """Compute a sequence's next tokens.
