@@ -89,7 +89,7 @@ def test_the_banners_command_stands_any_name() -> None:
 # -- options of other engines ------------------------------------------------------------------------------------------
 
 
-def test_what_means_nothing_here_is_taken_with_a_line_that_says_what_is_done_instead(
+def test_an_option_without_effect_is_accepted_with_a_warning_that_names_the_alternative(
     served: list[tuple[ModelRegistry, ServerSettings]], caplog: pytest.LogCaptureFixture
 ) -> None:
     values = [[], ["0.9"]]
@@ -99,7 +99,7 @@ def test_what_means_nothing_here_is_taken_with_a_line_that_says_what_is_done_ins
         assert serve(*arguments).exit_code == 0
     assert served[0][1].max_queue == 7
     said = [record.getMessage() for record in caplog.records]
-    assert said == [f"{name} means nothing here: {instead}" for name, (_, instead) in OPTIONS]
+    assert said == [f"{name} has no effect: {instead}" for name, (_, instead) in OPTIONS]
 
 
 def test_a_value_may_follow_an_equals_sign(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:

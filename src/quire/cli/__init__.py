@@ -1,4 +1,4 @@
-"""The command line. Imports the rest of the house inside functions only, so that `--help` answers at once."""
+"""The command line. It imports other packages inside functions only, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 
 def main() -> None:
-    """`quire`. Ctrl-C ends it with status 130 and without a traceback, also while modules are imported and while the
-    interpreter shuts down, where nothing could catch a KeyboardInterrupt."""
-    is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # by a shell, in the background
+    """Run `quire`. Ctrl-C exits with status 130 and no traceback, also during imports and interpreter shutdown."""
+    is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # in a background job
     if not is_ignored:
         signal.signal(signal.SIGINT, _end_at_once)
     from quire.cli.main import main as run
@@ -19,7 +18,7 @@ def main() -> None:
         if not is_ignored:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         run()
-    except KeyboardInterrupt:  # outside of all commands
+    except KeyboardInterrupt:  # outside the commands
         os._exit(128 + signal.SIGINT)
     finally:
         if not is_ignored:

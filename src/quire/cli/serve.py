@@ -1,11 +1,10 @@
-"""`quire serve`: options to settings, models to engines. What a server does is elsewhere."""
+"""`quire serve`: from options to engines, the HTTP application and an exit status."""
 
 from __future__ import annotations
 
 import json
 import logging
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,9 +18,12 @@ from quire.config import EngineConfig
 from quire.server.settings import DEFAULT_MODELS, ServerSettings
 
 if TYPE_CHECKING:
-    from quire.engine.engine import Engine
+    from quire.async_engine.async_engine import AsyncEngine
     from quire.loading.source import ModelSource
     from quire.outputs import LoadProgress
+    from quire.server.load_bar import LoadBar
+    from quire.server.metrics.metrics import Metrics
+    from quire.system.child_process import ChildProcess
 
 logger = logging.getLogger("quire")
 
@@ -31,91 +33,62 @@ _READING_QUESTION = (
 )
 COMMAND = ServeCommand
 EXAMPLE = (
-    "Options of vLLM's that mean nothing here, such as --enforce-eager, are taken with a warning. "
+    "vLLM options without a meaning here, such as --enforce-eager, are accepted with a warning. "
     "Example: quire serve --model quire-mini --model mine=path/to/checkpoint --port 8000"
 )
 
 
 @options(models=DEFAULT_MODELS, has_config=True)
 def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> None:
-    """Serve one model or several over HTTP, as OpenAI's API does; without --model the two that ship with Quire."""
+    """Serve one or several models over HTTP with OpenAI's API; without --model, serve the two embedded models."""
     if cluster.ray:
         raise typer.Exit(_serve_on_ray(engines, settings, cluster))
     from quire.loading.source import find_model
     from quire.system.child_process import ChildProcess
 
     engines, aliases = settings.named(engines)
-    sources = {name: find_model(config.model) for name, config in engines.items()}  # what is not there is said first
+    sources = {name: find_model(config.model) for name, config in engines.items()}  # report a missing model first
     for name, source in sources.items():
         _check_ranks(source, engines[name].tensor_parallel_size)
-    # Then these: they import torch while the server imports what it needs.
-    children = (
-        {name: ChildProcess("engine", imports="quire.assembly") for name in engines} if settings.engine_process else {}
-    )
+    if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
+        raise ValueError("load_overlap would delay the other models on the shared device; use engine processes")
+    # The children import torch while this process imports the server.
+    names = engines if settings.engine_process else {}
+    children = {name: ChildProcess("engine", imports="quire.assembly") for name in names}
+    raise typer.Exit(_serve_here(engines, settings, children, aliases))
 
-    from quire.async_engine.async_engine import AsyncEngine
-    from quire.async_engine.host import EngineHost, ThreadHost
-    from quire.async_engine.process import ProcessHost
+
+def _serve_here(
+    engines: dict[str, EngineConfig],
+    settings: ServerSettings,
+    children: dict[str, ChildProcess],
+    aliases: tuple[str, ...],
+) -> int:
+    """Serve in this process until it is stopped, and return the exit status."""
     from quire.server.assemble import assemble, with_keys
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
     from quire.server.log_format import configure_logging
     from quire.server.metrics.metrics import Metrics
-    from quire.startup import start_engine
-    from quire.system.fair_lock import FairLock
     from quire.text.chat_template import read_chat_template
 
     configure_logging(settings.log_format)
     settings = with_keys(settings)
+    if children and len(engines) > 1:
+        engines = _share_threads(engines)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     metrics = Metrics(engines)
-    if settings.engine_process and len(engines) > 1:
-        engines = _share_threads(engines)
     bar = LoadBar.on_terminal() if any(config.use_tqdm for config in engines.values()) else None
-    engines = {name: replace(config, use_tqdm=False) for name, config in engines.items()}  # one bar a terminal
-
-    def tell_load(name: str, progress: LoadProgress) -> None:
-        metrics.observe_load(name, progress)
-        if bar is not None:
-            bar.show(name, progress)
+    started = _start_engines(engines, settings, children, metrics, bar)
+    models = {name: config.model for name, config in engines.items()}
+    assembly = assemble(started, models, settings, metrics, template=template, aliases=aliases)
 
     def stop() -> None:
         assembly.service.stop()
         if bar is not None:
             bar.stop()
 
-    if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
-        raise ValueError("load_overlap would hold the others up that share the device; leave engines their processes")
-    device = FairLock() if len(engines) > 1 and not settings.engine_process else None
-
-    def make_host(name: str, make_engine: Callable[[], Engine]) -> EngineHost:
-        hang_timeout_s = settings.hang_timeout_s
-        if settings.engine_process:
-            return ProcessHost(name, make_engine, hang_timeout_s=hang_timeout_s, child=children[name])
-        return ThreadHost(name, make_engine, device=device, hang_timeout_s=hang_timeout_s, exit_on_hang=True)
-
-    started = {
-        name: AsyncEngine(
-            make_host(name, partial(start_engine, config, memory_share=1 / len(engines))),
-            max_queue=settings.max_queue,
-            load_wait_s=settings.load_wait_s,
-            on_stats=partial(metrics.observe_stats, name),
-            on_finished=partial(metrics.observe_finished, name),
-            on_ready=partial(metrics.observe_limits, name),
-            on_accepted=partial(metrics.observe_accepted, name),
-            on_load=partial(tell_load, name),
-        )
-        for name, config in engines.items()
-    }
-    assembly = assemble(
-        started,
-        {name: config.model for name, config in engines.items()},
-        settings,
-        metrics,
-        template=template,
-        aliases=aliases,
-    )
-    status = serve_until_stopped(
+    return serve_until_stopped(
         assembly.app,
         assembly.registry,
         settings,
@@ -123,11 +96,54 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
         banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
         on_stop=stop,
     )
-    raise typer.Exit(status)
+
+
+def _start_engines(
+    engines: dict[str, EngineConfig],
+    settings: ServerSettings,
+    children: dict[str, ChildProcess],
+    metrics: Metrics,
+    bar: LoadBar | None,
+) -> dict[str, AsyncEngine]:
+    """Start loading each model, in its child process or in a thread of this process."""
+    from quire.async_engine.async_engine import AsyncEngine
+    from quire.async_engine.host import EngineHost, ThreadHost
+    from quire.async_engine.process import ProcessHost
+    from quire.startup import start_engine
+    from quire.system.fair_lock import FairLock
+
+    device = FairLock() if len(engines) > 1 and not children else None
+
+    def report_load(name: str, progress: LoadProgress) -> None:
+        metrics.observe_load(name, progress)
+        if bar is not None:
+            bar.show(name, progress)
+
+    def make_host(name: str, config: EngineConfig) -> EngineHost:
+        config = replace(config, use_tqdm=False)  # the server's bar shows all models
+        make_engine = partial(start_engine, config, memory_share=1 / len(engines))
+        timeout = settings.hang_timeout_s
+        if children:
+            return ProcessHost(name, make_engine, hang_timeout_s=timeout, child=children[name])
+        return ThreadHost(name, make_engine, device=device, hang_timeout_s=timeout, exit_on_hang=True)
+
+    return {
+        name: AsyncEngine(
+            make_host(name, config),
+            max_queue=settings.max_queue,
+            load_wait_s=settings.load_wait_s,
+            on_stats=partial(metrics.observe_stats, name),
+            on_finished=partial(metrics.observe_finished, name),
+            on_ready=partial(metrics.observe_limits, name),
+            on_accepted=partial(metrics.observe_accepted, name),
+            on_load=partial(report_load, name),
+        )
+        for name, config in engines.items()
+    }
 
 
 def _check_ranks(source: ModelSource | None, size: int) -> None:
-    """A model that cannot be shared out among so many ranks starts no process either."""
+    """Refuse a model that cannot be split over `size` ranks."""
     from quire.models.parallel import ModelSplit, ParallelGroup
 
     if source is not None and size > 1:
@@ -142,7 +158,7 @@ def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cl
 
     if cluster.ray_address is None:
         for config in engines.values():
-            find_model(config.model)  # what is not there is said first; another machine may have what is not here
+            find_model(config.model)  # on a joined cluster, another machine may have it
     configure_logging(settings.log_format)
     served = describe(engines, settings, cluster)
     has_keys = bool(served.settings.api_keys)
@@ -150,12 +166,11 @@ def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cl
 
 
 def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
-    """Engines that know nothing of each other must not have more threads than there are cores: threads of one wait for
-    each other by spinning, and two engines with all cores each took ten times as long together as one alone."""
+    """Divide the cores: threads wait by spinning, and two engines with all cores each take ten times as long."""
     from quire.system.threads import default_num_threads
 
     share = max(1, default_num_threads(spans_nodes=True) // len(engines))
-    logger.info("%d models share the cores; threads of each, where --num-threads does not say: %d", len(engines), share)
+    logger.info("%d models share the cores: %d threads each, unless --num-threads is given", len(engines), share)
     return {
         name: config if config.num_threads is not None else replace(config, num_threads=share)
         for name, config in engines.items()
@@ -163,7 +178,7 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
 
 
 def _banner(names: list[str], url: str, *, has_keys: bool) -> str:
-    """Where the server is, and a command that asks it something."""
+    """Return the server's address and a command that asks it a question."""
     body = {"model": names[0], "prompt": _READING_QUESTION if names[0] == "quire-mini" else "Hello"}
     key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
     path = url.removeprefix("unix:")
