@@ -129,7 +129,11 @@ def test_a_conversation_that_grew_too_long_can_be_reset() -> None:
     [
         (["--url", "nowhere"], 2, "is not a URL"),
         (["--url", "http://127.0.0.1:9"], 1, "cannot connect"),
-        (["--url", "http://127.0.0.1:9", "--chat-template", "x"], 2, "--chat-template is for a model in this process"),
+        (
+            ["--url", "http://127.0.0.1:9", "--chat-template", "x"],
+            2,
+            "--chat-template applies to a model in this process",
+        ),
         ([*SMALL, "--chat-template", "/no/such/file"], 2, "chat_template='/no/such/file' cannot be read"),
     ],
 )

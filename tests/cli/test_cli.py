@@ -92,7 +92,7 @@ def test_every_setting_is_an_option_of_its_command(command: list[str], kind: typ
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["generate", "hello"], "which model?"),
+        (["generate", "hello"], "no model is given"),
         (["generate", "--model", "random:nothing", "hello"], "no preset 'random:nothing'"),
         (["generate", "--model", "/no/such/model", "hello"], "no such directory"),
         (["generate", "--model", "random:tiny", "--dtype", "int3", "hello"], "dtype='int3'"),

@@ -81,7 +81,7 @@ def test_a_model_in_process_gives_the_offline_api_s_text() -> None:
     ("arguments", "words"),
     [
         (["--url", "nowhere"], "is not a URL"),
-        (["--url", "http://127.0.0.1:9", "--block-size", "8"], "--block-size is for a model in this process"),
+        (["--url", "http://127.0.0.1:9", "--block-size", "8"], "--block-size applies to a model in this process"),
         (["--model", "random:nothing"], "no preset"),
         ([*SMALL, "--temperature", "-1"], "temperature=-1"),
     ],

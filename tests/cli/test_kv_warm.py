@@ -49,7 +49,7 @@ def test_files_are_computed_once_and_one_that_is_too_long_does_not_keep_the_othe
     figures = tmp_path / "figures.json"
     first = warm(kv_dir, files["long"], files["fox"], files["short"], "--json", str(figures))
     assert first.exit_code == 1, "one was refused"
-    assert f"{files['long']}: 342 tokens, and max_model_len=256" in first.stderr
+    assert f"{files['long']}: 342 tokens exceed the 255 that max_model_len=256 allows" in first.stderr
     assert "split the file" in first.stderr
     lines = first.stdout.splitlines()
     assert lines[0].startswith(f"{files['fox']}: 114 tokens, 7 blocks kept (114 computed), ")
@@ -89,7 +89,7 @@ def test_ctrl_c_keeps_what_is_done(kv_dir: Path, files: dict[str, str], monkeypa
     monkeypatch.setattr(DocumentWarmer, "warm", interrupted)
     result = warm(kv_dir, files["fox"], files["end"])
     assert result.exit_code == 130
-    assert "what was computed of 1 of 2 files is kept" in result.stderr
+    assert "the KV of 1 of 2 files is kept" in result.stderr
     monkeypatch.undo()
     assert len(start(config_of(kv_dir)).scheduler.swap.on_disk) == 7
 
@@ -100,8 +100,8 @@ def test_ctrl_c_keeps_what_is_done(kv_dir: Path, files: dict[str, str], monkeypa
         (["{fox}", "{bytes}"], "bytes.txt is not UTF-8 text"),
         (["{nothing}"], "nothing.txt cannot be read: No such file"),
         (["{empty}"], "empty.txt is empty"),
-        (["{fox}", "--role", "system"], "give --chat too"),
-        (["{fox}", "--chat-template", "x"], "--chat-template is about a conversation"),
+        (["{fox}", "--role", "system"], "add --chat"),
+        (["{fox}", "--chat-template", "x"], "--chat-template applies to a conversation"),
         (["{fox}", "--chat", "--chat-template", "{nothing}"], "nothing.txt' cannot be read"),
         (["{fox}", "--skip-tokenizer-init"], "leave out --skip-tokenizer-init"),
     ],

@@ -65,7 +65,7 @@ def test_documents_are_ingested_found_listed_and_deleted(tmp_path: Path, docs: P
     assert f"{passage['score']:.3f}" in output
     only_text = ("query", "cats", "-c", "pets", "--filter", "kind=text", "--filter", "year=1")
     assert "Dogs bark at [bold]night." in quire(tmp_path, *only_text).output
-    assert "nothing is found" in quire(tmp_path, "query", "cats", "-c", "pets", "--filter", "year=2").output
+    assert "no passages found" in quire(tmp_path, "query", "cats", "-c", "pets", "--filter", "year=2").output
 
     assert "pets" in quire(tmp_path, "ls", "--json", tmp_path / "json").output
     assert json.loads((tmp_path / "json").read_text())[0]["is_public"]
@@ -134,4 +134,4 @@ def test_the_second_answer_has_the_passages_kv_from_disk(tmp_path: Path, docs: P
     output = quire(tmp_path, "warm", "-c", "pets", "--model", "random:tiny").output
     assert ": 0 tokens computed" in output
     assert "{documents} once" in quire(tmp_path, *ask, "--template", "{question}", status=2).output
-    assert "nothing is found" in quire(tmp_path, *ask, "--filter", "kind=none", status=2).output
+    assert "no passages found" in quire(tmp_path, *ask, "--filter", "kind=none", status=2).output

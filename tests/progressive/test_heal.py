@@ -198,8 +198,8 @@ def test_what_cannot_be_healed_is_refused_in_one_line(tmp_path: Path, data: Path
         ((*stage, "--data", data, "--out", foreign, "--resume"), "letter.txt"),
         (("--plan", plan, "--stage", 2, "--data", data), "--control"),
         (("--plan", other_plan, "--stage", 1, "--data", data), "plans 6 layers"),
-        (("--data", data), "which layers are out?"),
-        ((*stage, "--control", "--data", data), "leave --plan and --stage out"),
+        (("--data", data), "no stage is given"),
+        ((*stage, "--control", "--data", data), "leave out --plan and --stage"),
     ):
         refused = command("--out", tmp_path / "out", *given)
         assert refused.exit_code == 2, refused.output

@@ -1,4 +1,4 @@
-"""Options that `quire chat`, `complete` and `generate` share: whom they ask, and how the answer is sampled."""
+"""Options that `quire chat`, `complete` and `generate` share: server address and sampling."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from quire.settings import Settings, setting
 
 @dataclass(frozen=True)
 class Address(Settings):
-    """Who is asked."""
+    """Address of a server; without a URL, a model in this process."""
 
     url: str | None = setting(
-        None, "Ask a server; --model is then its name for a model (default: its first one).", metavar="URL"
+        None, "Ask a server; --model is then a served name (default: the first one).", metavar="URL"
     )
-    api_key: str | None = setting(None, "The key the server wants.", envvar="QUIRE_API_KEY", repr=False)
+    api_key: str | None = setting(None, "API key of the server.", envvar="QUIRE_API_KEY", repr=False)
 
 
 @dataclass(frozen=True)
 class Sampling(Settings):
-    """How an answer is sampled: the protocol's fields of these names. None leaves one to the model."""
+    """Sampling fields of the protocol; None uses the model's default."""
 
-    max_tokens: int | None = setting(None, "Most tokens of an answer; by default as many as the context has room for.")
-    temperature: float | None = setting(None, "0 is greedy; by default the model's own.")
-    top_p: float | None = setting(None, "Keep the likeliest tokens up to this probability.")
-    top_k: int | None = setting(None, "Keep the k likeliest tokens.")
-    min_p: float | None = setting(None, "Keep tokens at least so likely, relative to the best.")
-    repetition_penalty: float | None = setting(None, "Above 1 makes seen tokens less likely.")
-    stop: tuple[str, ...] = setting((), "End before this text; may be given several times.")
+    max_tokens: int | None = setting(None, "Maximum tokens of an answer; by default as many as fit into the context.")
+    temperature: float | None = setting(None, "0 is greedy; by default the model's recommendation.")
+    top_p: float | None = setting(None, "Keep the most likely tokens up to this total probability.")
+    top_k: int | None = setting(None, "Keep the k most likely tokens.")
+    min_p: float | None = setting(None, "Keep tokens with at least this probability relative to the best.")
+    repetition_penalty: float | None = setting(None, "Values above 1 make repeated tokens less likely.")
+    stop: tuple[str, ...] = setting((), "End before this text; may be repeated.")
 
 
 @dataclass(frozen=True)
 class CompletionSampling(Sampling):
-    """One answer, and no conversation that goes on."""
+    """Sampling of a single completion."""
 
-    max_tokens: int | None = setting(128, "Most tokens of a completion; a chat's answer runs to its end.")
-    ignore_eos: bool = setting(False, "Go on after the model's end token.", is_flag=True)
+    max_tokens: int | None = setting(128, "Maximum tokens of a completion; a chat's answer has no limit by default.")
+    ignore_eos: bool = setting(False, "Continue after the model's end token.", is_flag=True)
 
 
-_FOR_BOTH = ("model", "seed")  # fields of EngineConfig that say something to a server too
+_FOR_BOTH = ("model", "seed")  # engine fields that also apply to a server
 
 
 @contextmanager
 def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = Address()) -> Iterator[Any]:
-    """Whoever answers, until the block's end: a `RemoteModel` with a URL, a `LocalModel` without.
+    """Open a `RemoteModel` (with a URL) or a `LocalModel`, and close it at the end.
 
     Args:
-        given: the command line's own values, None where it is silent.
+        given: values of the command line; None for absent ones.
     """
     with failures_in_one_line(), closing(_open(given, engine, address)) as model:
         yield model
@@ -60,10 +60,10 @@ def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Addres
 
 @contextmanager
 def failures_in_one_line() -> Iterator[None]:
-    """What fails in the block, and not by the user (RuntimeError), is told in one line; the command ends with 1."""
+    """Print a RuntimeError in one line and exit with status 1."""
     try:
         yield
-    except (typer.Exit, typer.Abort):  # RuntimeErrors both, and no failures
+    except (typer.Exit, typer.Abort):  # subclasses of RuntimeError
         raise
     except RuntimeError as error:
         typer.secho(f"Error: {' '.join(str(error).split())}", fg=typer.colors.RED, err=True)
@@ -71,10 +71,7 @@ def failures_in_one_line() -> Iterator[None]:
 
 
 def asked_for(sampling: Sampling, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling fields that differ from the protocol's defaults.
-
-    In process the seed is the engine's own; a server gets it with each request: `given` is as of `opened_model`.
-    """
+    """Return the sampling fields that differ from the protocol's defaults, with the seed for a server."""
     values = {each.name: getattr(sampling, each.name) for each in fields(sampling)}
     if given.get("url") is not None:
         values["seed"] = given.get("seed")
@@ -95,7 +92,7 @@ def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> A
     for name in [*(field.name for field in fields(EngineConfig)), "chat_template"]:
         if name not in _FOR_BOTH and given.get(name) is not None:
             option = "--" + name.replace("_", "-")
-            raise ValueError(f"{option} is for a model in this process; with --url it is the server's to choose")
+            raise ValueError(f"{option} applies to a model in this process; with --url the server chooses")
     from quire.client.remote_model import RemoteModel
     from quire.client.server_address import ServerAddress
 

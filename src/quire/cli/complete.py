@@ -1,4 +1,4 @@
-"""`quire complete`: what follows a prompt, as a filter between two pipes or on a terminal."""
+"""`quire complete`: complete a prompt, as a filter between pipes or on a terminal."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def complete(
     address: Address,
     sampling: CompletionSampling,
     prompt: Annotated[
-        str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue; without it, or with -, from stdin.")
+        str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue; - or nothing reads stdin.")
     ] = None,
-    stream: Annotated[bool, typer.Option(help="Write as it comes, or all at the end.")] = True,
+    stream: Annotated[bool, typer.Option(help="Write tokens as they arrive.")] = True,
 ) -> None:
-    """One completion, by a server or a model in this process (default: quire-mini). Only its text goes to stdout."""
+    """Complete a prompt with a server or a local model (default: quire-mini). Only the text goes to stdout."""
     text = read_prompt(prompt)
     with opened_model(ctx.params, engine, address) as model:
         write_answer(model.complete(text, stream=stream, **asked_for(sampling, ctx.params)))

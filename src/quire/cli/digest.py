@@ -1,9 +1,9 @@
-"""`quire digest`: what names a model's weights, and its KV blocks."""
+"""`quire digest`: the identity of a model's weights and of its KV blocks."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,21 +14,21 @@ EXAMPLE = "Example: quire digest quire-mini"
 
 def digest(
     model: Annotated[str, typer.Argument(help="A directory, a hub id, an embedded name or a preset.")],
-    dtype: Annotated[str | None, typer.Option(help="As the engine's: auto, float32, bfloat16, float16.")] = None,
-    quantization: Annotated[str | None, typer.Option(help="As the engine's: none, int8, int4.")] = None,
-    block_size: Annotated[int | None, typer.Option(help="As the engine's.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of a preset's random weights.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    dtype: Annotated[str | None, typer.Option(help="The engine's dtype: auto, float32, bfloat16, float16.")] = None,
+    quantization: Annotated[str | None, typer.Option(help="The engine's quantization: none, int8, int4.")] = None,
+    block_size: Annotated[int | None, typer.Option(help="The engine's block size.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of a preset's random weights.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     write_manifest: Annotated[
         bool,
         typer.Option(
-            "--write-manifest", help="Read all weights and write quire-manifest.json beside them, for other machines."
+            "--write-manifest", help="Hash all weights and write quire-manifest.json beside them, for other machines."
         ),
     ] = False,
 ) -> None:
-    """Print the digest of a model's weights, and the namespace that its KV blocks have by it.
+    """Print the digest of a model's weights and the namespace of its KV blocks.
 
-    Weights are read once: the digest is kept for as long as the files do not change.
+    The digest is cached until the files change.
     """
     given = {"dtype": dtype, "quantization": quantization, "block_size": block_size, "seed": seed}
     config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
@@ -46,28 +46,21 @@ def digest(
     dtype = str(choose_dtype(config.dtype, shape, in_files)).removeprefix("torch.")
     if source.path is None:
         if write_manifest:
-            raise ValueError(f"{model} is a preset without files; a manifest lies beside files")
+            raise ValueError(f"{model} is a preset without files; a manifest needs a checkpoint directory")
         weights = random_digest(shape, dtype=dtype, seed=config.seed)
     elif write_manifest:
         weights = known_digest.write_manifest(source.path, use_tqdm=config.use_tqdm)
     else:
         weights = known_digest.checkpoint_digest(source.path, is_strict=True, use_tqdm=config.use_tqdm)
-    namespace = (
-        make_namespace(
-            shape, weights=weights, dtype=dtype, quantization=config.quantization, block_size=config.block_size
-        )
-        .root()
-        .hex()
-    )
+    facts: dict[str, Any] = {
+        "weights": weights,
+        "dtype": dtype,
+        "quantization": config.quantization,
+        "block_size": config.block_size,
+    }
+    namespace = make_namespace(shape, **facts).root().hex()
     if as_json:
-        facts = {
-            "model": model,
-            "weights": weights,
-            "dtype": dtype,
-            "quantization": config.quantization,
-            "block_size": config.block_size,
-        }
-        typer.echo(json.dumps({**facts, "namespace": namespace}))
+        typer.echo(json.dumps({"model": model, **facts, "namespace": namespace}))
         return
     typer.echo(f"weights    {weights}")
     bits = "" if config.quantization == "none" else f", {config.quantization} weights"

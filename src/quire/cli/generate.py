@@ -1,4 +1,4 @@
-"""`quire generate`: what a model in this process makes of a prompt, as it is or as a user's message."""
+"""`quire generate`: complete a prompt with a model in this process."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def generate(
         str,
         typer.Argument(
             metavar="PROMPT",
-            help="The text to continue; - reads it from standard input, less the line break that ends it.",
+            help="The text to continue; - reads standard input without its final line break.",
         ),
     ],
     chat: Annotated[
-        bool, typer.Option("--chat", help="The prompt is a user's message: use the chat template.")
+        bool, typer.Option("--chat", help="Use the prompt as a user's message, with the chat template.")
     ] = False,
 ) -> None:
     """Continue a prompt, streaming to the terminal."""
     text, asked = read_prompt(prompt), asked_for(sampling, ctx.params)
     if chat and ctx.params["max_tokens"] is None:
-        del asked["max_tokens"]  # the default is for a completion, which may have no end of its own
+        del asked["max_tokens"]  # the default limits completions, which may have no end of their own
     with opened_model(ctx.params, engine) as model:
         said = [{"role": "user", "content": text}]
         write_answer(model.chat(said, **asked) if chat else model.complete(text, **asked))

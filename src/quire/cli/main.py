@@ -1,4 +1,4 @@
-"""`quire`: the commands and what they print. What they do is elsewhere, and is imported when a command runs."""
+"""`quire`: the command groups, `info` and `models`. A command's module is imported when it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 import quire
 from quire.config import QUANTIZATIONS, format_size
 
-#: Each in a module of its own: the commands of one word by the function of that name, those of two by their group.
+#: Command -> module, with a function of the same name or a group named `app`.
 COMMANDS = {
     "bench": "quire.cli.bench",
     "kv": "quire.cli.kv.commands",
@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 class Commands(TyperGroup):
-    """Commands whose user is told about a mistake in one line. (QUIRE_TRACEBACK=1 shows where it was noticed.)"""
+    """Command group that prints a ValueError in one line (QUIRE_TRACEBACK=1: with its traceback)."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -49,16 +49,16 @@ class Commands(TyperGroup):
 
 
 def make_app(command: str | None = None) -> typer.Typer:
-    """The command line, with all of its commands or one alone: making the options of all takes a second."""
+    """Return the command line with all commands, or with one: creating all options takes a second."""
     app = typer.Typer(
         cls=Commands,
-        help="Serve open-weight language models on the machine you have. Every option of the engine and of serve, such "
-        "as --block-size, can also be set in the environment: QUIRE_BLOCK_SIZE=32.",
+        help="Serve open-weight language models. Every option of the engine and of serve, such as --block-size, can "
+        "also be set in the environment: QUIRE_BLOCK_SIZE=32.",
         epilog="Example: quire serve, and then quire chat --url http://127.0.0.1:8000",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # its tables cut long option names off
+        rich_markup_mode=None,  # its tables truncate long option names
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_all_commands)
@@ -98,7 +98,7 @@ def _all_commands(
 def info(
     model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")],
 ) -> None:
-    """What a model is, whether it is supported, and the memory for its weights and a token's KV."""
+    """Show a model's shape, whether it is supported, and the memory of its weights and KV."""
     from rich.console import Console
     from rich.table import Table
 
@@ -106,7 +106,7 @@ def info(
     from quire.loading.modules.units import memory_of
     from quire.models.model_config import DTYPE_BYTES, ModelConfigError
 
-    source = resolve_model(model, load_format="random")  # its config alone, no weights
+    source = resolve_model(model, load_format="random")  # reads the config only
     try:
         config = source.config
     except ModelConfigError as error:
@@ -129,7 +129,7 @@ def info(
     memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
     if config.tie_word_embeddings:
         memory.add_row(
-            "head's copy (CPU without kernels)",
+            "copy of the head (CPU without kernels)",
             *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES),
         )
     for quantization in QUANTIZATIONS[1:]:
@@ -144,7 +144,7 @@ def info(
 
 
 def models() -> None:
-    """The models that ship with Quire, the architectures that are served, and the presets that can be named."""
+    """List the embedded models, the supported architectures and the presets."""
     from rich.console import Console
     from rich.table import Table
 
@@ -153,7 +153,7 @@ def models() -> None:
     from quire.loading.source import EMBEDDED_MODELS
     from quire.models.registry import ARCHITECTURES
 
-    embedded = Table("embedded", "parameters", "what it does", box=None)
+    embedded = Table("embedded", "parameters", "use", box=None)
     for name, purpose in EMBEDDED_MODELS.items():
         embedded.add_row(name, f"{resolve_model(name).config.num_parameters / 1e6:,.1f} M", purpose)
     table = Table("architecture", "models", box=None)

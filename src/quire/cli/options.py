@@ -1,4 +1,4 @@
-"""Options that are made from settings: every field with help is one, so that a new field needs no line here."""
+"""Derive command-line options from settings: every field with a help text becomes an option."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quire.settings import Settings, integers, option_name, setting_fields
 
 
 def check_json(path: Path | None) -> Path | None:
-    """The file that figures go to: what is wrong with it shows before they are measured."""
+    """Refuse an unwritable file before anything is measured."""
     if path is not None:
         from quire.bench.files import check_writable
 
@@ -35,12 +35,12 @@ def _check_plot(path: Path | None) -> Path | None:
     return path
 
 
-# Of commands with figures.
+# Options of commands that measure.
 Json = Annotated[
-    Path | None, typer.Option("--json", metavar="FILE", callback=check_json, help="Write the figures for programs.")
+    Path | None, typer.Option("--json", metavar="FILE", callback=check_json, help="Write the figures as JSON.")
 ]
 Plot = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", callback=_check_plot, help="Draw a picture (PNG, SVG or PDF).")
+    Path | None, typer.Option("--plot", metavar="FILE", callback=_check_plot, help="Draw a plot (PNG, SVG or PDF).")
 ]
 
 _CONFIG = inspect.Parameter(
@@ -52,8 +52,8 @@ _CONFIG = inspect.Parameter(
         typer.Option(
             metavar="FILE",
             envvar="QUIRE_CONFIG",
-            help="A YAML file with any of these options, by the same names, and a list of models: docs/serving.md. "
-            "The command line and the environment come before it.",
+            help="A YAML file with any of these options and a list of models. The command line and the environment "
+            "override it.",
             show_default=False,
         ),
     ],
@@ -68,18 +68,17 @@ def options(
     without: Sequence[str] = (),
     has_config: bool = False,
 ) -> Callable[[Callable[..., None]], Any]:
-    """Give a command an option for every setting of the dataclasses (`Settings`) among its parameters.
+    """Give a command an option for every field of the `Settings` dataclasses among its parameters.
 
-    Of `EngineConfig` a parameter may also be a list, of all combinations with `sweep`; or a dict with `models`, from
-    the name that a model is served under. What the command line does not say comes from the environment, where the
-    dataclass reads it.
+    A parameter of `EngineConfig` may be a list (one config for each combination of `sweep`) or a dict by served name
+    (with `models`). Missing values come from the environment.
 
     Args:
-        models: --model may be given several times, as SOURCE or NAME=SOURCE; without it these.
-        sweep: integer fields of the engine that may be given as a list, such as 1,2,4.
-        default_model: without --model; otherwise it must be given.
-        without: fields of the engine that are no option here, since the command says them in another way.
-        has_config: --config names a file with any of the options (`config_file.py`); goes with `models`.
+        models: default models; --model may then be repeated, as SOURCE or NAME=SOURCE.
+        sweep: integer engine fields that accept a list, such as 1,2,4.
+        default_model: model without --model; None makes the option mandatory.
+        without: engine fields that are no options of this command.
+        has_config: add --config with a file of options; needs `models`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -92,7 +91,7 @@ def options(
             path = values.pop("config", None) if has_config else None
             others = [kind for kind in kinds.values() if kind is not EngineConfig]
             file = NO_FILE if path is None else read_config(path, others)
-            made = {name: _make(kind, _take(kind, values), file) for name, kind in kinds.items()}
+            made = {name: _make(kind, _pop_given(kind, values), file) for name, kind in kinds.items()}
             command(**values, **made)
 
         def _make(kind: type[Settings], given: dict[str, Any], file: ConfigFile) -> Any:
@@ -102,7 +101,7 @@ def options(
                 return file.make_engines(models, models=given.pop("model", ()), **given)
             return _engines(given, sweep, default_model)
 
-        # An engine has many options, and the same under every command: they come last.
+        # The many engine options, equal for all commands, come last.
         made = [_CONFIG] if has_config else []
         made += [
             _option(kind, field)
@@ -116,20 +115,20 @@ def options(
         arguments = [*made, *own]
         run.__signature__ = inspect.Signature(arguments)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in arguments}
-        del run.__wrapped__  # typer would read the signature behind it
+        del run.__wrapped__  # typer would read the wrapped signature
         return run
 
     return decorate
 
 
 def _settings_in(annotation: Any) -> type[Settings] | None:
-    """The dataclass that a parameter is annotated with, be it of one, a list or a dict."""
+    """Return the settings class in an annotation: itself, a list or a dict of it."""
     kind = get_args(annotation)[-1] if get_origin(annotation) in (list, dict) else annotation
     return kind if isinstance(kind, type) and issubclass(kind, Settings) else None
 
 
-def _take(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
-    """What the command line says of these settings, by the names of their fields; it leaves the other values."""
+def _pop_given(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
+    """Remove these settings' values from `values`, and return the given ones by field name."""
     given = {field.name: values.pop(option_name(field), None) for field in setting_fields(kind)}
     return {
         name: tuple(value) if isinstance(value, list) else value
@@ -139,11 +138,12 @@ def _take(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _engines(given: dict[str, Any], sweep: Sequence[str], default_model: str | None) -> Any:
-    """One config, or all combinations of what is swept."""
+    """Return one config, or one for each combination of the swept fields."""
     if "model" not in given and "QUIRE_MODEL" not in os.environ:
         if default_model is None:
             raise ValueError(
-                "which model? Give --model a directory, a hub id, an embedded model such as quire-mini, or a preset"
+                "no model is given; name a directory, a hub id, an embedded model such as quire-mini, or a preset "
+                "with --model"
             )
         given["model"] = default_model
     if not sweep:
@@ -162,7 +162,7 @@ def _integers(name: str, text: str) -> Sequence[int]:
 
 
 def _option(kind: type[Settings], field: Field[Any], **changes: Any) -> inspect.Parameter:
-    """The option of a field. Its default is None, so that it can be told from what was given."""
+    """Return the option of a field; its default None distinguishes absent values."""
     rules = {"annotation": get_type_hints(kind)[field.name], **field.metadata, **changes}
     annotation = rules["annotation"]
     if rules.get("read") is not None:
@@ -197,8 +197,8 @@ def _describe_default(field: Field[Any]) -> str:
 def _engine_option(field: Field[Any], models: Sequence[str], sweep: Sequence[str]) -> inspect.Parameter:
     if field.name == "model" and models:
         text = (
-            "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name, which may "
-            "have slashes. Several serve several models, the first of them by default. "
+            "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name. May be "
+            "repeated; requests without a model go to the first one. "
             f"(default: {' and '.join(models)})"
         )
         return _option(EngineConfig, field, help=text, metavar="[NAME=]SOURCE", annotation=list[str])

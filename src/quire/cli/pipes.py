@@ -1,4 +1,4 @@
-"""Standard input and output, be they pipes or a terminal: a prompt in, an answer's text out."""
+"""Read a prompt from standard input, write an answer to standard output; both may be pipes or terminals."""
 
 from __future__ import annotations
 
@@ -10,34 +10,30 @@ from typing import Any
 
 import typer
 
-# Control characters, but for tab and line break.
+# Control characters except tab and line break.
 _CONTROLS = {code: None for code in range(0xA0) if unicodedata.category(chr(code)) == "Cc" and chr(code) not in "\t\n"}
 
 
 def read_prompt(given: str | None) -> str:
-    """The prompt that was given; what standard input holds where that is - or nothing."""
+    """Return the given prompt, or standard input for - or None."""
     if given is not None and given != "-":
         return given
     if given is None and sys.stdin.isatty():
-        raise ValueError('which prompt? Give it as an argument, such as "Once upon a time", or pipe it in')
+        raise ValueError('no prompt is given; pass it as an argument, such as "Once upon a time", or pipe it in')
     try:
-        # The line break that ends a piped text belongs to the pipe: a model would go on in a new line after it.
+        # The final line break of a pipe is not part of the prompt: a model would continue on a new line.
         return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(f"standard input is not UTF-8 text: {error}") from None
 
 
 def printable(text: str) -> str:
-    """The text without control characters: a model must not move the cursor or rename the window."""
+    """Remove control characters: a model must not control the terminal."""
     return text.translate(_CONTROLS)
 
 
 def write_text(chunks: Iterable[Any]) -> bool:
-    """Write an answer's text chunk by chunk, and end the line even after a failure.
-
-    Returns:
-        Whether there was any.
-    """
+    """Write an answer chunk by chunk, and end the line even after a failure. Return whether there was any text."""
     out, last = sys.stdout, ""
     try:
         for chunk in chunks:
@@ -52,8 +48,7 @@ def write_text(chunks: Iterable[Any]) -> bool:
 
 
 def write_answer(chunks: Any) -> None:
-    """Write an answer and end its line, be it empty; where both outputs are a terminal, say what it cost on stderr.
-    The generator of `AnswerChunk`s is closed at the end."""
+    """Write the `AnswerChunk`s of a generator and close it; on a terminal, print the cost to stderr."""
     from quire.client.answer_cost import AnswerCost
 
     cost = AnswerCost()

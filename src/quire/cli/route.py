@@ -1,4 +1,4 @@
-"""`quire route`: which model would answer a question, and why; how often a policy is right about labelled ones."""
+"""`quire route`: the model that a routing policy chooses, and its accuracy on labelled questions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_TERMS = 12
 
 
 class RouteCommand(TyperCommand):
-    """Lets --json stand without a file: then figures are printed."""
+    """Allow --json without a file: print the figures."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for at, argument in enumerate(args):
@@ -46,10 +46,10 @@ def _check_json(path: Path | None) -> Path | None:
 
 
 def route(
-    question: Annotated[str | None, typer.Argument(help="To be routed; or --evaluate.")] = None,
+    question: Annotated[str | None, typer.Argument(help="The question to route; or use --evaluate.")] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="round-robin, query, domain, or slo, which needs a server's load. (default: query)"),
+        typer.Option(help="round-robin, query, domain or slo. (default: query)"),
     ] = None,
     models: Annotated[
         str | None,
@@ -60,17 +60,18 @@ def route(
         ),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML with policy, models, and what the policies need.")
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML file as for serve --routing."),
     ] = None,
     evaluate: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Labelled questions, as JSONL: how often the policy chooses as they say."),
+        typer.Option(metavar="FILE", help="JSONL file of labelled questions: print the policy's accuracy."),
     ] = None,
     examples: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML with example queries by role, for domain.")
+        Path | None, typer.Option(metavar="FILE", help="YAML file of example queries by role, for domain.")
     ] = None,
     embedder: Annotated[
-        str, typer.Option(help="For domain: a directory, a hub id, all-MiniLM-L6-v2, or hashing for tests.")
+        str, typer.Option(help="Embedder for domain: a directory, a hub id, all-MiniLM-L6-v2, or hashing (tests).")
     ] = "all-MiniLM-L6-v2",
     json: Annotated[
         Path | None,
@@ -78,13 +79,13 @@ def route(
             "--json",
             metavar="[FILE]",
             callback=_check_json,
-            help="Write the figures for programs; without a file, print them and nothing else.",
+            help="Write the figures as JSON; without a file, print only them.",
         ),
     ] = None,
 ) -> None:
-    """Which of several models would answer a question, and why. No model is loaded."""
+    """Print the model that would answer a question, and the reason. No model is loaded."""
     if (question is None) == (evaluate is None):
-        raise ValueError("give a question in quotes, or --evaluate a file with labelled ones")
+        raise ValueError("give a question in quotes, or a file of labelled questions with --evaluate")
     router = _make_router(policy, models, config, examples, embedder)
     if question is not None:
         choice = router.route(question)
@@ -137,7 +138,7 @@ def _load_embedder(name: str) -> QueryEmbedder:
 
 
 def _print_json(path: Path | None, figures: Any) -> bool:
-    """Whether the figures were printed, and nothing else is to be."""
+    """Write the figures to a file or to stdout; return whether they were printed."""
     if path is None:
         return False
     import json

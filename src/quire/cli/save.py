@@ -1,4 +1,4 @@
-"""`quire save`: a model's files, where there were none or in another dtype."""
+"""`quire save`: write a preset or a checkpoint as files, optionally in another dtype."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def save(
     model: Annotated[
         str, typer.Option(envvar="QUIRE_MODEL", help="A preset, a directory, a hub id or an embedded name.")
     ],
-    dtype: Annotated[str | None, typer.Option(help="As the engine's: auto, float32, bfloat16, float16.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of a preset's random weights.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="The engine's dtype: auto, float32, bfloat16, float16.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of a preset's random weights.")] = None,
 ) -> None:
-    """Write a model as a checkpoint in the Hugging Face format: a preset, so that it can be loaded from files."""
+    """Write a model as a checkpoint in the Hugging Face format, for example a preset."""
     given = {"dtype": dtype, "seed": seed}
     config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""What commands print of what is kept: tables for people, JSON for programs."""
+"""Print tables for people and write JSON for programs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import typer
 
 
-def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "nothing is kept") -> None:
-    """Numbers with commas, names whole: in a narrow terminal, long lines go on in the next one."""
+def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str = "nothing is stored") -> None:
+    """Print a table with thousands separators; narrow terminals wrap lines instead of truncating names."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -28,7 +28,7 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: st
 
 
 def write_figures(path: Path | None, figures: Any) -> None:
-    """A dataclass, a list of them, or plain values; nothing without a path."""
+    """Write a dataclass, a list of them or plain values to `path`, if there is one."""
     if path is not None:
         import json
         from dataclasses import asdict, is_dataclass
@@ -41,7 +41,7 @@ def write_figures(path: Path | None, figures: Any) -> None:
 
 
 def show_time(seconds: float | None) -> str:
-    """Seconds since the epoch, to the minute."""
+    """Format seconds since the epoch, to the minute."""
     from datetime import datetime
 
     return "never" if seconds is None else datetime.fromtimestamp(seconds).isoformat(" ", "minutes")

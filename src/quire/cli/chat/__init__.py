@@ -1,1 +1,1 @@
-"""`quire chat`: `commands.py` is the command, `screens.py` where its conversation is shown."""
+"""`quire chat`: the command (`commands.py`) and its display (`screens.py`)."""

@@ -1,4 +1,4 @@
-"""`quire chat`: a conversation in the terminal. What is said is kept elsewhere, and so is how it looks."""
+"""`quire chat`: a conversation in the terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire chat --url http://127.0.0.1:8000"
 COMMANDS = {
-    "/reset": "forget the conversation and begin anew",
-    "/stats": "what it cost so far: tokens, speed, time to the first token",
+    "/reset": "start a new conversation",
+    "/stats": "cost so far: tokens, speed, time to the first token",
     "/help": "this list",
     "/exit": "leave (so do Ctrl-D, and Ctrl-C twice)",
 }
 HINTS = {
-    "Ctrl-C": "stop the answer; what has come of it stays in the conversation",
-    "\\": "at the end of a line: the message goes on in the next one",
+    "Ctrl-C": "stop the answer; its text so far stays in the conversation",
+    "\\": "at the end of a line: continue the message on the next line",
 }
 
 
@@ -32,12 +32,12 @@ def chat(
     engine: EngineConfig,
     address: Address,
     sampling: Sampling,
-    system: Annotated[str | None, typer.Option(help="What the model is told before the conversation.")] = None,
+    system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Jinja template, for a model in this process without one.")
+        Path | None, typer.Option(metavar="FILE", help="Jinja template for a local model without one.")
     ] = None,
 ) -> None:
-    """Chat with a model: behind a URL, or in this process (default: quire-chat). Piped input is a message a line."""
+    """Chat with a server or a local model (default: quire-chat). Each line of piped input is a message."""
     from quire.client.conversation import Conversation
 
     with opened_model(ctx.params, engine, address) as model:
@@ -47,12 +47,12 @@ def chat(
 
 
 def hold(conversation: Any, screen: Screen) -> bool:
-    """Read, answer, and so on until the user leaves.
+    """Read messages and show answers until the user leaves.
 
-    Ctrl-C ends the answer; at the prompt it leaves if it comes a second time.
+    Ctrl-C stops an answer; at the prompt a second Ctrl-C leaves.
 
     Returns:
-        Whether every message got its answer; on a terminal the user has seen which did not, so that it is true.
+        False if piped input had a message without an answer.
     """
     num_failed = 0
     is_leaving = False
@@ -102,10 +102,10 @@ def _answer(line: str, conversation: Any, screen: Screen) -> None:
 def _obey(command: str, conversation: Any, screen: Screen) -> None:
     if command == "/reset":
         conversation.reset()
-        screen.note("Forgotten; this is a new conversation.")
+        screen.note("This is a new conversation.")
     elif command == "/stats":
         screen.list(conversation.stats())
     elif command == "/help":
         screen.list({**COMMANDS, **HINTS})
     else:
-        screen.fail(f"There is no command {command.split()[0]}; /help lists those there are.")
+        screen.fail(f"There is no command {command.split()[0]}; /help lists all commands.")

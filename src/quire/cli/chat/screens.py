@@ -1,4 +1,4 @@
-"""What a chat is read from and shown on: a terminal, or plain pipes."""
+"""Input and output of a chat: a terminal, or plain pipes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quire.cli.pipes import printable, write_text
 
 
 class PlainScreen:
-    """Each line of standard input is a message, and only answers go to standard output."""
+    """Pipes: each input line is a message, and only answers go to standard output."""
 
     is_terminal = False
 
@@ -18,8 +18,8 @@ class PlainScreen:
         pass
 
     def read(self) -> str | None:
-        """The next message or command; None where there are no more. Ctrl-C raises KeyboardInterrupt."""
-        if sys.stdin.isatty():  # somebody types, though the answers go elsewhere
+        """Return the next message or command; None at the end. Ctrl-C raises KeyboardInterrupt."""
+        if sys.stdin.isatty():  # a user types, but answers are redirected
             sys.stderr.write("> ")
             sys.stderr.flush()
         line = sys.stdin.readline()
@@ -40,7 +40,7 @@ class PlainScreen:
 
 
 class TerminalScreen:
-    """Colours, a line editor, and a sign of life while the model thinks."""
+    """A terminal: colours, a line editor, and a spinner until the first token."""
 
     is_terminal = True
 
@@ -51,19 +51,19 @@ class TerminalScreen:
         self._typed: Callable[[], str] = str
         mark = "{}"
         try:
-            import readline  # input() edits lines and keeps their history once it is there
+            import readline  # enables line editing and history in input()
 
             self._typed = readline.get_line_buffer
-            mark = "\001{}\002"  # tells the line editor what takes no place
+            mark = "\001{}\002"  # marks escape sequences as zero-width for the line editor
         except ImportError:
             pass
         is_plain = self._console.no_color or self._console.color_system is None
         colour, end = ("", "") if is_plain else (mark.format("\033[1;36m"), mark.format("\033[0m"))
-        # ASCII, since line editors may miscount others.
+        # ASCII, because line editors may miscount other characters.
         self._prompt, self._continued = f"{colour}>{end} ", f"{colour}.{end} "
 
     def welcome(self, name: str) -> None:
-        self._console.print(f"[bold]{_escaped(name)}[/] is listening. /help says what you can do; Ctrl-D leaves.\n")
+        self._console.print(f"[bold]{_escaped(name)}[/] is listening. /help lists commands; Ctrl-D leaves.\n")
 
     def read(self) -> str | None:
         lines: list[str] = []
@@ -77,7 +77,7 @@ class TerminalScreen:
                 self._console.print()
                 if not lines and not self._typed():
                     raise
-                lines = []  # what was typed is thrown away, as in a shell
+                lines = []  # discard the typed text, as a shell does
                 continue
             lines.append(line.removesuffix("\\"))
             if not line.endswith("\\"):
@@ -119,7 +119,7 @@ Screen = PlainScreen | TerminalScreen
 
 
 def choose_screen() -> Screen:
-    """A terminal's where somebody sits at both ends."""
+    """Return a terminal screen if both input and output are terminals."""
     return TerminalScreen() if sys.stdin.isatty() and sys.stdout.isatty() else PlainScreen()
 
 

@@ -1,4 +1,4 @@
-"""`quire kernels`: compile them, say which there are, and hold them against float64."""
+"""`quire kernels`: compile, list and test the CPU kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="The kernels in C++: compile them, show which there are and which are used, test them.",
+    help="CPU kernels: compile, list and test them.",
     epilog="Example: quire kernels info",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -16,9 +16,9 @@ app = typer.Typer(
 
 @app.command(epilog="Example: quire kernels build --again")
 def build(
-    again: Annotated[bool, typer.Option("--again", help="Also those that are there already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Recompile existing kernels.")] = False,
 ) -> None:
-    """Compile the kernels with $CXX or the first compiler on the PATH, where they are missing or sources changed."""
+    """Compile missing or outdated kernels with $CXX or the first compiler on the PATH."""
     from quire.kernels import build as kernels
 
     try:
@@ -27,12 +27,12 @@ def build(
         if kernels.FAILURE.exists():
             typer.echo(f"not built: {kernels.FAILURE.read_text().strip()}", err=True)
     except kernels.BuildError as error:
-        raise ValueError(f"no kernels were built, torch's own are used: {error}") from None
+        raise ValueError(f"no kernels were built, torch replaces them: {error}") from None
 
 
 @app.command(epilog="Example: quire kernels info")
 def info() -> None:
-    """Which levels were built, which of them this processor runs, what is used, and why."""
+    """Show the built levels, those that this processor runs, and the one in use."""
     import torch  # noqa: F401  its OpenMP library serves the kernels
     from rich.console import Console
     from rich.table import Table
@@ -42,8 +42,8 @@ def info() -> None:
 
     used = load_kernels()
     runnable = runnable_levels()
-    is_known = library_path("generic").exists()  # it is the one that is asked
-    table = Table("level", "built", "this processor runs it", "used", box=None)
+    is_known = library_path("generic").exists()  # the generic level detects the processor
+    table = Table("level", "built", "runs here", "used", box=None)
     for level in LEVELS:
         is_built = library_path(level).exists()
         runs = "yes" if level in runnable else "no" if is_built and is_known else "?"
@@ -57,10 +57,10 @@ def info() -> None:
 
 @app.command("test", epilog="Example: quire kernels test --shapes 50")
 def check(
-    shapes: Annotated[int, typer.Option(min=1, help="Random shapes for each kernel, dtype and level.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of the random shapes and numbers.")] = 0,
+    shapes: Annotated[int, typer.Option(min=1, help="Random shapes per kernel, dtype and level.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the random shapes and numbers.")] = 0,
 ) -> None:
-    """Hold each kernel of each level that this processor runs against float64. Status 1 if one errs too much."""
+    """Compare each kernel and level with float64. Exits with status 1 if an error is too large."""
     from rich.console import Console
     from rich.table import Table
 
@@ -70,7 +70,7 @@ def check(
     table = Table("kernel", "dtype", "level", "worst error", "allowed", "at", box=None)
     worst = list(worst_errors(shapes, seed))
     if not worst:
-        raise ValueError(f"there is nothing to test: kernels: {load_kernels()}")
+        raise ValueError(f"no kernels to test: {load_kernels()}")
     for each in worst:
         error = f"{each.error:.1e}" + ("" if each.is_allowed else " TOO MUCH")
         table.add_row(each.kernel, each.dtype, each.level, error, f"{each.allowed:.1e}", each.shape)

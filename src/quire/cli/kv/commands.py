@@ -1,4 +1,4 @@
-"""`quire kv`: the group of commands, and what lies in the store of KV blocks, whether engines use it or not."""
+"""`quire kv`: list, verify, prune, export and import a block store, also while engines use it."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from quire.tiers.store.offline import NamespaceFigures
 
 app = typer.Typer(
-    help="The KV of documents that is kept on disk: list, check, prune, delete, carry away and back.",
+    help="KV of documents on disk: warm, list, verify, prune, delete, export, import.",
     epilog="Example: quire kv ls --kv-dir ~/kv",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.command(epilog=warm.EXAMPLE)(warm.warm)
 
-KvDir = Annotated[Path, typer.Option("--kv-dir", envvar="QUIRE_KV_DIR", help="The store's directory.")]
-Namespace = Annotated[str, typer.Argument(help="The name of its directory, its model, or how its root begins.")]
+KvDir = Annotated[Path, typer.Option("--kv-dir", envvar="QUIRE_KV_DIR", help="The KV directory.")]
+Namespace = Annotated[str, typer.Argument(help="Directory name, model name, or a prefix of the root key.")]
 
 
 @app.command(epilog="Example: quire kv ls --kv-dir ~/kv")
 def ls(kv_dir: KvDir, json: Json = None) -> None:
-    """The models whose KV is kept, and the documents of each."""
+    """List namespaces and their documents."""
     from quire.tiers.store.offline import list_namespaces
 
     namespaces = list_namespaces(kv_dir)
@@ -51,7 +51,7 @@ def ls(kv_dir: KvDir, json: Json = None) -> None:
 
 @app.command(epilog="Example: quire kv stats --kv-dir ~/kv --json kv.json")
 def stats(kv_dir: KvDir, json: Json = None) -> None:
-    """How much of it there is, and how much was deleted and is not yet off the disk."""
+    """Show sizes, and bytes that are deleted but not yet reclaimed."""
     from quire.tiers.store.offline import list_namespaces
 
     namespaces = list_namespaces(kv_dir)
@@ -77,7 +77,7 @@ def stats(kv_dir: KvDir, json: Json = None) -> None:
 
 @app.command(epilog="Example: quire kv verify --kv-dir ~/kv")
 def verify(kv_dir: KvDir, json: Json = None) -> None:
-    """Read and check every block. Ends with status 1 where one is damaged: it is never used, and takes room."""
+    """Read and check every block. Exits with status 1 if one is damaged; engines never use it."""
     from rich.progress import Progress
 
     from quire.tiers.store.offline import verify as check
@@ -99,11 +99,11 @@ def verify(kv_dir: KvDir, json: Json = None) -> None:
 @app.command(epilog="Example: quire kv prune --kv-dir ~/kv --max-bytes 10GiB")
 def prune(
     kv_dir: KvDir,
-    max_bytes: Annotated[str, typer.Option(help="What may stay, such as 10GiB; 0 removes all that nobody writes.")],
-    namespace: Annotated[str | None, typer.Option(help="Of this namespace alone.")] = None,
+    max_bytes: Annotated[str, typer.Option(help="Size to keep, such as 10GiB; 0 keeps only open segments.")],
+    namespace: Annotated[str | None, typer.Option(help="Prune only this namespace.")] = None,
     json: Json = None,
 ) -> None:
-    """Remove what would cost the least to compute again and was not used for long."""
+    """Evict the blocks that are cheapest to recompute and unused for longest."""
     from quire.tiers.store.offline import list_namespaces
     from quire.tiers.store.offline import prune as evict
 
@@ -115,16 +115,20 @@ def prune(
 
 
 @app.command(epilog="Example: quire kv rm tiny manual.pdf --kv-dir ~/kv")
-def rm(namespace: Namespace, document: Annotated[str, typer.Argument(help="As ls lists it.")], kv_dir: KvDir) -> None:
-    """Delete a document, and what was computed after it, in every process at once."""
+def rm(
+    namespace: Namespace,
+    document: Annotated[str, typer.Argument(help="Document name from ls.")],
+    kv_dir: KvDir,
+) -> None:
+    """Delete a document and all blocks computed after it, for every process."""
     from quire.tiers.store.offline import delete_label
 
     typer.echo(f"{delete_label(kv_dir, namespace, document)} blocks deleted")
 
 
 @app.command(epilog="Example: quire kv export tiny tiny.kv --kv-dir ~/kv")
-def export(namespace: Namespace, file: Annotated[Path, typer.Argument(help="To write.")], kv_dir: KvDir) -> None:
-    """Write the blocks of a namespace to one file; of a model on several ranks, those of all."""
+def export(namespace: Namespace, file: Annotated[Path, typer.Argument(help="Output file.")], kv_dir: KvDir) -> None:
+    """Write a namespace's blocks to one file, of all ranks."""
     from quire.tiers.store.offline import export as write
 
     for name, count in write(kv_dir, namespace, file).items():
@@ -132,8 +136,8 @@ def export(namespace: Namespace, file: Annotated[Path, typer.Argument(help="To w
 
 
 @app.command("import", epilog="Example: quire kv import tiny.kv --kv-dir ~/kv")
-def import_(file: Annotated[Path, typer.Argument(help="That export wrote.")], kv_dir: KvDir) -> None:
-    """Store the blocks of an exported file, each of them checked."""
+def import_(file: Annotated[Path, typer.Argument(help="File written by `quire kv export`.")], kv_dir: KvDir) -> None:
+    """Verify and store the blocks of an exported file."""
     from quire.tiers.store.offline import import_ as read
 
     for name, count in read(file, kv_dir).items():

@@ -1,4 +1,4 @@
-"""`quire kv warm`: the KV of text files, computed before anybody asks and left in the KV directory."""
+"""`quire kv warm`: compute the KV of text files in advance and keep it in the KV directory."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ EXAMPLE = "Example: quire kv warm --model quire-mini --kv-dir /var/lib/quire/kv 
 @options()
 def warm(
     engine: EngineConfig,
-    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Text in UTF-8, each file a document.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILES", help="UTF-8 text files; each one is a document.")],
     chat: Annotated[
-        bool, typer.Option("--chat/--no-chat", help="At the start of a conversation, by the chat template.")
+        bool,
+        typer.Option("--chat/--no-chat", help="Put the document at the start of a conversation."),
     ] = False,
-    role: Annotated[str, typer.Option(help="With --chat: whose message begins with the document.")] = "user",
+    role: Annotated[str, typer.Option(help="With --chat: role of the message that begins with the document.")] = "user",
     chat_template: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="With --chat: a template in place of the model's own, as serve has."),
+        typer.Option(metavar="FILE", help="With --chat: a template instead of the model's own."),
     ] = None,
-    head: Annotated[str, typer.Option(help="What prompts have in front of the document, such as 'Context: '.")] = "",
+    head: Annotated[str, typer.Option(help="Text in front of the document in prompts, such as 'Context: '.")] = "",
     json: Json = None,
 ) -> None:
-    """Compute the KV of documents, and keep it on disk for prompts that begin with them, of all clients.
+    """Compute the KV of documents and keep it for all prompts that begin with them.
 
-    A prompt begins with a document where it has the same text from its first character on: with --chat in the first
-    message, with --head after that. What is there already is not computed again.
+    A prompt matches if it has the same text from its first character on (with --chat: in the first message). Stored
+    blocks are not computed again.
     """
     if engine.kv_dir is None:
-        raise ValueError("where to? Give --kv-dir the directory that servers get with --kv-dir")
+        raise ValueError("no KV directory is given; name the servers' directory with --kv-dir")
     if engine.skip_tokenizer_init:
         raise ValueError("files are text and need a tokenizer; leave out --skip-tokenizer-init")
     if not chat and (role != "user" or chat_template is not None):
         name = "--role" if role != "user" else "--chat-template"
-        raise ValueError(f"{name} is about a conversation; give --chat too")
+        raise ValueError(f"{name} applies to a conversation; add --chat")
     rows = _warm_all(engine, files, _joiner(head, role, chat_template) if chat else _joiner(head))
     if json is not None:
         from quire.bench.files import write_json
@@ -52,7 +53,7 @@ def warm(
 
 
 def _joiner(head: str, role: str | None = None, chat_template: str | None = None) -> Callable[[Any, str], Any]:
-    """From a tokenizer and a document to the `JoinedPrompt` beginning of prompts; with a role, of conversations."""
+    """Return a function (tokenizer, text) -> `JoinedPrompt`; with a role, at the start of a conversation."""
     from quire.text.chat_template import read_chat_template
     from quire.text.document_boundary import join_messages, join_text, opening_messages
 
@@ -64,11 +65,11 @@ def _joiner(head: str, role: str | None = None, chat_template: str | None = None
 
 
 def _warm_all(config: EngineConfig, files: list[Path], join: Callable[[Any, str], Any]) -> list[dict[str, Any]]:
-    """One row a file, as --json has them."""
+    """Warm all files, and return one row per file for --json."""
     from quire.assembly import start_engine
     from quire.engine.document_warmer import DocumentWarmer
 
-    texts = {file: _read(file) for file in dict.fromkeys(files)}  # mistakes show before the model is loaded
+    texts = {file: _read(file) for file in dict.fromkeys(files)}  # report unreadable files before loading the model
     engine = start_engine(config)
     warmer = DocumentWarmer(engine)
     rows: list[dict[str, Any]] = []
@@ -76,21 +77,21 @@ def _warm_all(config: EngineConfig, files: list[Path], join: Callable[[Any, str]
         for file, text in texts.items():
             try:
                 row = _warm_one(warmer, engine, str(file), join(engine.tokenizer, text))
-            except (ValueError, RuntimeError) as error:  # the others go on
+            except (ValueError, RuntimeError) as error:  # continue with the other files
                 row = {"error": str(error)}
             row = {"file": str(file), **row}
             rows.append(row)
-            _tell(row, engine.scheduler.config.block_size)
+            _print_row(row, engine.scheduler.config.block_size)
     except KeyboardInterrupt:
         warmer.finish()
-        typer.echo(f"interrupted; what was computed of {len(rows)} of {len(texts)} files is kept", err=True)
+        typer.echo(f"interrupted; the KV of {len(rows)} of {len(texts)} files is kept", err=True)
         raise
     return rows
 
 
 def _read(file: Path) -> str:
     try:
-        text = file.read_bytes().decode()  # line breaks as they are
+        text = file.read_bytes().decode()  # without changing line breaks
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 text: {error}; convert it, or extract its text") from None
     except OSError as error:
@@ -109,7 +110,7 @@ def _warm_one(warmer: Any, engine: Any, name: str, joined: Any) -> dict[str, Any
     if num_tokens > longest:
         return {
             "num_tokens": num_tokens,
-            "error": f"{num_tokens} tokens, and max_model_len={longest + 1} takes documents of up to {longest}; split "
+            "error": f"{num_tokens} tokens exceed the {longest} that max_model_len={longest + 1} allows; split "
             "the file, or raise --max-model-len",
         }
     prompt = Prompt(token_ids=joined.token_ids[:num_tokens], documents=joined.documents)
@@ -127,13 +128,12 @@ def _warm_one(warmer: Any, engine: Any, name: str, joined: Any) -> dict[str, Any
     }
     if row["num_kept_blocks"] < row["num_blocks"]:
         row["error"] = (
-            f"{row['num_kept_blocks']} of {row['num_blocks']} blocks are kept: the directory took no more; see the "
-            "log, or raise --kv-dir-size"
+            f"only {row['num_kept_blocks']} of {row['num_blocks']} blocks are kept; see the log, or raise --kv-dir-size"
         )
     return row
 
 
-def _tell(row: dict[str, Any], block_size: int) -> None:
+def _print_row(row: dict[str, Any], block_size: int) -> None:
     if "error" in row:
         typer.secho(f"{row['file']}: {row['error']}", fg=typer.colors.RED, err=True)
         return

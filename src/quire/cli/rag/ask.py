@@ -1,4 +1,4 @@
-"""`quire rag ask` and `quire rag warm`: a model of this process reads what was found, and its KV is kept."""
+"""`quire rag ask` and `quire rag warm`: a local model reads passages, and their KV is kept on disk."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ ASK_EXAMPLE = "Example: quire rag ask 'How are KV blocks named?' --collection ma
 WARM_EXAMPLE = "Example: quire rag warm --collection manual --model quire-mini"
 
 Chat = Annotated[
-    bool | None, typer.Option("--chat/--no-chat", help="As a conversation; by default where the model has a template.")
+    bool | None, typer.Option("--chat/--no-chat", help="Use the chat template; by default if the model has one.")
 ]
 Template = Annotated[
     str | None,
-    typer.Option(help="The prompt's form, or that of a conversation's first message: {documents} ... {question} ..."),
+    typer.Option(help="Prompt format with {documents} before {question}."),
 ]
 
 
 @options(default_model="quire-mini")
 def ask(
     engine: EngineConfig,
-    question: Annotated[str, typer.Argument(help="What to look for and to answer.")],
+    question: Annotated[str, typer.Argument(help="The question to search for and to answer.")],
     collection: Name,
-    top_k: Annotated[int, typer.Option(min=1, help="Passages to read, as far as they fit.")] = 1,
+    top_k: Annotated[int, typer.Option(min=1, help="Maximum number of passages to read.")] = 1,
     where: Where = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of the answer.")] = 64,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of the answer.")] = 64,
     chat: Chat = None,
     template: Template = None,
     rag_dir: RagDir = None,
@@ -51,8 +51,7 @@ def ask(
 ) -> None:
     """Answer a question from the passages nearest to it. (default model: quire-mini)
 
-    The passages' KV is kept in --kv-dir, by default beside the collections: whoever asks about the same ones again, in
-    whatever process, has the first token sooner.
+    The passages' KV is kept in --kv-dir, by default beside the collections, and speeds up later questions about them.
     """
     form = _form(template)
     with open_collections(rag_dir) as collections:
@@ -61,7 +60,7 @@ def ask(
         collection_id = found.id
         config = _with_kv_dir(engine, collections.directory)
     if not passages:
-        raise ValueError(f"nothing is found in {collection!r}; is it empty, or is --filter too narrow?")
+        raise ValueError(f"no passages found in {collection!r}; it is empty, or --filter is too narrow")
     with _started(config) as model:
         is_chat = _is_chat(model.tokenizer, chat)
         prompt, used = _join(model, passages, question, is_chat, form, max_tokens)
@@ -74,7 +73,7 @@ def ask(
     num_tokens = len(prompt.token_ids)
     from_where = ", ".join(f"{count:,} from {tier}" for tier, count in cached.items()) or "none"
     typer.secho(
-        f"first token after {1000 * ttft_s:,.0f} ms; of {num_tokens:,} prompt tokens' KV there was: {from_where}",
+        f"first token after {1000 * ttft_s:,.0f} ms; cached KV of {num_tokens:,} prompt tokens: {from_where}",
         dim=True,
     )
     write_figures(
@@ -98,17 +97,14 @@ def warm(
     rag_dir: RagDir = None,
     json: Json = None,
 ) -> None:
-    """Compute the KV of a collection's passages for a model, and keep it on disk. What is there is not computed again.
-
-    Servers with the same --kv-dir find it, too.
-    """
+    """Compute the missing KV of a collection's passages for a model; servers with the same --kv-dir find it."""
     write_figures(json, warm_collection(engine, collection, rag_dir, chat, template))
 
 
 def warm_collection(
     engine: EngineConfig, name: str, rag_dir: Path | None, chat: bool | None = None, template: str | None = None
 ) -> dict[str, Any]:
-    """As the command. Returns the figures."""
+    """Run `quire rag warm`, and return the figures."""
     from rich.progress import Progress
 
     from quire.engine.document_warmer import DocumentWarmer
@@ -168,7 +164,7 @@ def _join(
     form: PromptTemplate | None,
     max_tokens: int,
 ) -> tuple[Prompt, list[Passage]]:
-    """The prompt with as many passages as fit."""
+    """Return the prompt with as many passages as fit, and these passages."""
     from quire.rag.prompt_template import join_conversation, join_question
 
     assert model.tokenizer is not None
@@ -183,17 +179,17 @@ def _join(
         if len(prompt.token_ids) <= room:
             return prompt, passages[:count]
     raise ValueError(
-        f"the question and one passage are {len(prompt.token_ids)} tokens, and {model.max_model_len} is all that the "
-        "model takes with its answer; ingest into smaller chunks (--chunk-tokens), or take another model"
+        f"the question and one passage have {len(prompt.token_ids)} tokens, and the model takes {model.max_model_len} "
+        "with its answer; ingest into smaller chunks (--chunk-tokens), or use another model"
     )
 
 
 def _answer(model: Engine, prompt: Prompt, max_tokens: int) -> RequestState:
-    """Print the answer as it grows, and have the KV kept."""
+    """Print the answer as it grows, and wait until the KV is on disk."""
     from quire.sampling_params import SamplingParams
 
     params = SamplingParams(max_tokens=max_tokens, temperature=0)
-    model.step()  # hears what is on disk
+    model.step()  # learn what is on disk
     state = model.add_request(prompt, params)
     shown = 0
     while not state.is_finished:
@@ -203,8 +199,8 @@ def _answer(model: Engine, prompt: Prompt, max_tokens: int) -> RequestState:
             shown = len(completion.text)
     typer.echo()
     if state.request.error is not None:
-        raise RuntimeError(f"the answer could not be made: {state.request.error}")
-    while model.has_unfinished():  # what is on its way to disk
+        raise RuntimeError(f"the request failed: {state.request.error}")
+    while model.has_unfinished():  # writes to disk
         model.step()
     return state
 
@@ -218,7 +214,7 @@ def _domains(prompt: Prompt, collection_id: str) -> Any:
 
 def _is_chat(tokenizer: Tokenizer | None, asked: bool | None) -> bool:
     if tokenizer is None:
-        raise ValueError("passages are text and need a tokenizer; leave out --skip-tokenizer-init")
+        raise ValueError("passages need a tokenizer; leave out --skip-tokenizer-init")
     has_template = bool(tokenizer.chat_templates)
     if asked and not has_template:
         raise ValueError("the model has no chat template; leave out --chat")
@@ -243,7 +239,7 @@ def _started(config: EngineConfig) -> Iterator[Engine]:
     try:
         yield engine
     except KeyboardInterrupt:
-        while engine.has_unfinished():  # what was computed is kept
+        while engine.has_unfinished():  # finish writing computed blocks
             for request_id in list(engine.scheduler.queue.requests):
                 engine.abort(request_id)
             engine.step()

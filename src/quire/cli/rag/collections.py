@@ -1,4 +1,4 @@
-"""Collections and embedders as the commands of `quire rag` open them, and the options that several of them have."""
+"""Shared by the `quire rag` commands: options, and opening collections and embedders."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ if TYPE_CHECKING:
 RagDir = Annotated[
     Path | None,
     typer.Option(
-        "--rag-dir", envvar="QUIRE_RAG_DIR", help="Where collections are kept; by default in ~/.local/share/quire/rag."
+        "--rag-dir", envvar="QUIRE_RAG_DIR", help="Directory of the collections; by default ~/.local/share/quire/rag."
     ),
 ]
 Name = Annotated[str, typer.Option("--collection", "-c", help="The collection's name.")]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--filter", metavar="KEY=VALUE", help="Of documents with this metadata; may be repeated."),
+    typer.Option("--filter", metavar="KEY=VALUE", help="Only documents with this metadata; may be repeated."),
 ]
 EmbedderName = Annotated[
     str | None,
-    typer.Option(
-        help="What makes vectors: a directory, a hub id, all-MiniLM-L6-v2 (the default), or hashing, for tests."
-    ),
+    typer.Option(help="Embedder: a directory, a hub id, all-MiniLM-L6-v2 (the default), or hashing (tests)."),
 ]
 
 
 @contextmanager
 def open_collections(rag_dir: Path | None) -> Iterator[Collections]:
-    """The collections in a directory; what goes wrong with them becomes a message."""
+    """Open the collections of a directory, and turn their failures into messages."""
     try:
         from quire.rag.collections import Collections, default_directory
     except ModuleNotFoundError as error:
@@ -48,9 +46,9 @@ def open_collections(rag_dir: Path | None) -> Iterator[Collections]:
     try:
         yield collections
     except WorkerError as error:
-        raise ValueError(f"{error}; what was done is kept, try again") from None
-    except sqlite3.Error as error:  # a full disk, a database that others keep busy
-        raise ValueError(f"{collections.directory}: {error}; what was done is kept, try again") from None
+        raise ValueError(f"{error}; finished work is kept, try again") from None
+    except sqlite3.Error as error:  # full disk, busy database
+        raise ValueError(f"{collections.directory}: {error}; finished work is kept, try again") from None
     finally:
         collections.close()
 
@@ -59,7 +57,7 @@ def open_collections(rag_dir: Path | None) -> Iterator[Collections]:
 def open_embedder(
     name: str | None, collection: Collection | None, num_threads: int | None
 ) -> Iterator[EmbedderProcess]:
-    """The one that is asked for, else the collection's."""
+    """Start the named embedder, or the collection's."""
     from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
     from quire.rag.embedder_process import EmbedderProcess
 
@@ -72,7 +70,7 @@ def open_embedder(
 
 
 def find_passages(collection: Collection, question: str, top_k: int, where: list[str] | None) -> list[Passage]:
-    """The passages of a collection that are nearest to a question, by the collection's own embedder."""
+    """Return the passages nearest to a question, by the collection's embedder."""
     with open_embedder(None, collection, None) as embedder:
         collection.check_embedder(embedder.facts)
         (vector,) = embedder.embed([question]).vectors
@@ -80,7 +78,7 @@ def find_passages(collection: Collection, question: str, top_k: int, where: list
 
 
 def to_metadata(given: list[str] | None) -> dict[str, Plain]:
-    """From KEY=VALUE."""
+    """Parse KEY=VALUE texts."""
     pairs: dict[str, Plain] = {}
     for each in given or []:
         key, separator, value = each.partition("=")
@@ -91,7 +89,7 @@ def to_metadata(given: list[str] | None) -> dict[str, Plain]:
 
 
 def to_filter(given: list[str] | None) -> dict[str, list[Plain]]:
-    """A key that is given twice means either value."""
+    """Parse KEY=VALUE texts; a repeated key accepts each of its values."""
     wanted: dict[str, list[Plain]] = {}
     for each in given or []:
         for key, value in to_metadata([each]).items():
@@ -100,7 +98,7 @@ def to_filter(given: list[str] | None) -> dict[str, list[Plain]]:
 
 
 def _plain(value: str) -> Plain:
-    """Numbers as numbers, true and false as booleans, in metadata and filters alike."""
+    """Parse a number, true or false; keep other texts."""
     if value in ("true", "false"):
         return value == "true"
     for kind in (int, float):

@@ -1,1 +1,1 @@
-"""`quire stages`: a model cut into stages, so that it answers while it is still loading. Each command has a file."""
+"""`quire stages`: cut a model into stages, one file per command."""

@@ -1,4 +1,4 @@
-"""`quire stages`: the group of commands."""
+"""`quire stages`: the command group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import typer
 from quire.cli.stages import evaluate, heal, map, pack, plan
 
 app = typer.Typer(
-    help="Cut a model into stages, so that it answers before all of it is loaded: plan, heal, evaluate, pack.",
+    help="Cut a model into stages, so that a part of it serves while the rest loads: plan, heal, evaluate, pack.",
     epilog="Example: quire stages plan --model quire-mini --generate 64 --start Context: --layers-out 4",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -1,4 +1,4 @@
-"""`quire stages evaluate`: exact match and F1 by stage, and whether the differences are more than chance."""
+"""`quire stages evaluate`: exact match and F1 of each stage, with sign tests of the differences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.options import Json
-from quire.cli.stages.texts import Dtype, Model, progress_bar
+from quire.cli.stages.texts import Dtype, Model, by_stage, progress_bar
 from quire.cli.tables import print_table, write_figures
 
 if TYPE_CHECKING:
@@ -21,11 +21,10 @@ EXAMPLE = "Example: quire stages evaluate --model quire-mini --plan plan.json --
 def evaluate(
     model: Model,
     questions: Annotated[
-        Path, typer.Option(metavar="FILE", help="In SQuAD's form (.json), or open ones with lists of answers (.jsonl).")
+        Path,
+        typer.Option(metavar="FILE", help="SQuAD questions (.json), or open questions with lists of answers (.jsonl)."),
     ],
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The stages; needless where --model is a pack's directory.")
-    ] = None,
+    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Plan file; not needed for a pack.")] = None,
     adapter: Annotated[
         list[str] | None, typer.Option(metavar="STAGE=DIR", help="A stage's adapter; may be repeated.")
     ] = None,
@@ -33,24 +32,24 @@ def evaluate(
         list[str] | None, typer.Option("--map", metavar="STAGE=FILE", help="A stage's linear map; may be repeated.")
     ] = None,
     control: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="An adapter for the whole model, trained on the same data.")
+        Path | None, typer.Option(metavar="DIR", help="Adapter of the whole model, trained on the same data.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first questions.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.")] = 10,
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of an answer.")] = 10,
     dtype: Dtype = "float32",
     paper: Annotated[
-        bool, typer.Option("--paper", help="ProgressiveServe's figures beside (Llama-2-7B on TriviaQA).")
+        bool, typer.Option("--paper", help="Also print ProgressiveServe's figures (Llama-2-7B on TriviaQA).")
     ] = False,
     json: Json = None,
 ) -> None:
-    """Have every stage answer the same questions, zero-shot and greedily: bare, with a map, healed, full, control."""
+    """Answer the same questions greedily with every stage: bare, with a map, healed, full, and with the control."""
     from quire.evaluate.reading import read_questions
     from quire.progressive.reference import load_reference
     from quire.progressive.stage_quality import compare, evaluate_stages
 
-    stage_plan, variants = _variants(model, plan, _by_stage("--adapter", adapter), _by_stage("--map", map_), control)
+    stage_plan, variants = _variants(model, plan, by_stage("--adapter", adapter), by_stage("--map", map_), control)
     if paper and stage_plan.num_stages != 3:
-        raise ValueError(f"the paper has 3 stages, and this plan {stage_plan.num_stages}; leave out --paper")
+        raise ValueError(f"the paper has 3 stages, and this plan has {stage_plan.num_stages}; leave out --paper")
     try:
         asked = read_questions(questions)[:limit]
     except OSError as error:
@@ -58,10 +57,9 @@ def evaluate(
     reference, tokenizer = load_reference(model, dtype)
     with progress_bar("answering", len(asked) * len(variants)) as advance:
         answered = list(
-            evaluate_stages(
-                reference, tokenizer, stage_plan, variants, asked, max_new_tokens=max_new_tokens, advance=advance
-            )
-        )
+            evaluate_stages(reference, tokenizer, stage_plan, variants, asked,
+                            max_new_tokens=max_new_tokens, advance=advance)
+        )  # fmt: skip
     pairs = compare(answered)
     rows = _show(answered, stage_plan, paper)
     typer.echo()
@@ -90,33 +88,19 @@ def _variants(
     from quire.progressive.plans import plan_for
     from quire.progressive.stage_quality import variants_of, variants_of_pack
 
-    source = resolve_model(model, load_format="random")  # its config alone
+    source = resolve_model(model, load_format="random")  # reads the config only
     if plan is None:
         if source.path is None or not is_pack(source.path):
-            raise ValueError(f"{model} is no pack; give its stages with --plan FILE, as `quire stages plan` writes it")
+            raise ValueError(f"{model} is not a pack; name the file of `quire stages plan` with --plan")
         if adapters or maps:
-            raise ValueError("a pack has its own adapters and maps; to try others, give --plan, too")
+            raise ValueError("a pack has its own adapters and maps; to use others, add --plan")
         return variants_of_pack(read_stage_manifest(source.path), control)
     found = plan_for(plan, source.config.num_layers)
     return found, variants_of(found, adapters, maps, control)
 
 
-def _by_stage(option: str, given: list[str] | None) -> dict[int, Path]:
-    found: dict[int, Path] = {}
-    for text in given or ():
-        stage, equals, path = text.partition("=")
-        if not equals or not stage.isdecimal() or not path:
-            raise ValueError(f"{option} {text!r} is not STAGE=PATH, such as 1=healed/1")
-        if int(stage) in found:
-            raise ValueError(f"{option} is given twice for stage {stage}")
-        if not Path(path).exists():
-            raise ValueError(f"{option} {text!r}: there is no {path}")
-        found[int(stage)] = Path(path)
-    return found
-
-
 def _show(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
-    """Print a row a variant, and return them for the file."""
+    """Print a row per variant, and return the rows for --json."""
     from quire.progressive.stage_quality import PAPER, won_back
 
     head = ["", "layers", "EM", "F1", "won back"] + ["paper's EM", "F1"] * paper
@@ -142,7 +126,7 @@ def _show_pairs(pairs: list[VariantComparison], num_questions: int) -> None:
         [(pair.first, pair.second, pair.result.only_first, pair.result.only_second, f"{pair.result.p:.2g}")
          for pair in pairs],
     )  # fmt: skip
-    typer.echo(f"\nof {num_questions:,} questions; p: two-sided sign test over those that only one gets right")
+    typer.echo(f"\n{num_questions:,} questions; p: two-sided sign test over questions that only one answers correctly")
 
 
 def _name(path: Path | None) -> str | None:

@@ -1,4 +1,4 @@
-"""`quire stages heal`: an adapter is trained for a stage, to make up for the layers that it lacks."""
+"""`quire stages heal`: train an adapter that compensates for a stage's missing layers."""
 
 from __future__ import annotations
 
@@ -13,46 +13,44 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.options import options
-from quire.cli.stages.texts import Generate, Model, Start
+from quire.cli.stages.texts import Generate, Model, Start, check_texts
 from quire.progressive.healing.settings import HealSettings
 
 if TYPE_CHECKING:
     from quire.progressive.healing.trainer import HealProgress
 
 EXAMPLE = "Example: quire stages heal --model quire-mini --plan plan.json --stage 1 --data train.json --out adapter-1"
-_HOW_TO_RESUME = "to go on, give the same command with --resume"
-_SECONDS_BETWEEN_LINES = 30  # where stderr is no terminal
+_HOW_TO_RESUME = "to continue, repeat the command with --resume"
+_SECONDS_BETWEEN_LINES = 30  # if stderr is not a terminal
 
 
 @options()
 def heal(
     settings: HealSettings,
     model: Model,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="The adapter's directory, in PEFT's format.")],
-    plan: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The stages, as `quire stages plan` wrote them.")
-    ] = None,
-    stage: Annotated[int | None, typer.Option(min=1, help="Whose adapter it is; counted from 1.")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Output directory, in PEFT's format.")],
+    plan: Annotated[Path | None, typer.Option(metavar="FILE", help="Plan file of `quire stages plan`.")] = None,
+    stage: Annotated[int | None, typer.Option(min=1, help="The stage to heal, counted from 1.")] = None,
     control: Annotated[
-        bool, typer.Option("--control", help="In place of a stage: the full model, to see what an adapter alone does.")
+        bool, typer.Option("--control", help="Train an adapter of the full model instead, as a control.")
     ] = False,
     data: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Questions in SQuAD's form (.json), or plain text; may be repeated."),
+        typer.Option(metavar="FILE", help="SQuAD questions (.json) or plain text; may be repeated."),
     ] = None,
     generate: Generate = 0,
     start: Start = "",
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run: same options, files.")
+        bool, typer.Option("--resume", help="Continue an interrupted run with the same options and files.")
     ] = False,
 ) -> None:
-    """Train a LoRA adapter on the layers that a stage has, with the others left out.
+    """Train a LoRA adapter of a stage, with its missing layers left out.
 
-    Of questions only the answers are learned, of texts every token. Questions to measure with must be others. Ctrl-C
-    keeps a checkpoint; with --resume the run ends in the same bytes as if it had not been interrupted.
+    Questions train only the tokens of their answers. Evaluate with other questions than those trained on. Ctrl-C keeps
+    a checkpoint; a resumed run ends with the same bytes as an uninterrupted one.
     """
     layers_out = _layers_out(model, plan, stage, control)
-    _check_data(data, generate, start)
+    check_texts(data, generate, start, "--data")
 
     from quire.progressive.healing.heal import heal as train
 
@@ -71,7 +69,7 @@ def heal(
                 advance_texts=advance_texts,
                 should_stop=should_stop,
             )
-    except KeyboardInterrupt:  # before the first step, or a second one
+    except KeyboardInterrupt:  # before the first step, or a second Ctrl-C
         typer.echo(f"interrupted; {_HOW_TO_RESUME}", err=True)
         raise
     if not healed.is_finished:
@@ -86,34 +84,23 @@ def _layers_out(model: str, plan: Path | None, stage: int | None, control: bool)
 
     if control:
         if plan is not None or stage is not None:
-            raise ValueError("--control trains the full model, of no plan and no stage; leave --plan and --stage out")
+            raise ValueError("--control trains the full model; leave out --plan and --stage")
         return ()
     if plan is None or stage is None:
-        raise ValueError("which layers are out? Give --plan FILE and --stage N, or --control for the full model")
+        raise ValueError("no stage is given; add --plan FILE and --stage N, or --control for the full model")
     stages = plan_for(plan, resolve_model(model, load_format="random").config.num_layers)
     if stage >= stages.num_stages:
         raise ValueError(
-            f"of the plan's {stages.num_stages} stages, 1 to {stages.num_stages - 1} can be healed, and stage {stage} "
-            "has all layers, if there is one; --control trains an adapter on the full model"
+            f"stages 1 to {stages.num_stages - 1} of the plan lack layers, stage {stage} does not; --control trains an "
+            "adapter of the full model"
         )
     return stages.layers_out(stage)
 
 
-def _check_data(data: list[Path] | None, generate: int, start: str) -> None:
-    """Notice mistakes before a model is loaded."""
-    if not data and not generate:
-        raise ValueError("what to learn from? Give --data FILE, or --generate N to have the model write N texts itself")
-    if start and not generate:
-        raise ValueError("--start is what written texts begin with; give --generate, too")
-    for path in data or ():
-        if not path.is_file():
-            raise ValueError(f"{path}: there is no such file")
-
-
 @contextmanager
 def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Whether a run is to stop. From the first time that this is asked, Ctrl-C lets a step end; a second one does not
-    wait for it."""
+    """Yield a function that returns whether to stop. After its first call, Ctrl-C waits for the step's end, and a
+    second Ctrl-C does not."""
     before: Any = None
     is_stopped = False
 
@@ -124,7 +111,7 @@ def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 
     def should_stop() -> bool:
         nonlocal before
-        if before is None and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as of a shell's background job
+        if before is None and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # in a background job
             before = signal.signal(signal.SIGINT, stop)
         return is_stopped
 
@@ -137,19 +124,18 @@ def _stopped_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _progress(num_steps: int, num_texts: int) -> Iterator[tuple[Callable[[HealProgress], None], Callable[[int], None]]]:
-    """What takes the progress of training, and of writing texts before it: bars on a terminal's stderr, and else a
-    line now and then."""
+    """Yield functions that show the progress of training and of generating texts: bars on a terminal, else lines."""
     if not sys.stderr.isatty():
         last = time.monotonic()
 
-        def tell(progress: HealProgress) -> None:
+        def show(progress: HealProgress) -> None:
             nonlocal last
             if time.monotonic() - last >= _SECONDS_BETWEEN_LINES:
                 last = time.monotonic()
                 left = f"{progress.seconds_left / 60:.0f} min left"
                 typer.echo(f"step {progress.step} of {num_steps}, {_remark(progress)}, {left}", err=True)
 
-        yield tell, lambda count: None
+        yield show, lambda count: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -1,4 +1,4 @@
-"""`quire stages map`: a linear map for the place of absent layers, learned from what flows through them."""
+"""`quire stages map`: fit a linear map that replaces a stage's missing layers."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def map_(
     model: Model,
     plan: PlanFile,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", callback=check_json, help="The map's file (safetensors).")
+        Path, typer.Option("--out", "-o", metavar="FILE", callback=check_json, help="Output file (safetensors).")
     ],
-    stage: Annotated[int, typer.Option(min=1, help="Whose absent layers it stands for.")] = 1,
+    stage: Annotated[int, typer.Option(min=1, help="The stage whose missing layers the map replaces.")] = 1,
     text: Text = None,
     generate: Generate = 0,
     start: Start = "",
     samples: Samples = 256,
     tokens: Tokens = 256,
-    ridge: Annotated[float, typer.Option(help="How strongly it is drawn to the identity.")] = 1e-4,
+    ridge: Annotated[float, typer.Option(help="Strength of the regularisation towards the identity.")] = 1e-4,
     dtype: Dtype = "float32",
     json: Json = None,
 ) -> None:
-    """Fit a linear map from what enters a stage's absent layers to what leaves them: no training, one layer's cost."""
+    """Fit a linear map from the input to the output of a stage's missing layers, by least squares."""
     from quire.loading import resolve_model
     from quire.progressive.calibration_text import batches
     from quire.progressive.linear_map import fit_linear_map
@@ -57,8 +57,8 @@ def map_(
         linear_map, fit = fit_linear_map(reference, batches(texts), first, end, ridge=ridge, advance=advance)
     linear_map.save(out, model=model, layers=f"{first}:{end}", texts=", ".join(sources))
     typer.echo(
-        f"in place of the layers {first} to {end - 1}, learned from {fit.num_tokens:,} tokens; on {fit.num_held_out:,} "
-        f"others it is off by {100 * fit.error:.1f} % of what they change (in the square; 100 % without a map)"
+        f"replaces layers {first} to {end - 1}, fitted on {fit.num_tokens:,} tokens; squared error on "
+        f"{fit.num_held_out:,} others: {100 * fit.error:.1f} % (100 % without a map)"
     )
     typer.echo(f"written to {out}")
     write_figures(json, {"model": model, "stage": stage, "layers": [first, end], "texts": sources, **vars(fit)})

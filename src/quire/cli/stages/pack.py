@@ -1,14 +1,15 @@
-"""`quire stages pack`, `verify`, `unpack` and `show`: a model in stages as files."""
+"""`quire stages pack`, `verify`, `unpack` and `show`: packs, checkpoints stored in stages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from quire.cli.options import Json
+from quire.cli.stages.texts import by_stage
 from quire.cli.tables import print_table, write_figures
 from quire.config import format_size
 
@@ -17,43 +18,43 @@ VERIFY_EXAMPLE = "Example: quire stages verify mini-pack"
 UNPACK_EXAMPLE = "Example: quire stages unpack mini-pack mini"
 SHOW_EXAMPLE = "Example: quire stages show mini-pack"
 
-_ORIGIN = ("model", "method", "distance")  # of a plan's file, what a pack keeps
+_ORIGIN = ("model", "method", "distance")  # facts of a plan file that a pack keeps
 
 Pack = Annotated[Path, typer.Argument(metavar="DIR", help="The pack's directory.")]
-Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show how far it is.")]
+Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a progress bar.")]
 
 
 def pack(
     model: Annotated[str, typer.Option(help="A directory, a hub id or an embedded model.")],
-    plan: Annotated[Path, typer.Option(help="As quire stages plan writes it.")],
-    out: Annotated[Path, typer.Option(help="The directory to make.")],
+    plan: Annotated[Path, typer.Option(help="Plan file of `quire stages plan`.")],
+    out: Annotated[Path, typer.Option(help="The new directory.")],
     adapter: Annotated[
-        list[str] | None, typer.Option(metavar="STAGE=DIR", help="A stage's adapter, as PEFT saves it; several times.")
+        list[str] | None, typer.Option(metavar="STAGE=DIR", help="A stage's adapter in PEFT's format; may be repeated.")
     ] = None,
     map_: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="STAGE=FILE", help="The map in a stage's gap, of quire stages map; several times."
+            "--map", metavar="STAGE=FILE", help="A stage's linear map from `quire stages map`; may be repeated."
         ),
     ] = None,
     progress: Progress = True,
 ) -> None:
-    """Write a model as a pack: a checkpoint in one file a stage, with its adapters, which answers before it is loaded.
+    """Write a model as a pack: a checkpoint with one file per stage, and the stages' adapters.
 
-    transformers and all else load a pack as the original.
+    Other tools load a pack as the original model.
     """
     from quire.progressive.packs.pack import pack as write
     from quire.progressive.plans import read_plan
 
     stages, facts = read_plan(plan)
     if facts.get("model", model) != model:
-        typer.echo(f"note: {plan} was made of {facts['model']}", err=True)
+        typer.echo(f"note: {plan} was made for {facts['model']}", err=True)
     manifest = write(
         model,
         stages,
         out,
-        adapters=_by_stage(adapter or (), "--adapter"),
-        maps=_by_stage(map_ or (), "--map"),
+        adapters=by_stage("--adapter", adapter),
+        maps=by_stage("--map", map_),
         origin={name: facts[name] for name in _ORIGIN if name in facts},
         use_tqdm=progress,
     )
@@ -63,7 +64,7 @@ def pack(
 
 
 def verify(directory: Pack, progress: Progress = True) -> None:
-    """Read and check all of a pack. Ends with status 1 where a file is broken, and names it."""
+    """Read and check all files of a pack. Exits with status 1 if one is broken."""
     from quire.loading.progress import bytes_progress
     from quire.progressive.packs.verify import verify as check
 
@@ -79,7 +80,7 @@ def verify(directory: Pack, progress: Progress = True) -> None:
 
 def unpack(
     directory: Pack,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The directory to make.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new directory.")],
     progress: Progress = True,
 ) -> None:
     """Write the original model of a pack as an ordinary checkpoint, without stages and adapters."""
@@ -89,54 +90,33 @@ def unpack(
 
 
 def show(directory: Pack, json: Json = None) -> None:
-    """The stages of a pack: their layers, their bytes, and what stands in for layers that are not there yet."""
+    """Show the stages of a pack: layers, bytes, adapters and maps."""
     from quire.loading.stage_manifest import read_stage_manifest
 
     manifest = read_stage_manifest(directory)
     whole = manifest.stage_bytes(len(manifest.stages))
-    rows = []
-    for stage, group in zip(manifest.stages, manifest.groups, strict=True):
-        num_bytes = manifest.stage_bytes(stage.number)
-        rows.append(
-            {
-                "stage": stage.number,
-                "layers": _ranges(stage.layers),
-                "adds": _ranges(group.layers),
-                "num_bytes": num_bytes,
-                "share": num_bytes / whole,
-                "adapter": stage.adapter,
-                "map": stage.linear_map,
-            }
-        )
+    rows: list[dict[str, Any]] = [
+        {
+            "stage": stage.number,
+            "layers": _ranges(stage.layers),
+            "adds": _ranges(group.layers),
+            "num_bytes": manifest.stage_bytes(stage.number),
+            "share": manifest.stage_bytes(stage.number) / whole,
+            "adapter": stage.adapter,
+            "map": stage.linear_map,
+        }
+        for stage, group in zip(manifest.stages, manifest.groups, strict=True)
+    ]
     print_table(
         ("stage", "layers", "adds", "weights", "of all", "adapter", "map"),
         [
-            (
-                row["stage"],
-                row["layers"],
-                row["adds"],
-                format_size(manifest.stage_bytes(stage.number)),
-                f"{row['share']:.1%}",
-                row["adapter"] or "none",
-                row["map"] or "none",
-            )
-            for row, stage in zip(rows, manifest.stages, strict=True)
+            (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}", row["adapter"] or "none",
+             row["map"] or "none")
+            for row in rows
         ],
-    )
+    )  # fmt: skip
     typer.echo(f"\n{manifest.architecture}, {manifest.num_layers} layers, {manifest.dtype}, {manifest.weights}")
     write_figures(json, {"weights": manifest.weights, "num_layers": manifest.num_layers, "stages": rows})
-
-
-def _by_stage(values: Sequence[str], option: str) -> dict[int, Path]:
-    found: dict[int, Path] = {}
-    for value in values:
-        stage, _, path = value.partition("=")
-        if not stage.isdecimal() or not path:
-            raise ValueError(f"{option} {value}: expected a stage and a path, such as 1=healed")
-        if int(stage) in found:
-            raise ValueError(f"{option} is given twice for stage {stage}")
-        found[int(stage)] = Path(path)
-    return found
 
 
 def _ranges(layers: Sequence[int]) -> str:

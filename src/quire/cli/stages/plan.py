@@ -1,18 +1,18 @@
-"""`quire stages plan`: which layers a model can do without at first, by what they change, by bytes or by hand."""
+"""`quire stages plan`: choose the layers that stage 1 omits."""
 
 from __future__ import annotations
 
-from enum import Enum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli.options import Json, Plot, check_json
+from quire.cli.options import Json, Plot, check_json, options
 from quire.cli.stages.texts import Dtype, Generate, Model, Samples, Start, Text, Tokens, check_texts, gather_texts
 from quire.cli.tables import print_table, write_figures
 from quire.config import format_size
-from quire.settings import parse_size
+from quire.settings import Settings, parse_size, setting
 
 if TYPE_CHECKING:
     from quire.progressive.angular_distance import AngularDistances
@@ -22,149 +22,150 @@ if TYPE_CHECKING:
 EXAMPLE = "Example: quire stages plan --model quire-mini --generate 64 --start Context: --layers-out 4"
 
 
-class Baseline(Enum):
-    DEEPEST = "deepest"
+@dataclass(frozen=True)
+class PlanSettings(Settings):
+    """The layers that stage 1 omits, and the number of stages."""
+
+    layers_out: int | None = setting(None, "Omit a block of N layers.", at_least=1)
+    block: str | None = setting(None, "Omit these layers; END is excluded, as in 20:28.", metavar="START:END")
+    bytes_: int | None = setting(
+        None,
+        "Omit the fewest layers that fit stage 1 into this size, such as 500MB.",
+        name="bytes",
+        read=parse_size,
+        at_least=1,
+    )
+    ttft: float | None = setting(
+        None, "As --bytes, with the bytes that arrive within S seconds at --bandwidth.", metavar="S"
+    )
+    bandwidth: int | None = setting(None, "With --ttft: bytes per second, such as 125MB.", read=parse_size, at_least=1)
+    allowance: float = setting(3.0, "With --ttft: seconds spent on other work than loading.", metavar="S", at_least=0)
+    preset: str | None = setting(None, "A published plan: progressiveserve (models of 32 layers).")
+    baseline: str | None = setting(
+        None, "Choose the deepest layers but the last, instead of by distance.", choices=("deepest",)
+    )
+    stages: int | None = setting(None, "Number of stages, the original included. (default: 3)", at_least=2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ways = self.ways()
+        if len(ways) > 1:
+            raise ValueError(f"{' and '.join(ways)} exclude each other; give one of them")
+        if (self.ttft is None) != (self.bandwidth is None):
+            raise ValueError("--ttft (seconds) and --bandwidth (bytes per second, such as 125MB) need each other")
+        if self.baseline is not None and ways[:1] in ([], ["--block"], ["--preset"]):
+            raise ValueError("--baseline needs --layers-out, --bytes or --ttft")
+        if self.stages is not None and not ways:
+            raise ValueError("--stages needs a choice of layers: --layers-out N, --bytes SIZE or --block START:END")
+        if self.stages is not None and self.preset is not None:
+            raise ValueError("a preset has its own stages; leave out --stages")
+
+    def ways(self) -> list[str]:
+        """Return the given options that choose layers."""
+        values = {"layers-out": self.layers_out, "block": self.block, "bytes": self.bytes_, "ttft": self.ttft}
+        return [f"--{name}" for name, value in (values | {"preset": self.preset}).items() if value is not None]
+
+    @property
+    def needs_text(self) -> bool:
+        """Whether distances must be measured."""
+        return self.baseline is None and self.block is None and self.preset is None
 
 
+@options()
 def plan(
+    settings: PlanSettings,
     model: Model,
     text: Text = None,
     generate: Generate = 0,
     start: Start = "",
-    layers_out: Annotated[int | None, typer.Option(min=1, help="Leave so many layers out at first.")] = None,
-    block: Annotated[
-        str | None, typer.Option(metavar="START:END", help="Leave these out: from 0, END excluded, as in 20:28.")
-    ] = None,
-    bytes_: Annotated[
-        str | None, typer.Option("--bytes", help="Leave out as few as fit stage 1 into so many bytes, such as 500MB.")
-    ] = None,
-    ttft: Annotated[
-        float | None, typer.Option(metavar="S", help="As --bytes: what arrives in so many seconds at --bandwidth.")
-    ] = None,
-    bandwidth: Annotated[str | None, typer.Option(help="With --ttft: bytes a second, such as 125MB.")] = None,
-    allowance: Annotated[
-        float, typer.Option(metavar="S", min=0, help="With --ttft: seconds of it in which no weights are awaited.")
-    ] = 3.0,
-    preset: Annotated[
-        str | None, typer.Option(help="A published plan: progressiveserve (models of 32 layers).")
-    ] = None,
-    baseline: Annotated[
-        Baseline | None, typer.Option(help="Not by distance: the deepest layers but the last one.")
-    ] = None,
-    stages: Annotated[
-        int | None, typer.Option(min=2, help="The pruned model, the original, and those between. (default: 3)")
-    ] = None,
     samples: Samples = 256,
     tokens: Tokens = 256,
     dtype: Dtype = "float32",
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", callback=check_json, help="The plan's file.")
+        Path, typer.Option("--out", "-o", metavar="FILE", callback=check_json, help="The plan file to write.")
     ] = Path("plan.json"),
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Measure how little each block of layers turns what goes through it, and plan which one is left out at first.
+    """Measure the angular distance of each block of layers, and plan the one that stage 1 omits.
 
-    With --layers-out, --bytes, --ttft, --block or --preset the plan is written; without, the table is all. A plan by
-    hand, by preset or by --baseline needs no text.
+    A plan is written with --layers-out, --bytes, --ttft, --block or --preset. Text is not needed with --block, --preset
+    or --baseline.
     """
     from quire.loading import resolve_model
     from quire.progressive import plans
 
-    chosen = {"--layers-out": layers_out, "--block": block, "--bytes": bytes_, "--ttft": ttft, "--preset": preset}
-    ways = [name for name, value in chosen.items() if value is not None]
-    _check(ways, ttft, bandwidth, baseline, stages)
-    needs_text = baseline is None and (not ways or ways[0] in ("--layers-out", "--bytes", "--ttft"))
     has_text = bool(text) or generate > 0
-    if needs_text or has_text or start:
+    if has_text or start or settings.needs_text:
         check_texts(text, generate, start)
     elif plot is not None:
-        raise ValueError("--plot draws distances; give --text FILE or --generate N to measure them on")
+        raise ValueError("--plot draws measured distances; add --text FILE or --generate N")
     source = resolve_model(model)
-    sizes = plans.model_bytes(source)
-    num_layers = source.config.num_layers
+    sizes, num_layers = plans.model_bytes(source), source.config.num_layers
     if num_layers < 2:
-        raise ValueError(f"{model} has {num_layers} layer; there is nothing to leave out")
-    given = _fixed_plan(num_layers, block, preset, stages) if block is not None or preset is not None else None
-    if layers_out is not None:
-        plans.deepest_block(num_layers, layers_out)  # whether there can be such a block shows before measuring
+        raise ValueError(f"{model} has {num_layers} layer, and at least one must stay")
+    given = _fixed_plan(num_layers, settings)
+    if settings.layers_out is not None:
+        plans.deepest_block(num_layers, settings.layers_out)  # refuse an impossible block before measuring
     distances: AngularDistances | None = None
     sources: list[str] = []
     if has_text:
         distances, sources = _measure(model, dtype, text, generate, start, samples, tokens)
         _show_distances(distances, sizes)
-    if given is None and ways:
-        blocks = {n: plans.deepest_block(num_layers, n) for n in range(1, num_layers)}
-        if baseline is None:
-            assert distances is not None
-            blocks = {n: (best.start, best.end) for n in blocks if (best := distances.best(n))}
-        if layers_out is not None:
-            span = blocks[layers_out]
-        else:
-            limit = parse_size(bytes_) if bytes_ is not None else _arriving(ttft, bandwidth, allowance)
-            span = plans.block_that_fits(sizes, limit, blocks)
-        given = plans.plan_block(num_layers, *span, stages)
-    facts: dict[str, Any] = {
-        "model": model,
-        "method": preset or ("by hand" if block is not None else baseline.value if baseline else "angular distance"),
-        "texts": sources,
-    }
-    if given is not None:
-        gone = given.layers_out(1)
+    if given is None and settings.ways():
+        span = _choose_block(num_layers, sizes, distances, settings)
+        given = plans.plan_block(num_layers, *span, settings.stages)
+    method = settings.preset or ("by hand" if settings.block is not None else settings.baseline or "angular distance")
+    facts: dict[str, Any] = {"model": model, "method": method, "texts": sources}
+    measured = {} if distances is None else {"num_texts": distances.num_texts, "angular_distances": distances.values}
+    gone = (given.layers_out(1)[0], given.layers_out(1)[-1] + 1) if given is not None else None
+    if given is not None and gone is not None:
         if distances is not None:
-            facts["distance"] = distances.of(gone[0], gone[-1] + 1).distance
-        rows = _show_plan(given, sizes)
-        plans.write_plan(given, out, **facts, stages=rows, distances=_as_dict(distances))
+            facts["distance"] = distances.of(*gone).distance
+        plans.write_plan(given, out, **facts, stages=_show_plan(given, sizes), distances=measured or None)
         typer.echo(f"\nwritten to {out}")
-    write_figures(
-        json,
-        {**facts, "num_layers": num_layers, "plan": given.to_dict() if given else None, **(_as_dict(distances) or {})},
-    )
+    write_figures(json, {**facts, "num_layers": num_layers, "plan": given.to_dict() if given else None, **measured})
     if plot is not None and distances is not None:
         from quire.bench.plots import save_plot
         from quire.progressive.distance_plot import draw_distances
 
-        span_out = (given.layers_out(1)[0], given.layers_out(1)[-1] + 1) if given else None
-        save_plot(plot, lambda figure: draw_distances(figure, distances, model, span_out))
+        save_plot(plot, lambda figure: draw_distances(figure, distances, model, gone))
 
 
-def _check(
-    ways: list[str], ttft: float | None, bandwidth: str | None, baseline: Baseline | None, stages: int | None
-) -> None:
-    if len(ways) > 1:
-        raise ValueError(f"{' and '.join(ways)} each choose the layers; give one of them")
-    if (ttft is None) != (bandwidth is None):
-        raise ValueError("--ttft and --bandwidth belong together: seconds, and bytes a second such as 125MB")
-    if baseline is not None and (not ways or ways[0] in ("--block", "--preset")):
-        raise ValueError("--baseline chooses a block of some size; give --layers-out, --bytes or --ttft, too")
-    if stages is not None and not ways:
-        raise ValueError(
-            "--stages is about a plan; say which layers: --layers-out N, --bytes SIZE or --block START:END"
-        )
-    if stages is not None and "--preset" in ways:
-        raise ValueError("a preset has its own stages; leave out --stages")
-
-
-def _fixed_plan(num_layers: int, block: str | None, preset: str | None, stages: int | None) -> StagePlan:
+def _fixed_plan(num_layers: int, settings: PlanSettings) -> StagePlan | None:
+    """Return the plan of --preset or --block."""
     from quire.progressive import plans
 
-    if preset is not None:
-        return plans.preset_plan(preset, num_layers)
-    assert block is not None
-    start, colon, end = block.partition(":")
+    if settings.preset is not None:
+        return plans.preset_plan(settings.preset, num_layers)
+    if settings.block is None:
+        return None
+    start, colon, end = settings.block.partition(":")
     if not colon or not start.isdecimal() or not end.isdecimal():
-        raise ValueError(f"--block {block!r} is not START:END, such as 20:28 for the layers 20 to 27")
-    return plans.plan_block(num_layers, int(start), int(end), stages)
+        raise ValueError(f"--block {settings.block!r} is not START:END, such as 20:28 for the layers 20 to 27")
+    return plans.plan_block(num_layers, int(start), int(end), settings.stages)
 
 
-def _arriving(ttft: float | None, bandwidth: str | None, allowance: float) -> int:
-    from quire.progressive.plans import bytes_by
+def _choose_block(
+    num_layers: int, sizes: ModelBytes, distances: AngularDistances | None, settings: PlanSettings
+) -> tuple[int, int]:
+    """Return the block of the wanted number of layers, or the smallest that fits stage 1 into the wanted bytes."""
+    from quire.progressive import plans
 
-    assert ttft is not None
-    assert bandwidth is not None
-    limit = bytes_by(ttft, parse_size(bandwidth), allowance)
-    typer.echo(f"{format_size(limit)} arrive in {ttft:g} s at {bandwidth} a second, but for {allowance:g} s\n")
-    return limit
+    blocks = {n: plans.deepest_block(num_layers, n) for n in range(1, num_layers)}
+    if distances is not None and settings.baseline is None:
+        blocks = {n: (best.start, best.end) for n in blocks if (best := distances.best(n))}
+    if settings.layers_out is not None:
+        return blocks[settings.layers_out]
+    limit = settings.bytes_
+    if settings.ttft is not None and settings.bandwidth is not None:
+        limit = plans.bytes_by(settings.ttft, settings.bandwidth, settings.allowance)
+        rate = format_size(settings.bandwidth)
+        typer.echo(
+            f"{format_size(limit)} arrive within {settings.ttft:g} s at {rate}/s, less {settings.allowance:g} s\n"
+        )
+    assert limit is not None
+    return plans.block_that_fits(sizes, limit, blocks)
 
 
 def _measure(
@@ -202,7 +203,7 @@ def _show_distances(distances: AngularDistances, sizes: ModelBytes) -> None:
 
 
 def _show_plan(plan: StagePlan, sizes: ModelBytes) -> list[dict[str, Any]]:
-    """Print its stages, and return them for the file."""
+    """Print a plan's stages, and return them for the plan file."""
     rows: list[dict[str, Any]] = []
     for number in range(1, plan.num_stages + 1):
         gone, added = plan.layers_out(number), plan.groups[number - 1]
@@ -222,9 +223,3 @@ def _show_plan(plan: StagePlan, sizes: ModelBytes) -> list[dict[str, Any]]:
 
 def _span(layers: tuple[int, ...]) -> str:
     return str(layers[0]) if len(layers) == 1 else f"{layers[0]} to {layers[-1]}"
-
-
-def _as_dict(distances: AngularDistances | None) -> dict[str, Any] | None:
-    if distances is None:
-        return None
-    return {"num_texts": distances.num_texts, "angular_distances": distances.values}

@@ -1,4 +1,4 @@
-"""Options for the texts that a model is looked at with, and the texts themselves."""
+"""Options and helpers that the commands of `quire stages` share: texts, plans, progress."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Annotated, Any
 import typer
 
 Model = Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id, an embedded name or a preset.")]
-PlanFile = Annotated[Path, typer.Option(metavar="FILE", help="The stages, as `quire stages plan` wrote them.")]
+PlanFile = Annotated[Path, typer.Option(metavar="FILE", help="Plan file of `quire stages plan`.")]
 Text = Annotated[
     list[Path] | None,
     typer.Option(
         "--text",
         metavar="FILE",
-        help="Text to look at: plain, questions in SQuAD's form (.json) or open ones (.jsonl); may be repeated.",
+        help="Plain text, SQuAD questions (.json) or open questions (.jsonl); may be repeated.",
     ),
 ]
-Generate = Annotated[
-    int, typer.Option(metavar="N", min=0, help="Have the model itself write so many texts, to look at them, too.")
-]
-Start = Annotated[str, typer.Option(metavar="TEXT", help="With --generate: what they begin with.")]
-Samples = Annotated[int, typer.Option(min=1, help="Texts of each file, at most; evenly spread over it.")]
-Tokens = Annotated[int, typer.Option(min=2, help="Tokens of a text, at most.")]
-Dtype = Annotated[str, typer.Option(help="What the model computes in: float32, bfloat16, float16 or auto.")]
+Generate = Annotated[int, typer.Option(metavar="N", min=0, help="Also use N texts that the model generates.")]
+Start = Annotated[str, typer.Option(metavar="TEXT", help="With --generate: the beginning of each text.")]
+Samples = Annotated[int, typer.Option(min=1, help="Maximum texts per file, evenly spread over it.")]
+Tokens = Annotated[int, typer.Option(min=2, help="Maximum tokens of a text.")]
+Dtype = Annotated[str, typer.Option(help="Arithmetic: float32, bfloat16, float16 or auto.")]
 
 
-def check_texts(text: list[Path] | None, generate: int, start: str) -> None:
-    """Notice mistakes before a model is loaded. Raises ValueError."""
+def check_texts(text: list[Path] | None, generate: int, start: str, option: str = "--text") -> None:
+    """Raise ValueError for missing or contradictory texts, before a model is loaded."""
     if start and not generate:
-        raise ValueError("--start is what written texts begin with; give --generate, too")
+        raise ValueError("--start needs --generate")
     if not text and not generate:
-        raise ValueError("which text? Give --text FILE, or --generate N to have the model write N texts itself")
+        raise ValueError(
+            f"no text is given; name files with {option}, or let the model generate N texts with --generate N"
+        )
     for path in text or ():
         if not path.is_file():
             raise ValueError(f"{path}: there is no such file")
@@ -48,7 +48,7 @@ def gather_texts(
     tokens: int,
     seed: int = 0,
 ) -> tuple[list[list[int]], list[str]]:
-    """The token ids of all texts, and where they come from, in words."""
+    """Return the token ids of all texts, and the names of their sources."""
     from quire.progressive.calibration_text import choose_texts, read_texts, write_texts
 
     positions = getattr(model.config, "max_position_embeddings", None)
@@ -69,8 +69,23 @@ def gather_texts(
     return texts, sources
 
 
+def by_stage(option: str, given: list[str] | None) -> dict[int, Path]:
+    """Parse STAGE=PATH texts, and refuse paths that do not exist."""
+    found: dict[int, Path] = {}
+    for text in given or ():
+        stage, equals, path = text.partition("=")
+        if not equals or not stage.isdecimal() or not path:
+            raise ValueError(f"{option} {text!r} is not STAGE=PATH, such as 1=healed")
+        if int(stage) in found:
+            raise ValueError(f"{option} is given twice for stage {stage}")
+        if not Path(path).exists():
+            raise ValueError(f"{option} {text!r}: there is no {path}")
+        found[int(stage)] = Path(path)
+    return found
+
+
 class progress_bar:
-    """On stderr, gone when it is done: `with progress_bar("reading", total) as advance: advance(1)`."""
+    """Transient bar on stderr: `with progress_bar("reading", total) as advance: advance(1)`."""
 
     def __init__(self, description: str, total: int) -> None:
         from rich.console import Console
