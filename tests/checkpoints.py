@@ -1,9 +1,8 @@
-"""Tiny `transformers` checkpoints of every architecture variant, initialised so that they can tell right from wrong.
+"""Tiny `transformers` checkpoints of every architecture variant, initialised so that errors change their outputs.
 
-With the usual small initialisation a tied model repeats one token whatever its cache holds; a standard deviation of
+With the usual small initialisation a tied model repeats one token whatever its cache holds. A standard deviation of
 0.3, noisy norms and random biases make nearly every output depend on nearly every input. Models without a gated MLP
-still drown what differs between inputs in what all of them share, so they get sharper attention, and weaker MLPs and
-biases.
+also get sharper attention, and weaker MLPs and biases, which would otherwise hide the differences between inputs.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def make_reference(name: str, seed: int = 0, **overrides: Any) -> transformers.P
 
 
 def make_checkpoint(name: str, directory: str | Path, seed: int = 0, **overrides: Any) -> Path:
-    """Save the variant's checkpoint to `directory` (made if need be) and return it; no tokenizer is written."""
+    """Save the variant's checkpoint without a tokenizer to `directory` and return it."""
     directory = Path(directory)
     make_reference(name, seed, **overrides).save_pretrained(directory)
     return directory

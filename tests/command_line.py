@@ -1,4 +1,4 @@
-"""The command line with all of its commands, made once for all tests."""
+"""The complete command line, made once for all tests."""
 
 from quire.cli.main import make_app
 

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pytest_configure() -> None:
     """A shell starts background jobs with Ctrl-C ignored, which the programs under test would inherit."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # A process under test that compiles all of Quire anew takes half a second longer: the first one leaves it to all.
+    # Compiling all of Quire takes half a second: the first process under test caches it for the others.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if uptime_s := os.environ.get("QUIRE_TEST_UPTIME_S"):
@@ -34,20 +34,22 @@ def _restart_monotonic_clock(uptime_s: float) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores: some test always waits for a process to come or go."""
+    """Use one worker more than there are cores, since some test always waits for a process."""
     return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_collection_finish() -> None:
-    """Collecting garbage looks at each object that there is. Half a million are there to stay, since torch,
-    transformers and the tests themselves are imported by now; looking at them takes 0.3 s wherever an engine ends."""
+    """Exclude the half million objects of torch, transformers and the tests from garbage collection.
+
+    Each engine's end collects garbage, which would take 0.3 s longer.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Measured costs are kept in the user's cache; those of tests are of no use to anyone."""
+    """Keep measured costs of tests out of the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -55,7 +57,7 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Every new HTTP client reads the world's certificates, which takes longer than the request that a test sends."""
+    """Spare HTTP clients from loading root certificates, which takes longer than a test's request."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("SSL_CERT_FILE", raising=False)
         patch.setenv("SSL_CERT_DIR", str(tmp_path_factory.mktemp("certificates")))
@@ -64,7 +66,7 @@ def _no_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(autouse=True)
 def _log_handlers_of_its_own() -> Iterator[None]:
-    """A command that configures logging leaves a handler behind, to a stream that its test then closes."""
+    """Remove handlers that commands under test add, since their streams are closed after the test."""
     root, handlers = logging.getLogger(), logging.getLogger().handlers[:]
     yield
     root.handlers[:] = handlers

@@ -1,4 +1,4 @@
-"""Engines over one KV directory, whose prefixes are loaded wherever they are on disk, whatever that costs."""
+"""Engines over a shared KV directory that always load prefixes from disk, whatever the cost."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def config_of(kv_dir: Path, **options: Any) -> EngineConfig:
 
 
 def start(config: EngineConfig, loaded: LoadedModel | None = None) -> Engine:
-    """An engine as after a restart, without a profile."""
+    """Start an engine without a profile, as after a restart."""
     engine = make_engine(config, loaded or load(config), cost_model=CostModel())
     engine.scheduler.decider.costs = None
-    engine.step()  # hears what is on disk
+    engine.step()  # learns the blocks on disk
     return engine
 
 
 def run(engine: Engine, prompt: Prompt | list[int] | str) -> RequestState:
-    """A request, and until all that it keeps is on disk."""
+    """Run a request until its blocks are on disk."""
     state = engine.add_request(prompt, SamplingParams(max_tokens=2, temperature=0, ignore_eos=True))
     while not state.is_finished or engine.has_unfinished():
         engine.step()

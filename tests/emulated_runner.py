@@ -1,9 +1,8 @@
-"""A runner without a model: it knows what every slot of the KV cache ought to hold, and holds the scheduler to it.
+"""A runner without a model that checks the content of every KV slot against the scheduler's decisions.
 
-The content of a slot stands for the KV of one token. It is a digest of the token, of all tokens before it and of the
-domains that they belong to, so that a block which is shared wrongly, copied too late, cleared too early or found under
-a wrong name is read as something else than what its reader expects. The tokens that come out follow from the same
-digest: a function of the sequence alone. Knows nothing about why anything was scheduled.
+A slot holds a digest of its token, of all tokens before it, and of their domains. A block that is shared wrongly,
+copied too late, cleared too early or found under a wrong key therefore differs from its reader's expectation. Output
+tokens are a function of the same digest. The runner does not know the reasons of the schedule.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from quire.runner.batch import Batch, InputBatch
 
 VOCAB_SIZE = 8
 EMPTY = 0  # a cleared slot
-GARBAGE = 1  # what a slot holds that nobody cleared, or that a failed step left half done
+GARBAGE = 1  # an uncleared slot, or one of a failed step
 _MASK = (1 << 64) - 1
 
 DomainOf = Callable[[int], Hashable]  # block index -> its domain
 
 
 class StepFailed(Exception):
-    """Injected: the step did not happen, or only half."""
+    """Injected failure before or during a step."""
 
 
-@lru_cache(1 << 16)  # the runner and whoever predicts it ask for the same ones
+@lru_cache(1 << 16)  # the runner and its oracle compute the same digests
 def mix(*values: int) -> int:
     """A digest of a few integers; never EMPTY or GARBAGE."""
     digest = 0x9E3779B97F4A7C15
@@ -47,7 +46,7 @@ def digest_domain(domain: Hashable) -> int:
 
 
 class Contents:
-    """What the slots of one sequence ought to hold at a stage of the model, extended as its tokens come."""
+    """Expected slot contents of a sequence at a stage of the model, extended with its tokens."""
 
     def __init__(self, block_size: int, domain_of: DomainOf, stage: int = 1) -> None:
         self.block_size = block_size
@@ -57,7 +56,7 @@ class Contents:
         self.values: list[int] = []
 
     def follow(self, tokens: Iterable[int]) -> list[int]:
-        """The contents of all slots once `tokens` are the sequence's."""
+        """Return the contents of all slots for the sequence's `tokens`."""
         for token in list(tokens)[len(self.values) :]:
             domain = digest_domain(self.domain_of(len(self.values) // self.block_size)) + (self.stage - 1) * 0x51ED27
             self.values.append(mix(self.values[-1] if self.values else 0, domain, token))
@@ -65,24 +64,19 @@ class Contents:
 
 
 def next_token(content: int, index: int, banned: Iterable[int] = ()) -> int:
-    """The token that sample `index` chooses after a sequence whose last slot holds `content`."""
+    """Return the token of sample `index` after a sequence whose last slot holds `content`."""
     allowed = sorted(set(range(VOCAB_SIZE)) - set(banned))
     return allowed[mix(content, index) % len(allowed)]
 
 
 def likeliest(content: int, count: int) -> list[tuple[int, float]]:
-    """The likeliest next tokens with their log-probabilities; no two are equal."""
+    """Return the likeliest next tokens with distinct log-probabilities."""
     logprobs = [(token, -3 * (mix(content, token) >> 11) * 2.0**-53) for token in range(VOCAB_SIZE)]
     return sorted(logprobs, key=lambda entry: -entry[1])[:count]
 
 
 class EmulatedStore:
-    """A disk tier of digests, and the other processes that use it: they evict, delete and bring blocks, and hold
-    claims, all at random.
-
-    Args:
-        seed: decides what they do.
-    """
+    """A disk tier of digests, shared with simulated processes that randomly evict, delete, add and claim blocks."""
 
     def __init__(self, seed: int) -> None:
         self.blocks: dict[bytes, np.ndarray] = {}
@@ -91,19 +85,19 @@ class EmulatedStore:
         self.deleted: set[bytes] = set()  #: ever
         self.num_loads = self.num_waited = 0
         self._seed = seed
-        self._gone: dict[bytes, np.ndarray] = {}  #: evicted; another process may compute them again
-        self._asked: dict[bytes, int] = {}  #: claims that others hold, and for how many steps still
+        self._gone: dict[bytes, np.ndarray] = {}  #: evicted; another process may recompute them
+        self._pending_claims: dict[bytes, int] = {}  #: key -> steps until another process releases it
         self._changes = StoreChanges()
 
     def begin_with(self, chain: dict[bytes, np.ndarray]) -> None:
-        """Have blocks, each chained after the one before it, from the start."""
+        """Store a chain of blocks from the start."""
         for parent, key in pairwise(chain):
             self.parents[key] = parent
         self.blocks |= chain
         self._changes.added += chain
 
     def poll(self) -> StoreChanges | None:
-        self._live()
+        self._simulate_others()
         changes, self._changes = self._changes, StoreChanges()
         return changes if changes != StoreChanges() else None
 
@@ -117,19 +111,19 @@ class EmulatedStore:
     def tell(self, out: SchedulerOutput) -> None:
         for key in out.dropped_claims:
             self.claimed.discard(key)
-            self._asked.pop(key, None)
+            self._pending_claims.pop(key, None)
         for key, patience_s in out.claims:
             assert patience_s > 0
             assert key not in self.claimed
-            assert key not in self._asked
+            assert key not in self._pending_claims
             self._seed = mix(self._seed)
-            self._asked[key] = max(0, self._seed % 9 - 4)
-            self.num_waited += self._asked[key] > 0
+            self._pending_claims[key] = max(0, self._seed % 9 - 4)
+            self.num_waited += self._pending_claims[key] > 0
         for key in out.distrusted:
             self._delete(key)
 
-    def _live(self) -> None:
-        """One step of the others' lives."""
+    def _simulate_others(self) -> None:
+        """Run one step of the other processes."""
         self._seed = mix(self._seed)
         what, keys = (self._seed >> 16) % 10, sorted(self.blocks)
         some = keys[: 1 + (self._seed >> 24) % 4]
@@ -140,31 +134,31 @@ class EmulatedStore:
         elif what == 1 and keys:
             self._delete(keys[(self._seed >> 24) % len(keys)])
         elif what in (2, 3):
-            self._bring(sorted(self._gone)[:4])
-        for key in list(self._asked):
-            self._asked[key] -= 1
-            if self._asked[key] >= 0:
+            self._restore(sorted(self._gone)[:4])
+        for key in list(self._pending_claims):
+            self._pending_claims[key] -= 1
+            if self._pending_claims[key] >= 0:
                 continue
-            del self._asked[key]
-            ending = mix(self._seed, len(self._asked)) % 4
+            del self._pending_claims[key]
+            ending = mix(self._seed, len(self._pending_claims)) % 4
             if key in self._gone and ending == 0:
-                self._bring([key])
+                self._restore([key])
             elif ending == 1:
                 self._changes.expired.append(key)
             else:
                 self.claimed.add(key)
                 self._changes.granted.append(key)
 
-    def _bring(self, keys: list[bytes]) -> None:
+    def _restore(self, keys: list[bytes]) -> None:
         for key in keys:
             content = self._gone.pop(key)
             if key not in self.blocks:
                 self.blocks[key] = content
                 self._changes.added.append(key)
-                self._asked.pop(key, None)
+                self._pending_claims.pop(key, None)
 
     def _delete(self, key: bytes) -> None:
-        """With all that is chained after it."""
+        """Delete a block and all blocks chained after it."""
         doomed = {key}
         while more := {child for child, parent in self.parents.items() if parent in doomed} - doomed:
             doomed |= more
@@ -177,13 +171,13 @@ class EmulatedStore:
 
 
 class EmulatedLink:
-    """A swap tier of digests, and a disk tier, behind a link that takes its time: a few transfers a step, in order.
+    """Swap and disk tiers of digests behind a slow link: a few transfers per step, in order.
 
     Args:
-        blocks: the device's, which saves read at once and loads write when they arrive.
-        num_slots: of the tier.
-        seed: decides how many transfers a step takes, and which of them fail.
-        fails: one in so many transfers fails; 0 is none.
+        blocks: device blocks, read by saves at once and written by loads on arrival.
+        num_slots: size of the swap tier.
+        seed: seed of the transfers per step and of failures.
+        fails: one in `fails` transfers fails; 0 for none.
     """
 
     def __init__(self, blocks: np.ndarray, num_slots: int, seed: int = 1, fails: int = 0) -> None:
@@ -235,7 +229,7 @@ class EmulatedLink:
         return TransferReport(transfer.kind, [transfer.op_id], 1, 0.001, failed, tier=transfer.tier)
 
     def _use_store(self, transfer: BlockTransfer, saved: np.ndarray | None, *, has_failed: bool) -> bool:
-        """Write to the store, or read from it what is still there."""
+        """Write a block to the store, or read it if it is still there."""
         store = self.store
         assert transfer.key is not None
         if has_failed:
@@ -252,14 +246,13 @@ class EmulatedLink:
 
 
 class EmulatedRunner:
-    """Executes steps on a cache of digests, with the real `InputBatch` and in the order of the real runner: save,
-    clear, copy, begin to load, then within the step all writes before all reads.
+    """Executes steps on a cache of digests, with the real `InputBatch` and in the order of the real runner.
+
+    The order is: save, clear, copy, start loads; within the step all writes come before all reads.
 
     Args:
-        config: the scheduler's.
-        domains_of: seq_id -> the domain of each of its blocks; None is public.
-        link_seed: see `EmulatedLink`.
-        link_fails: see `EmulatedLink`.
+        domains_of: seq_id -> the domain of each of its blocks; None for public ones.
+        link_seed, link_fails: see `EmulatedLink`.
     """
 
     def __init__(
@@ -281,13 +274,11 @@ class EmulatedRunner:
         """Run a step.
 
         Args:
-            out: the step.
-            fails: "early" before anything is done, "late" when half of the slots are written.
-            poisoned: places in the step of sequences whose logits are not numbers.
+            fails: "early" raises StepFailed before anything is done, "late" when half of the slots are written.
+            poisoned: indices in the step of sequences whose logits are NaN.
 
         Raises:
-            StepFailed: as asked for by `fails`.
-            AssertionError: a slot is not what it ought to be.
+            AssertionError: a slot has unexpected content.
         """
         self.transfer_worker.submit(out.transfers, "save")
         self.transfer_worker.store.tell(out)

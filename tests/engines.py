@@ -1,4 +1,4 @@
-"""Engines behind asyncio, in a thread or in a process of their own."""
+"""Asyncio engines in a thread or a process."""
 
 from __future__ import annotations
 

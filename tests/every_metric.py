@@ -1,4 +1,4 @@
-"""All that a server's metrics can show."""
+"""A server's metrics with at least one series each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from quire.server.metrics.metrics import Metrics
 
 
 def render_every_metric() -> str:
-    """The text of metrics of which each has a series."""
+    """Render every metric."""
     metrics = Metrics(["m"])
     metrics.observe_limits("m", SchedulerConfig(128))
     metrics.observe_http("/v1/models", "GET", 401, "invalid_api_key")

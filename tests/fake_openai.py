@@ -1,4 +1,4 @@
-"""An OpenAI-compatible server that says what its script says, over real sockets, and notes what it was asked."""
+"""An OpenAI-compatible server over real sockets that answers by a script and records its requests."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-Said = list[str | Exception | None]  #: pieces of text; an exception is an error event, None ends it without a word
+Said = list[str | Exception | None]  #: pieces of text; an exception is an error event, None ends the stream silently
 
 
 @dataclass
 class Script:
-    """How the server answers. `said` may be a function of the request's body."""
+    """The server's behaviour. `said` may be a function of the request's body."""
 
     said: Said | Callable[[dict[str, Any]], Said] = field(default_factory=lambda: ["Hel", "lo", "!"])
     status: int = 200
     models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": "first"}, {"id": "second"}])
     with_usage: bool = True
     delay_s: float = 0.0  #: before each piece
-    hangs_after: int | None = None  #: so many pieces, then nothing until the client goes away
+    hangs_after: int | None = None  #: pieces after which the stream stalls until the client disconnects
     knows_stream_options: bool = True
     api_key: str | None = None
 
@@ -41,7 +41,7 @@ class FakeServer:
     script: Script
     requests: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    num_gone: int = 0  #: clients that went away in the middle of an answer
+    num_gone: int = 0  #: clients that disconnected during an answer
 
     async def models(self, request: Request) -> Response:
         if self.script.api_key and request.headers.get("authorization") != f"Bearer {self.script.api_key}":
@@ -100,7 +100,7 @@ class FakeServer:
 
     @staticmethod
     def prompt_tokens(body: dict[str, Any]) -> int:
-        """A token an id; of text, two a word, and five for the frame of a conversation."""
+        """Count one token per id, two per word, and five for a conversation's format."""
         if "messages" in body:
             return 5 + sum(2 * len(message["content"].split()) for message in body["messages"])
         return 2 * len(body["prompt"].split()) if isinstance(body["prompt"], str) else len(body["prompt"])
@@ -108,9 +108,9 @@ class FakeServer:
 
 @contextmanager
 def fake_openai(**script: Any) -> Iterator[FakeServer]:
-    """Runs while the block does."""
+    """Run the server within the block."""
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio does it for sockets of its own only
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio sets it for its own sockets only
     fake = FakeServer(f"http://127.0.0.1:{listener.getsockname()[1]}", Script(**script))
     app = Starlette(
         routes=[

@@ -1,4 +1,4 @@
-"""Chat templates with tools in the documented forms of three families, written for tests."""
+"""Chat templates with tool calls in the documented formats of three model families."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random JSON Schemas over the standard's keywords and the forms that OpenAI's documentation shows.
+"""Random JSON Schemas from the standard's keywords and the examples of OpenAI's documentation.
 
-Every schema is bounded (lengths, items, ranges, no recursion without an end), so that an answer at random can end.
+Every schema is bounded (lengths, items, ranges, recursion), so random answers end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Schema = dict[str, Any]
 _NAMES = ("name", "age", "tags", "id", "value", "kind", "city", "x y", 'quo"te', "größe")
 _FORMATS = ("date", "time", "date-time", "uuid", "ipv4", "ipv6", "email", "duration", "hostname")
 _PATTERNS = ("^[a-z]{1,8}$", "^(red|green|blue)$", r"^\d{3}-\d{4}$", "^[A-Z][a-z]{0,5}( [A-Z][a-z]{0,5})?$", "^$")
-#: What llguidance does not do; asked for now and then, to be refused by name.
+#: Keywords that llguidance rejects by name.
 UNSUPPORTED = (
     "uniqueItems", "contains", "not", "if", "propertyNames", "dependentRequired", "dependentSchemas",
     "unevaluatedProperties", "$dynamicRef",
@@ -21,7 +21,7 @@ UNSUPPORTED = (
 
 
 def random_schema(seed: int) -> Schema:
-    """The schema of a number."""
+    """Return the schema of a seed."""
     rng = Random(seed)
     return rng.choice(_DOCUMENTED)(rng) if rng.random() < 0.25 else _object(rng, 2)
 

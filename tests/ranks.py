@@ -1,4 +1,4 @@
-"""Ranks of a group: threads of this process, which cost next to nothing, or processes with what each of them takes."""
+"""Tensor-parallel ranks as cheap threads, or as processes whose memory and reads are measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 
 
 class ThreadGroup(ParallelGroup):
-    """A rank whose fellows are threads; they have the barrier and the board together."""
+    """A rank among threads that share a barrier and a board of tensors."""
 
     def __init__(self, rank: int, barrier: threading.Barrier, board: dict[int, Tensor]) -> None:
         super().__init__(rank, barrier.parties)
@@ -46,7 +46,7 @@ class ThreadGroup(ParallelGroup):
 
 
 def on_ranks(size: int, run: Callable[[ParallelGroup], _Result]) -> list[_Result]:
-    """What each rank's run returns. Where one fails, its error is raised and the others end."""
+    """Return each rank's result, or raise the error of a failed one after the others have ended."""
     barrier, board = threading.Barrier(size), {}
     results: dict[int, _Result] = {}
     errors: list[BaseException] = []
@@ -74,7 +74,7 @@ def load(directory: str | Path, group: ParallelGroup = ALONE, **options: Any) ->
 
 @torch.inference_mode()
 def logits_of(model: CausalLM, num_tokens: int = 60) -> Tensor:
-    """After each of a sequence's tokens."""
+    """Return the logits after each token of a random sequence."""
 
     def attend(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         groups = q.shape[1] // k.shape[1]
@@ -87,20 +87,16 @@ def logits_of(model: CausalLM, num_tokens: int = 60) -> Tensor:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a process has done to load its part of a model."""
+    """Costs and outputs of a process that loaded its part of a model."""
 
     rank: int
-    bytes_read: int  #: by whatever calls
-    memory: int  #: KiB that it takes now and did not before
-    tokens: list[int]  #: the likeliest after each token of a sequence
+    bytes_read: int  #: by all system calls
+    memory: int  #: additional resident KiB
+    tokens: list[int]  #: likeliest token after each one of a sequence
 
 
 def load_in_processes(directory: Path, size: int, room: Path) -> list[Loaded]:
-    """Load a model on so many gloo ranks.
-
-    Args:
-        room: a directory to meet in.
-    """
+    """Load a model on `size` gloo ranks, which meet in the directory `room`."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["quire.assembly", "quire.async_engine.process", "quire.server.app"])
     queue: SimpleQueue[Loaded] = context.SimpleQueue()
@@ -137,7 +133,7 @@ def _load_as_rank(rank: int, size: int, meeting: str, directory: str, queue: Sim
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     group = GlooGroup()
-    logits_of(load("random:tiny", group), num_tokens=4)  # so that all is imported, and the ranks know each other
+    logits_of(load("random:tiny", group), num_tokens=4)  # finishes imports and connects the ranks
     bytes_before, memory_before = _of_this_process("io", "rchar"), _of_this_process("status", "VmRSS")
     model = load(directory, group)
     bytes_read = _of_this_process("io", "rchar") - bytes_before

@@ -1,7 +1,7 @@
-"""Plays a schedule of requests on the real scheduler and checks, with every step, what must always hold.
+"""Play a schedule of requests on the real scheduler and check its invariants after every step.
 
-The runner is emulated: it computes no model, but checks that each sequence reads its own KV. An oracle that knows
-neither batches nor blocks predicts every token.
+The emulated runner computes no model, but checks that each sequence reads its own KV. An oracle without batches and
+blocks predicts every token.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ MAX_STEPS = 20_000
 
 @dataclass(frozen=True)
 class Plan:
-    """One request, and what its client does."""
+    """A request and the actions of its client."""
 
     prompt: tuple[int, ...]
-    arrives: int = 0  #: at this step
+    arrives: int = 0  #: step of arrival
     n: int = 1
     beam: BeamSearchParams | None = None
     max_tokens: int = 8
     min_tokens: int = 0
-    stops: bool = True  #: EOS ends it, and the client's STOP
+    stops: bool = True  #: EOS and the client's STOP end it
     priority: int = 0
     domains: DomainSpans = PUBLIC_ONLY
     documents: tuple[int, ...] = ()
     keeps_prompt: bool = False
     wants_prompt_logprobs: bool = False
     min_stage: int = 1
-    aborted_at: int | None = None  #: at this step, if it is still there
+    aborted_at: int | None = None  #: step of the abort, unless it has ended
     is_aborted_in_flight: bool = False  #: between schedule and update
 
 
@@ -56,16 +56,16 @@ class Plan:
 class Schedule:
     config: SchedulerConfig
     plans: tuple[Plan, ...]
-    failing: dict[int, str] = field(default_factory=dict)  #: step -> how it fails
-    poisoned: dict[int, tuple[int, ...]] = field(default_factory=dict)  #: step -> places whose logits are not numbers
-    whim: int | None = None  #: preempt at random, by any mode, by this seed rather than last in, first out
-    link_seed: int = 1  #: how long transfers take
-    link_fails: int = 0  #: one transfer in so many fails; 0 is none
-    forgets_every: int = 0  #: after so many steps the device forgets what nobody holds; 0 is never
-    warm: tuple[tuple[int, ...], ...] = ()  #: public documents that are on disk when all begins
-    promotions: tuple[int, ...] = ()  #: steps before which the model goes to its next stage
+    failing: dict[int, str] = field(default_factory=dict)  #: step -> kind of failure
+    poisoned: dict[int, tuple[int, ...]] = field(default_factory=dict)  #: step -> sequence indices with NaN logits
+    whim: int | None = None  #: seed of random preemptions by any mode, in place of last in, first out
+    link_seed: int = 1  #: seed of transfer times
+    link_fails: int = 0  #: one in `link_fails` transfers fails; 0 for none
+    forgets_every: int = 0  #: steps after which the device drops its cached blocks; 0 for never
+    warm: tuple[tuple[int, ...], ...] = ()  #: public documents on disk at the start
+    promotions: tuple[int, ...] = ()  #: steps before which the model is promoted
     promotion_policy: str = "cost"
-    leaves_older: tuple[int, ...] = ()  #: steps before which an older stage has had its time
+    leaves_older: tuple[int, ...] = ()  #: steps before which an older stage times out
 
 
 class WhimsicalCosts:
@@ -90,13 +90,13 @@ class WhimsicalCosts:
         return num_bytes * self._draw()
 
     def _draw(self) -> float:
-        """For a while the same."""
+        """Return a random factor that stays the same for 40 draws."""
         self._num_draws += 1
         return 1.0 + mix(self._seed, self._num_draws // 40) % 4
 
 
 class Whimsical(RecoveryPolicy):
-    """A policy that preempts any candidate, to come back by any mode, and that goes on changing its mind."""
+    """A policy that preempts any request and recovers it by any mode, at random."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -112,7 +112,7 @@ class Whimsical(RecoveryPolicy):
 
 
 def note(what: str) -> None:
-    """Count it in hypothesis' statistics."""
+    """Count an event in hypothesis' statistics."""
     if currently_in_test_context():
         event(what)
 
@@ -127,7 +127,7 @@ class Outcome:
     stop_reason: int | None = None
 
 
-StageOf = Callable[[int, int], int]  # of which stage is a sample's token; both are indices
+StageOf = Callable[[int, int], int]  # (sample index, token index) -> stage of the token
 FIRST_STAGE: StageOf = lambda index, at: 1  # noqa: E731
 
 
@@ -138,7 +138,7 @@ def content_after(plan: Plan, tokens: list[int], block_size: int, stage: int = 1
 
 
 def predict_samples(plan: Plan, config: SchedulerConfig, stage_of: StageOf = FIRST_STAGE) -> list[Outcome]:
-    """What each sample is, token by token, as if nothing else existed."""
+    """Predict each sample, token by token, as if the request were alone."""
     max_tokens = min(plan.max_tokens, config.max_model_len - len(plan.prompt))
     stops = (EOS, STOP) if plan.stops else ()
     outcomes = []
@@ -195,12 +195,11 @@ def make_request(plan: Plan, arrival: int) -> Request:
 
 
 class Player:
-    """Plays a schedule and checks, with every step, what must always hold.
+    """Plays a schedule and checks the invariants after every step.
 
     Args:
-        schedule: what comes and what goes wrong.
-        recovery: another policy than the schedule's whim.
-        costs: predictions, where the schedule has no whim.
+        recovery: recovery policy, in place of the schedule's whim.
+        costs: cost predictions for schedules without a whim.
     """
 
     def __init__(self, schedule: Schedule, recovery: RecoveryPolicy | None = None, costs: Costs | None = None) -> None:
@@ -214,9 +213,9 @@ class Player:
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}
-        self.ended: dict[str, int] = {}  #: request -> the step in which it ended
-        self.owners: dict[int, Request] = {}  #: of every sequence that was ever scheduled
-        self.stages: dict[tuple[str, int], list[int]] = {}  #: (request, sample) -> the stage of each token
+        self.ended: dict[str, int] = {}  #: request -> step of its end
+        self.owners: dict[int, Request] = {}  #: seq_id -> request, for all sequences ever scheduled
+        self.stages: dict[tuple[str, int], list[int]] = {}  #: (request, sample) -> stage of each token
         self.step = 0
         for document in schedule.warm:
             self._put_on_disk(document)
@@ -236,8 +235,8 @@ class Player:
     def play(self) -> list[Request]:
         last_arrival = max(plan.arrives for plan in self.schedule.plans)
         while self.step <= max(last_arrival, *self.schedule.promotions, 0) or self.scheduler.has_unfinished():
-            assert self.step < MAX_STEPS, "the scheduler goes round in circles"
-            self._take_arrivals()
+            assert self.step < MAX_STEPS, "the scheduler makes no progress"
+            self._add_arrivals()
             self._abort(in_flight=False)
             self._check()
             self._change_stage()
@@ -246,20 +245,20 @@ class Player:
             self._check()
             self.step += 1
         assert all(request.status.is_finished for request in self.requests)
-        self.step = MAX_STEPS  # past all that was to go wrong
-        self._run_step()  # the runner forgets the last ones
-        while self.scheduler.has_unfinished():  # or the link has brought what nobody waits for any more
+        self.step = MAX_STEPS  # after all injected failures
+        self._run_step()  # the runner drops the last sequences
+        while self.scheduler.has_unfinished():  # transfers of finished requests remain
             self._run_step()
-        assert not self.runner.batch.row_of, "the runner remembers sequences that are gone"
+        assert not self.runner.batch.row_of, "the runner keeps finished sequences"
         assert self.scheduler.kv.pool.num_used == 0
         assert self.scheduler.swap.num_under_way == 0
-        assert self.scheduler.swap.tier.num_available == self.config.num_swap_slots, "slots are held for nobody"
+        assert self.scheduler.swap.tier.num_available == self.config.num_swap_slots, "swap slots leak"
         assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
         assert not self.scheduler.queue.blocked
-        assert not self.runner.transfer_worker.store.claimed, "a claim is held for nobody"
+        assert not self.runner.transfer_worker.store.claimed, "a claim leaks"
         return self.requests
 
-    def _take_arrivals(self) -> None:
+    def _add_arrivals(self) -> None:
         for plan in self.schedule.plans:
             if plan.arrives == self.step:
                 request = make_request(plan, len(self.requests))
@@ -289,9 +288,9 @@ class Player:
 
     @property
     def plans(self) -> list[Plan]:
-        """Of the requests that have come, in the order in which they came."""
-        came = [plan for plan in self.schedule.plans if plan.arrives <= self.step]
-        return sorted(came, key=lambda plan: plan.arrives)[: len(self.requests)]
+        """The plans of arrived requests, in order of arrival."""
+        arrived = [plan for plan in self.schedule.plans if plan.arrives <= self.step]
+        return sorted(arrived, key=lambda plan: plan.arrives)[: len(self.requests)]
 
     def _run_step(self) -> None:
         scheduler = self.scheduler
@@ -336,7 +335,7 @@ class Player:
             for name, request in beams.items():
                 if not request.status.is_finished and _beam_length(request) > lengths[name]:
                     self.stages.setdefault((name, 0), []).append(sent.stage)
-        assert sent == out, "a step was changed after it had been sent"
+        assert sent == out, "a step was changed after it was sent"
 
     def _schedule(self) -> SchedulerOutput:
         return self.scheduler.schedule()
@@ -355,11 +354,11 @@ class Player:
             assert served or not scheduler.queue.running or scheduler.swap.num_under_way, (
                 "requests run, and none gets on"
             )
-            return  # the stages take turns, and so does who is the oldest
+            return  # the stages alternate, and each has its oldest request
         if len(scheduler.queue.requests) > len(scheduler.queue.blocked) and not (
             scheduler.swap.num_under_way and not out.seq_ids
         ):
-            # Else all wait for room that a load takes up whose request has left it.
+            # Otherwise all wait for blocks held by a load of an aborted request.
             assert served, "requests wait, and nothing runs"
             assert scheduler.queue.running[0].request_id in served, "the oldest makes no progress"
         if oldest is not None:
@@ -370,10 +369,10 @@ class Player:
             if request.num_preemptions > preemptions[id(request)]:
                 note("preempted")
                 is_waiting = not served_orders and scheduler.swap.num_under_way
-                assert is_waiting or min(served_orders) < request.order, "a preemption for nobody's progress"
+                assert is_waiting or min(served_orders) < request.order, "a preemption helps no request"
 
     def stage_of(self, request: Request) -> StageOf:
-        """The stages that a request's tokens were computed with; those that it did not get count as the last one's."""
+        """Return the stage of each token of a request; tokens that it did not get count for the last stage."""
 
         def find(index: int, at: int) -> int:
             stages = self.stages.get((request.request_id, index), [])
@@ -398,12 +397,12 @@ def _beam_length(request: Request) -> int:
 
 
 def check_outcomes(schedule: Schedule, player: Player) -> None:
-    """Tokens, reasons and scores are those that the oracle predicted."""
+    """Compare tokens, reasons and scores with the oracle's."""
     plans = sorted(schedule.plans, key=lambda plan: plan.arrives)
     may_fail = bool(schedule.failing or schedule.poisoned)
     for plan, request in zip(plans, player.requests, strict=True):
         note(f"ended by {request.status.value}")
-        if request.domains != plan.domains:  # it began with public blocks, and what follows is its own
+        if request.domains != plan.domains:  # it began with public blocks, and the rest is the tenant's
             note("began with public blocks")
             ((_, own),) = plan.domains
             assert own.level == TENANT
@@ -453,5 +452,5 @@ def play(schedule: Schedule) -> Player:
         if is_so:
             note(what)
     if player.runner.transfer_worker.num_cancelled:
-        note("gave a transfer up")
+        note("cancelled a transfer")
     return player

@@ -1,4 +1,4 @@
-"""A real model that says what a test wants it to: its logits are bent towards a script, and all the rest is real."""
+"""A real model whose logits are overridden to produce scripted answers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from quire.text.tokenizer import Tokenizer
 from serving import SMALL
 
 _END = 256
-_FIRST_FREE = 259  # the byte-level tokenizer has a name for each id from here on, and needs none of them
+_FIRST_FREE = 259  # from here on the byte-level tokenizer has filler tokens only
 
 
 @dataclass
 class Script:
-    """Starts engines that say `says` and then end; where it is None they say what they like.
+    """Starts engines that answer `says` and then end; None leaves the answer to the model.
 
-    Their tokenizer has a token for each word of `texts` too, which only they write, so that few steps say much.
+    Their tokenizer also has a token for each word of `texts`, which shortens answers to a few steps.
     """
 
     says: str | None = None
-    after_results: str | None = None  #: what they say in its place to a conversation that ends with a tool's result
+    after_results: str | None = None  #: the answer to a conversation with a tool result, in place of `says`
     texts: Iterable[str] = ()
     specials: Iterable[str] = ()  #: words that are special tokens
     max_model_len: int = 2048

@@ -1,4 +1,4 @@
-"""A real server: uvicorn in a thread, a real engine over the smallest model, spoken to over a socket."""
+"""A real server: uvicorn in a thread and a real engine over the smallest model, reached over a socket."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from quire.server.settings import ServerSettings
 
 MODEL = "random:tiny"
 MAX_MODEL_LEN = 256
-PATIENCE_S = 100  # for what must happen at once, on a machine that is busy with something else
+PATIENCE_S = 100  # timeout of operations that take no time on an idle machine
 SMALL = EngineConfig(model=MODEL, num_kv_blocks=64, max_model_len=MAX_MODEL_LEN, use_tqdm=False)
 
-# uvicorn looks ten times a second whether it is to end and whether its connections have: hundreds of servers end here.
+# uvicorn polls ten times a second for its end and that of its connections; tests stop hundreds of servers.
 uvicorn.server.asyncio = SimpleNamespace(  # type: ignore[attr-defined]
     **{**vars(asyncio), "sleep": lambda delay: asyncio.sleep(min(delay, 0.01))}
 )
@@ -74,7 +74,7 @@ class RunningServer:
         wait_until(lambda: self.registry.get(name).async_engine.state == state)
 
     def wait_until_idle(self) -> None:
-        """Until nothing runs and every block is free or cached again."""
+        """Wait until nothing runs and every block is free or cached."""
         wait_until(lambda: not self.engine.has_unfinished() and not self.engine.scheduler.kv.pool.num_used)
 
 
@@ -93,7 +93,7 @@ def make_model(
     start: Callable[[EngineConfig], Engine] = start_engine,
     **options: Any,
 ) -> ServedModel:
-    """A model that nobody has started yet; `options` are those of `AsyncEngine`."""
+    """Make a model that is not started; `options` are those of `AsyncEngine`."""
     engine = thread_engine(name, partial(start, config), **options)
     return ServedModel(name, engine, 1_700_000_000, chat_template, config.model)
 
@@ -106,8 +106,7 @@ def running(
     send_buffer: int | None = None,
     **rooms: Any,
 ) -> Iterator[RunningServer]:
-    """A server that listens; `send_buffer` bounds what the system takes for clients that do not read. `rooms` are what
-    `make_app` takes beside the models."""
+    """Run a server; `send_buffer` limits the socket's buffer for slow readers, `rooms` are options of `make_app`."""
     registry = ModelRegistry(models)
     app = make_app(registry, settings or ServerSettings(), **rooms)
     listener = socket.create_server(("127.0.0.1", 0))

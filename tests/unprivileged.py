@@ -1,4 +1,4 @@
-"""A user without root's right to read and write everything: containers and CI often run tests as root."""
+"""Drop root's permission to read and write everything, since containers and CI often run tests as root."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-_NOBODY = 65534
+_UNPRIVILEGED_UID = 65534
 
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Run as nobody within, where one is root; all threads do."""
+    """Run all threads as an unprivileged user within the block, if the user is root."""
     if os.geteuid() != 0:
         yield
         return
-    os.seteuid(_NOBODY)
+    os.seteuid(_UNPRIVILEGED_UID)
     try:
         yield
     finally:
@@ -26,7 +26,7 @@ def unprivileged() -> Iterator[None]:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that everyone may enter; `tmp_path` is its owner's alone."""
+    """Make a folder that every user may enter, unlike `tmp_path`."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)

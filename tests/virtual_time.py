@@ -1,5 +1,7 @@
-"""An asyncio event loop whose clock jumps to the next thing that is due, so that waiting takes no time and every
-duration is exact. For code that waits for nothing but timers."""
+"""An asyncio event loop on virtual time, for code that only waits for timers.
+
+The clock jumps to the next timer, so waiting takes no time and every duration is exact.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ T = TypeVar("T")
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Nothing ever comes from outside: instead of waiting, time passes."""
+    """Advances the clock instead of waiting for input."""
 
     def __init__(self, clock: VirtualLoop) -> None:
         super().__init__()
@@ -20,7 +22,7 @@ class _JumpingSelector(selectors.SelectSelector):
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
-            raise RuntimeError("everything waits, and for nothing that time would bring")
+            raise RuntimeError("all tasks wait, but no timer is set")
         self._loop.pass_time(timeout)
         return []
 
@@ -35,7 +37,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def pass_time(self, seconds: float) -> None:
-        """Also for a test that lets something hold the loop for so long."""
+        """Advance the clock; tests call it to simulate a blocked loop."""
         self._now += max(0.0, seconds)
 
 

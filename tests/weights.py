@@ -1,4 +1,4 @@
-"""Small checkpoints that are written by hand, shard by shard, for tests of what names their weights."""
+"""Small handwritten checkpoints for tests of digests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pack(model: CausalLM) -> None:
 
 
 def some_tensors() -> dict[str, Tensor]:
-    """Five tensors of several shapes and dtypes; two of the same shape."""
+    """Return five tensors of several shapes and dtypes, two of the same shape."""
     numbers = torch.arange(96, dtype=torch.float32)
     return {
         "a.weight": numbers.view(8, 12) / 7,
@@ -43,7 +43,7 @@ def some_tensors() -> dict[str, Tensor]:
 
 
 def write_shards(directory: Path, shards: Sequence[Mapping[str, Tensor]], prefix: str = "model") -> Path:
-    """A checkpoint of these files, one or several, changed a minute ago."""
+    """Write a checkpoint of one or several files, dated a minute ago."""
     directory.mkdir(parents=True, exist_ok=True)
     if len(shards) == 1:
         save_file(dict(shards[0]), directory / "model.safetensors")
@@ -58,7 +58,7 @@ def write_shards(directory: Path, shards: Sequence[Mapping[str, Tensor]], prefix
 
 
 def write_model(directory: Path, seed: int = 0, num_layers: int = 1) -> Path:
-    """A Llama of one layer, config and weights, changed a minute ago; it has no tokenizer."""
+    """Write a one-layer Llama without a tokenizer, dated a minute ago."""
     values = preset_config("random:tiny") | _TINY | {"num_hidden_layers": num_layers}
     model = build_model(read_model_config(values), torch.float32, "cpu")
     views = model.checkpoint_tensors()
@@ -69,7 +69,7 @@ def write_model(directory: Path, seed: int = 0, num_layers: int = 1) -> Path:
 
 
 def age(directory: Path, seconds: float = 60.0) -> None:
-    """Let the weights be older than anything that could still change them unnoticed."""
+    """Date the weights back, beyond the age at which an unnoticed change is possible."""
     then = time.time_ns() - int(seconds * 1e9)
     for file in directory.glob("*.safetensors"):
         os.utime(file, ns=(then, then))

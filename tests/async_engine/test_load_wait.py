@@ -15,7 +15,7 @@ import pytest
 
 from async_engine.harness import TIMEOUT_S, check_nothing_leaks, finish, make, run, until
 from engines import process_engine, thread_engine
-from nursery import fork_children
+from process_pool import fork_children
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, LoadReport, ModelState, QueueFull
 from quire.engine.engine import Engine

@@ -20,7 +20,7 @@ import pytest
 from async_engine.child_engines import ends_while_it_loads, refuses, treacherous, usual
 from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, generate, greedy, run, until
 from engines import process_engine
-from nursery import fork_children
+from process_pool import fork_children
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import (
     EngineLost,

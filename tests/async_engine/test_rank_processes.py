@@ -14,7 +14,7 @@ import pytest
 
 from async_engine.harness import OPTIONS, TIMEOUT_S, deltas_of, finish, generate, greedy, run, until
 from engines import process_engine, thread_engine
-from nursery import fork_children
+from process_pool import fork_children
 from quire import LLM
 from quire.assembly import start_engine
 from quire.async_engine.async_engine import AsyncEngine

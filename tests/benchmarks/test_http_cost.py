@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.http_cost import HttpSettings, measure_http_cost
 from benchmarks.stream_client import Stream
-from nursery import fork_what_is_spawned
+from process_pool import fork_spawned
 from quire.config import EngineConfig
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -53,7 +53,7 @@ def test_a_stream_that_was_refused_or_cut_off_is_no_measurement() -> None:
 
 
 def test_every_case_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    fork_what_is_spawned(monkeypatch, "benchmarks.http_cost")
+    fork_spawned(monkeypatch, "benchmarks.http_cost")
     config = EngineConfig("random:tiny", num_threads=1)
     settings = HttpSettings(2, 4, 300, 3, body_size=2_000_000, runs=1, settle_s=0)
     figures = measure_http_cost(config, settings)

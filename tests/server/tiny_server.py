@@ -1,8 +1,7 @@
-"""A whole server process over the smallest model, for tests that send it signals.
+"""A complete server process over the smallest model, for tests that send it signals.
 
-Its options are `settings` of the server, `step_s` that each step of the engine takes longer, `load_s` that loading
-takes longer, `model` to load, and `log_format`. Importing torch takes seconds, so the servers are forked from a process
-that has imported everything and done nothing (`nursery.py`).
+Options: `settings` of the server, `step_s` and `load_s` (extra seconds of each step and of loading), `model`, and
+`log_format`. Servers are forked from a process with finished imports (`process_pool.py`), which saves seconds.
 """
 
 from __future__ import annotations
@@ -22,23 +21,23 @@ from typing import Any
 import httpx
 
 from engines import thread_engine
-from nursery import Nursery, wait_for_birth
+from process_pool import ProcessPool, wait_for_fork
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60
 
 
 @cache
-def nursery() -> Nursery:
-    return Nursery(Path(__file__))
+def process_pool() -> ProcessPool:
+    return ProcessPool(Path(__file__))
 
 
 class TinyServer:
-    """The process, seen from outside. Its log is read all the time, so that it never waits for us."""
+    """The server's process. Threads read its output, so it never blocks on a full pipe."""
 
     def __init__(self, **options: Any) -> None:
         options["settings"] = {"port": 0, **options.get("settings", {})}
-        self.process = nursery().fork(options)
+        self.process = process_pool().fork(options)
         self.said: list[str] = []
         self.log: list[str] = []
         self.readers = [
@@ -162,4 +161,4 @@ if __name__ == "__main__":
     import quire.server.app
     import quire.server.lifecycle  # noqa: F401
 
-    sys.exit(_main(**wait_for_birth()))
+    sys.exit(_main(**wait_for_fork()))

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from engines import process_engine
-from nursery import fork_children
+from process_pool import fork_children
 from quire.assembly import start_engine
 from quire.engine.engine import Engine
 from quire.server.metrics.metrics import Metrics

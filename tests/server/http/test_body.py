@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nursery import fork_children
+from process_pool import fork_children
 from quire.server.http.body import LARGE_BODY_BYTES, BodyReader, ReceivedBody
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from engines import process_engine
-from nursery import fork_children
+from process_pool import fork_children
 from quire.assembly import start_engine
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream

@@ -1,7 +1,7 @@
-"""Processes that begin with their imports done: forked from one that has imported everything and done nothing yet.
+"""Fork processes from one that has finished its imports, which would take each of them seconds.
 
-A script whose process takes seconds to import what it needs imports it, calls `wait_for_birth`, and goes on from there
-in each process that is wanted, with a standard output, an environment and arguments of its own.
+A script imports its modules and calls `wait_for_fork`, which returns in each requested process, with its own standard
+output, environment and arguments.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     import pytest
 
 _ROOT = Path(__file__).parents[1]
-_LARGEST = 1 << 20  # bytes of arguments and environment
+_MAX_MESSAGE = 1 << 20  # bytes of arguments and environment
 
 
-class Nursery:
-    """Runs a script up to its `wait_for_birth`, and as often as asked from there. Ends with this process."""
+class ProcessPool:
+    """Runs a script up to its `wait_for_fork`, and forks it on request. Ends with this process."""
 
     def __init__(self, script: Path) -> None:
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -44,7 +44,7 @@ class Nursery:
         theirs.close()
 
     def fork(self, arguments: dict[str, Any]) -> Forked:
-        """A new process, which gets these from `wait_for_birth`, and the environment as it is now."""
+        """Start a process; it gets the arguments from `wait_for_fork`, and the current environment."""
         pipes = [os.pipe() for _ in range(3)]
         message = json.dumps({"arguments": arguments, "environment": {**os.environ, "OMP_NUM_THREADS": "1"}})
         socket.send_fds(self._ours, [message.encode()], [write for _, write in pipes])
@@ -54,14 +54,14 @@ class Nursery:
 
 
 class Forked:
-    """As `subprocess.Popen`, as far as it goes."""
+    """A subset of `subprocess.Popen`."""
 
-    def __init__(self, stdout: IO[str], stderr: IO[str], fate: IO[str]) -> None:
+    def __init__(self, stdout: IO[str], stderr: IO[str], status: IO[str]) -> None:
         self.stdout = stdout
         self.stderr = stderr
-        self.pid = int(fate.readline())
+        self.pid = int(status.readline())
         self.returncode: int | None = None
-        self._reader = threading.Thread(target=self._await_end, args=(fate,), daemon=True)
+        self._reader = threading.Thread(target=self._await_end, args=(status,), daemon=True)
         self._reader.start()
 
     def poll(self) -> int | None:
@@ -81,8 +81,8 @@ class Forked:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
-    def _await_end(self, fate: IO[str]) -> None:
-        self.returncode = os.waitstatus_to_exitcode(int(fate.readline()))
+    def _await_end(self, status: IO[str]) -> None:
+        self.returncode = os.waitstatus_to_exitcode(int(status.readline()))
 
 
 def _fork_context() -> Any:
@@ -126,17 +126,17 @@ class ForkedChild:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0)
 
 
-def fork_what_is_spawned(patch: pytest.MonkeyPatch, module: str) -> None:
+def fork_spawned(patch: pytest.MonkeyPatch, module: str) -> None:
     """As `fork_children`, for processes that a module spawns by `multiprocessing`."""
     patch.setattr(f"{module}.multiprocessing", SimpleNamespace(get_context=lambda method: _fork_context()))
 
 
-def wait_for_birth() -> Any:
-    """In the script: return in each new process, with its arguments."""
-    with socket.socket(fileno=int(sys.argv[1])) as wanted:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who watches over a process is nobody's to wait for
+def wait_for_fork() -> Any:
+    """Return the arguments in each forked process; the script calls this after its imports."""
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the monitoring processes need no wait
         while True:
-            message, fds, _, _ = socket.recv_fds(wanted, _LARGEST, 3)
+            message, fds, _, _ = socket.recv_fds(requests, _MAX_MESSAGE, 3)
             if not message:
                 os._exit(0)
             if os.fork() == 0:
@@ -144,13 +144,13 @@ def wait_for_birth() -> Any:
             for fd in fds:
                 os.close(fd)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    stdout, stderr, fate = fds
+    stdout, stderr, status = fds
     if (pid := os.fork()) != 0:
         os.close(stdout)
         os.close(stderr)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        os.write(fate, f"{pid}\n".encode())
-        os.write(fate, f"{os.waitpid(pid, 0)[1]}\n".encode())
+        os.write(status, f"{pid}\n".encode())
+        os.write(status, f"{os.waitpid(pid, 0)[1]}\n".encode())
         os._exit(0)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
