@@ -1,120 +1,30 @@
-"""POST /v1/chat/completions: answer a conversation."""
+"""POST /v1/chat/completions: answer a conversation, with tools and reasoning."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 
-from quire.async_engine.messages import Started
-from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import StructuredOutputsParams
+from quire.server.bodies.conversation import NamedToolChoice
 from quire.server.bodies.retrieval import Passages
 from quire.server.errors import invalid
-from quire.server.generation.generation import GenerationJob, wait_until_known
-from quire.server.openai.chunks import ChunkWriter
+from quire.server.generation.generation import wait_until_known
+from quire.server.openai.chunks import ChatWriter
 from quire.server.openai.endpoint import GenerationEndpoint
-from quire.server.openai.logprobs import Entry, chat_logprobs
-from quire.server.openai.prompts import encode_messages
+from quire.server.openai.prompts import encode_messages, own_template, tokenizer_of
 from quire.server.openai.schema import ChatCompletion, ChatCompletionChunk, ChatCompletionRequest
-from quire.server.openai.tool_calls import answer_form, check_tools, forced_tool_grammar, wants_tools
 from quire.server.registry import ServedModel
-from quire.server.tools.answer_reader import AnswerForm, AnswerReader, ParsedAnswer
-from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
+from quire.server.tools.answer_reader import AnswerForm
+from quire.server.tools.families import AUTO, NONE, HermesParser, reasoning_markers, tool_parser
+from quire.server.tools.forced import ForcedParser, forced_calls_schema
+from quire.server.tools.parser import ToolParser
 
-
-class ChatWriter(ChunkWriter[ChatCompletionRequest]):
-    """A choice is a message, or the delta of one, whose role comes first.
-
-    A chunk of an answer with a form shows one thing: reasoning, content, the start of a call or a piece of its
-    arguments.
-    """
-
-    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
-
-    def __init__(self, job: GenerationJob, body: ChatCompletionRequest, *, has_usage: bool) -> None:
-        super().__init__(job, body, has_usage=has_usage)
-        self._readers: dict[int, AnswerReader] = {}  #: of a stream, by the index of a choice
-        last = body.messages[-1]
-        self._echo = last.text if body.echo and last.role == "assistant" else ""
-
-    def whole(self, outputs: list[RequestOutput]) -> bytes:
-        (output,) = outputs
-        choices = [self._whole_choice(completion) for completion in output.outputs]
-        return self._encode_whole(ChatCompletion, choices=choices, service_tier=None, **self._prompt_fields(output))
-
-    def _whole_choice(self, completion: CompletionOutput) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": self._echo + completion.text, "refusal": None}
-        choice = self._choice(0, completion, {"message": message})
-        if self.job.form is None:
-            return choice
-        answer = ParsedAnswer.of(self.job.form.reader().read(completion.text))
-        message["content"] = self._echo + answer.content
-        if answer.reasoning:
-            message["reasoning_content"] = answer.reasoning
-        if answer.calls:
-            message["content"] = message["content"] or None
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in answer.calls
-            ]
-            if completion.finish_reason == "stop":
-                choice["finish_reason"] = "tool_calls"
-        return choice
-
-    def _openings(self, number: int, started: Started) -> list[dict[str, Any]]:
-        more = {"prompt_token_ids": started.prompt_token_ids} if self._has_token_ids else {}
-        delta = {"role": "assistant", "content": self._echo, "refusal": None}
-        opening = {"delta": delta, "logprobs": None, "finish_reason": None}
-        return [{"choices": [{"index": index, **opening}], **more} for index in range(self.job.params.n)]
-
-    @property
-    def _has_template(self) -> bool:
-        return self.job.form is None and super()._has_template
-
-    def _choices(self, number: int, delta: Delta) -> list[dict[str, Any]]:
-        form = self.job.form
-        if form is None:
-            return super()._choices(number, delta)
-        reader = self._readers.get(delta.index)
-        if reader is None:
-            reader = self._readers[delta.index] = form.reader()
-        events = reader.feed(delta.text)
-        if delta.finish_reason is not None:
-            events = merge([*events, *reader.finish()])
-        pieces = [_piece(event) for event in events]
-        if not pieces and delta.finish_reason is None and self._is_only_text:
-            return []
-        last = self._choice(number, replace(delta, text=""), {"delta": pieces.pop() if pieces else {}})
-        if delta.finish_reason == "stop" and reader.num_calls:
-            last["finish_reason"] = "tool_calls"
-        about = {"index": last["index"], "logprobs": None, "finish_reason": None}
-        return [*({**about, "delta": piece} for piece in pieces), last]
-
-    def _text_delta(self, text: str) -> dict[str, Any]:
-        return {"delta": {"content": text} if text else {}}
-
-    def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
-        content = chat_logprobs(self._tokenizer, gained.token_ids, entries, self._num_top, shows_ids=self._shows_ids)
-        return {"content": content, "refusal": None}
-
-
-def _piece(event: Event) -> dict[str, Any]:
-    """Return the delta for an event."""
-    match event:
-        case Reasoning():
-            return {"reasoning_content": event.text}
-        case Content():
-            return {"content": event.text}
-        case CallStart():
-            call = {"index": event.index, "id": event.id, "type": "function"}
-            return {"tool_calls": [{**call, "function": {"name": event.name, "arguments": ""}}]}
-        case CallArguments():
-            return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+_TAIL_TOKENS = 16  # of the prompt: enough for a marker and blanks around it
 
 
 class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
@@ -130,16 +40,14 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
                 "one limit; give one of them",
                 "max_tokens",
             )
-        if body.top_logprobs is not None and not body.logprobs:
-            raise invalid("top_logprobs goes with logprobs=true", "top_logprobs")
-        if body.logprob_token_ids and not body.logprobs:
-            raise invalid("logprob_token_ids goes with logprobs=true", "logprob_token_ids")
+        for name in ("top_logprobs", "logprob_token_ids"):
+            if getattr(body, name) is not None and not body.logprobs:
+                raise invalid(f"{name} goes with logprobs=true", name)
         check_tools(body)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         own: dict[str, Any] = {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
-        schema = forced_tool_grammar(body)
-        if schema is not None:
-            own["structured_outputs"] = StructuredOutputsParams(json=schema)  # type: ignore[arg-type]
+        if _is_forced(body):
+            own["structured_outputs"] = StructuredOutputsParams(json=_forced_schema(body))  # type: ignore[arg-type]
         return own
 
     async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:
@@ -159,18 +67,113 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
     async def _encode(
         self, body: ChatCompletionRequest, model: ServedModel, passages: Passages | None = None
     ) -> list[Prompt]:
-        is_truncated = body.truncate_prompt_tokens is not None
         prompt = await asyncio.to_thread(
             encode_messages,
             model,
             body.messages,
             body,
             trusts_template=self.settings.trust_request_chat_template,
-            is_truncated=is_truncated,
+            is_truncated=body.truncate_prompt_tokens is not None,
             passages=passages,
-            shows_tools=wants_tools(body),
+            shows_tools=_has_tools(body),
         )
         return [prompt]
 
     def _form(self, body: ChatCompletionRequest, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
-        return answer_form(body, model, self.settings, prompts[0])
+        """Return how to parse the answer; None if it is all content.
+
+        Raises:
+            ApiError: the way in which the model writes calls is unknown.
+        """
+        if body.given_structure() is not None:
+            return None
+        tokenizer, has_tools = tokenizer_of(model), _has_tools(body)
+        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
+        template = tokenizer.choose_chat_template(own, has_tools=has_tools)
+        reasoning = reasoning_markers(self.settings.reasoning_parser, template)
+        tools: type[ToolParser] | None = None
+        if _is_forced(body):
+            reasoning, tools = None, ForcedParser  # the grammar leaves no room for reasoning
+        elif has_tools:
+            is_explained = not tokenizer.shows_tools(own)
+            tools = _parser(self.settings.tool_call_parser, template, is_explained=is_explained)
+        if reasoning is None and tools is None:
+            return None
+        markers = [*(tools.markers if tools is not None else ())]
+        is_thinking = False
+        if reasoning is not None:
+            markers += [reasoning.opening, reasoning.closing]
+            tail: str = tokenizer.decode(prompts[0].token_ids[-_TAIL_TOKENS:], skip_special_tokens=False)
+            is_thinking = tail.rstrip().endswith(reasoning.opening)
+        return AnswerForm(
+            reasoning,
+            is_thinking=is_thinking,
+            shows_reasoning=body.include_reasoning is not False,
+            tools=tools,
+            tool_names=frozenset(tool.function.name for tool in body.tools or ()),
+            is_parallel=body.parallel_tool_calls is not False,
+            specials=tuple(sorted(tokenizer.special_ids.intersection(map(tokenizer.backend.token_to_id, markers)))),
+        )
+
+
+def check_tools(body: ChatCompletionRequest) -> None:
+    """Raise ApiError for tools that cannot be called, or a choice without its tool."""
+    names: dict[str, int] = {}
+    for number, tool in enumerate(body.tools or ()):
+        name, where = tool.function.name, f"tools[{number}].function"
+        if name in names:
+            raise invalid(
+                f"{where}.name={name!r} is the name of tools[{names[name]}] too; give each tool its own",
+                f"{where}.name",
+            )
+        names[name] = number
+        kind = (tool.function.parameters or {}).get("type", "object")
+        if kind != "object":
+            raise invalid(
+                f"{where}.parameters.type={kind!r:.60} is not valid: arguments have names, so their schema is that of "
+                'an object: {"type": "object", "properties": {...}}',
+                f"{where}.parameters",
+            )
+    choice = body.tool_choice
+    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
+        known = ", ".join(map(repr, list(names)[:10])) or "none"
+        raise invalid(f"tool_choice names {choice.function.name!r:.60}, and the tools are {known}", "tool_choice")
+    if _is_forced(body) and (structure := body.given_structure()) is not None:
+        raise invalid(f"{structure[0]} does not go with a tool_choice that forces a call; leave one out", structure[0])
+    if choice == "required" and not names:
+        raise invalid("tool_choice='required' forces a call, and there are no tools; give some", "tool_choice")
+
+
+def _is_forced(body: ChatCompletionRequest) -> bool:
+    """Whether the answer must be a call."""
+    return isinstance(body.tool_choice, NamedToolChoice) or body.tool_choice == "required"
+
+
+def _has_tools(body: ChatCompletionRequest) -> bool:
+    """Whether the model sees the tools."""
+    return bool(body.tools) and body.tool_choice != "none"
+
+
+def _forced_schema(body: ChatCompletionRequest) -> dict[str, Any]:
+    """Return the JSON schema that makes the answer a call."""
+    tools, choice, is_parallel = body.tools or [], body.tool_choice, body.parallel_tool_calls is not False
+    if isinstance(choice, NamedToolChoice):
+        tools = [tool for tool in tools if tool.function.name == choice.function.name]
+        is_parallel = False
+    functions = [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
+    return forced_calls_schema(functions, is_parallel=is_parallel)
+
+
+def _parser(name: str, template: str, *, is_explained: bool) -> type[ToolParser]:
+    if name == NONE:
+        raise invalid("this server runs with --tool-call-parser none: it takes no tools; leave them out", "tools")
+    if name == AUTO and is_explained:  # the prompt explains Hermes' form
+        return HermesParser
+    found = tool_parser(name, template)
+    if found is None:
+        raise invalid(
+            "the chat template is of no family whose calls this server can read; force them with "
+            'tool_choice="required", or have the server run with --tool-call-parser',
+            "tools",
+        )
+    return found

@@ -1,9 +1,10 @@
-"""The form of answers that chat and completions share: choices, whole or in chunks, whose last one is [DONE]."""
+"""Writing answers of chat and completions: choices, whole or in chunks, whose last one is [DONE]."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -13,8 +14,16 @@ from quire.server.bodies.replies import Generated
 from quire.server.errors import ApiError, error_body
 from quire.server.generation.generation import GenerationJob
 from quire.server.generation.writer import AnswerWriter, event_of
-from quire.server.openai.logprobs import Entry, prompt_logprobs
-from quire.server.openai.schema import GenerationRequest
+from quire.server.openai.logprobs import CompletionLogprobsWriter, Entry, chat_logprobs, prompt_logprobs
+from quire.server.openai.schema import (
+    ChatCompletion,
+    ChatCompletionRequest,
+    Completion,
+    CompletionRequest,
+    GenerationRequest,
+)
+from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
+from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
 
 B = TypeVar("B", bound=GenerationRequest)
 
@@ -144,3 +153,163 @@ class ChunkWriter(AnswerWriter, Generic[B]):
 
     def fail(self, error: ApiError) -> bytes:
         return event_of(error_body(error)) + DONE
+
+
+class ChatWriter(ChunkWriter[ChatCompletionRequest]):
+    """A choice is a message, or the delta of one, whose role comes first.
+
+    A chunk of an answer with a form shows one thing: reasoning, content, the start of a call or a piece of its
+    arguments.
+    """
+
+    kind, chunk_kind = "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, job: GenerationJob, body: ChatCompletionRequest, *, has_usage: bool) -> None:
+        super().__init__(job, body, has_usage=has_usage)
+        self._readers: dict[int, AnswerReader] = {}  #: of a stream, by the index of a choice
+        last = body.messages[-1]
+        self._echo = last.text if body.echo and last.role == "assistant" else ""
+
+    def whole(self, outputs: list[RequestOutput]) -> bytes:
+        (output,) = outputs
+        choices = [self._whole_choice(completion) for completion in output.outputs]
+        return self._encode_whole(ChatCompletion, choices=choices, service_tier=None, **self._prompt_fields(output))
+
+    def _whole_choice(self, completion: CompletionOutput) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": self._echo + completion.text, "refusal": None}
+        choice = self._choice(0, completion, {"message": message})
+        if self.job.form is None:
+            return choice
+        answer = ParsedAnswer.of(self.job.form.reader().read(completion.text))
+        message["content"] = self._echo + answer.content
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        if answer.calls:
+            message["content"] = message["content"] or None
+            message["tool_calls"] = [
+                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in answer.calls
+            ]
+            if completion.finish_reason == "stop":
+                choice["finish_reason"] = "tool_calls"
+        return choice
+
+    def _openings(self, number: int, started: Started) -> list[dict[str, Any]]:
+        more = {"prompt_token_ids": started.prompt_token_ids} if self._has_token_ids else {}
+        delta = {"role": "assistant", "content": self._echo, "refusal": None}
+        opening = {"delta": delta, "logprobs": None, "finish_reason": None}
+        return [{"choices": [{"index": index, **opening}], **more} for index in range(self.job.params.n)]
+
+    @property
+    def _has_template(self) -> bool:
+        return self.job.form is None and super()._has_template
+
+    def _choices(self, number: int, delta: Delta) -> list[dict[str, Any]]:
+        form = self.job.form
+        if form is None:
+            return super()._choices(number, delta)
+        reader = self._readers.get(delta.index)
+        if reader is None:
+            reader = self._readers[delta.index] = form.reader()
+        events = reader.feed(delta.text)
+        if delta.finish_reason is not None:
+            events = merge([*events, *reader.finish()])
+        pieces = [_piece(event) for event in events]
+        if not pieces and delta.finish_reason is None and self._is_only_text:
+            return []
+        last = self._choice(number, replace(delta, text=""), {"delta": pieces.pop() if pieces else {}})
+        if delta.finish_reason == "stop" and reader.num_calls:
+            last["finish_reason"] = "tool_calls"
+        about = {"index": last["index"], "logprobs": None, "finish_reason": None}
+        return [*({**about, "delta": piece} for piece in pieces), last]
+
+    def _text_delta(self, text: str) -> dict[str, Any]:
+        return {"delta": {"content": text} if text else {}}
+
+    def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
+        content = chat_logprobs(self._tokenizer, gained.token_ids, entries, self._num_top, shows_ids=self._shows_ids)
+        return {"content": content, "refusal": None}
+
+
+def _piece(event: Event) -> dict[str, Any]:
+    """Return the delta for an event."""
+    match event:
+        case Reasoning():
+            return {"reasoning_content": event.text}
+        case Content():
+            return {"content": event.text}
+        case CallStart():
+            call = {"index": event.index, "id": event.id, "type": "function"}
+            return {"tool_calls": [{**call, "function": {"name": event.name, "arguments": ""}}]}
+        case CallArguments():
+            return {"tool_calls": [{"index": event.index, "function": {"arguments": event.text}}]}
+
+
+class CompletionWriter(ChunkWriter[CompletionRequest]):
+    """A choice is a text, after its prompt's text if `echo` is set."""
+
+    kind = chunk_kind = "text_completion"
+
+    def __init__(self, job: GenerationJob, body: CompletionRequest, *, has_usage: bool) -> None:
+        super().__init__(job, body, has_usage=has_usage)
+        self._hides_special_tokens = job.params.skip_special_tokens
+        self._writers: dict[tuple[int, int], CompletionLogprobsWriter] = {}  #: by prompt and index
+
+    def whole(self, outputs: list[RequestOutput]) -> bytes:
+        if self.body.max_tokens == 0:
+            self.usage.num_output_tokens = 0
+            self.usage.by_stage.clear()
+            for output in outputs:
+                for completion in output.outputs:
+                    completion.text, completion.token_ids, completion.stop_reason = "", [], None
+                    completion.logprobs = [] if completion.logprobs is not None else None
+                    completion.finish_reason = "length"
+        choices = [
+            self._whole_choice(number, output, completion)
+            for number, output in enumerate(outputs)
+            for completion in output.outputs
+        ]
+        return self._encode_whole(Completion, choices=choices)
+
+    def _whole_choice(self, number: int, output: RequestOutput, completion: CompletionOutput) -> dict[str, Any]:
+        echoed: dict[str, list[Any]] = {}
+        if self.body.echo and self._has_logprobs and output.prompt_logprobs is not None:
+            writer = self._writer(number, completion.index)
+            echoed = writer.write(output.prompt_token_ids, output.prompt_logprobs, self._num_top)
+        text = {"text": self._echo(number) + completion.text}
+        choice = {**self._choice(number, completion, text), **self._prompt_fields(output)}
+        if echoed:
+            choice["logprobs"] = {name: entries + choice["logprobs"][name] for name, entries in echoed.items()}
+        return choice
+
+    def _openings(self, number: int, started: Started) -> list[dict[str, Any]]:
+        if not self.body.echo and not self._has_token_ids and not self.job.about:
+            return []
+        more = {"prompt_token_ids": started.prompt_token_ids, "token_ids": []} if self._has_token_ids else {}
+        opening = {"text": self._echo(number), "logprobs": None, "finish_reason": None, **more}
+        n = self.job.params.n
+        return [{"choices": [{"index": number * n + index, **opening}]} for index in range(n)]
+
+    def _text_delta(self, text: str) -> dict[str, Any]:
+        return {"text": text}
+
+    def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
+        return self._writer(number, gained.index).write(gained.token_ids, entries, self._num_top)
+
+    def _echo(self, number: int) -> str:
+        """Return the prompt's text if the answer repeats it."""
+        if not self.body.echo:
+            return ""
+        prompt = self.job.prompts[number]
+        if prompt.text is not None:
+            return prompt.text
+        text: str = self._tokenizer.decode(prompt.token_ids, skip_special_tokens=self._hides_special_tokens)
+        return text
+
+    def _writer(self, number: int, index: int) -> CompletionLogprobsWriter:
+        """Return the logprobs writer of a choice, which counts the choice's characters."""
+        if (number, index) not in self._writers:
+            self._writers[number, index] = CompletionLogprobsWriter(
+                self._tokenizer, hides_special_tokens=self._hides_special_tokens, shows_ids=self._shows_ids
+            )
+        return self._writers[number, index]

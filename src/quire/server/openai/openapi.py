@@ -1,4 +1,4 @@
-"""The OpenAPI document's additions to what FastAPI reads from the routes: streams and keys."""
+"""Additions to FastAPI's OpenAPI document: streams and keys."""
 
 from __future__ import annotations
 
@@ -13,30 +13,26 @@ _SCHEMAS = "#/components/schemas/"
 
 
 def streamed(chunk: type[BaseModel], *, has_done: bool = True) -> dict[str, Any]:
-    """The 200 of a route that answers whole, or, with stream=true, as events whose data are `chunk`s.
+    """Return the 200 of a route that answers whole, or with stream=true as events with `chunk`s.
 
     Args:
-        has_done: the last event is [DONE], and one before it may be an error; else both are events like the others.
+        has_done: the last event is [DONE], after an error if there is one.
     """
-    reference = {"$ref": _SCHEMAS + chunk.__name__}
     end = (
-        ', that of the last one `[DONE]`. What fails after the first event is an event too: `data: {"error": {...}}`'
+        ', the last one `[DONE]`. An error after the first event is an event, too: `data: {"error": {...}}`'
         if has_done
-        else ". What fails after the first event is an event too"
+        else ". An error after the first event is an event, too"
     )
+    schema = {"schema": {"type": "string"}, "x-event-data": {"$ref": _SCHEMAS + chunk.__name__}}
     return {
-        "description": "The whole answer. With `stream: true`, server-sent events: the data of each is a "
+        "description": "Whole answer. With `stream: true`, server-sent events: the data of each is a "
         f"{chunk.__name__} as JSON{end}. Comments, which begin with a colon, keep the connection open.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}, "x-event-data": reference}},
+        "content": {"text/event-stream": schema},
     }
 
 
 def describe(app: FastAPI, *, needs_key: bool, chunks: Sequence[type[BaseModel]]) -> dict[str, Any]:
-    """The document: FastAPI's, with what streams are made of, and the key that requests need.
-
-    Args:
-        chunks: of streams, which no route answers whole, so that FastAPI does not know them.
-    """
+    """Return FastAPI's document with the schemas of `chunks`, which no route returns whole, and the API key."""
     if app.openapi_schema is None:
         document = FastAPI.openapi(app)
         _, found = models_json_schema([(chunk, "serialization") for chunk in chunks], ref_template=_SCHEMAS + "{model}")

@@ -1,6 +1,6 @@
-"""From a body to the token ids that the engine reads: chat template, tokenizer, truncation, length.
+"""Encoding prompts: chat template, tokenizer, truncation, length.
 
-Encoding is slow: call it in a thread, so that other requests' streams go on.
+Encoding is slow: call it in a thread, so that it does not stall other requests' streams.
 """
 
 from __future__ import annotations
@@ -19,20 +19,19 @@ from quire.server.openai.prompt_limits import ORDINARY_CHARACTERS, check_num_tok
 from quire.server.openai.schema import TemplateOptions
 from quire.server.registry import ServedModel
 
-#: Variables of templates that chat_template_kwargs may not have, and the way to mend that.
-_REFUSED_VARIABLES = {
+#: Variables that chat_template_kwargs may not set -> remedy.
+_RESERVED_VARIABLES = {
     **dict.fromkeys(
-        ("add_generation_prompt", "continue_final_message", "chat_template"), "set it as a field of the body"
+        ("add_generation_prompt", "continue_final_message", "chat_template", "tools"), "set it as a field of the body"
     ),
-    "tools": "set it as a field of the body",
     "messages": "leave it out",
 }
-#: Of a message, what the chat template sees.
+#: Fields of a message for the chat template.
 _SHOWN = {"role", "content", "name", "reasoning_content", "tool_calls", "tool_call_id"}
 
 
 def encode_question(model: ServedModel, question: str, passages: Passages) -> Prompt:
-    """A text as a prompt with passages in front of it."""
+    """Encode a text with passages in front of it."""
     _check_characters(model, question, "prompt", is_truncated=False)
     try:
         return join_question(tokenizer_of(model), passages.texts, question, passages.template)
@@ -43,7 +42,7 @@ def encode_question(model: ServedModel, question: str, passages: Passages) -> Pr
 def encode_texts(
     model: ServedModel, texts: Sequence[str], *, add_special_tokens: bool, is_truncated: bool
 ) -> list[Prompt]:
-    """Texts as prompts."""
+    """Encode texts."""
     tokenizer = tokenizer_of(model)
     for text in texts:
         _check_characters(model, text, "prompt", is_truncated=is_truncated)
@@ -61,7 +60,12 @@ def encode_messages(
     passages: Passages | None = None,
     shows_tools: bool = True,
 ) -> Prompt:
-    """A conversation as a prompt, through the chat template, which the body may bring itself if it is trusted."""
+    """Encode a conversation with the chat template.
+
+    Args:
+        trusts_template: accept a template in `options`.
+        is_truncated: the prompt will be cut, so it may be too long.
+    """
     tokenizer = tokenizer_of(model)
     template = own_template(model, options, trusts_template=trusts_template)
     if template is None and not tokenizer.chat_templates:
@@ -76,27 +80,15 @@ def encode_messages(
     is_opened = not is_continued and options.add_generation_prompt is not False
     if is_continued and options.add_generation_prompt:
         raise invalid(
-            "continue_final_message goes on with the last message; add_generation_prompt would begin another",
+            "continue_final_message continues the last message; add_generation_prompt would open another",
             "continue_final_message",
         )
-    variables = options.chat_template_kwargs or {}
-    tools = [tool.given for tool in options.tools or ()] if shows_tools else []
-    if options.reasoning_effort is not None:
-        of_effort: dict[str, Any] = {"reasoning_effort": options.reasoning_effort}
-        if options.reasoning_effort == "none":
-            of_effort["enable_thinking"] = False  # the name by which most templates leave thinking out
-        variables = {**of_effort, **variables}
-    for name in variables:
-        if hint := _REFUSED_VARIABLES.get(name):
-            raise invalid(f"chat_template_kwargs may not have {name!r}; {hint}", "chat_template_kwargs")
-    if tools:
-        variables = {**variables, "tools": tools}
     shown = [_to_template(message, f"messages[{index}]") for index, message in enumerate(messages)]
     applied = {
         "chat_template": template,
         "add_generation_prompt": is_opened,
         "continue_final_message": is_continued,
-        "variables": variables,
+        "variables": _variables(options, shows_tools=shows_tools),
     }
     lead = tokenizer.answer_lead(template) if is_opened else ""
     has_specials = bool(options.add_special_tokens)
@@ -114,6 +106,22 @@ def encode_messages(
     return Prompt(text, token_ids, answer_lead=lead)
 
 
+def _variables(options: TemplateOptions, *, shows_tools: bool) -> dict[str, Any]:
+    """Return the variables of the chat template."""
+    variables = options.chat_template_kwargs or {}
+    for name in variables:
+        if remedy := _RESERVED_VARIABLES.get(name):
+            raise invalid(f"chat_template_kwargs may not have {name!r}; {remedy}", "chat_template_kwargs")
+    if options.reasoning_effort is not None:
+        effort: dict[str, Any] = {"reasoning_effort": options.reasoning_effort}
+        if options.reasoning_effort == "none":
+            effort["enable_thinking"] = False  # the switch of most templates
+        variables = {**effort, **variables}
+    if options.tools and shows_tools:
+        variables = {**variables, "tools": [tool.given for tool in options.tools]}
+    return variables
+
+
 def fit(
     prompts: Sequence[Prompt],
     model: ServedModel,
@@ -123,10 +131,11 @@ def fit(
     max_tokens: int | None,
     param: str,
 ) -> list[Prompt]:
-    """The prompts, cut to `keep` tokens (-1: as many as leave room for the answer), the last or the first ones.
+    """Cut prompts to `keep` tokens (-1: leave room for the answer), and reject those that are too long or empty.
 
     Args:
-        param: the field that they come from.
+        keeps_end: keep the last tokens, not the first.
+        param: field with the prompts, for errors.
     """
     longest = model.async_engine.engine.max_model_len
     if keep == 0:
@@ -140,13 +149,14 @@ def fit(
             prompt = replace(prompt, token_ids=kept, text=None)
         if not prompt.token_ids:
             raise invalid(f"the {param} came to no tokens; give at least one", param)
-        check_num_tokens(len(prompt.token_ids), longest, param)
+        if len(prompt.token_ids) >= longest:
+            check_num_tokens(len(prompt.token_ids), longest, param)
         fitting.append(prompt)
     return fitting
 
 
 def own_template(model: ServedModel, options: TemplateOptions, *, trusts_template: bool) -> str | None:
-    """The template that stands in place of the model's own."""
+    """Return the template that replaces the model's, from the body or the command line; None for the model's own."""
     if options.chat_template is None:
         return model.chat_template
     if not trusts_template:
@@ -159,9 +169,9 @@ def own_template(model: ServedModel, options: TemplateOptions, *, trusts_templat
 
 
 def _to_template(message: Message, where: str) -> dict[str, Any]:
-    """The message as templates know it: `transformers` takes the same."""
+    """Return a message in the form that templates expect, as in `transformers`."""
     shown = message.model_dump(include=_SHOWN, exclude_none=True)
-    if message.role == "developer":  # OpenAI's newer word, which templates do not know
+    if message.role == "developer":  # OpenAI's newer name, which templates do not know
         shown["role"] = "system"
     if message.tool_calls:
         shown.setdefault("content", None)
@@ -175,7 +185,7 @@ def _to_template(message: Message, where: str) -> dict[str, Any]:
 
 
 def _arguments(given: str | dict[str, Any], field: str) -> dict[str, Any]:
-    """The arguments of a function as an object: answers have them as text, and templates expect the object."""
+    """Return a function's arguments as the object that templates expect; answers have them as text."""
     if isinstance(given, dict):
         return given
     try:
@@ -188,14 +198,14 @@ def _arguments(given: str | dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _check_characters(model: ServedModel, text: str, param: str, *, is_truncated: bool) -> None:
-    """Refuse a text that no tokenizing can make short enough: megabytes would take seconds, and a gigabyte."""
+    """Reject a text that is certainly too long before tokenizing, which takes seconds and a gigabyte for megabytes."""
     if len(text) > ORDINARY_CHARACTERS * model.async_engine.engine.max_model_len:
         check = model.prompt_limits.check_long_text if is_truncated else model.prompt_limits.check_text
         check(text, param)
 
 
 def tokenizer_of(model: ServedModel) -> Any:
-    """The model's tokenizer."""
+    """Return the model's tokenizer. Raises ApiError for a model without one."""
     tokenizer = model.async_engine.engine.tokenizer
     if tokenizer is None:
         raise invalid(f"the model {model.name!r} is served without a tokenizer: send token ids as `prompt`", "prompt")

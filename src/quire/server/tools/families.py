@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Collection
+from functools import lru_cache
 
 from quire.server.tools.json_reading import NotACall, Reading, read_arguments, read_call, skip, skip_blanks
 from quire.server.tools.parser import ToolParser, random_id
@@ -134,6 +135,7 @@ def tool_parser(name: str, template: str) -> type[ToolParser] | None:
     return None
 
 
+@lru_cache(maxsize=64)
 def reasoning_markers(name: str, template: str) -> ReasoningMarkers | None:
     """Return the markers of this name; for `auto` those in the chat template, None if it has none."""
     if name != AUTO:
