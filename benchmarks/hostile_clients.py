@@ -2,7 +2,7 @@
 
     python -m benchmarks.hostile_clients
 
-Prints the table of docs/serving.md ("Limits"): for each way to be a burden the resident memory of the server's process
+Prints a table: for each way to be a burden the resident memory of the server's process
 and of its engine's at their largest and after it, and the pauses between the tokens of another client's stream
 meanwhile. All cases meet the same server, one after the other. Linux only. Knows the server from outside only.
 """

@@ -3,7 +3,7 @@
     python -m benchmarks.ray_overhead --model random:qwen2.5-0.5b --rounds 5
 
 Both servers stand there all the time, and one of them has work. A round asks each of them; prompts differ from round to
-round, so that no cache carries over. Not a test: it takes minutes, and what it prints belongs in docs/scale-out.md.
+round, so that no cache carries over. Not a test: it takes minutes.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ MAX_GRAMMAR_CHARACTERS = 2**17
 class StructuredOutputsParams:
     """The language that an output must be in: exactly one of the first five fields says which.
 
-    What can be said in them, and what is refused, is in docs/structured-output.md.
+    What can be said in them, and what is refused, is in docs/design/structured-output.md.
 
     Raises:
         ValueError: none of them is given, or several, or one has the wrong type.

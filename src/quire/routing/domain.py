@@ -1,7 +1,7 @@
 """The policy `domain`: send a question to the model with the nearest example queries, by cosine similarity.
 
 A model's score is the mean over its nearest examples. A single example would let a shared name decide, and the mean
-over all would blur a model with several kinds of queries (measured in docs/routing.md).
+over all would blur a model with several kinds of queries (measured in benchmarks/RESULTS.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Predictions come from the forecasts that engines report (`quire.forecast`). If no model meets the SLO, the best one is
 chosen: the request will be late, but the other models stay in time for later requests. Spreading late requests would
-delay all others too (measured in docs/routing.md).
+delay all others too (measured in benchmarks/RESULTS.md).
 
 Engines learn their speed from requests. A model that was slow for a while and gets none would never appear fast again,
 so an idle one is probed by a single request after one minute, then two, four and so on, until it meets the SLO.

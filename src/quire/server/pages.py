@@ -48,7 +48,7 @@ def page_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
             for method, operation in operations.items()
         ]
         schema = f'<a href="{escape(settings.root_path)}/openapi.json">/openapi.json</a>'
-        note = f"<p>{schema} describes every field; docs/serving.md explains them.</p>"
+        note = f"<p>{schema} describes every field; docs/reference/api.md explains them.</p>"
         return _page("Quire's API", note + _table("endpoint", "", rows))
 
     return router

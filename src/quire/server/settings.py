@@ -48,7 +48,7 @@ class ServerSettings(EnvironmentSettings):
     )
     admin_key_file: str | None = setting(None, "A file of such keys, one a line.", metavar="FILE")
     routing: Path | None = setting(
-        None, 'A YAML file that says which model answers when "auto" is asked for: docs/routing.md.', metavar="FILE"
+        None, 'A YAML file that says which model answers when "auto" is asked for: docs/design/routing.md.', metavar="FILE"
     )
     rag_dir: Path | None = setting(
         None, "Keep collections of documents here, and serve them; without it there are none.", metavar="DIR"

@@ -2,7 +2,7 @@
 
 Every seed draws one load, and every policy gets that same load, so that policies are compared in pairs; so is each
 policy with documents' KV on disk and without. The virtual clock knows no noise: what differs from seed to seed is the
-load. How far to trust it: docs/simulate.md.
+load. How far to trust it: docs/design/simulation.md.
 """
 
 from __future__ import annotations

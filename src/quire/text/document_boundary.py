@@ -157,7 +157,7 @@ def _move_blank(head: str, documents: Sequence[str]) -> tuple[str, Sequence[str]
     """Move the head's last blank to the first document.
 
     Most vocabularies have one token for a blank and a word; a blank alone is a token that models have hardly seen
-    (measured in docs/document-kv.md).
+    (measured in benchmarks/RESULTS.md).
     """
     if head.endswith(" ") and documents and documents[0] and not documents[0][0].isspace():
         return head[:-1], [" " + documents[0], *documents[1:]]

@@ -115,7 +115,7 @@ def test_hints_change_no_token_whatever_they_hold(server: RunningServer, value: 
 
 
 def test_the_docs_name_every_habitual_field() -> None:
-    docs = Path("docs/serving.md").read_text()
+    docs = Path("docs/reference/api.md").read_text()
     assert {*HINTS, *NEUTRAL, "service_tier"} >= set(HabitualFields.model_fields) - {"model"}
     assert [name for name in (*HINTS, *NEUTRAL) if f"`{name}" not in docs] == []
 
