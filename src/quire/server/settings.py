@@ -47,9 +47,7 @@ class ServerSettings(EnvironmentSettings):
         repr=False,
     )
     admin_key_file: str | None = setting(None, "A file of such keys, one a line.", metavar="FILE")
-    routing: Path | None = setting(
-        None, 'A YAML file that says which model answers when "auto" is asked for: docs/design/routing.md.', metavar="FILE"
-    )
+    routing: Path | None = setting(None, 'YAML file of the models and the policy for the model "auto".', metavar="FILE")
     rag_dir: Path | None = setting(
         None, "Keep collections of documents here, and serve them; without it there are none.", metavar="DIR"
     )
