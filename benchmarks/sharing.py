@@ -113,7 +113,7 @@ class _NoSwap(SwapManager):
 
     kv: CopyingKVCacheManager
 
-    def take_transfers(self) -> list[BlockTransfer]:
+    def pop_transfers(self) -> list[BlockTransfer]:
         return self.kv.take_copies()
 
 

@@ -119,7 +119,7 @@ class EmulatedStore:
             self._seed = mix(self._seed)
             self._pending_claims[key] = max(0, self._seed % 9 - 4)
             self.num_waited += self._pending_claims[key] > 0
-        for key in out.distrusted:
+        for key in out.invalidated:
             self._delete(key)
 
     def _simulate_others(self) -> None:

@@ -251,7 +251,7 @@ class Player:
             self._run_step()
         assert not self.runner.batch.row_of, "the runner keeps finished sequences"
         assert self.scheduler.kv.pool.num_used == 0
-        assert self.scheduler.swap.num_under_way == 0
+        assert self.scheduler.swap.num_pending == 0
         assert self.scheduler.swap.tier.num_available == self.config.num_swap_slots, "swap slots leak"
         assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
         assert not self.scheduler.queue.blocked
@@ -351,12 +351,10 @@ class Player:
         }
         served |= loading
         if scheduler.stages.older is not None:
-            assert served or not scheduler.queue.running or scheduler.swap.num_under_way, (
-                "requests run, and none gets on"
-            )
+            assert served or not scheduler.queue.running or scheduler.swap.num_pending, "requests run, and none gets on"
             return  # the stages alternate, and each has its oldest request
         if len(scheduler.queue.requests) > len(scheduler.queue.blocked) and not (
-            scheduler.swap.num_under_way and not out.seq_ids
+            scheduler.swap.num_pending and not out.seq_ids
         ):
             # Otherwise all wait for blocks held by a load of an aborted request.
             assert served, "requests wait, and nothing runs"
@@ -368,7 +366,7 @@ class Player:
         for request in self.requests:
             if request.num_preemptions > preemptions[id(request)]:
                 note("preempted")
-                is_waiting = not served_orders and scheduler.swap.num_under_way
+                is_waiting = not served_orders and scheduler.swap.num_pending
                 assert is_waiting or min(served_orders) < request.order, "a preemption helps no request"
 
     def stage_of(self, request: Request) -> StageOf:

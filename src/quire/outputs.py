@@ -102,7 +102,9 @@ class SchedulerOutput:
     #: Keys at documents' ends, and for how many seconds to ask for the right to compute what ends there.
     claims: list[tuple[bytes, float]] = field(default_factory=list)
     dropped_claims: list[bytes] = field(default_factory=list)  #: granted or asked for, and not needed any more
-    distrusted: list[bytes] = field(default_factory=list)  #: keys of blocks to delete from disk: they are not numbers
+    invalidated: list[bytes] = field(
+        default_factory=list
+    )  #: keys of blocks to delete from disk: their content is not finite
     total_tokens: int = 0
     stage: int = 1  #: that all its sequences are computed with
 

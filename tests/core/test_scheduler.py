@@ -341,7 +341,7 @@ def test_blocks_that_the_tier_has_need_no_saving() -> None:
     seq = young.sequences[0]
     scheduler.swap.swap_out([seq], 5, set(seq.block_table))  # the back
     scheduler.swap.release(seq)
-    while scheduler.swap.num_under_way:
+    while scheduler.swap.num_pending:
         bench.step()
     victim = scheduler.recovery._describe(young, scheduler.recovery._freed_by(young))
     num_later = victim.num_full_blocks - 8  # filled since
@@ -439,7 +439,7 @@ def test_who_leaves_leaves_the_link_nothing_to_do() -> None:
 def test_a_return_after_everything_saved_was_lost_is_noted() -> None:
     bench, _, recovery = preempt_by(Scripted(RecoveryMode.SWAP))
     for key in list(bench.scheduler.swap.tier._entries):
-        bench.scheduler.swap.tier.drop(key)
+        bench.scheduler.swap.tier.invalidate(key)
     bench.run()
     assert (recovery.num_saved, recovery.num_loaded) == (8, 0)
     assert recovery.fell_back

@@ -55,6 +55,6 @@ def test_what_is_saved_again_is_kept_for_whoever_held_it_before() -> None:
     save(tier, b"a")
     assert tier.num_available == 0
     tier.release(b"a")
-    tier.drop(b"a")
+    tier.invalidate(b"a")
     tier.check_integrity()
     assert tier.num_available == 1

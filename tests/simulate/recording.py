@@ -252,7 +252,7 @@ def describe_step(out: SchedulerOutput, preempted: Sequence[str]) -> Event:
         "cancelled": list(out.cancelled),
         "claims": [[key.hex(), patience_s] for key, patience_s in out.claims],
         "dropped_claims": [key.hex() for key in out.dropped_claims],
-        "distrusted": [key.hex() for key in out.distrusted],
+        "invalidated": [key.hex() for key in out.invalidated],
     }
 
 

@@ -170,11 +170,11 @@ class Microbenchmark:
                 f"swapping {seq.num_computed_tokens} tokens takes more than the {swap.tier.num_available} blocks that "
                 "the swap tier can give; raise swap_space"
             )
-        swap.drop(seq.block_keys)  # else they would not be saved again
+        swap.invalidate(seq.block_keys)  # else they would not be saved again
         started = self._clock()
         swap.swap_out([seq], 0, set(seq.block_table))
         kv.free(seq)
-        out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=swap.take_transfers())
+        out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=swap.pop_transfers())
         return self._move("save", out, started)
 
     def swap_in(self, seq: BlockSequence) -> TransferTiming:
@@ -189,7 +189,7 @@ class Microbenchmark:
         assert span is not None, "the saved blocks are gone"
         swap.swap_in(seq, span)
         swap.release(seq)
-        taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()), started)
+        taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=swap.pop_transfers()), started)
         swap.pop_loaded(seq)
         return taken
 
@@ -210,15 +210,15 @@ class Microbenchmark:
     def forget(self, seq: BlockSequence) -> None:
         """Release all blocks and slots of a sequence, and drop its block keys."""
         kv, swap = self._kv, self._swap
-        while swap.num_under_way:
-            result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.take_transfers()))
+        while swap.num_pending:
+            result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.pop_transfers()))
             swap.end_transfers(result.transfers)
             if not self._is_moving():
                 break
         swap.release(seq)
         swap.stop_waiting(seq)
         kv.free(seq)
-        swap.drop(seq.block_keys)
+        swap.invalidate(seq.block_keys)
         for key in seq.block_keys:
             if (block := kv.pool.find(key)) is not None:
                 kv.pool.withdraw(block)
@@ -229,13 +229,13 @@ class Microbenchmark:
         handed_over = self._clock()
         reports: list[TransferReport] = []
         stall_s = 0.0
-        while self._swap.num_under_way:
+        while self._swap.num_pending:
             result, _ = self._execute(out)
             out = SchedulerOutput(_NO_STEP)
             self._swap.end_transfers(result.transfers)
             reports += result.transfers
             stall_s += result.stall_s
-            if self._swap.num_under_way and not self._is_moving():
+            if self._swap.num_pending and not self._is_moving():
                 raise BlocksLost(f"the link did not {kind} all blocks")
         ended = self._clock()
         num_lost = sum(len(report.failed) for report in reports)

@@ -67,10 +67,10 @@ class Admission:
 
     def count_coming(self, seq: Sequence, num_found: int) -> int:
         """Count the blocks after a cached prefix of `num_found` blocks that are being loaded already."""
-        if seq.must_compute or not self._swap.num_under_way:
+        if seq.must_compute or not self._swap.num_pending:
             return 0
         num_full = (len(seq.token_ids) - 1) // self._config.block_size
-        return self._swap.count_coming(self._kv.keys_of(seq, num_full)[num_found:])
+        return self._swap.count_loading(self._kv.keys_of(seq, num_full)[num_found:])
 
     def _keeps_running(self, request: Request, running: Seq[Request]) -> bool:
         """Whether requests that may not be preempted again still fit at full length."""

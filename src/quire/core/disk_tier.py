@@ -1,11 +1,11 @@
-"""The disk tier as the scheduler knows it: which blocks are there, what is to be kept there, who computes what.
+"""The disk tier in the scheduler: which blocks are there, which to save, and which process computes a document.
 
-The store belongs to the runner, and to other processes too. What comes and goes there is told before each step
-(`StoreChanges`), so that decisions depend on nothing else and can be replayed.
+The store belongs to the runner, and to other processes too. Its changes arrive before each step (`StoreChanges`), so
+that decisions depend on nothing else and can be replayed.
 
-A document that is nowhere is computed once, however many wait for it and in however many processes: whoever is about to
-compute it asks for a claim on the key at its end, and waits beside the queue until the claim is granted, the document
-has come, or waiting has taken too long. A claim ends when the block of its key has been saved.
+A document that is nowhere is computed once, however many requests and processes wait for it. A request that is about to
+compute it asks for a claim on the document's last key. It is blocked until the claim is granted, the document has
+arrived, or it has waited too long. A claim ends when the block of its key has been saved.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from quire.core.request import Request
 from quire.core.swap_manager import SwapManager
 from quire.outputs import SchedulerOutput, StoreChanges
 
-_PATIENCE = 3.0  #: times what computing a document is predicted to take
+_PATIENCE = 3.0  #: times the predicted seconds to compute a document
 _LEAST_PATIENCE_S = 5.0
 
 
 class DiskTier:
     """Args:
     kv: block tables and pool.
-    swap: sends transfers, and knows which are under way.
-    costs: predicts what computing takes; None where nobody does.
-    max_saving_blocks: that are staged at once.
+    swap: pending transfers.
+    costs: predicts computing; None waits for a fixed time.
+    max_saving_blocks: maximum blocks staged at once.
     """
 
     def __init__(self, kv: KVCacheManager, swap: SwapManager, costs: Costs | None, max_saving_blocks: int) -> None:
@@ -35,32 +35,32 @@ class DiskTier:
         self._swap = swap
         self._costs = costs
         self._max_saving = max_saving_blocks
-        self._keeping: dict[str, Request] = {}  #: by id, those with blocks to keep
-        self._asked: dict[bytes, list[Request]] = {}  #: claims that were asked for, and who waits for each
-        self._claimed: dict[bytes, Request] = {}  #: claims that were granted, and to whom
-        self._unclaimed: set[str] = set()  #: ids of requests that have waited long enough
-        self._claims: list[tuple[bytes, float]] = []  #: to be sent with the step that is being made
+        self._keeping: dict[str, Request] = {}  #: requests with blocks to save, by id
+        self._asked: dict[bytes, list[Request]] = {}  #: requests that wait for each claim
+        self._claimed: dict[bytes, Request] = {}  #: owner of each granted claim
+        self._unclaimed: set[str] = set()  #: ids of requests that have waited too long
+        self._claims: list[tuple[bytes, float]] = []  #: to send with the next step
         self._dropped: list[bytes] = []
-        self._distrusted: list[bytes] = []
+        self._invalidated: list[bytes] = []
 
     @property
     def has_requests_to_store(self) -> bool:
-        """Whether the next step is needed for what the store has to know."""
-        return bool(self._claims or self._dropped or self._distrusted)
+        """Whether the next step has claims or deletions for the store."""
+        return bool(self._claims or self._dropped or self._invalidated)
 
     def add_requests_to_store(self, out: SchedulerOutput) -> None:
-        """Put into a step what the store has to know."""
+        """Add claims and deletions for the store to a step."""
         out.claims, self._claims = self._claims, []
         out.dropped_claims, self._dropped = self._dropped, []
-        out.distrusted, self._distrusted = self._distrusted, []
+        out.invalidated, self._invalidated = self._invalidated, []
 
     def add_request(self, request: Request) -> None:
-        """A request has come."""
+        """Save the blocks of a new request that are to be kept."""
         if request.num_to_keep >= self._kv.block_size:
             self._keeping[request.request_id] = request
 
     def remove_request(self, request: Request) -> None:
-        """A request has ended: nothing more of it is kept, and what it was to compute is others' to compute."""
+        """Stop saving a request's blocks, and drop its claims."""
         self._keeping.pop(request.request_id, None)
         self._unclaimed.discard(request.request_id)
         for key, waiting in list(self._asked.items()):
@@ -73,10 +73,10 @@ class DiskTier:
             if owner is request and not self._swap.is_saving_to_disk(key):
                 self._drop(key)
 
-    # -- documents that others may be computing ----------------------------------------------------------------------
+    # -- claims --------------------------------------------------------------------------------------------------------
 
     def must_wait(self, request: Request) -> bool:
-        """Whether a request that is about to begin has to wait for a claim, and asks for it."""
+        """Whether a request that is about to begin must wait for a claim; asks for it."""
         if not request.documents or request.request_id in self._unclaimed:
             return False
         size = self._kv.block_size
@@ -87,7 +87,7 @@ class DiskTier:
                 continue
             key = keys[end // size - 1]
             if key in self._claimed:
-                continue  # of this process: whoever came first computes it first
+                continue  # by an earlier request of this process, which computes it first
             if key not in self._asked:
                 self._asked[key] = []
                 self._claims.append((key, self._patience(num_found * size, end)))
@@ -106,16 +106,17 @@ class DiskTier:
         del self._claimed[key]
         self._dropped.append(key)
 
-    # -- what came and went ------------------------------------------------------------------------------------------
+    # -- changes -------------------------------------------------------------------------------------------------------
 
     def apply_changes(self, changes: StoreChanges, requests: Iterable[Request]) -> list[Request]:
-        """Take in what the store tells.
+        """Apply changes in the store.
 
         Args:
-            requests: all that are alive.
+            changes: since the last step.
+            requests: all live requests.
 
         Returns:
-            Those that need not wait any more.
+            Requests that need not wait any more.
         """
         if changes.deleted:
             self._delete(set(changes.deleted), requests)
@@ -139,29 +140,31 @@ class DiskTier:
         return woken
 
     def _delete(self, keys: set[bytes], requests: Iterable[Request]) -> None:
-        """Have nobody find these blocks any more, nor what requests have computed after them. Who runs on them goes on,
-        under names that nobody else knows."""
-        doomed, concerned = set(keys), list[Request]()
+        """Remove these blocks, and those that requests have computed after them, from all tiers.
+
+        Requests that use them continue with private keys.
+        """
+        deleted, users = set(keys), list[Request]()
         for request in requests:
             if any(not keys.isdisjoint(seq.block_keys) for seq in request.unfinished):
-                concerned.append(request)
+                users.append(request)
                 for seq in request.unfinished:
                     first = next((at for at, key in enumerate(seq.block_keys) if key in keys), len(seq.block_keys))
-                    doomed.update(seq.block_keys[first:])
-        self._swap.delete(doomed)
+                    deleted.update(seq.block_keys[first:])
+        self._swap.delete(deleted)
         pool = self._kv.pool
-        for key in doomed:
+        for key in deleted:
             block = pool.find(key)
             if block is not None:
                 pool.withdraw(block)
-        for request in concerned:
+        for request in users:
             self._keeping.pop(request.request_id, None)
             self._kv.rename(request)
 
-    # -- what is kept ------------------------------------------------------------------------------------------------
+    # -- saving --------------------------------------------------------------------------------------------------------
 
     def keep_computed(self) -> None:
-        """Save what a step has computed of the blocks that are to be kept, in the order of their places."""
+        """Save the blocks to keep that the last step has computed, in order."""
         for request in list(self._keeping.values()):
             seq = request.sequences[0]
             if not seq.block_table:
@@ -173,7 +176,7 @@ class DiskTier:
                 del self._keeping[request.request_id]
 
     def _keep(self, request: Request, end: int) -> None:
-        """Save the blocks before place `end`, as far as the store is not behind with what it has to write."""
+        """Save the blocks before position `end`, unless too many are being saved."""
         swap, seq, first = self._swap, request.sequences[0], request.num_kept
         keys = self._kv.keys_of(seq, end)
         missing = [at for at in range(first, end) if not swap.is_on_disk(keys[at])]
@@ -190,13 +193,13 @@ class DiskTier:
         return 0.0 if self._costs is None else self._costs.recompute((end - first) * size, start=first * size)
 
     def invalidate(self, keys: Iterable[bytes]) -> None:
-        """Have nobody find these blocks, whose content is not numbers."""
+        """Remove blocks whose content is not finite."""
         found = [key for key in keys if self._swap.is_on_disk(key)]
         self._swap.on_disk.difference_update(found)
-        self._distrusted += found
+        self._invalidated += found
 
     def end_saves(self, keys: Iterable[bytes]) -> None:
-        """Saves have ended, well or not, and with them the claims on what they brought."""
+        """End the claims on keys whose saves have ended, successfully or not."""
         for key in keys:
             if key in self._claimed:
                 self._drop(key)

@@ -117,7 +117,7 @@ class Scheduler:
                 self.stages.record_served(stage)
                 break
         self.lookahead.end_step(queue.waiting, queue.running, step.num_reserved, step.shape.total())
-        out = self._in_flight = step.finish(self.swap.take_transfers(), self.swap.take_cancelled())
+        out = self._in_flight = step.finish(self.swap.pop_transfers(), self.swap.pop_cancelled())
         if self.disk is not None:
             self.disk.add_requests_to_store(out)
         return out
@@ -170,7 +170,7 @@ class Scheduler:
         seq = self.queue.sequences.get(seq_id)
         if seq is not None and seq.finish_reason is None:
             keys = self.kv.invalidate(seq)
-            self.swap.drop(keys)
+            self.swap.invalidate(keys)
             if self.disk is not None:
                 self.disk.invalidate(keys)
             self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
@@ -341,7 +341,7 @@ class Scheduler:
 
     @property
     def _has_errands(self) -> bool:
-        return self.swap.num_under_way > 0 or (self.disk is not None and self.disk.has_requests_to_store)
+        return self.swap.num_pending > 0 or (self.disk is not None and self.disk.has_requests_to_store)
 
     def pin_prefix(self, request_id: str) -> int:
         """Keep the full blocks of a running request for good (`KVCacheManager.pin`). Returns their number."""
@@ -360,4 +360,4 @@ class Scheduler:
         if self.disk is not None:
             self.disk.check_integrity(lambda request: request.blocked_on is BlockedReason.DOCUMENT)
         if not queue.requests:
-            assert self.kv.pool.num_used - self.kv.num_pinned <= self.swap.num_under_way, "blocks leak"
+            assert self.kv.pool.num_used - self.kv.num_pinned <= self.swap.num_pending, "blocks leak"

@@ -1,16 +1,16 @@
-"""Blocks beyond the device, in the swap tier and on disk: what is saved, what comes back, and who waits for it.
+"""Blocks beyond the device, in the swap tier and on disk: saves, loads, and the sequences that wait for them.
 
-A save or a load is decided here, sent with a step, and under way until the transfer worker reports it. Three rules keep
-a transfer from doing harm:
+A save or a load is decided here, sent with a step, and pending until the transfer worker reports it. Three rules
+prevent damage by late transfers:
 
-- A block that is being loaded is held by the load itself, whatever becomes of the requests that wait for it.
-- A load that follows the save of its block fails where that save fails.
-- What was cancelled stays under way until its report says that it has not begun.
+- A load holds its block, whatever happens to the requests that wait for it.
+- A load that follows the save of its block fails if that save fails.
+- A cancelled transfer stays pending until its report says that it has not begun.
 
-A load may begin before anybody waits for it (`load_ahead`). It makes way for those that somebody waits for.
+A load may begin before any sequence waits for it (`load_ahead`). It yields to loads that a sequence waits for.
 
-Owns the index of the swap tier and `Sequence.swapped_keys`; reaches block tables through `kv_cache_manager`. What is on
-disk, others decide too (`disk_tier`): here it is a set of keys, and a load from there may fail at any time.
+Owns the index of the swap tier and `Sequence.swapped_keys`. Other processes may change the disk at any time
+(`disk_tier`): here it is a set of keys, and a load from it may fail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quire.outputs import BlockTransfer, TransferReport
 
 @dataclass(frozen=True, slots=True)
 class BlockSpan:
-    """Blocks of a sequence that are beyond the device: those from `start` to before `end` of its table."""
+    """Blocks [start, end) of a sequence's table."""
 
     start: int
     end: int
@@ -35,22 +35,22 @@ class BlockSpan:
 
 @dataclass(slots=True)
 class _Transfer:
-    """A save or a load under way."""
+    """A pending save or load."""
 
     transfer: BlockTransfer
     key: bytes
     entry: Entry | None  #: of the swap tier; None for the disk
-    waiting: list[Sequence] = field(default_factory=list)  #: for a load
-    is_cancelled: bool = False  #: it will not begin, unless it has
-    is_deleted: bool = False  #: its key was, meanwhile: nobody finds what it brings
+    waiting: list[Sequence] = field(default_factory=list)  #: sequences that wait for a load
+    is_cancelled: bool = False  #: it does not begin if it has not
+    is_deleted: bool = False  #: its key was deleted meanwhile
 
 
 class SwapManager:
-    """The tiers of one engine beside the device.
+    """The tiers of one engine besides the device.
 
     Args:
         kv: block tables and pool.
-        num_slots: size of the swap tier, in blocks; 0 is no tier.
+        num_slots: capacity of the swap tier in blocks; 0 for none.
 
     Attributes:
         on_disk: keys of blocks in the disk tier.
@@ -60,66 +60,66 @@ class SwapManager:
         self.kv = kv
         self.tier = TierIndex(num_slots)
         self.on_disk: set[bytes] = set()
-        self._transfers: list[BlockTransfer] = []  #: saves and loads to be sent with the step that is being made
-        self._cancelled: list[int] = []  #: op_ids to be sent with the step that is being made
-        self._under_way: dict[int, _Transfer] = {}  #: by op_id
-        self._num_queued: dict[str, int] = {}  #: by tier, without those that were cancelled
-        self._ahead: dict[str, set[int]] = {tier: set() for tier in TIERS}  #: op_ids of loads that nobody waits for yet
-        self._load_of: dict[bytes, int] = {}  #: key -> op_id of the load that brings it
-        self._save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it to the swap tier
-        self._disk_save_of: dict[bytes, int] = {}  #: key -> op_id of the save that takes it to disk
+        self._transfers: list[BlockTransfer] = []  #: saves and loads to send with the next step
+        self._cancelled: list[int] = []  #: op_ids to send with the next step
+        self._pending: dict[int, _Transfer] = {}  #: by op_id
+        self._num_queued: dict[str, int] = {}  #: pending transfers by tier, without cancelled ones
+        self._ahead: dict[str, set[int]] = {tier: set() for tier in TIERS}  #: op_ids of loads ahead
+        self._load_of: dict[bytes, int] = {}  #: key -> op_id of its load
+        self._save_of: dict[bytes, int] = {}  #: key -> op_id of its save to the swap tier
+        self._disk_save_of: dict[bytes, int] = {}  #: key -> op_id of its save to disk
 
     @property
-    def num_under_way(self) -> int:
-        """Saves and loads that have not been reported."""
-        return len(self._under_way)
+    def num_pending(self) -> int:
+        """Pending saves and loads."""
+        return len(self._pending)
 
-    def take_transfers(self) -> list[BlockTransfer]:
-        """The saves and loads decided since the last call, to be sent with a step."""
+    def pop_transfers(self) -> list[BlockTransfer]:
+        """Return the saves and loads decided since the last call."""
         transfers, self._transfers = self._transfers, []
         return transfers
 
-    def take_cancelled(self) -> list[int]:
-        """The op_ids cancelled since the last call, to be sent with a step."""
+    def pop_cancelled(self) -> list[int]:
+        """Return the op_ids cancelled since the last call."""
         cancelled, self._cancelled = self._cancelled, []
         return cancelled
 
-    # -- out ---------------------------------------------------------------------------------------------------------
+    # -- out -----------------------------------------------------------------------------------------------------------
 
-    def swap_out(self, seqs: Iterable[Sequence], keep_from: int, given_up: set[int]) -> list[int]:
-        """Have the swap tier hold a request's full blocks until it goes on, before its sequences give them up.
+    def swap_out(self, seqs: Iterable[Sequence], keep_from: int, freed: set[int]) -> list[int]:
+        """Have the swap tier hold a request's full blocks until it resumes, before its sequences release them.
 
-        A block that the tier has is held and not saved again, and so is one on disk left there. A block that the tier
-        has no room for, or that another request goes on holding, is left.
+        Blocks in the tier or on disk are not saved again. Blocks that other requests hold, or for which the tier has no
+        room, are skipped.
 
         Args:
-            seqs: of one request.
-            keep_from: the first block, by its place in their tables.
-            given_up: blocks that nobody will hold once the request has given up its own.
+            seqs: the request's sequences.
+            keep_from: position of the first block to hold.
+            freed: blocks that no other request holds.
 
         Returns:
             The op_ids of the saves.
         """
         seqs = list(seqs)
-        for seq in seqs:  # before anything is saved: a save takes the slot of a block that nobody holds
+        for seq in seqs:  # before the first save: it may take the slot of a block that is not held
             self._hold_saved(seq, keep_from)
         save_ids: list[int] = []
         for seq in seqs:
             for block, key in list(zip(self.kv.full_blocks(seq), seq.block_keys, strict=False))[keep_from:]:
-                if not self.is_kept(key) and block in given_up and self.tier.num_available:
+                if not self.is_kept(key) and block in freed and self.tier.num_available:
                     save_ids.append(self._save(block, key))
                     self.tier.hold(key)
                     seq.swapped_keys.append(key)
         return save_ids
 
     def _hold_saved(self, seq: Sequence, keep_from: int) -> None:
-        """Have the tier hold the blocks of `seq` that it has, and does not hold for it yet."""
+        """Have the tier hold its blocks of `seq` that it does not hold for it yet."""
         held = set(seq.swapped_keys)
         keys = self.kv.keys_of(seq, self.kv.count_filled(seq))[keep_from:]
         seq.swapped_keys += [key for key in keys if key not in held and self.tier.hold(key)]
 
     def release(self, seq: Sequence) -> None:
-        """Let the tier have the room again that it keeps for `seq`."""
+        """Release the slots that the tier holds for `seq`."""
         for key in seq.swapped_keys:
             self.tier.release(key)
         seq.swapped_keys.clear()
@@ -133,66 +133,68 @@ class SwapManager:
             self.abandon(seq)
 
     def abandon(self, seq: Sequence) -> None:
-        """`seq` has ended: release its room, and cancel saves that no other sequence wants."""
+        """Release the slots of an ended sequence, and cancel saves that no other sequence needs."""
         keys = list(seq.swapped_keys)
         self.release(seq)
         self._cancel(self._save_of.get(key) for key in keys if not self.tier.num_holds(key))
 
-    def drop(self, keys: Iterable[bytes]) -> None:
-        """Forget blocks whose content cannot be trusted."""
+    def invalidate(self, keys: Iterable[bytes]) -> None:
+        """Remove blocks with invalid content from the swap tier."""
         for key in keys:
-            self.tier.drop(key)
+            self.tier.invalidate(key)
 
-    # -- in ----------------------------------------------------------------------------------------------------------
+    # -- in ------------------------------------------------------------------------------------------------------------
 
     def find_loadable(self, seq: Sequence, first: int) -> BlockSpan | None:
-        """The earliest run of blocks, from place `first` on, that can be loaded for `seq`: its own from the swap tier,
-        and with prefix caching all that any tier has."""
+        """The first run of blocks, from position `first` on, that can be loaded for `seq`.
+
+        Its own blocks in the swap tier count, and with prefix caching all blocks in any tier.
+        """
         if not seq.swapped_keys and not (self.on_disk or self.tier.num_slots):
             return None
-        num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # a token is left to compute
+        num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # the last token is always computed
         keys = self.kv.keys_of(seq, num_full)[first:]
         if self.on_disk.isdisjoint(keys) and not self.tier.has_any(keys):
             return None
         swapped = set(seq.swapped_keys)
-        may_load_others = not seq.must_compute  # what it has not computed itself brings no logits
+        may_load_others = not seq.must_compute  # logits exist only for tokens that it computes itself
         return _first_run(
-            [(key in swapped and self._is_coming(key)) or (may_load_others and self.can_load(key)) for key in keys],
+            [(key in swapped and self._is_swapped(key)) or (may_load_others and self.can_load(key)) for key in keys],
             first,
         )
 
     @property
     def has_blocks(self) -> bool:
-        """Whether there may be anything to load."""
+        """Whether any tier may have blocks to load."""
         return self.kv.enable_prefix_caching and bool(self.on_disk or self.tier.num_slots)
 
     def can_load(self, key: bytes) -> bool:
-        """Whether a key's block can be loaded for anybody."""
-        return self.kv.enable_prefix_caching and (key in self.on_disk or self._is_coming(key))
+        """Whether any request can load a key's block."""
+        return self.kv.enable_prefix_caching and (key in self.on_disk or self._is_swapped(key))
 
     def tier_of(self, key: bytes) -> str:
-        """Where a block that can be loaded comes from."""
+        """The tier from which a block can be loaded."""
         op_id = self._load_of.get(key)
         if op_id is not None:
-            return self._under_way[op_id].transfer.tier
-        return "host" if self._is_coming(key) else "disk"
+            return self._pending[op_id].transfer.tier
+        return "host" if self._is_swapped(key) else "disk"
 
     def is_kept(self, key: bytes) -> bool:
-        """Whether a block need not be saved to come back."""
+        """Whether a block can be loaded later without a save."""
         return key in self.tier or (self.kv.enable_prefix_caching and key in self.on_disk)
 
-    def _is_coming(self, key: bytes) -> bool:
-        """Whether the swap tier has a key's block, or will."""
+    def _is_swapped(self, key: bytes) -> bool:
+        """Whether the swap tier has a key's block, or is saving it."""
         save = self._save_of.get(key)
-        return key in self.tier and (save is None or not self._under_way[save].is_cancelled)
+        return key in self.tier and (save is None or not self._pending[save].is_cancelled)
 
     def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
         """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load.
 
-        The caller has checked that the pool has room (`count_coming`). What is loaded ahead for others makes way.
+        The caller has checked the pool's room (`count_loading`). Loads ahead are cancelled for it.
 
         Returns:
-            The op_ids of loads that this began; others were under way.
+            The op_ids of new loads; others were pending.
         """
         kv = self.kv
         blocks = [kv.pool.allocate() for _ in range(span.start - len(seq.block_table))]
@@ -203,24 +205,24 @@ class SwapManager:
             if op_id is None:
                 op_id = self._load(key)
                 load_ids.append(op_id)
-            under_way = self._under_way[op_id]
-            under_way.waiting.append(seq)
-            self._ahead[under_way.transfer.tier].discard(op_id)
-            kv.pool.acquire(under_way.transfer.dst)
-            blocks.append(under_way.transfer.dst)
+            pending = self._pending[op_id]
+            pending.waiting.append(seq)
+            self._ahead[pending.transfer.tier].discard(op_id)
+            kv.pool.acquire(pending.transfer.dst)
+            blocks.append(pending.transfer.dst)
             loading.op_ids.add(op_id)
-            loading.tiers.append(under_way.transfer.tier)
+            loading.tiers.append(pending.transfer.tier)
         seq.loading = loading
         kv.extend_table(seq, blocks)
-        for tier in {self._under_way[op_id].transfer.tier for op_id in load_ids}:
+        for tier in {self._pending[op_id].transfer.tier for op_id in load_ids}:
             self._cancel(self._ahead[tier].copy())
         return load_ids
 
     def pop_loaded(self, seq: Sequence) -> Loading | None:
-        """Count `seq`'s loaded blocks as computed, if they are all there and so is everything before them.
+        """Count `seq`'s loaded blocks as computed, once all of them and all tokens before them are there.
 
         Returns:
-            The load that ended.
+            The complete load, or None.
         """
         loading = seq.loading
         if loading is None or loading.op_ids or seq.num_computed_tokens != loading.start:
@@ -230,127 +232,117 @@ class SwapManager:
         return loading
 
     def stop_waiting(self, seq: Sequence) -> None:
-        """`seq` is about to give up its blocks: what nobody waits for any more need not be loaded."""
+        """Cancel loads that only `seq` waits for, before it releases its blocks."""
         if seq.loading is not None:
             for op_id in seq.loading.op_ids:
                 self._leave_queue(op_id, seq)
             seq.loading = None
 
     def _leave_queue(self, op_id: int, seq: Sequence) -> None:
-        waiting = self._under_way[op_id].waiting
+        waiting = self._pending[op_id].waiting
         waiting.remove(seq)
         if not waiting:
             self._cancel([op_id])
 
-    # -- before anybody waits ----------------------------------------------------------------------------------------
+    # -- ahead ---------------------------------------------------------------------------------------------------------
 
     def load_ahead(self, key: bytes) -> str:
-        """Begin to load a block that nobody waits for yet. Once it is there, it is a cached one.
+        """Begin to load a block that no sequence waits for; it becomes a cached block. Returns its tier.
 
-        The caller has checked that it can be loaded and is not coming, and that the pool has room.
-
-        Returns:
-            The tier that it comes from.
+        The caller has checked that the block can be loaded, is not loading, and has room in the pool.
         """
         op_id = self._load(key)
-        tier = self._under_way[op_id].transfer.tier
+        tier = self._pending[op_id].transfer.tier
         self._ahead[tier].add(op_id)
         return tier
 
-    def is_coming(self, key: bytes) -> bool:
-        """Whether a block is being loaded, for whomever."""
+    def is_loading(self, key: bytes) -> bool:
+        """Whether a block is being loaded."""
         return key in self._load_of
 
-    def count_coming(self, keys: Iterable[bytes]) -> int:
-        """How many of these blocks are being loaded: `swap_in` allocates none for them."""
+    def count_loading(self, keys: Iterable[bytes]) -> int:
+        """How many of these blocks are being loaded: `swap_in` does not allocate them."""
         return sum(1 for key in keys if key in self._load_of)
 
     def cancel_ahead(self, wanted: Container[bytes] = ()) -> None:
-        """Cancel the loads that nobody waits for, but of blocks that are still wanted."""
+        """Cancel all loads ahead but those of wanted blocks."""
         for ahead in self._ahead.values():
-            self._cancel([op_id for op_id in ahead if self._under_way[op_id].key not in wanted])
+            self._cancel([op_id for op_id in ahead if self._pending[op_id].key not in wanted])
 
-    # -- transfers that are taken back -------------------------------------------------------------------------------
+    # -- cancelling ----------------------------------------------------------------------------------------------------
 
     def unsaved(self, seq: Sequence) -> BlockSpan | None:
-        """The earliest run of blocks that are being saved for `seq` and can still be cancelled."""
+        """The first run of blocks whose saves for `seq` can still be cancelled."""
         swapped = set(seq.swapped_keys)
-        return _first_run([key in swapped and key in self._save_of and self._is_coming(key) for key in seq.block_keys])
+        return _first_run([key in swapped and key in self._save_of and self._is_swapped(key) for key in seq.block_keys])
 
     def unloaded(self, seq: Sequence) -> BlockSpan | None:
-        """The blocks that `seq` waits for, from the first that is still coming; None where all are cancelled."""
+        """The blocks that `seq` waits for, from the first pending one on; None if all are cancelled."""
         loading = seq.loading
         if loading is None:
             return None
-        under_way = [self._under_way[op_id] for op_id in loading.op_ids]
-        coming = {each.transfer.dst for each in under_way if not each.is_cancelled}
+        pending = [self._pending[op_id] for op_id in loading.op_ids]
+        loading_blocks = {each.transfer.dst for each in pending if not each.is_cancelled}
         start, end = loading.start // self.kv.block_size, loading.end // self.kv.block_size
-        first = next((at for at in range(start, end) if seq.block_table[at] in coming), None)
+        first = next((at for at in range(start, end) if seq.block_table[at] in loading_blocks), None)
         return None if first is None else BlockSpan(first, end)
 
     def cancel_saves(self, seq: Sequence, span: BlockSpan) -> int:
-        """Cancel saves of `seq`'s blocks that no other sequence wants. A save that has begun ends all the same.
-
-        Returns:
-            How many are cancelled.
-        """
+        """Cancel saves of `seq`'s blocks that no other sequence needs. Returns their number; some may have begun."""
         keys = seq.block_keys[span.start : span.end]
         return self._cancel(self._save_of.get(key) for key in keys if self.tier.num_holds(key) <= 1)
 
     def cancel_loads(self, seq: Sequence, span: BlockSpan) -> int:
-        """Cancel loads of `seq`'s blocks that no other sequence waits for; the blocks will be computed.
+        """Cancel loads that only `seq` waits for. Returns their number.
 
-        They stay in its table until a report says that their loads have not begun.
-
-        Returns:
-            How many are cancelled.
+        The blocks stay in its table until a report says that their loads have not begun; then they are computed.
         """
-        places = {block: at for at, block in enumerate(seq.block_table)}
-        transfers = (self._under_way[op_id] for op_id in _loading_of(seq).op_ids)
+        position_of = {block: at for at, block in enumerate(seq.block_table)}
+        transfers = (self._pending[op_id] for op_id in _loading_of(seq).op_ids)
         return self._cancel(
             each.transfer.op_id
             for each in transfers
-            if span.start <= places[each.transfer.dst] < span.end and len(each.waiting) == 1
+            if span.start <= position_of[each.transfer.dst] < span.end and len(each.waiting) == 1
         )
 
     def _cancel(self, op_ids: Iterable[int | None]) -> int:
-        """Have the transfer worker leave what it has not begun. A block that is wanted later is asked for anew."""
+        """Tell the transfer worker not to begin these transfers."""
         num_cancelled = 0
         for op_id in op_ids:
-            if op_id is None or self._under_way[op_id].is_cancelled:
+            if op_id is None or self._pending[op_id].is_cancelled:
                 continue
-            under_way = self._under_way[op_id]
-            under_way.is_cancelled = True
-            self._leave_link(under_way.transfer)
-            if under_way.transfer.kind == "load":
-                _forget(self._load_of, under_way)
+            pending = self._pending[op_id]
+            pending.is_cancelled = True
+            self._leave_link(pending.transfer)
+            if pending.transfer.kind == "load":
+                _remove(self._load_of, pending)
             self._cancelled.append(op_id)
             num_cancelled += 1
         return num_cancelled
 
-    # -- transfers that have ended -----------------------------------------------------------------------------------
+    # -- reports -------------------------------------------------------------------------------------------------------
 
     def end_transfers(self, reports: Iterable[TransferReport]) -> list[bytes]:
-        """Take note of transfers that have ended. A loaded block is found by its key from now on.
+        """Apply reports of ended transfers. Loaded blocks are found by key from now on.
 
         Returns:
-            The keys whose saves to disk have ended, well or not.
+            Keys whose saves to disk have ended, successfully or not.
         """
         ended_saves: list[bytes] = []
         for report in reports:
             failed = set(report.failed)
             for op_id in report.op_ids:
-                ended = self._under_way.pop(op_id)
+                ended = self._pending.pop(op_id)
                 if not ended.is_cancelled:
                     self._leave_link(ended.transfer)
                 is_lost = report.is_cancelled or op_id in failed
                 if ended.transfer.kind == "load":
                     self._end_load(ended, is_lost=is_lost, is_cancelled=report.is_cancelled)
                 elif ended.entry is not None:
-                    _forget(self._save_of, ended)
+                    _remove(self._save_of, ended)
                     self.tier.end(ended.entry, failed=is_lost)
                 else:
-                    _forget(self._disk_save_of, ended)
+                    _remove(self._disk_save_of, ended)
                     ended_saves.append(ended.key)
                     if not is_lost and not ended.is_deleted:
                         self.on_disk.add(ended.key)
@@ -358,12 +350,12 @@ class SwapManager:
 
     def _end_load(self, ended: _Transfer, *, is_lost: bool, is_cancelled: bool) -> None:
         transfer, entry = ended.transfer, ended.entry
-        has_no_source = entry is not None and not entry.is_named  # its block's save failed
+        has_no_source = entry is not None and not entry.is_valid  # the save of its block failed
         if entry is not None:
             self.tier.end(entry, failed=has_no_source or (is_lost and not is_cancelled))
         elif is_lost and not is_cancelled:
             self.on_disk.discard(ended.key)
-        _forget(self._load_of, ended)
+        _remove(self._load_of, ended)
         for seq in ended.waiting:
             _loading_of(seq).op_ids.discard(transfer.op_id)
         if is_lost or has_no_source:
@@ -374,14 +366,14 @@ class SwapManager:
         self.kv.pool.release(transfer.dst)
 
     def _cut(self, seq: Sequence, at: int) -> None:
-        """Give up what was to be loaded from the block at `at` on: it will be computed."""
+        """Shorten the load of `seq` to the blocks before position `at`; the others will be computed."""
         loading = _loading_of(seq)
         if at * self.kv.block_size >= loading.end:
             return
         loading.end = at * self.kv.block_size
-        still_coming = {self._under_way[op_id].transfer.dst: op_id for op_id in loading.op_ids}
+        still_loading = {self._pending[op_id].transfer.dst: op_id for op_id in loading.op_ids}
         for block in reversed(self.kv.cut_table(seq, at)):
-            if (op_id := still_coming.get(block)) is not None:
+            if (op_id := still_loading.get(block)) is not None:
                 loading.op_ids.remove(op_id)
                 self._leave_queue(op_id, seq)
             self.kv.pool.release(block)
@@ -404,14 +396,14 @@ class SwapManager:
         assert transfer.key is not None
         self._transfers.append(transfer)
         self._num_queued[transfer.tier] = self.num_queued(transfer.tier) + 1
-        self._under_way[transfer.op_id] = _Transfer(transfer, transfer.key, entry)
+        self._pending[transfer.op_id] = _Transfer(transfer, transfer.key, entry)
         return transfer.op_id
 
     def _leave_link(self, transfer: BlockTransfer) -> None:
         self._num_queued[transfer.tier] -= 1
         self._ahead[transfer.tier].discard(transfer.op_id)
 
-    # -- to disk -----------------------------------------------------------------------------------------------------
+    # -- to disk -------------------------------------------------------------------------------------------------------
 
     @property
     def num_saving_to_disk(self) -> int:
@@ -421,57 +413,60 @@ class SwapManager:
         return key in self._disk_save_of
 
     def is_on_disk(self, key: bytes) -> bool:
-        """Whether a block is on disk, or on its way there."""
+        """Whether a block is on disk, or being saved there."""
         return key in self.on_disk or key in self._disk_save_of
 
     def save_to_disk(self, block: int, key: bytes, parent: bytes, cost_s: float) -> None:
-        """Keep a block that is computed. It may be given up right after.
+        """Save a computed block, which may be released right after.
 
         Args:
+            block: index in the pool.
+            key: its key.
             parent: the key before it.
-            cost_s: what computing it is predicted to take.
+            cost_s: predicted seconds to compute it.
         """
         transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
         self._disk_save_of[key] = self._send(transfer, None)
 
     def delete(self, keys: set[bytes]) -> None:
-        """Forget blocks that were deleted on disk, in all tiers. Who waits for one that is being loaded still gets it.
+        """Remove blocks that were deleted on disk from all tiers. Sequences that wait for their loads still get them.
 
-        What is on its way to disk is refused there, or was deleted as well.
+        The store refuses or deletes blocks that are being saved.
         """
         self.on_disk -= keys
-        self.drop(keys)
+        self.invalidate(keys)
         for op_of in (self._disk_save_of, self._load_of):
             for key in keys & op_of.keys():
-                self._under_way[op_of[key]].is_deleted = True
+                self._pending[op_of[key]].is_deleted = True
         for key in keys:
             self._load_of.pop(key, None)
 
     def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
-        """Blocks under way on one tier's link, either way, that are not cancelled.
+        """Pending blocks on one tier's link, both ways, that are not cancelled.
 
         Args:
-            is_waited_for: only those that would not make way for a load that somebody waits for.
+            tier: host or disk.
+            is_waited_for: leave out loads ahead.
         """
         return self._num_queued.get(tier, 0) - (len(self._ahead[tier]) if is_waited_for else 0)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:
-        """Raise AssertionError unless slots, transfers and the sequences that wait for them agree."""
+        """Raise AssertionError unless slots, transfers and waiting sequences agree."""
         self.tier.check_integrity()
-        going = [each for each in self._under_way.values() if not each.is_cancelled]
-        assert sum(self._num_queued.values()) == len(going)
+        active = [each for each in self._pending.values() if not each.is_cancelled]
+        assert sum(self._num_queued.values()) == len(active)
         ahead = {op_id for op_ids in self._ahead.values() for op_id in op_ids}
-        assert ahead == {each.transfer.op_id for each in going if each.transfer.kind == "load" and not each.waiting}
-        for op_id, under_way in self._under_way.items():
-            assert all(op_id in _loading_of(seq).op_ids for seq in under_way.waiting)
+        assert ahead == {each.transfer.op_id for each in active if each.transfer.kind == "load" and not each.waiting}
+        for op_id, pending in self._pending.items():
+            assert all(op_id in _loading_of(seq).op_ids for seq in pending.waiting)
         for seq in sequences:
             if seq.loading is not None:
-                assert all(seq in self._under_way[op_id].waiting for op_id in seq.loading.op_ids)
+                assert all(seq in self._pending[op_id].waiting for op_id in seq.loading.op_ids)
         self.kv.check_integrity(sequences, self.loading_blocks())
 
     def loading_blocks(self) -> list[int]:
-        """The blocks that loads under way hold."""
-        return [each.transfer.dst for each in self._under_way.values() if each.transfer.kind == "load"]
+        """The blocks that pending loads hold."""
+        return [each.transfer.dst for each in self._pending.values() if each.transfer.kind == "load"]
 
 
 def _loading_of(seq: Sequence) -> Loading:
@@ -479,14 +474,14 @@ def _loading_of(seq: Sequence) -> Loading:
     return seq.loading
 
 
-def _forget(op_of: dict[bytes, int], under_way: _Transfer) -> None:
-    """Its key is not found under this transfer any more; another may have taken its place."""
-    if op_of.get(under_way.key) == under_way.transfer.op_id:
-        del op_of[under_way.key]
+def _remove(op_of: dict[bytes, int], pending: _Transfer) -> None:
+    """Remove a transfer from a map by key, unless another one has replaced it."""
+    if op_of.get(pending.key) == pending.transfer.op_id:
+        del op_of[pending.key]
 
 
 def _first_run(flags: list[bool], first: int = 0) -> BlockSpan | None:
-    """The first places in a row that are true, where the first flag is for place `first`."""
+    """The first run of true flags, where the first flag is for position `first`."""
     if True not in flags:
         return None
     start = flags.index(True)

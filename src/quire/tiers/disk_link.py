@@ -83,8 +83,8 @@ class DiskLink:
             self.store.drop_claim(key)
         for key, patience_s in out.claims:
             self.store.claim(key, patience_s)
-        if out.distrusted:
+        if out.invalidated:
             try:
-                self.store.delete(out.distrusted)
+                self.store.delete(out.invalidated)
             except (OSError, ValueError) as error:
                 logger.warning("kv store: blocks that are not numbers could not be deleted: %s", error)

@@ -151,7 +151,7 @@ class _Look:
         self._keep([block for block in found if kv.pool.ref_counts[block] == 0])
         num_there = len(found)
         for key in kv.keys_of(seq, num_full)[num_there:]:
-            if key in self.coming or swap.is_coming(key):
+            if key in self.coming or swap.is_loading(key):
                 self.coming.add(key)
             elif (block := kv.pool.find(key)) is not None:  # there was a gap, which is being loaded
                 self._keep([block] if kv.pool.ref_counts[block] == 0 else [])

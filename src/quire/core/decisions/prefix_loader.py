@@ -62,7 +62,7 @@ class PrefixLoader:
         tiers = self._tiers(seq, span)
         is_forced = was_swapped and self._recovery.policy.always_loads
         split = span.start if is_forced else self._decider.split(first, span.start, tiers, len(seq.token_ids))
-        num_new = span.end - first - swap.count_coming(seq.block_keys[split : span.end])
+        num_new = span.end - first - swap.count_loading(seq.block_keys[split : span.end])
         has_room = self._kv.pool.num_available >= num_new
         if has_room and not was_swapped:
             self.ways["compute" if split == span.end else "load" if split == span.start else "both"] += 1

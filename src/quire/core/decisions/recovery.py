@@ -43,7 +43,7 @@ class Recovery:
             requests: by id.
         """
         self.log.begin_step()
-        if self.policy.always_loads or not self._swap.num_under_way:
+        if self.policy.always_loads or not self._swap.num_pending:
             return
         for record in self.log.open_records():
             if not record.num_saving:
