@@ -1,4 +1,4 @@
-"""How many KV blocks there is room for, and what the rest of the memory is for."""
+"""Plan the memory: the sizes of the KV pool and of the swap tier."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from quire.config import EngineConfig, format_size
 
 logger = logging.getLogger("quire")
 
-_SHARE_OF_FREE = {"cpu": 0.5, "cuda": 0.9}  # a CPU's memory is everybody's; a GPU's is ours
-_SWAP_SPACE = 4 * 2**30  # where there is a swap tier and nobody said how large
-_ACTIVATIONS = 512 * 2**20  # left for activations, logits and the allocator
+_SHARE_OF_FREE = {"cpu": 0.5, "cuda": 0.9}  # main memory is shared with other programs; a GPU is ours
+_SWAP_SPACE = 4 * 2**30  # default size of a swap tier
+_ACTIVATIONS = 512 * 2**20  # reserve for activations, logits and the allocator
 
 
 def free_memory(device: str) -> int:
-    """Bytes that a new tensor may take on this device now, a container's limit counted in."""
+    """Return the free bytes of a device, within a container's limit."""
     if device == "cuda":
         import torch
 
@@ -66,77 +66,87 @@ def plan_pool(
     memory_share: float = 1.0,
     bytes_to_come: int = 0,
 ) -> PoolPlan:
-    """Decide the pool's size, and log it.
+    """Decide the pool's size and log it.
 
-    `num_kv_blocks` is taken exactly; `kv_cache_memory` is filled; else a share of what is free (times `memory_share`,
-    where several engines share the device), and no more than `max_num_seqs` sequences of full length can use.
+    `num_kv_blocks` is used exactly, `kv_cache_memory` is filled. By default the pool takes a share of the free memory
+    (times `memory_share`, for engines that share the device), but no more than `max_num_seqs` sequences of full length
+    can use.
 
     Args:
-        bytes_to_come: of memory that is free now and will not be: for weights that are still being loaded.
+        bytes_to_come: free memory that weights still to be loaded will take.
 
     Raises:
-        ValueError: `max_model_len` is longer than the model allows, or not even one block fits.
+        ValueError: `max_model_len` exceeds the model's, or the memory is too small.
     """
     if config.max_model_len is not None and config.max_model_len > model_max_len:
         raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {model_max_len} positions")
     wanted_len = config.max_model_len or model_max_len
     free = max(0, free_memory(device) - bytes_to_come)
     num_pinned = num_pinned_tokens // config.block_size
-    if config.num_kv_blocks is not None:
-        num_blocks = config.num_kv_blocks
-    elif config.kv_cache_memory is not None:
-        num_blocks = config.kv_cache_memory // block_bytes
-        if num_blocks < 1:
-            raise ValueError(
-                f"kv_cache_memory={format_size(config.kv_cache_memory)} holds no block: one takes "
-                f"{format_size(block_bytes)}"
-            )
-    else:
-        room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device] * memory_share)
-        usable = config.max_num_seqs * -(-wanted_len // config.block_size) + num_pinned
-        num_blocks = min(room // block_bytes, usable)
+    room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device] * memory_share)
+    usable = config.max_num_seqs * -(-wanted_len // config.block_size) + num_pinned
+    num_blocks = _num_blocks(config, block_bytes, room, usable)
     capacity = (num_blocks - num_pinned) * config.block_size
     if capacity < 2:
         raise ValueError(
             f"there is no room for a KV pool: {format_size(free)} free on {device}, {format_size(block_bytes)} a "
             f"block, {num_pinned} blocks pinned; free memory, set kv_cache_memory, or use a smaller model or dtype"
         )
-    if num_blocks * block_bytes > free:  # only where its size was given
+    if num_blocks * block_bytes > free:  # only if its size was given
         raise ValueError(
             f"a KV pool of {format_size(num_blocks * block_bytes)} does not fit: {format_size(free)} are free on "
             f"{device}; lower num_kv_blocks or kv_cache_memory"
         )
     plan = PoolPlan(num_blocks, config.block_size, block_bytes, min(wanted_len, capacity))
+    _log_plan(plan, weight_bytes, free, is_capped=plan.max_model_len < wanted_len)
+    return plan
+
+
+def _num_blocks(config: EngineConfig, block_bytes: int, room: int, usable: int) -> int:
+    if config.num_kv_blocks is not None:
+        return config.num_kv_blocks
+    if config.kv_cache_memory is None:
+        return min(room // block_bytes, usable)
+    num_blocks = config.kv_cache_memory // block_bytes
+    if num_blocks < 1:
+        raise ValueError(
+            f"kv_cache_memory={format_size(config.kv_cache_memory)} holds no block: "
+            f"one takes {format_size(block_bytes)}"
+        )
+    return num_blocks
+
+
+def _log_plan(plan: PoolPlan, weight_bytes: int, free: int, *, is_capped: bool) -> None:
+    pool_bytes = plan.num_blocks * plan.block_bytes
     logger.info(
         "memory: weights %s, KV pool %s (%d blocks of %d, or %d tokens at %s), %s left free; max_model_len %d%s",
         format_size(weight_bytes),
-        format_size(num_blocks * block_bytes),
-        num_blocks,
-        config.block_size,
-        num_blocks * config.block_size,
-        format_size(block_bytes / config.block_size),
-        format_size(max(0, free - num_blocks * block_bytes)),
+        format_size(pool_bytes),
+        plan.num_blocks,
+        plan.block_size,
+        plan.num_blocks * plan.block_size,
+        format_size(plan.block_bytes / plan.block_size),
+        format_size(max(0, free - pool_bytes)),
         plan.max_model_len,
-        " (capped to the pool)" if plan.max_model_len < wanted_len else "",
+        " (capped to the pool)" if is_capped else "",
     )
-    return plan
 
 
 def plan_swap_slots(
     config: EngineConfig, plan: PoolPlan, *, device: str, memory_share: float = 1.0, bytes_to_come: int = 0
 ) -> int:
-    """How many blocks the swap tier holds; 0 where there is none.
+    """Return the number of blocks in the swap tier; 0 without one.
 
     `swap_space` is filled with blocks. By default it is 4 GiB, but no more than `max_num_seqs` sequences of full length
-    can use, and in host memory no more than half of what is free (times `memory_share`).
+    can use, and no more than half of the free host memory (times `memory_share`).
 
     Raises:
-        ValueError: `swap_space` holds no block or is not to be had, or there is no tier for options that are about it.
+        ValueError: `swap_space` holds no block, or exceeds the free memory.
     """
     if not config.has_swap_tier(device):
         return 0
     pool_bytes = plan.num_blocks * plan.block_bytes
-    taken = pool_bytes + bytes_to_come if device == "cpu" else 0  # the pool takes its share with use
+    taken = pool_bytes + bytes_to_come if device == "cpu" else 0  # the pool takes its memory with use
     free = max(0, free_memory("cpu") - taken)
     if config.swap_space is None:
         room = _SWAP_SPACE

@@ -23,7 +23,7 @@ from engine.harness import (
     num_preemptions,
     outputs,
 )
-from engine.thread_ranks import JointLLM
+from engine.thread_ranks import MultiRankLLM
 from quire import BeamSearchParams, SamplingParams
 from quire.loading.errors import ModelLoadError
 from quire.loading.modules.stage_parts import read_stage_parts
@@ -50,9 +50,9 @@ def mixed_jobs() -> list[Job]:
     return jobs
 
 
-def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> JointLLM:
+def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> MultiRankLLM:
     """In chunks, with preemption at random moments and swapping, and the books of every rank checked."""
-    llm = JointLLM(name, num_ranks, **_SMALL)
+    llm = MultiRankLLM(name, num_ranks, **_SMALL)
     preemptor, moments = Preemptor(llm, 1), random.Random(1)
     first = llm.engine.runner.batch  # type: ignore[attr-defined]
 
@@ -99,7 +99,7 @@ def test_what_sampling_asks_for_is_the_first_ranks_work() -> None:
         BeamSearchParams(3, max_tokens=6, ignore_eos=True),
     ]
     found = []
-    for llm in (JointLLM("qwen2", 2, max_num_batched_tokens=16), make_llm("qwen2", max_num_batched_tokens=16)):
+    for llm in (MultiRankLLM("qwen2", 2, max_num_batched_tokens=16), make_llm("qwen2", max_num_batched_tokens=16)):
         jobs = drive(llm, [Job(PROMPTS[3], each, arrival=i) for i, each in enumerate(params)])
         found.append([outputs(job) for job in jobs])
         assert jobs[2].output.prompt_logprobs is not None
@@ -107,7 +107,7 @@ def test_what_sampling_asks_for_is_the_first_ranks_work() -> None:
 
 
 def test_a_step_that_raises_on_one_rank_or_all_fails_its_requests_and_no_more() -> None:
-    llm = JointLLM("llama", 2, **_SMALL)
+    llm = MultiRankLLM("llama", 2, **_SMALL)
     runners = [llm.engine.runner.first, llm.workers[0].built.runner]  # type: ignore[attr-defined]
     preemptor, moments = Preemptor(llm, 1), random.Random(1)
     fails_on = {4: runners, 9: runners[:1], 15: runners[1:]}
@@ -119,7 +119,7 @@ def test_a_step_that_raises_on_one_rank_or_all_fails_its_requests_and_no_more() 
         for runner in runners:  # one that fails alone does so once it has done its part of what all compute
             is_wrong = runner in fails_on.get(step, ())
             runner.model.forward = fail if is_wrong and step == 4 else type(runner.model).forward.__get__(runner.model)
-            runner._take_reports = fail if is_wrong and step != 4 else type(runner)._take_reports.__get__(runner)
+            runner._collect_reports = fail if is_wrong and step != 4 else type(runner)._collect_reports.__get__(runner)
         if moments.random() < 0.4:
             preemptor.preempt_someone()
 
@@ -135,7 +135,7 @@ def test_a_step_that_raises_on_one_rank_or_all_fails_its_requests_and_no_more() 
 
 def test_a_model_in_stages_goes_up_on_all_ranks_at_once(tmp_path: Path) -> None:
     pack(str(checkpoint("llama")), StagePlan(3, ((0, 2), (1,))), tmp_path / "pack", use_tqdm=False)
-    llm = JointLLM(tmp_path / "pack", is_progressive=True)
+    llm = MultiRankLLM(tmp_path / "pack", is_progressive=True)
     engine = llm.engine
     first = Job(PROMPTS[3])
     first.send(engine)
@@ -160,7 +160,7 @@ def test_a_stage_that_one_rank_alone_cannot_serve_is_left_out_on_all(
     monkeypatch.setattr("quire.loading.modules.loaded_stages.read_stage_parts", read)
     told: list[LoadProgress] = []
     token = load_listener.set(told.append)
-    llm = JointLLM(tmp_path / "pack", is_progressive=True)
+    llm = MultiRankLLM(tmp_path / "pack", is_progressive=True)
     load_listener.reset(token)
     stages = {llm.engine.stage}
     first = Job(PROMPTS[3])
@@ -177,11 +177,11 @@ def test_a_stage_that_one_rank_alone_cannot_serve_is_left_out_on_all(
 def test_documents_kept_on_disk_are_found_while_every_rank_has_its_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quire.runner.ranks.joint_store._PATIENCE_S", 0.0)
+    monkeypatch.setattr("quire.runner.ranks.merged_stores._PATIENCE_S", 0.0)
     expected = outputs(drive(make_llm("llama"), [ask()])[0])
     counts = []
     for run in range(4):
-        llm = JointLLM("llama", kv_dir=str(tmp_path / "kv"), block_size=4, costs=ChosenCosts(token_s=1, byte_s=0))
+        llm = MultiRankLLM("llama", kv_dir=str(tmp_path / "kv"), block_size=4, costs=ChosenCosts(token_s=1, byte_s=0))
         job = drive(llm, [ask()])[0]
         assert outputs(job) == expected
         counts.append(job.output.cached_tokens.get("disk", 0))

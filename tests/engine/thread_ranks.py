@@ -76,7 +76,7 @@ class ThreadRank:
         self._asked.put(None)
 
 
-class JointLLM(LLM):
+class MultiRankLLM(LLM):
     """An engine over so many ranks, with a pool of 64 blocks unless told otherwise.
 
     Args:

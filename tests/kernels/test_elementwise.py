@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import quire.models.layers as layers
 import quire.models.rotary as rotary
-import quire.runner.sampler as sampler
+import quire.runner.top_tokens as sampler
 from quire.kernels.build import LEVELS
 from quire.kernels.elementwise import Elementwise
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels

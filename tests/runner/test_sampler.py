@@ -14,7 +14,9 @@ from transformers import RepetitionPenaltyLogitsProcessor
 from quire import SamplingParams
 from quire.outputs import NewSequence
 from quire.runner.random import uniform
-from quire.runner.sampler import RowState, Sampler, token_logprobs, top_values
+from quire.runner.row_state import RowState
+from quire.runner.sampler import Sampler, _apply_biases, _Rows, token_logprobs
+from quire.runner.top_tokens import top_values
 
 VOCAB = 40
 
@@ -159,8 +161,8 @@ def processed(logits: torch.Tensor, params: SamplingParams, prompt: list[int], o
 
 def constrained(logits: torch.Tensor, state: RowState) -> torch.Tensor:
     row, sampler = logits.clone(), Sampler(len(logits))
-    sampler._ban(row[None], [0], [state], [0], {})
-    sampler._process(row, state)
+    sampler._ban(_Rows(row[None], [state], [0]), [0])
+    _apply_biases(row, state)
     return row
 
 

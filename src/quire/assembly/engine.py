@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from quire.assembly.costs import EngineCosts
 from quire.assembly.model import LoadedModel
-from quire.assembly.rank import JointArrivals
+from quire.assembly.rank import MultiRankArrivals
 from quire.assembly.runner import BuiltRunner, make_runner
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.block_keys import Namespace
@@ -25,7 +25,7 @@ from quire.loading.stage_manifest import Stage
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
 from quire.runner.ranks.interface import RankHandle
-from quire.runner.ranks.joint_runner import JointRunner
+from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.sampling_params import SamplingParams
 
 logger = logging.getLogger("quire")
@@ -58,7 +58,7 @@ def make_engine(
     """
     built = built or make_runner(config, loaded, memory_share=memory_share)
     first = built.runner
-    runner = JointRunner(first, tuple(others)) if others else first
+    runner = MultiRankRunner(first, tuple(others)) if others else first
     needs_costs = first.disk is not None or (first.transfer_worker is not None and config.recovery_policy == "cost")
     if cost_model is None and recovery is None and needs_costs:
         costs = EngineCosts.load(config, loaded)
@@ -84,7 +84,7 @@ def make_engine(
         engine.on_close.append(loaded.group.leave)  # the loader may wait for the others
     if loaded.loader is not None:
         engine.on_close.append(loaded.loader.close)
-    if isinstance(runner, JointRunner):
+    if isinstance(runner, MultiRankRunner):
         engine.on_close.append(runner.close)
     costs.keep(engine, loaded, first.transfer_worker)
     if built.prefix:
@@ -113,13 +113,13 @@ def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRun
     )
 
 
-def _make_promoter(loaded: LoadedModel, runner: ModelRunner | JointRunner, namespace: Namespace) -> Promoter | None:
+def _make_promoter(loaded: LoadedModel, runner: ModelRunner | MultiRankRunner, namespace: Namespace) -> Promoter | None:
     """Make the promoter of a model in stages."""
     manifest, arrivals = loaded.manifest, loaded.arrivals
     if manifest is None or arrivals is None:
         return None
-    if isinstance(runner, JointRunner):
-        arrivals = JointArrivals(arrivals, runner)
+    if isinstance(runner, MultiRankRunner):
+        arrivals = MultiRankArrivals(arrivals, runner)
     num_layers = manifest.num_layers
     stages = manifest.stages[: arrivals.last_stage]
     namespaces = [

@@ -16,7 +16,7 @@ from quire.loading.source import resolve_model
 from quire.models.parallel import ModelSplit, ParallelGroup
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.ranks.group import RankGroup, Rendezvous
-from quire.runner.ranks.joint_runner import JointRunner
+from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.system.cold_start import ColdStart
 from quire.system.threads import keep_to_ranks_node, rank_threads
 
@@ -148,7 +148,7 @@ def check_ranks(config: EngineConfig) -> None:
     check_devices(config.device, size)
 
 
-class JointArrivals:
+class MultiRankArrivals:
     """See `Arrivals`: the stages of all ranks. Loaders meet at each stage, so the first rank's state is everyone's.
 
     Args:
@@ -156,7 +156,7 @@ class JointArrivals:
         runner: calls the other ranks.
     """
 
-    def __init__(self, first: Arrivals, runner: JointRunner) -> None:
+    def __init__(self, first: Arrivals, runner: MultiRankRunner) -> None:
         self._first = first
         self._runner = runner
         self.num_stages, self.last_stage = first.num_stages, first.last_stage
@@ -179,13 +179,13 @@ class JointArrivals:
 
     def set_served_stage(self, number: int) -> None:
         self._first.set_served_stage(number)
-        self._runner.tell("set_served_stage", number)
+        self._runner.notify("set_served_stage", number)
 
 
 class _AllRanksThrottle:
     """See `StepThrottle`: all ranks load in the same pauses between steps."""
 
-    def __init__(self, first: StepThrottle, runner: JointRunner) -> None:
+    def __init__(self, first: StepThrottle, runner: MultiRankRunner) -> None:
         self._first = first
         self._runner = runner
 
@@ -193,9 +193,9 @@ class _AllRanksThrottle:
         self._first.begin_step()
 
     def end_step(self, *, goes_on: bool) -> None:
-        self._runner.tell("end_step", goes_on)
+        self._runner.notify("end_step", goes_on)
         self._first.end_step(goes_on=goes_on)
 
     def pause(self) -> None:
-        self._runner.tell("pause")
+        self._runner.notify("pause")
         self._first.pause()

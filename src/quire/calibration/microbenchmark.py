@@ -19,7 +19,7 @@ from quire.core.request import Sequence as BlockSequence
 from quire.engine.engine import Engine
 from quire.outputs import NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.model_runner import ModelRunner
-from quire.runner.ranks.joint_runner import JointRunner
+from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.sampling_params import SamplingParams
 
 _GREEDY = SamplingParams(temperature=0.0, max_tokens=1, ignore_eos=True, detokenize=False)
@@ -60,7 +60,7 @@ class Microbenchmark:
 
     def __init__(self, engine: Engine, seed: int = 0) -> None:
         runner = engine.runner
-        if not isinstance(runner, ModelRunner | JointRunner):
+        if not isinstance(runner, ModelRunner | MultiRankRunner):
             raise ValueError("there is nothing to measure: this engine's runner has no model")
         if engine.has_unfinished():
             raise ValueError("this engine has requests; measure one that is idle")

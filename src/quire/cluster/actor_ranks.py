@@ -108,11 +108,11 @@ class RankActor:
         self._worker = make()
 
     def ask(self, method: str, args: tuple[Any, ...]) -> Any:
-        self._guard.hear()
+        self._guard.cancel()
         try:
             return getattr(self._worker, method)(*args)
         except Exception:
-            self._guard.fail()
+            self._guard.start()
             raise
 
     def live(self) -> None:

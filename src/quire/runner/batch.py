@@ -1,7 +1,7 @@
-"""The sequences that the runner knows, as rows of arrays, and the flat batch that a step makes of them.
+"""The runner's sequences as rows of arrays, and the flat batch of a step.
 
-The scheduler sends what changed; tokens, block tables and counts stay here between steps, so that building a batch is a
-handful of array operations whatever the context's length. Numpy only.
+The scheduler sends changes. Tokens, block tables and counts stay here between steps, so that building a batch takes a
+few array operations whatever the context length. Numpy only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Batch:
     token_ids: np.ndarray  #: int64 [num_tokens]
     positions: np.ndarray  #: int64 [num_tokens]
     attention: AttentionBatch
-    sampled: np.ndarray  #: int64, indices of the sequences whose last known token is computed here
+    sampled: np.ndarray  #: int64, indices of sequences whose last known token is computed in this step
 
 
 @dataclass(slots=True)
@@ -35,20 +35,14 @@ class BlockWork:
 
 
 class InputBatch:
-    """Persistent rows, one a sequence.
-
-    Args:
-        max_num_seqs: rows.
-        max_model_len: longest sequence.
-        block_size: tokens a block.
-    """
+    """Persistent rows, one per sequence."""
 
     def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int) -> None:
         self.block_size = block_size
         self.row_of: dict[int, int] = {}
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
         self.info: list[NewSequence | None] = [None] * max_num_seqs
-        # Pages of rows that are never used are never touched, so this costs address space and no memory.
+        # Unused rows take address space but no memory.
         self.token_ids = np.zeros((max_num_seqs, max_model_len), dtype=np.int32)
         self.num_tokens = np.zeros(max_num_seqs, dtype=np.int64)
         self.num_computed = np.zeros(max_num_seqs, dtype=np.int64)
@@ -56,7 +50,7 @@ class InputBatch:
         self.num_blocks = np.zeros(max_num_seqs, dtype=np.int64)
 
     def apply(self, out: SchedulerOutput) -> BlockWork:
-        """Take in what changed since the last step."""
+        """Apply the changes since the last step."""
         for seq_id in out.removed_seq_ids:
             row = self.row_of.pop(seq_id, None)
             if row is not None:

@@ -1,4 +1,4 @@
-"""The tensor that holds all KV blocks, and the few things done to whole blocks."""
+"""The tensor of all KV blocks, and operations on whole blocks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ class KVCache:
         self.tensor = _zeros(layout.shape(num_blocks), dtype, device)
 
     def clear(self, blocks: list[int]) -> None:
-        """Zero blocks that are about to be filled: what a former owner left in slots past a sequence's end is
-        multiplied by a masked weight of zero, and zero times NaN is NaN."""
+        """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""
         if blocks:
             self.tensor[self._index(blocks)] = 0
 
@@ -31,5 +30,5 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Zeros that in main memory take it only where they are written: an ample pool costs only its used part."""
+    """Zeros; in main memory, pages take memory only once written."""
     return new_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)

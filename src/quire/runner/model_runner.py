@@ -1,6 +1,6 @@
-"""Runs one step on one device: brings its rows up to date, computes the model, draws the tokens.
+"""Run one step on one device: update the rows, run the model, draw tokens.
 
-The only place where the scheduler's lists become tensors.
+Only this file turns the scheduler's lists into tensors.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from quire.models.stages import ServableStage
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
-from quire.runner.sampler import RowState, Sampler, token_logprobs
+from quire.runner.row_state import RowState
+from quire.runner.sampler import Sampler, token_logprobs
 from quire.structured.matcher import Grammars
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.streams import Done
 from quire.tiers.transfer_worker import TransferWorker
 
-_IDLE_WAIT_S = 0.05  # for transfers, with nothing to compute: new requests should not wait for a slow link
-_LOGITS_BYTES = 64 * 2**20  # of float32 logits at once: what a long prompt's logprobs or a wide batch may cost
+_IDLE_WAIT_S = 0.05  # longest wait for transfers if there is nothing to compute
+_LOGITS_BYTES = 64 * 2**20  # limit of float32 logits at once, for long prompts' logprobs and wide batches
 
 
 def padded_rows(num_rows: int) -> int:
-    """The next of few sizes: all up to 16, then eight to each power of two, so that at most an eighth is padding.
+    """Round a number of rows up: all sizes up to 16, then eight per power of two, so at most an eighth is padding.
 
-    A server's batches have any number of rows, and a kernel for each would be made while requests wait, and be kept:
-    half a gigabyte after a few thousand requests.
+    oneDNN compiles and keeps a kernel for each number of rows: half a gigabyte after a few thousand requests.
     """
     step = 1 << max(0, (num_rows - 1).bit_length() - 4)
     return -(-num_rows // step) * step
 
 
 class RunnerLost(RuntimeError):
-    """What executes the steps is gone, and with it the KV of every request: the engine has to be made anew."""
+    """The runner is lost with the KV of all requests; the engine must be made again."""
 
 
 class KVStore(Protocol):
-    """The disk tier's store, for documents that people manage."""
+    """The disk tier's store, for document management."""
 
     def delete(self, keys: set[bytes]) -> int:
         """See `BlockStore.delete`."""
@@ -76,21 +76,21 @@ class Runner(Protocol):
         ...
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        """Save, clear, copy, begin to load, cancel, compute: in this order.
+        """Save, clear, copy, start loads, cancel, compute: in this order.
 
-        Saves have read their blocks when this returns. Loads may end many steps later. Transfers that have ended by the
-        end of this step are reported with it, or with a later step if it fails. Cancelled transfers are reported when
-        it would have been their turn. A step without sequences waits a little for a report, if any is to come.
+        Saves have read their blocks when this returns; loads may end many steps later. Finished transfers are reported
+        with this step, or with a later one if it fails. Cancelled transfers are reported in their turn. A step without
+        sequences waits briefly for a report if transfers are pending.
 
         Raises:
             RunnerLost: no step can be executed any more.
-            Exception: whatever else computing raised; then the step did not happen, and its sequences must be removed
-                (in a later `SchedulerOutput.removed_seq_ids`) before they come again.
+            Exception: the step failed; its sequences must be removed (`SchedulerOutput.removed_seq_ids`) before they
+                are sent again.
         """
         ...
 
     def poll_store(self) -> StoreChanges | None:
-        """What has come and gone in the disk tier since the last call; None where nothing has, or there is none."""
+        """Return the disk tier's changes since the last call; None if there are none, or no disk tier."""
         ...
 
 
@@ -98,16 +98,15 @@ class ModelRunner:
     """See `Runner`.
 
     Args:
-        model: on its device already.
-        cache: the KV blocks; sequences' block tables point into it.
-        attention: reads and writes `cache`.
-        batch: rows for as many sequences as the scheduler may run.
-        vocab_size: of the logits.
-        transfer_worker: moves blocks between `cache` and the swap tier, if there is one.
-        disk: the disk tier, if there is one.
-        grammars: of the model's structured outputs; None where none is asked for.
-        draws: whether it goes on from logits to tokens. Of several ranks one does; the others are told of its tokens
-            by `SchedulerOutput.new_tokens`.
+        model: the model, on its device.
+        cache: the KV blocks.
+        attention: backend over `cache`.
+        batch: rows for `max_num_seqs` sequences.
+        vocab_size: number of logits in a row.
+        transfer_worker: moves blocks between `cache` and the swap tier; None without a swap tier.
+        disk: the disk tier; None without one.
+        grammars: the model's grammars; None without structured output.
+        draws: whether this rank draws tokens. The other ranks get them in `SchedulerOutput.new_tokens`.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class ModelRunner:
         self.transfer_worker = transfer_worker
         self.disk = disk
         self.device = cache.tensor.device
-        self.stages: dict[int, ServableStage] = {}  #: alive, by number; none where the model has no stages
+        self.stages: dict[int, ServableStage] = {}  #: stages in use by number; empty for a model without stages
         self.grammars = grammars
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
@@ -140,15 +139,15 @@ class ModelRunner:
 
     @property
     def num_moving(self) -> int:
-        """Transfers from and to the swap tier that are still to be reported."""
+        """Pending transfers from and to the swap tier."""
         return 0 if self.transfer_worker is None else self.transfer_worker.num_outstanding
 
     def add_stage(self, stage: ServableStage) -> None:
-        """Have a stage alive: steps may name it from now on, in turns with the others."""
+        """Add a stage; steps may now use it, alternating with others."""
         self.stages[stage.number] = stage
 
     def drop_stage(self, number: int) -> None:
-        """Let go of a stage that no step names any more. What it alone holds is freed once another one is computed."""
+        """Drop an unused stage. Its own layers are freed at the next step of another stage."""
         del self.stages[number]
 
     @torch.inference_mode()
@@ -158,16 +157,16 @@ class ModelRunner:
             work = self.batch.apply(out)
             self.cache.clear(work.fresh)
             self.cache.copy(work.copy_src, work.copy_dst)
-        finally:  # requests wait for their blocks even if this step fails
+        finally:  # requests need their blocks even if this step fails
             self._begin("load", out)
             for link in self._links():
-                link.cancel(out.cancelled)  # some may be of this very step
+                link.cancel(out.cancelled)  # some may belong to this step
             if self.disk is not None:
                 self.disk.tell(out)
         result = StepOutput(out.step_id)
         if out.seq_ids:
             self._compute(out, result)
-        self._take_reports(result, waits=not out.seq_ids)
+        self._collect_reports(result, wait=not out.seq_ids)
         result.stall_s = sum(wait() for wait in staged) + self.model.take_waited_s()
         return result
 
@@ -182,7 +181,7 @@ class ModelRunner:
         return [link for link in links if link is not None]
 
     def _begin(self, kind: str, out: SchedulerOutput) -> list[Done]:
-        """Hand one kind of transfers to their links. Returns the waits for what is staged."""
+        """Submit the transfers of one kind to their links. Returns waits for the staged ones."""
         staged: list[Done] = []
         if not out.transfers:
             return staged
@@ -196,14 +195,14 @@ class ModelRunner:
             staged.append(self.disk.submit(by_tier["disk"]))
         return staged
 
-    def _take_reports(self, result: StepOutput, *, waits: bool) -> None:
+    def _collect_reports(self, result: StepOutput, *, wait: bool) -> None:
         if self.transfer_worker is not None:
-            waits_here = waits and self.disk is None
-            result.transfers = self.transfer_worker.poll(wait=waits_here, timeout_s=_IDLE_WAIT_S)
+            wait_here = wait and self.disk is None
+            result.transfers = self.transfer_worker.poll(wait=wait_here, timeout_s=_IDLE_WAIT_S)
         if self.disk is not None:
             result.transfers += self.disk.worker.poll()
-            if waits and not result.transfers and self.disk.news.wait(_IDLE_WAIT_S):
-                self._take_reports(result, waits=False)
+            if wait and not result.transfers and self.disk.news.wait(_IDLE_WAIT_S):
+                self._collect_reports(result, wait=False)
             self.disk.news.clear()
 
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
@@ -222,7 +221,7 @@ class ModelRunner:
         self._sample(batch, out, hidden, result)
 
     def _hidden_states(self, batch: Batch, rows: torch.Tensor | None) -> torch.Tensor:
-        """The model's output of the batch's tokens, or of some rows of them, and then of a few that nobody reads."""
+        """Run the model. Returns the hidden states of all tokens, or of `rows`, and of some padding."""
         if rows is not None and (padding := self._padded(len(rows)) - len(rows)):
             rows = F.pad(rows, (0, padding))
         num_tokens = len(batch.token_ids)
@@ -248,14 +247,14 @@ class ModelRunner:
         return self.model.compute_logits(F.pad(hidden, (0, 0, 0, num_rows - len(hidden))))[: len(hidden)]
 
     def _padded(self, num_rows: int) -> int:
-        """Where oneDNN multiplies, one of few numbers of rows: it makes a kernel for each, and keeps it."""
+        """Pad a number of rows where oneDNN multiplies (see `padded_rows`)."""
         return padded_rows(num_rows) if self._pads else num_rows
 
     def _to_device(self, array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device, non_blocking=True)
 
     def _sample(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
-        """The next tokens of the sequences whose last known token was computed. `hidden`: a row of each, in order."""
+        """Draw the next tokens of sequences whose last known token was computed; `hidden` has a row for each."""
         for at in range(0, len(batch.sampled), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
             logits = self._logits(hidden[at : at + len(sampled)])
@@ -264,10 +263,10 @@ class ModelRunner:
             rows = batch.rows[sampled].tolist()
             states = [self._state(row) for row in rows]
             drawn_by_row = zip(sampled.tolist(), rows, states, *self.sampler.sample(logits, states), strict=True)
-            for i, row, state, drawn, entries, why in drawn_by_row:
+            for i, row, state, drawn, entries, error in drawn_by_row:
                 seq_id = out.seq_ids[i]
-                if why is not None:
-                    result.failed[seq_id] = why
+                if error is not None:
+                    result.failed[seq_id] = error
                     continue
                 result.seq_ids.append(seq_id)
                 result.sampled.append(drawn)
@@ -286,7 +285,7 @@ class ModelRunner:
         return state
 
     def _scored(self, batch: Batch) -> list[tuple[int, NewSequence]]:
-        """The step's sequences that want log-probabilities of their prompt's tokens, by their places in the batch."""
+        """Return the sequences that need log-probabilities of their prompt, with their indices in the batch."""
         infos = [self.batch.info[row] for row in batch.rows.tolist()]
         return [
             (i, info)
@@ -302,10 +301,10 @@ class ModelRunner:
         hidden: torch.Tensor,
         result: StepOutput,
     ) -> None:
-        """Log-probabilities of prompt tokens, in slices of bounded size. `hidden`: a row of each token."""
+        """Add log-probabilities of prompt tokens, in slices of bounded size; `hidden` has a row for each token."""
         for i, info in scored:
             first, end = batch.attention.query_start_loc[i : i + 2].tolist()
-            position = int(batch.positions[first]) + 1  # of the first token that these rows predict
+            position = int(batch.positions[first]) + 1  # the first token that these rows predict
             num_scored = min(end - first, info.num_prompt_tokens - position)
             entries = result.prompt_logprobs.setdefault(out.seq_ids[i], []) if num_scored > 0 else []
             for at in range(0, num_scored, self._max_logits_rows):

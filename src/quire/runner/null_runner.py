@@ -1,7 +1,4 @@
-"""A runner that computes nothing: it builds every batch and answers with made-up tokens.
-
-For measuring what scheduling, updating and batch building cost, and for studies that only count blocks.
-"""
+"""A runner without a model, for measuring the scheduler's overhead: it builds batches and returns made-up tokens."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Random numbers that are addressed, not drawn: the same address gives the same number in any batch, on any machine.
+"""Addressed random numbers: the same address gives the same number in any batch and on any machine.
 
-An address is (seed, sequence index, output position, draw). Integers mixed as in SplitMix64 (Steele, Lea and Flood,
+An address is (seed, sequence index, output position, draw). Integers are mixed as in SplitMix64 (Steele, Lea and Flood,
 "Fast splittable pseudorandom number generators", OOPSLA 2014).
 """
 
@@ -18,7 +18,7 @@ def _mix(z: int) -> int:
 
 
 def uniform(seed: int, index: int, position: int, draw: int) -> float:
-    """A number in [0, 1) with 53 random bits."""
+    """Return a number in [0, 1) with 53 random bits."""
     z = _mix(seed & _MASK)
     for part in (index, position, draw):
         z = _mix(z ^ (part & _MASK))
@@ -26,5 +26,5 @@ def uniform(seed: int, index: int, position: int, draw: int) -> float:
 
 
 def derived_seed(engine_seed: int, serial: int) -> int:
-    """The seed of a request that brought none: the engine's, and how many requests came before it."""
+    """Return the seed of a request without one; `serial` is its number in the engine."""
     return _mix(_mix(engine_seed & _MASK) ^ serial)

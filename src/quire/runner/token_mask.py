@@ -1,6 +1,6 @@
-"""Which tokens a row may take, as a bit for each token of the vocabulary, and the one place where that is applied.
+"""Token masks: one bit per token of the vocabulary, set for allowed tokens.
 
-A grammar, `allowed_token_ids`, `bad_words` and `min_tokens` all end up in the same words.
+Grammars, `allowed_token_ids`, `bad_words` and `min_tokens` all end up in one mask per row.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from quire.kernels.elementwise import threads_for
 from quire.models.layers import kernels_for
 
 ALL = np.uint32(0xFFFFFFFF)
-#: What minus infinity is as an integer, by the dtype of the logits: bits that are OR-ed into a place that was cleared.
+#: Minus infinity as an integer, by dtype of the logits.
 _NEGATIVE_INFINITY = {torch.float32: -0x800000, torch.bfloat16: -0x80, torch.float16: -0x400}
 _INTEGERS = {2: torch.int16, 4: torch.int32}
-_FEW = 64  # words of a mask, up to which places are looked up one by one
-_MOST_LISTED = 512  # words of a mask, up to which it costs less to list what it allows than to look at every logit
+_FEW = 64  # words of a mask, up to which tokens are looked up one by one
+_MOST_LISTED = 512  # words of a mask, up to which listing its tokens costs less than reading all logits
 
 
 def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
@@ -26,7 +26,7 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
 
     Args:
         logits: [num_rows, vocab_size], contiguous.
-        rows: to which the masks belong.
+        rows: the masked rows.
         words: uint32 [len(rows), words_of(vocab_size)]
     """
     if logits.device.type == "cpu":
@@ -46,14 +46,14 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
     apply_on_device(logits, rows, words)
 
 
-def allowed_places(words: np.ndarray, vocab_size: int) -> np.ndarray | None:
-    """The tokens that a mask allows, ascending, where they are few; None where they are many. int64"""
+def allowed_tokens(words: np.ndarray, vocab_size: int) -> np.ndarray | None:
+    """Return the allowed tokens in ascending order (int64) if they are few, else None."""
     touched = np.flatnonzero(words)
     return _places(touched, words[touched], vocab_size) if len(touched) <= _MOST_LISTED else None
 
 
 def apply_on_device(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
-    """As `apply_masks`, by torch's operations, which an accelerator runs."""
+    """As `apply_masks`, with torch operations for an accelerator."""
     bits = torch.from_numpy(words.view(np.int32)).to(logits.device, non_blocking=True)
     places = torch.arange(32, dtype=torch.int32, device=logits.device)
     is_banned = ((bits[:, :, None] >> places) & 1 == 0).flatten(1)[:, : logits.shape[1]]  # [len(rows), vocab_size]
@@ -62,7 +62,7 @@ def apply_on_device(logits: torch.Tensor, rows: list[int], words: np.ndarray) ->
 
 
 def _apply(row: np.ndarray, mask: np.ndarray, infinity: int) -> None:
-    """One row, whose logits are seen as integers."""
+    """Apply a mask to one row of logits, viewed as integers."""
     touched = np.flatnonzero(mask != ALL)
     if len(touched) <= _FEW:  # a few bans
         row[_places(touched, ~mask[touched], len(row))] = infinity
@@ -74,7 +74,7 @@ def _apply(row: np.ndarray, mask: np.ndarray, infinity: int) -> None:
         row.fill(infinity)
         row[places] = kept
         return
-    # Sixteen bytes of logits at once, out of a table, without a branch: it takes as long whatever the mask is.
+    # Sixteen bytes of logits at once from a table, without a branch: the time does not depend on the mask.
     keys = mask.astype("<u4", copy=False).view(np.uint8)
     if row.itemsize == 4:
         keys = np.stack((keys & 15, keys >> 4), axis=1).ravel()
@@ -91,7 +91,7 @@ def _apply(row: np.ndarray, mask: np.ndarray, infinity: int) -> None:
 
 
 def _places(at: np.ndarray, words: np.ndarray, size: int) -> np.ndarray:
-    """The tokens whose bits are set in these words."""
+    """Return the tokens whose bits are set in words `at`."""
     bits = np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little").reshape(-1, 32)
     row, bit = np.nonzero(bits)
     places = at[row] * 32 + bit
@@ -100,8 +100,8 @@ def _places(at: np.ndarray, words: np.ndarray, size: int) -> np.ndarray:
 
 @functools.cache
 def _keep_table(dtype: np.dtype) -> np.ndarray:
-    """For each value of eight bits of a mask (for wide logits, of four), as many integers of no or all ones, in one
-    number of sixteen bytes. complex128 [256 or 16]"""
+    """Return a table of all-ones or all-zeros integers per bit, for eight bits of a mask (four for wide logits), in
+    numbers of sixteen bytes: complex128 [256 or 16]."""
     num_bits = 16 // dtype.itemsize
     values = np.arange(1 << num_bits, dtype=np.uint8)[:, None]
     bits = np.unpackbits(values, axis=1, bitorder="little")[:, :num_bits]

@@ -1,4 +1,4 @@
-"""How the ranks of one model meet, add up tensors, and agree on what is no tensor."""
+"""The group of a model's ranks: rendezvous, collectives on tensors, exchange of other values."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from quire.runner.ranks.shared_memory import SharedMemory
 logger = logging.getLogger("quire")
 
 _POLL_S = 0.01
-_JOIN_S = 300.0  # until all ranks have come; they import first, and do not read weights before
-_FOREVER = timedelta(days=365)  # a rank may wait for another's files, which takes as long as it takes
+_JOIN_S = 300.0  # until all ranks have joined; they import first, and read weights afterwards
+_FOREVER = timedelta(days=365)  # a rank may wait for another rank's files
 
 
 class Rendezvous(Protocol):
-    """Where ranks meet; survives pickling."""
+    """A meeting point of ranks; survives pickling."""
 
     def store(self, rank: int, size: int) -> Store:
-        """A store that all ranks see."""
+        """Open the store that all ranks share."""
         ...
 
     def address(self) -> str:
-        """Of this machine, as the other ranks see it."""
+        """This machine's address, as seen from the other ranks."""
         ...
 
 
 @dataclass(frozen=True)
 class FileRendezvous:
-    """For ranks on one machine: a file that nobody else may write, and no port that others could reach.
+    """Rendezvous on one machine through a file that no other user may write, without an open port.
 
     Args:
-        path: of a file that is not there yet, in a directory of this user's own.
+        path: path of a new file in a private directory.
     """
 
     path: str
@@ -59,11 +59,11 @@ class FileRendezvous:
 
 @dataclass(frozen=True)
 class TcpRendezvous:
-    """For ranks on several machines, in a network that nobody else is in: nothing here asks for a password.
+    """Rendezvous of several machines in a trusted network: there is no authentication.
 
     Args:
-        host: of rank 0.
-        port: of that host, which rank 0 listens at.
+        host: host of rank 0.
+        port: port on which rank 0 listens.
     """
 
     host: str
@@ -76,20 +76,20 @@ class TcpRendezvous:
         import socket
 
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-            way.connect((self.host, self.port))  # sends nothing; it says by which of its addresses this machine would
+            way.connect((self.host, self.port))  # sends nothing, but selects the address
             return str(way.getsockname()[0])
 
 
 class RankGroup(ParallelGroup):
-    """Ranks that have met. See `ParallelGroup`; tensors must be on the device that it is for.
+    """See `ParallelGroup`. Tensors must be on the group's device.
 
     Args:
-        rendezvous: of all of them.
-        device: cpu (by gloo) or cuda (by nccl).
-        check: called while `exchange` waits; may raise, so that nobody waits for a rank that has ended.
+        rendezvous: the ranks' meeting point.
+        device: cpu (gloo) or cuda (nccl).
+        check: called while `exchange` waits; raises if a rank has ended.
 
     Raises:
-        ConnectionError: not all ranks came, or they do not reach each other.
+        ConnectionError: not all ranks joined, or they cannot reach each other.
     """
 
     def __init__(
@@ -111,24 +111,24 @@ class RankGroup(ParallelGroup):
             self._backend = _make_backend(self._store, rank, size, rendezvous.address(), device)
             self._memory = self._share_memory(device)
             if device == "cuda":
-                self.all_reduce(torch.zeros(1, device=device))  # nccl meets by the store, but not before this
+                self.all_reduce(torch.zeros(1, device=device))  # nccl connects at the first collective
         except (RuntimeError, ValueError) as error:
             raise ConnectionError(f"rank {rank} of {size} cannot join the others: {error}") from error
 
     def _share_memory(self, device: str) -> SharedMemory | None:
-        """The faster way between ranks of one machine, where all of them have it."""
+        """Set up shared memory if all ranks are on one machine and support it; it is faster than gloo."""
         machines = self.exchange("machine", (device, _machine()))
         if device != "cpu" or len(set(machines)) > 1:
             return None
         try:
-            return SharedMemory(self.rank, self.size, self.exchange, self._look)
+            return SharedMemory(self.rank, self.size, self.exchange, self._check_group)
         except OSError as error:
             logger.info("ranks: %s; gloo is used", error)
             return None
 
-    def _look(self) -> None:
+    def _check_group(self) -> None:
         if self._has_left.is_set():
-            raise ConnectionError("this rank leaves the others")
+            raise ConnectionError("this rank has left its group")
         if self._check is not None:
             self._check()
 
@@ -148,15 +148,18 @@ class RankGroup(ParallelGroup):
         return torch.cat(parts, dim=-1)
 
     def exchange(self, name: str, value: Any) -> list[Any]:
-        """All ranks' values, in the order of the ranks; waits until every rank has come to the same call.
+        """Exchange a value with all ranks; waits until every rank has made the same call.
 
         Args:
-            name: the same on every rank. It may be used again, as often on each.
-            value: survives pickling.
+            name: name of the exchange, equal on all ranks; may be used again.
+            value: this rank's value; must survive pickling.
+
+        Returns:
+            The values of all ranks, in their order.
 
         Raises:
-            ConnectionError: this rank leaves.
-            Exception: whatever `check` raised.
+            ConnectionError: this rank has left.
+            Exception: an error raised by `check`.
         """
         with self._lock:
             self._counts[name] += 1
@@ -165,24 +168,24 @@ class RankGroup(ParallelGroup):
         keys = [f"{prefix}/{rank}" for rank in range(self.size)]
         while not self._store.check(keys):
             self._has_left.wait(_POLL_S)
-            self._look()
+            self._check_group()
         return [pickle.loads(bytes.fromhex(self._store.get(key).decode())) for key in keys]
 
     def leave(self) -> None:
-        """Whoever waits in `exchange` here gets an error, now and later."""
+        """End all waits in `exchange`, now and later, with an error."""
         self._has_left.set()
 
 
 def _machine() -> str:
-    """What no two machines that run have in common; ranks of one may still be kept apart, by containers."""
+    """An id of this machine's boot; containers on it have the same."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text()
     return ""
 
 
 def _make_backend(store: Store, rank: int, size: int, address: str, device: str) -> Any:
-    """gloo or nccl, with nothing of torch's own groups, of which a process has one: here ranks may be threads."""
-    backends: Any = distributed  # whose stubs lack most of them
+    """Make a gloo or nccl backend without torch's process-wide group, since ranks may be threads."""
+    backends: Any = distributed  # incomplete stubs
     if device == "cuda":
         options = backends.ProcessGroupNCCL.Options()
         options._timeout = _FOREVER

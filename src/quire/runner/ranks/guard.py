@@ -1,4 +1,4 @@
-"""What a rank does that has given a step up, while the others may wait for it in the midst of the same step."""
+"""End a rank whose step has failed while others may wait for it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _EXIT_STATUS = 70  # EX_SOFTWARE
 
 
 class StepGuard:
-    """Ends this process where nobody asks for anything after a step that failed here: then the others wait for a part
-    of it that will not come, and hear of that only by this rank's end.
+    """Ends this process if no call follows a failed step: the other ranks then wait for its part of a collective, and
+    only the end of this rank tells them.
 
     Args:
-        end: this process.
+        end: ends the process.
     """
 
     def __init__(self, end: Callable[[], None] = lambda: os._exit(_EXIT_STATUS)) -> None:
         self._end = end
         self._timer: threading.Timer | None = None
 
-    def fail(self) -> None:
-        """Something that the rank was asked for has raised."""
+    def start(self) -> None:
+        """A step has failed."""
         self._timer = threading.Timer(GRACE_S, self._end)
         self._timer.daemon = True
         self._timer.start()
 
-    def hear(self) -> None:
-        """The rank is asked for something: the others do not wait."""
+    def cancel(self) -> None:
+        """A call has come: the other ranks do not wait."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""What a rank is asked, and how the rank that drives the others reaches them: processes here, actors elsewhere."""
+"""Interfaces of a rank, and of the handle through which the first rank drives another: a process or an actor."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, Protocol
 
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges
 
-GRACE_S = 10.0  #: for all ranks to end a step that failed on one of them; else they wait for each other for good
+GRACE_S = 10.0  #: time for all ranks to end a step that failed on one of them
 
 
 class RankWorker(Protocol):
-    """One rank of a model. It does not know by whom it is called: all that goes in and comes out survives pickling.
+    """One rank of a model. Arguments and results survive pickling.
 
-    Every rank is given the same steps in the same order, and a step ends on none before all have come to it.
+    Every rank gets the same steps in the same order, and a step ends on no rank before all have reached it.
     """
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        """See `Runner.execute`. Only the first rank draws tokens; the others are told of them with the next step."""
+        """See `Runner.execute`. Only the first rank draws tokens; the others get them with the next step."""
         ...
 
     def poll_store(self) -> StoreChanges | None:
-        """See `Runner.poll_store`: of this rank's slices."""
+        """See `Runner.poll_store`, for this rank's slices."""
         ...
 
     def forget(self, keys: set[bytes]) -> int:
@@ -41,48 +41,48 @@ class RankWorker(Protocol):
         ...
 
     def end_step(self, goes_on: bool) -> None:
-        """Give the loading of further stages its turn; see `Turns.end_step`."""
+        """See `BackgroundThrottle.end_step`."""
         ...
 
     def pause(self) -> None:
-        """No step follows for now; see `Turns.pause`."""
+        """See `BackgroundThrottle.pause`."""
         ...
 
 
 class RankLost(ConnectionError):
-    """A rank has ended, or does not answer. The message names it, and says what is known of its end."""
+    """A rank has ended or does not answer. The message names it and says how it ended."""
 
 
 class RankHandle(Protocol):
-    """A rank elsewhere, as the first rank sees it. For one thread, but for `why_lost` and `end`."""
+    """A rank in another process. Not thread-safe, except `why_lost` and `end`."""
 
     def wait_built(self, timeout_s: float | None) -> None:
-        """Return once the rank has its part of the model.
+        """Wait until the rank has built its part of the model.
 
         Raises:
-            RankLost: it has ended.
-            TimeoutError: it has no part yet.
-            Exception: what went wrong there.
+            RankLost: the rank has ended.
+            TimeoutError: the timeout has passed.
+            Exception: the error of the rank.
         """
         ...
 
     def call(self, method: str, *args: Any) -> Callable[[float | None], Any]:
-        """Have the rank call a method of its `RankWorker`, after all that it was asked before. Returns at once.
+        """Start a call of a method of the rank's `RankWorker`, after all earlier calls.
 
         Returns:
-            A wait for the result, with a limit in seconds (None: none). It raises what the method raised, RankLost
-            where the rank has ended, and TimeoutError.
+            A function that waits for the result, with a timeout in seconds or None. It raises the method's error,
+            RankLost or TimeoutError.
         """
         ...
 
     def why_lost(self) -> str | None:
-        """What ended the rank, in words that name it; None while it lives."""
+        """Describe how the rank ended; None while it lives."""
         ...
 
-    def watch(self, tell: Callable[[str], None]) -> None:
-        """Have somebody told, from any thread, why the rank ended, where `end` was not called before."""
+    def watch(self, on_lost: Callable[[str], None]) -> None:
+        """Call `on_lost` with a reason, from any thread, if the rank ends without a call of `end`."""
         ...
 
     def end(self) -> None:
-        """End the rank, whatever it does. May be called twice."""
+        """End the rank. Idempotent."""
         ...

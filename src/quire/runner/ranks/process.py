@@ -149,7 +149,7 @@ def _serve_rank(commands: Connection, reports: Connection) -> None:
     guard = StepGuard()
     while True:
         function, args = driver.receive()
-        guard.hear()
+        guard.cancel()
         try:
             if worker is None:
                 worker, value = function(*args), None
@@ -160,7 +160,7 @@ def _serve_rank(commands: Connection, reports: Connection) -> None:
             if worker is None:
                 os._exit(1)
             if function == "execute":  # other ranks wait in no other method
-                guard.fail()
+                guard.start()
         else:
             driver.send(_OK, value)
 

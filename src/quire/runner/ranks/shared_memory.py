@@ -1,7 +1,6 @@
-"""Sums and gathering among ranks on one machine, by a kernel of our own: through memory, where gloo goes through
-sockets and wakes a thread for each message.
+"""Collectives of ranks on one machine through shared memory. gloo uses sockets and wakes a thread per message.
 
-It knows nothing of ranks that end. Whoever waits is asked now and then whether to go on.
+Waits call `check` now and then, which raises if a rank has ended.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from torch import Tensor
 
 from quire.kernels.collective import DTYPES, Collective, collective_library
 
-_WAIT_S = 0.05  # between two looks whether the others live
+_WAIT_S = 0.05  # between two calls of `check`
 _PLACE = Path("/dev/shm")
 _KINDS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 assert set(_KINDS.values()) == set(DTYPES)
 
 
 class SharedMemory:
-    """What the ranks of one machine share.
+    """Memory shared by the ranks of one machine; all ranks create theirs together.
 
     Args:
-        exchange: see `RankGroup.exchange`. All ranks make theirs together.
-        check: called while others are waited for; may raise.
+        exchange: `RankGroup.exchange`.
+        check: called during waits; may raise.
 
     Raises:
-        OSError: some rank cannot map the memory, or has no kernel; then it is raised on every rank.
+        OSError: a rank cannot map the memory or has no kernel. Raised on every rank.
     """
 
     def __init__(
@@ -50,9 +49,9 @@ class SharedMemory:
             are_mapped = all(exchange("shared memory is mapped", memory is not None))
         finally:
             if own is not None:
-                os.unlink(own)  # nothing is left to find, however the ranks end
+                os.unlink(own)  # no file remains, however the ranks end
         if memory is None or library is None or not are_mapped:
-            raise OSError("not all ranks have memory in common, and a kernel for it")
+            raise OSError("not all ranks have shared memory and a kernel for it")
         self._memory = memory
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._collective = Collective(library, address, rank, size, _WAIT_S)
@@ -66,7 +65,7 @@ class SharedMemory:
             self._check()
 
     def all_gather(self, x: Tensor) -> Tensor:
-        """Of a contiguous tensor on the CPU."""
+        """Gather a contiguous CPU tensor along its last dimension."""
         out = torch.empty((*x.shape[:-1], self._size * x.shape[-1]), dtype=x.dtype)
         row_bytes = x.shape[-1] * x.element_size()
         num_rows = x.numel() // max(1, x.shape[-1])
@@ -76,12 +75,12 @@ class SharedMemory:
 
 
 def _make_file(num_bytes: int) -> str | None:
-    """A file of zeros in memory, of this user's; None where there is no place for it."""
+    """Create a private file of zeros in memory; None if there is no room."""
     path = _PLACE / f"quire-{secrets.token_hex(8)}"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.posix_fallocate(descriptor, 0, num_bytes)  # room that is not there shows here, and not as a SIGBUS
+            os.posix_fallocate(descriptor, 0, num_bytes)  # missing room is an error here instead of a SIGBUS later
         except OSError:
             os.unlink(path)
             return None

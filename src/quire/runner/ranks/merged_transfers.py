@@ -1,4 +1,4 @@
-"""One report of transfers out of those of all ranks, each of which moves its slice of every block."""
+"""Merge the transfer reports of all ranks, each of which moves its slices of the blocks."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from quire.outputs import TransferReport
 
 
 @dataclass(slots=True)
-class _Ended:
-    """A transfer, as the ranks but the first have reported it so far."""
+class _OtherRanks:
+    """Reports of one transfer by the ranks but the first."""
 
     num_ranks: int = 0
     has_failed: bool = False
     is_cancelled: bool = False
-    seconds: dict[int, float] = field(default_factory=dict)  #: by rank: its share of a piece's
+    seconds: dict[int, float] = field(default_factory=dict)  #: share of its piece's time, by rank
 
 
-class JointTransfers:
-    """Joins reports. A transfer has ended once all ranks have reported it: failed if it failed on any, cancelled if it
-    was cancelled on any. Pieces are those of the first rank, and take as long as the slowest rank's.
+class MergedTransfers:
+    """A transfer ends once all ranks have reported it; it failed or was cancelled if any rank says so.
 
-    Every rank reports the transfers of one tier in the same order, so a piece that waits holds up none that could go.
+    Pieces are those of the first rank and take as long as on the slowest rank. All ranks report the transfers of one
+    tier in the same order, so that a pending piece delays no complete one.
     """
 
     def __init__(self, num_ranks: int) -> None:
         self._num_others = num_ranks - 1
-        self._ended: defaultdict[int, _Ended] = defaultdict(_Ended)  #: by op_id
-        self._pieces: defaultdict[str, deque[TransferReport]] = defaultdict(deque)  #: of the first rank, by tier
-        self._has_gap: set[tuple[str, str]] = set()  #: tier and kind, where the last piece did not arrive whole
+        self._ended: defaultdict[int, _OtherRanks] = defaultdict(_OtherRanks)  #: by op_id
+        self._pieces: defaultdict[str, deque[TransferReport]] = defaultdict(deque)  #: first rank's pending ones
+        self._has_gap: set[tuple[str, str]] = set()  #: (tier, kind) whose last piece is incomplete
 
     @property
     def num_outstanding(self) -> int:
-        """Transfers that the first rank has reported, and others not."""
+        """Transfers that the first rank has reported and another rank has not."""
         return sum(len(piece.op_ids) for pieces in self._pieces.values() for piece in pieces)
 
-    def join(self, reports: Sequence[Sequence[TransferReport]]) -> list[TransferReport]:
-        """Take in what each rank has reported since the last call, rank by rank. Returns what has ended on all."""
+    def merge(self, reports: Sequence[Sequence[TransferReport]]) -> list[TransferReport]:
+        """Add the reports since the last call, one list per rank. Returns the transfers that have ended on all."""
         for rank, of_rank in enumerate(reports[1:], start=1):
             for report in of_rank:
-                self._note(rank, report)
+                self._record(rank, report)
         for report in reports[0]:
             self._pieces[report.tier].append(report)
-        joint: list[TransferReport] = []
+        merged: list[TransferReport] = []
         for pieces in self._pieces.values():
             while pieces and all(self._is_over(op_id) for op_id in pieces[0].op_ids):
-                joint += self._join_piece(pieces.popleft())
-        return joint
+                merged += self._merge_piece(pieces.popleft())
+        return merged
 
-    def _note(self, rank: int, report: TransferReport) -> None:
+    def _record(self, rank: int, report: TransferReport) -> None:
         failed = set(report.failed)
         for op_id in report.op_ids:
             ended = self._ended[op_id]
@@ -62,13 +62,13 @@ class JointTransfers:
     def _is_over(self, op_id: int) -> bool:
         return op_id in self._ended and self._ended[op_id].num_ranks == self._num_others
 
-    def _join_piece(self, piece: TransferReport) -> list[TransferReport]:
+    def _merge_piece(self, piece: TransferReport) -> list[TransferReport]:
         others = {op_id: self._ended.pop(op_id) for op_id in piece.op_ids}
         cancelled = [op_id for op_id in piece.op_ids if piece.is_cancelled or others[op_id].is_cancelled]
         gone = set(cancelled)
         moved = [op_id for op_id in piece.op_ids if op_id not in gone]
         link = piece.tier, piece.kind
-        joint = []
+        merged = []
         if moved:
             failed = set(piece.failed)
             share = len(moved) / len(piece.op_ids)
@@ -84,11 +84,11 @@ class JointTransfers:
                 failed=[op_id for op_id in moved if op_id in failed or others[op_id].has_failed],
                 continues=piece.continues and link not in self._has_gap,
             )
-            joint.append(whole)
+            merged.append(whole)
         if cancelled:
-            joint.append(replace(piece, op_ids=cancelled, num_bytes=0, copy_s=0.0, failed=[], is_cancelled=True))
-        if cancelled or (moved and joint[0].failed):
+            merged.append(replace(piece, op_ids=cancelled, num_bytes=0, copy_s=0.0, failed=[], is_cancelled=True))
+        if cancelled or (moved and merged[0].failed):
             self._has_gap.add(link)
         else:
             self._has_gap.discard(link)
-        return joint
+        return merged

@@ -1,8 +1,7 @@
-"""Runs every step on all ranks of a model: the executor that an engine sees as one runner.
+"""Run every step on all ranks of a model. The engine sees one runner.
 
-The first rank lives where the engine does, and draws the tokens. The others get each step as it is, with the tokens of
-the step before: what they need to know of sampling is what it chose, so grammars, penalties and random numbers are one
-rank's work, and ranks on unlike machines cannot disagree.
+The first rank lives in the engine's process and draws the tokens. The other ranks get each step with the tokens of the
+step before. So only one rank knows grammars, penalties and random numbers, and unlike machines cannot disagree on them.
 """
 
 from __future__ import annotations
@@ -16,33 +15,35 @@ from quire.models.stages import ServableStage
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.runner.model_runner import ModelRunner, RunnerLost
 from quire.runner.ranks.interface import GRACE_S, RankHandle, RankLost
-from quire.runner.ranks.joint_store import JointStore
-from quire.runner.ranks.joint_transfers import JointTransfers
+from quire.runner.ranks.merged_stores import MergedStores
+from quire.runner.ranks.merged_transfers import MergedTransfers
 from quire.tiers.store.block_store import BlockStore
 
+_Wait = Callable[[float | None], Any]  # waits for a rank's answer, with a timeout in seconds
 
-class JointRunner:
+
+class MultiRankRunner:
     """See `Runner`.
 
-    A step that raises on every rank, or after the ranks had done with each other, has failed, as on one rank. Where a
-    rank ends, or waits for another that has given the step up, all are lost.
+    A step that raises on every rank, or after the last collective, fails as on one rank. If a rank ends, or waits for
+    a rank whose step has failed, all ranks are lost.
 
     Args:
         first: this process's rank.
-        others: the other ranks, in order.
+        others: the other ranks in order.
     """
 
     def __init__(self, first: ModelRunner, others: Sequence[RankHandle]) -> None:
         self.first = first
         self.batch, self.device = first.batch, first.device
-        self.disk = None if first.disk is None else JointDisk(first.disk.store, self.call)
+        self.disk = None if first.disk is None else MultiRankDisk(first.disk.store, self.call)
         self.transfer_worker = first.transfer_worker
         self._others = tuple(others)
-        self._transfers = JointTransfers(1 + len(others))
-        self._store = JointStore(1 + len(others))
-        self._told: list[Callable[[float | None], Any]] = []  #: what the other ranks' stores will say
-        self._drawn: dict[int, list[int]] = {}  #: by sequence, tokens of the last step that the others do not know
-        self._ended: list[TransferReport] = []  #: transfers that ended with a step that failed
+        self._transfers = MergedTransfers(1 + len(others))
+        self._stores = MergedStores(1 + len(others))
+        self._store_waits: list[_Wait] = []  #: pending answers of the other ranks' stores
+        self._drawn: dict[int, list[int]] = {}  #: by sequence, tokens that the other ranks do not know yet
+        self._ended: list[TransferReport] = []  #: transfers that ended with a failed step
         self._lost: str | None = None
         self._end = weakref.finalize(self, _end_all, self._others)
 
@@ -51,16 +52,16 @@ class JointRunner:
         return self.first.num_moving + self._transfers.num_outstanding
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        waits = self._ask("execute", self._for_others(out))
+        waits = self._start_calls("execute", self._for_others(out))
         if self.disk is not None:
-            self._store.note_claims((key for key, _ in out.claims), out.dropped_claims)
-            self._told = self._told or self._ask("poll_store")  # answered by the time that it is read
-        results, error = self._wait_for_all(out, waits)
+            self._stores.update_claims((key for key, _ in out.claims), out.dropped_claims)
+            self._store_waits = self._store_waits or self._start_calls("poll_store")  # answered by the next poll
+        results, error = self._execute_all(out, waits)
         if any(result.transfers for result in results):
-            self._ended += self._transfers.join([result.transfers for result in results])
+            self._ended += self._transfers.merge([result.transfers for result in results])
         if error is not None:
             self._check_alive(error)
-            self.tell("pause")  # whoever failed hears that all have ended the step
+            self.notify("pause")  # a failed rank learns that all ranks have ended the step
             raise error
         result = results[0]
         self._drawn = {seq_id: drawn[:1] for seq_id, drawn in zip(result.seq_ids, result.sampled, strict=True) if drawn}
@@ -68,11 +69,9 @@ class JointRunner:
         result.stall_s = max(each.stall_s for each in results)
         return result
 
-    def _wait_for_all(
-        self, out: SchedulerOutput, waits: Sequence[Callable[[float | None], Any]]
-    ) -> tuple[list[StepOutput], Exception | None]:
-        """Run the step here, and wait for the other ranks. Returns each rank's result, an empty one where it raised,
-        and the first error."""
+    def _execute_all(self, out: SchedulerOutput, waits: Sequence[_Wait]) -> tuple[list[StepOutput], Exception | None]:
+        """Run the step here and wait for the other ranks. Returns each rank's result (empty after an error) and the
+        first error."""
         results: list[StepOutput] = []
         error: Exception | None = None
         for run in (lambda _: self.first.execute(out), *waits):
@@ -83,14 +82,14 @@ class JointRunner:
             except Exception as raised:
                 error = error or raised
                 results.append(StepOutput(out.step_id))
-            except BaseException:  # a second Ctrl-C: the others wait in the midst of the step
+            except BaseException:  # a second Ctrl-C: the other ranks wait in the middle of the step
                 self._lost = "a step was interrupted"
                 self._end()
                 raise
         return results, error
 
     def _for_others(self, out: SchedulerOutput) -> SchedulerOutput:
-        """A step as the ranks get it that draw no tokens."""
+        """The step for ranks that draw no tokens."""
         drawn, self._drawn = self._drawn, {}
         for seq_id in out.removed_seq_ids:
             drawn.pop(seq_id, None)
@@ -101,34 +100,34 @@ class JointRunner:
     def poll_store(self) -> StoreChanges | None:
         if self.disk is None:
             return None
-        told, self._told = self._told or self._ask("poll_store"), []
-        return self._store.join([self.first.poll_store(), *self._take(told)])
+        waits, self._store_waits = self._store_waits or self._start_calls("poll_store"), []
+        return self._stores.merge([self.first.poll_store(), *self._wait_for(waits)])
 
     # -- stages --------------------------------------------------------------------------------------------------------
 
     def add_stage(self, stage: ServableStage) -> None:
-        waits = self._ask("add_stage", stage.number)
+        waits = self._start_calls("add_stage", stage.number)
         self.first.add_stage(stage)
-        self._take(waits)
+        self._wait_for(waits)
 
     def drop_stage(self, number: int) -> None:
         self.first.drop_stage(number)
-        self.tell("drop_stage", number)
+        self.notify("drop_stage", number)
 
     # -- the other ranks -----------------------------------------------------------------------------------------------
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Have all other ranks call a method. Returns their results.
+        """Call a method on all other ranks and return the results.
 
         Raises:
             RunnerLost: a rank has ended.
-            Exception: what one of them raised.
+            Exception: an error of a rank.
         """
-        return self._take(self._ask(method, *args))
+        return self._wait_for(self._start_calls(method, *args))
 
-    def tell(self, method: str, *args: Any) -> None:
-        """As `call`, without waiting, and whatever comes of it."""
-        self._ask(method, *args)
+    def notify(self, method: str, *args: Any) -> None:
+        """As `call`, without waiting; results and errors are dropped."""
+        self._start_calls(method, *args)
 
     def watch(self, on_end: Callable[[str], None]) -> None:
         for rank in self._others:
@@ -138,7 +137,7 @@ class JointRunner:
         """End the other ranks."""
         self._end()
 
-    def _ask(self, method: str, *args: Any) -> list[Callable[[float | None], Any]]:
+    def _start_calls(self, method: str, *args: Any) -> list[_Wait]:
         if self._lost is not None:
             raise RunnerLost(self._lost)
         try:
@@ -146,53 +145,53 @@ class JointRunner:
         except RankLost as lost:
             self._give_up(lost, None)
 
-    def _take(self, waits: Sequence[Callable[[float | None], Any]]) -> list[Any]:
+    def _wait_for(self, waits: Sequence[_Wait]) -> list[Any]:
         try:
             return [wait(None) for wait in waits]
         except RankLost as lost:
             self._give_up(lost, None)
 
     def _check_alive(self, error: Exception) -> None:
-        """Where a rank has ended, what the others raise is a consequence of that."""
+        """Give up if a rank has ended: errors of the other ranks are a consequence."""
         for rank in self._others:
-            if (why := rank.why_lost()) is not None:
-                self._give_up(RankLost(why), error)
+            if (reason := rank.why_lost()) is not None:
+                self._give_up(RankLost(reason), error)
 
     def _give_up(self, lost: Exception, error: Exception | None) -> NoReturn:
-        """The ranks do not agree any more on where they are."""
-        known = next((why for rank in self._others if (why := rank.why_lost()) is not None), None)
-        if known is None and error is not None:
-            known = f"a step failed on one rank, and others wait for it: {type(error).__name__}: {error}"
-        self._lost = known or str(lost)
+        """End all ranks: they are no longer at the same step."""
+        reason = next((reason for rank in self._others if (reason := rank.why_lost()) is not None), None)
+        if reason is None and error is not None:
+            reason = f"a step failed on one rank, and others wait for it: {type(error).__name__}: {error}"
+        self._lost = reason or str(lost)
         self._end()
         raise RunnerLost(self._lost) from error
 
 
-class JointDisk:
-    """The disk tier of all ranks, for whoever looks after documents; see `DiskLink`.
+class MultiRankDisk:
+    """The disk tier of all ranks, for document management; see `DiskLink`.
 
     Args:
-        store: of the first rank, which also has the documents' names.
-        call: see `JointRunner.call`.
+        store: the first rank's store, which also keeps the documents' labels.
+        call: `MultiRankRunner.call`.
     """
 
     def __init__(self, store: BlockStore, call: Callable[..., list[Any]]) -> None:
-        self.store = _JointBlockStore(store, call)
+        self.store = _MultiRankBlockStore(store, call)
 
 
-class _JointBlockStore:
+class _MultiRankBlockStore:
     def __init__(self, first: BlockStore, call: Callable[..., list[Any]]) -> None:
         self._first = first
         self._call = call
 
     def delete(self, keys: set[bytes]) -> int:
-        """See `BlockStore.delete`: every rank's slices."""
+        """Delete blocks of all ranks; see `BlockStore.delete`."""
         num_deleted = self._first.delete(keys)
         self._call("forget", keys)
         return num_deleted
 
     def label(self, name: str, first_key: bytes, last_key: bytes, num_tokens: int = 0, domain: str = "") -> None:
-        """See `BlockStore.label`: the first rank's has the names."""
+        """See `BlockStore.label`."""
         self._first.label(name, first_key, last_key, num_tokens, domain)
 
     def __getattr__(self, name: str) -> Any:

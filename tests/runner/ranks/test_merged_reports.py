@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.outputs import StoreChanges, TransferReport
-from quire.runner.ranks.joint_store import JointStore
-from quire.runner.ranks.joint_transfers import JointTransfers
+from quire.runner.ranks.merged_stores import MergedStores
+from quire.runner.ranks.merged_transfers import MergedTransfers
 
 
 def pieces(rank: int, fates: list[str], draw: random.Random) -> list[TransferReport]:
@@ -41,14 +41,14 @@ def test_a_transfer_has_ended_when_all_ranks_say_so_and_arrived_where_it_did_on_
     ]
     to_come = [pieces(rank, fates[rank], draw) for rank in range(num_ranks)]
     told = [0] * num_ranks
-    joint = JointTransfers(num_ranks)
+    merged = MergedTransfers(num_ranks)
     ended: list[int] = []
     while any(to_come):
         now = [reports[: draw.randint(0, len(reports))] for reports in to_come]
         for rank, reports in enumerate(now):
             del to_come[rank][: len(reports)]
             told[rank] += sum(len(report.op_ids) for report in reports)
-        for report in joint.join(now):
+        for report in merged.merge(now):
             for op_id in report.op_ids:
                 of_ranks = [fates[rank][op_id] for rank in range(num_ranks)]
                 assert report.is_cancelled == ("cancelled" in of_ranks)
@@ -60,7 +60,7 @@ def test_a_transfer_has_ended_when_all_ranks_say_so_and_arrived_where_it_did_on_
         assert all(op_id < min(told) for op_id in ended), "one was reported before all ranks had"
     assert ended == sorted(ended) or set(ended) == set(range(num_transfers))
     assert sorted(ended) == list(range(num_transfers))
-    assert joint.num_outstanding == 0
+    assert merged.num_outstanding == 0
 
 
 @settings(max_examples=50, deadline=None)
@@ -69,7 +69,7 @@ def test_a_block_is_found_on_disk_while_every_rank_has_its_slice(num_ranks: int,
     draw = random.Random(seed)
     keys = [bytes([i]) for i in range(4)]
     have: list[set[bytes]] = [set() for _ in range(num_ranks)]
-    joint, found = JointStore(num_ranks), set[bytes]()
+    merged, found = MergedStores(num_ranks), set[bytes]()
     for _ in range(12):
         changes: list[StoreChanges | None] = []
         doomed = set(draw.sample(keys, draw.randint(0, 1)))
@@ -83,7 +83,7 @@ def test_a_block_is_found_on_disk_while_every_rank_has_its_slice(num_ranks: int,
             changes.append(StoreChanges(sorted(new), sorted(removed), deleted) if draw.random() < 0.9 or new else None)
             if changes[-1] is None:
                 mine |= gone | removed  # it told of nothing, so nothing happened
-        told = joint.join(changes)
+        told = merged.merge(changes)
         if told is not None:  # as the scheduler takes it in
             assert not set(told.added) & set(told.removed)
             found -= set(told.deleted)
@@ -94,12 +94,12 @@ def test_a_block_is_found_on_disk_while_every_rank_has_its_slice(num_ranks: int,
 
 def test_a_claim_on_a_block_that_another_rank_lacks_is_granted_after_a_moment() -> None:
     now = 0.0
-    joint = JointStore(2, lambda: now)
-    joint.join([StoreChanges(added=[b"a"]), None])
-    joint.note_claims([b"a", b"b"], [])
-    assert joint.join([StoreChanges(added=[b"a"]), None]) == StoreChanges(), "it may be on its way"
+    merged = MergedStores(2, lambda: now)
+    merged.merge([StoreChanges(added=[b"a"]), None])
+    merged.update_claims([b"a", b"b"], [])
+    assert merged.merge([StoreChanges(added=[b"a"]), None]) == StoreChanges(), "it may be on its way"
     now = 5.0
-    assert joint.join([None, None]) == StoreChanges(granted=[b"a"])
-    assert joint.join([StoreChanges(granted=[b"b"]), None]) == StoreChanges(granted=[b"b"])
-    assert joint.join([None, StoreChanges(added=[b"a"])]) == StoreChanges(added=[b"a"])
-    assert joint.join([None, None]) is None
+    assert merged.merge([None, None]) == StoreChanges(granted=[b"a"])
+    assert merged.merge([StoreChanges(granted=[b"b"]), None]) == StoreChanges(granted=[b"b"])
+    assert merged.merge([None, StoreChanges(added=[b"a"])]) == StoreChanges(added=[b"a"])
+    assert merged.merge([None, None]) is None

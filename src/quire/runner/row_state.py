@@ -1,0 +1,97 @@
+"""A sequence's sampling state between steps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from quire.outputs import NewSequence
+from quire.structured.bits import bits_of
+from quire.structured.matcher import Grammars
+
+
+class RowState:
+    """A sequence's sampling state: seen tokens, their counts in the output, the position in a grammar.
+
+    Args:
+        grammars: the model's grammars, for a sequence with structured output.
+
+    Raises:
+        GrammarError: the grammar cannot be compiled.
+    """
+
+    def __init__(self, info: NewSequence, grammars: Grammars | None = None) -> None:
+        params = info.sampling_params
+        self.info = info
+        self.params = params
+        self.num_output_tokens = len(info.token_ids) - info.num_prompt_tokens
+        self.has_penalties = (
+            params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+        )
+        self.is_plain = not (self.has_penalties or params.logit_bias)  #: only bans change its logits
+        self.is_argmax = (
+            self.is_plain and params.is_greedy and params.logprobs is None and not info.num_candidates
+        )  #: only the largest logit matters
+        self.output: list[int] = list(info.token_ids[info.num_prompt_tokens :])
+        self.matcher = None
+        if params.structured_outputs is not None and not info.num_candidates:
+            assert grammars is not None
+            self.matcher = grammars.matcher(params.structured_outputs, info.stop_token_ids, self.output)
+        self._allowed: np.ndarray | None = None
+        self._slot_of: dict[int, int] = {}
+        self._ids = np.zeros(0, dtype=np.int64)
+        self._counts = np.zeros(0, dtype=np.float32)
+        if self.has_penalties:
+            for at, token in enumerate(info.token_ids):
+                self._count(token, is_output=at >= info.num_prompt_tokens)
+
+    def append(self, token: int) -> None:
+        self.num_output_tokens += 1
+        self.output.append(token)
+        if self.matcher is not None:
+            self.matcher.advance((token,))
+        if self.has_penalties:
+            self._count(token, is_output=True)
+
+    @property
+    def has_bans(self) -> bool:
+        """Whether some token is banned at this position."""
+        params = self.params
+        return (
+            self.matcher is not None
+            or params.allowed_token_ids is not None
+            or bool(params.bad_words_token_ids)
+            or self._must_continue
+        )
+
+    @property
+    def _must_continue(self) -> bool:
+        return self.num_output_tokens < self.params.min_tokens and bool(self.info.stop_token_ids)
+
+    def restrict(self, words: np.ndarray) -> None:
+        """Clear banned tokens in a mask of the tokens that the grammar allows: uint32 [words_of(vocab_size)]."""
+        params = self.params
+        if params.allowed_token_ids is not None:
+            if self._allowed is None:
+                self._allowed = bits_of(params.allowed_token_ids, 32 * len(words))
+            words &= self._allowed
+        for word in params.bad_words_token_ids:
+            if len(word) == 1 or tuple(self.output[-(len(word) - 1) :]) == word[:-1]:
+                words[word[-1] >> 5] &= ~np.uint32(1 << (word[-1] & 31))
+        if self._must_continue:
+            is_end = bits_of(self.info.stop_token_ids, 32 * len(words))
+            if self.matcher is None or (words & ~is_end).any():  # else the grammar can only end
+                words &= ~is_end
+
+    def _count(self, token: int, *, is_output: bool) -> None:
+        slot = self._slot_of.setdefault(token, len(self._slot_of))
+        if slot >= len(self._ids):
+            grow = max(64, len(self._ids))
+            self._ids = np.concatenate([self._ids, np.zeros(grow, dtype=np.int64)])
+            self._counts = np.concatenate([self._counts, np.zeros(grow, dtype=np.float32)])
+        self._ids[slot] = token
+        self._counts[slot] += is_output
+
+    def seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distinct tokens of prompt and output (int64) and their counts in the output (float32)."""
+        size = len(self._slot_of)
+        return self._ids[:size], self._counts[:size]
