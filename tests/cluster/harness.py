@@ -12,8 +12,8 @@ from async_engine.harness import make
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.host import EngineHost, ThreadHost
 from quire.cluster.placement import ReplicaCall
-from quire.cluster.remote_engine import ReplicasHost
 from quire.cluster.replica import ModelReplica
+from quire.cluster.replicas_host import ReplicasHost
 from quire.cluster.share import ReplicaShare
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
@@ -129,7 +129,7 @@ class Frames:
 async def cluster(starts_on_demand: bool = False, **options: Any) -> AsyncIterator[tuple[Cluster, AsyncEngine]]:
     """A cluster without replicas, and the engine that stands for it."""
     found = Cluster()
-    host_options = {name: options.pop(name) for name in ("policy", "on_figures") if name in options}
+    host_options = {name: options.pop(name) for name in ("policy", "on_metrics") if name in options}
     if "load_wait_s" in options:
         host_options["load_wait_s"] = options["load_wait_s"]
     host = ReplicasHost(

@@ -1,4 +1,4 @@
-"""The HTTP application in its replica: `make_app`'s, over the deployments of a cluster in place of engines."""
+"""The HTTP application in its Ray Serve replica, with the models' deployments as engines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.cluster.app_spec import AppSpec
-from quire.cluster.figures import ClusterMetrics
-from quire.cluster.remote_engine import ReplicasHost
+from quire.cluster.metrics import ClusterMetrics
+from quire.cluster.replicas_host import ReplicasHost
 from quire.server.assemble import assemble
 from quire.server.log_format import configure_logging
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def start_app(spec: AppSpec) -> FastAPI:
-    """The application of this replica. It begins to ask the models' deployments as its lifespan begins."""
+    """Make the application. Its lifespan starts the connections to the models' deployments."""
     settings = spec.settings
     configure_logging(settings.log_format)
     metrics = ClusterMetrics(spec.engines)
@@ -38,7 +38,7 @@ def start_app(spec: AppSpec) -> FastAPI:
                 policy=spec.cluster.replica_routing,
                 load_wait_s=settings.load_wait_s,
                 starts_on_demand=spec.cluster.min_replicas == 0,
-                on_figures=partial(metrics.observe_replicas, name),
+                on_metrics=partial(metrics.observe_replicas, name),
             ),
             max_queue=settings.max_queue,
             load_wait_s=settings.load_wait_s,
@@ -68,8 +68,7 @@ def start_app(spec: AppSpec) -> FastAPI:
 
 
 class OneRequestId:
-    """Leaves X-Request-Id to Ray, which gives each request its id before we see it, and the answer the same. (ASGI
-    middleware)"""
+    """ASGI middleware that removes our X-Request-Id header, since Ray adds its own to requests and responses."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

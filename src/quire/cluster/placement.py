@@ -22,18 +22,18 @@ class Placement:
     """Args:
     policy: see `ReplicaRouter`.
     on_load: receives the progress of the replica that has loaded most, whenever it changes.
-    on_figures: receives the engines' counters by replica, whenever Serve reports.
+    on_metrics: receives the engines' counters by replica, whenever Serve reports.
     """
 
     def __init__(
         self,
         policy: str,
         on_load: Callable[[LoadProgress], None] = lambda progress: None,
-        on_figures: Callable[[Mapping[str, Sequence[float]]], None] = lambda figures: None,
+        on_metrics: Callable[[Mapping[str, Sequence[float]]], None] = lambda metrics: None,
     ) -> None:
         self._router = ReplicaRouter(policy)  #: holds serving replicas only
         self._on_load = on_load
-        self._on_figures = on_figures
+        self._on_metrics = on_metrics
         self._lock = threading.Lock()
         self._heard: dict[str, int] = {}  #: number of the last report, by serving replica
         self._dead: set[str] = set()  #: Serve may list them for a while longer
@@ -54,8 +54,8 @@ class Placement:
             loads = (each.progress for each in news.values() if each is not None and each.progress is not None)
             best = max(loads, key=lambda progress: (progress.stage, progress.bytes_loaded), default=None)
             has_changed, self._progress = best != self._progress, best
-            self._on_figures(
-                {name: each.figures for name, each in news.items() if each is not None and name not in self._dead}
+            self._on_metrics(
+                {name: each.metrics for name, each in news.items() if each is not None and name not in self._dead}
             )
         if has_changed and best is not None:
             self._on_load(best)

@@ -1,7 +1,7 @@
-"""One replica of a model: an actor of Ray Serve that keeps an engine, in a process of its own, and serves its requests.
+"""One replica of a model: a Ray Serve actor with an engine in a child process.
 
-The engine's process is the same as behind `quire serve`: a step that hangs or crashes ends it alone, and the replica
-starts it again. Requests come with their prompts encoded, from the application (`remote_engine.py`).
+As in `quire serve`, a step that hangs or crashes ends only the engine's process, which the replica starts again.
+Requests arrive tokenized from the application (`replicas_host.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from quire.async_engine.host import EngineHost
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
 from quire.async_engine.process import ProcessHost
 from quire.cluster import actor_ranks
-from quire.cluster.figures import figures_of
+from quire.cluster.metrics import metric_values
 from quire.cluster.share import ReplicaShare
 from quire.cluster.wire import ReplicaNews, pack_events, unpack_request
 from quire.config import EngineConfig
@@ -33,16 +33,15 @@ from quire.system.child_process import ChildProcess
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
 
-_TYPICAL_PROMPT = 512  # tokens, of which the first token is predicted for autoscaling
+_TYPICAL_PROMPT = 512  # tokens of the prompt whose TTFT is predicted for autoscaling
 
 
 class ModelReplica:
     """Args:
-    name: of the model.
-    config: of its engine.
-    share: that it has of the cluster.
-    hang_timeout_s: for a step of the engine.
-    load_wait_s: for which requests wait for an engine that was lost.
+    name: name of the model.
+    share: the replica's resources.
+    hang_timeout_s: limit of an engine's step.
+    load_wait_s: seconds that requests wait for a lost engine's restart.
     """
 
     def __init__(
@@ -51,7 +50,7 @@ class ModelReplica:
         num_cpus = share.cpus_a_machine
         if config.num_threads is None:
             config = replace(config, num_threads=max(1, int(num_cpus)))
-        config = replace(config, use_tqdm=False)  # nobody watches a terminal here
+        config = replace(config, use_tqdm=False)  # there is no terminal
         if share.num_machines > 1:
             start = partial(actor_ranks.start_engine, config, actor_ranks.MachineGroup.of_this_actor(share))
         else:
@@ -73,8 +72,10 @@ class ModelReplica:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def generate(self, data: bytes) -> AsyncIterator[bytes]:
-        """The events of one request as they come (`wire.pack_events`), its error last, if it ends with one. A reader
-        that is slower than the engine gets fewer and larger frames; one that goes away ends the request."""
+        """Yield the events of one request (`wire.pack_events`), an error last.
+
+        A slow reader gets fewer, larger frames. A reader that disconnects ends the request.
+        """
         add = unpack_request(data)
         stream = EventStream()
         try:
@@ -91,8 +92,10 @@ class ModelReplica:
             self._engine.leave(stream)
 
     async def facts(self, data: bytes = b"") -> InputProcessor | EngineUnavailable:
-        """What requests of this model are judged by, once that is known; or why it never will be. Not raised, since
-        Serve writes a stack of each exception to its log."""
+        """Wait for the model and return the facts for validating requests.
+
+        An error is returned, since Serve logs raised ones with their traceback.
+        """
         try:
             await self._engine.wait_ready()
             return await self._engine.wait_open()
@@ -103,16 +106,15 @@ class ModelReplica:
         """Delete the KV of documents (`AsyncEngine.forget`)."""
         self._engine.forget(prompts)
 
-    # -- what Ray Serve asks -------------------------------------------------------------------------------------------
+    # -- hooks of Ray Serve --------------------------------------------------------------------------------------------
 
     def check_health(self) -> None:
-        """Raises where the model cannot be served, and another replica is to take this one's place. An engine that was
-        lost is started again here."""
+        """Raise an error if the model failed to load, so that Serve replaces this replica."""
         if self._engine.state is ModelState.FAILED:
             raise RuntimeError(f"{self._engine.name} cannot be served: {self._engine.error}")
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """For those who choose a replica, and for the application's metrics."""
+        """Return the report for routing and the application's metrics."""
         engine = self._engine
         progress = engine.load_progress
         is_ready = engine.state is ModelState.READY
@@ -124,11 +126,11 @@ class ModelReplica:
             progress=progress,
             num_blocks=limits.num_blocks if limits is not None else 0,
             block_size=limits.block_size if limits is not None else 1,
-            figures=figures_of(self._metrics),
+            metrics=metric_values(self._metrics),
         ).as_stats()
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """For whoever decides how many replicas there are."""
+        """Return the values for `scaling.FollowLoad`."""
         forecast = self._engine.forecast
         return {
             "serving": float(self._engine.state is ModelState.READY),
@@ -136,6 +138,6 @@ class ModelReplica:
         }
 
     def __del__(self) -> None:
-        """The replica has drained, and ends."""
+        """Stop the engine after draining."""
         if (engine := getattr(self, "_engine", None)) is not None:
             engine.shutdown()

@@ -32,7 +32,7 @@ class ReplicaNews:
     progress: LoadProgress | None = None  #: state of loading
     num_blocks: int = 0  #: size of its KV pool; 0 if unknown
     block_size: int = 16
-    figures: Sequence[float] = ()  #: values of its step metrics (`figures_of`)
+    metrics: Sequence[float] = ()  #: values of its step metrics (`metric_values`)
 
     def as_stats(self) -> dict[str, Any]:
         """Convert to plain values for Ray Serve."""
@@ -43,7 +43,7 @@ class ReplicaNews:
             "progress": self.progress and _values_of_progress(self.progress),
             "num_blocks": self.num_blocks,
             "block_size": self.block_size,
-            "figures": self.figures,
+            "metrics": self.metrics,
         }
 
     @classmethod

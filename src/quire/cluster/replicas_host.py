@@ -1,7 +1,7 @@
-"""A model's replicas, seen as one engine: what the HTTP application asks, in a process that has no engine itself.
+"""All replicas of a model as the host of one `AsyncEngine`, in the HTTP application's process.
 
 `AsyncEngine` queues, delivers and resumes requests as for any other host. Each request is one call of one replica
-through a handle of Ray Serve, and the frames of the answer are the request's events.
+through a Ray Serve handle; the frames of the response are the request's events.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from quire.routing.replicas import RoutedRequest
 
 logger = logging.getLogger("quire")
 
-_LEAST_WAIT_S = 1.0  # for a replica to be chosen, however short requests may wait for a model
-_FAILED_FOR_S = 5.0  # so long a model that could not be loaded is not asked for again
-_MAX_ATTEMPTS = 3  # to ask for a model's facts, of replicas that die over it
+_LEAST_WAIT_S = 1.0  # lower limit of waiting for a replica
+_FAILED_FOR_S = 5.0  # pause after a model failed to load
+_MAX_ATTEMPTS = 3  # at fetching a model's facts from replicas that die
 
 
 class ReplicasHost(EngineHost):
@@ -53,11 +53,11 @@ class ReplicasHost(EngineHost):
     Args:
         name: name of the model.
         handle: handle of the deployment (`ModelReplica`).
-        is_dead: whether an error of a call says that its replica has died.
+        is_dead: returns whether a call's error means that its replica died.
         policy: replica routing policy (`ReplicaRouter`).
         load_wait_s: seconds that a request waits for a replica.
         starts_on_demand: the first request starts a replica; otherwise replicas run from the start.
-        on_figures: receives the replicas' counters (`Placement`).
+        on_metrics: receives the replicas' counters (`Placement`).
     """
 
     answers_heartbeats = False  # Serve checks its replicas, and a call would count as use
@@ -71,7 +71,7 @@ class ReplicasHost(EngineHost):
         policy: str = "prefix",
         load_wait_s: float = LOAD_WAIT_S,
         starts_on_demand: bool = False,
-        on_figures: Callable[[Mapping[str, Sequence[float]]], None] = lambda figures: None,
+        on_metrics: Callable[[Mapping[str, Sequence[float]]], None] = lambda metrics: None,
     ) -> None:
         super().__init__(name)
         self.starts_on_demand = starts_on_demand
@@ -79,7 +79,7 @@ class ReplicasHost(EngineHost):
         self._handle = handle
         self._is_dead = is_dead
         self._generate = handle.options(method_name="generate", stream=True)
-        self._placement = Placement(policy, lambda progress: self._report(LoadReport(progress)), on_figures)
+        self._placement = Placement(policy, lambda progress: self._report(LoadReport(progress)), on_metrics)
         self._wait_s = max(_LEAST_WAIT_S, load_wait_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: dict[int, asyncio.Task[None]] = {}  #: by key of the request
@@ -101,7 +101,7 @@ class ReplicasHost(EngineHost):
             self.wake()
 
     def send(self, command: Command) -> None:
-        self._in_loop(self._take, command)
+        self._in_loop(self._handle_command, command)
 
     def wake(self) -> None:
         self._in_loop(self._fetch)
@@ -110,38 +110,38 @@ class ReplicasHost(EngineHost):
         self._in_loop(self._stop)
 
     def _in_loop(self, function: Callable[..., None], *args: Any) -> None:
-        assert self._loop is not None, "nobody has started it"
+        assert self._loop is not None, "the host was not started"
         if asyncio._get_running_loop() is self._loop:
             self._loop.call_soon(function, *args)
         else:
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _take(self, command: Command) -> None:
+    def _handle_command(self, command: Command) -> None:
         match command:
             case Add():
-                task = self._begin(self._serve(command))
+                task = self._create_task(self._serve(command))
                 self._calls[command.key] = task
-                task.add_done_callback(lambda done: self._let_go(command.key, done))
+                task.add_done_callback(lambda done: self._remove(command.key, done))
             case Abort(key):
                 if (call := self._calls.pop(key, None)) is not None:
                     call.cancel()
             case Forget(prompts):
-                self._beside(self._forget(list(prompts)))
+                self._in_background(self._forget(list(prompts)))
             case _:
-                pass  # the others are between an engine and its own process
+                pass  # the others concern an engine's own process
 
-    def _let_go(self, key: int, task: asyncio.Task[None]) -> None:
+    def _remove(self, key: int, task: asyncio.Task[None]) -> None:
         if self._calls.get(key) is task:
             del self._calls[key]
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task without the context of the HTTP request: by that, Serve would take all calls of one request for the
-        same call, and its router would find a replica for the first one only."""
+    def _create_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Create a task without the HTTP request's context, by which Serve would identify and route only the first of
+        several calls."""
         assert self._loop is not None
         return self._loop.create_task(work, context=Context())
 
-    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = self._begin(work)
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._create_task(work)
         self._others.add(task)
         task.add_done_callback(self._others.discard)
         return task
@@ -153,28 +153,28 @@ class ReplicasHost(EngineHost):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def _serve(self, add: Add) -> None:
-        """One call of one replica, from a request to its last event there."""
+        """Call one replica and report its events to the last."""
         call = ReplicaCall(self._placement, self._describe(add), pack_request(add))
-        patience = self._beside(self._give_up_waiting(add, call))
+        timeout = self._in_background(self._time_out(add, call))
         response = self._generate.remote(call)
         try:
-            why = await self._hand_on(add, call, response)
+            why = await self._forward(add, call, response)
         except asyncio.CancelledError:
             response.cancel()
             raise
-        except Exception as error:  # of Ray: the replica, its machine, or the way there
+        except Exception as error:  # from Ray: the replica, its machine or the network
             why = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             if call.replica is not None and self._is_dead(error):
                 self._placement.lose(call.replica)
         finally:
-            patience.cancel()
+            timeout.cancel()
             call.end()
         if why is not None:
             logger.warning("%s: replica %s was lost with a request: %s", self.name, call.replica, why)
             self._report(Lost([add.key], f"replica {call.replica}: {why}"))
 
-    async def _hand_on(self, add: Add, call: ReplicaCall, response: Any) -> str | None:
-        """Report what comes of a request. Returns why it has not ended, where it has not."""
+    async def _forward(self, add: Add, call: ReplicaCall, response: Any) -> str | None:
+        """Report a request's events. Returns the reason if it did not end."""
         clock = ReplicaClock()
         async for frame in response:
             report, forecast = clock.unpack_events(frame)
@@ -186,27 +186,27 @@ class ReplicasHost(EngineHost):
             self._report(report)
             if isinstance(last, Finished | Exception):
                 return None
-        return "its answer broke off"
+        return "its response ended early"
 
     def _describe(self, add: Add) -> RoutedRequest:
-        """What is known of a request for choosing a replica. Its keys name blocks here and nowhere else."""
+        """Describe a request for routing. Its block keys are valid in this router only."""
         prompt, keys = add.processed.prompt, list[bytes]()
         assert self._facts is not None
         block_size = self._facts.limits.block_size
         extend_keys(keys, b"", prompt.domains, prompt.token_ids, block_size, len(prompt.token_ids) // block_size)
         return RoutedRequest(add.request_id, add.num_known_tokens, keys, add.first_stage)
 
-    async def _give_up_waiting(self, add: Add, call: ReplicaCall) -> None:
-        """End a request that no replica has taken in time."""
+    async def _time_out(self, add: Add, call: ReplicaCall) -> None:
+        """Fail a request that no replica admits in time."""
         while (left_s := call.waits_since + self._wait_s - time.monotonic()) > 0 or call.replica is not None:
             await asyncio.sleep(max(left_s, 1.0))
         task = self._calls.pop(add.key, None)
         if task is None:
             return
         task.cancel()
-        why = f"no replica of {self.name} serves within {self._wait_s:g} s"
+        why = f"no replica of {self.name} was ready within {self._wait_s:g} s"
         error = (
-            EngineLost(f"{why}, and the one that had this request is gone")
+            EngineLost(f"{why}, and this request's own one was lost")
             if add.resumption is not None
             else (EngineUnavailable(f"{why}; try again soon"))
         )
@@ -216,14 +216,14 @@ class ReplicasHost(EngineHost):
 
     def _fetch(self) -> None:
         if self._fetching is None or self._fetching.done():
-            self._fetching = self._beside(self._fetch_facts())
+            self._fetching = self._in_background(self._fetch_facts())
 
     async def _fetch_facts(self) -> None:
-        """Have a replica started, where there is none, and ask it what the model's requests are judged by."""
+        """Start a replica if there is none, and fetch the model's facts for validating requests."""
         for attempts_left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 facts = await self._handle.facts.remote(ReplicaCall(self._placement))
-            except Exception as error:  # of Ray
+            except Exception as error:  # from Ray
                 if attempts_left and self._is_dead(error):
                     continue
                 facts = EngineUnavailable(f"{type(error).__name__}: {error}".strip().splitlines()[0])
@@ -237,7 +237,7 @@ class ReplicasHost(EngineHost):
         self._report(StateReport(ModelState.UNLOADED))
 
     async def _forget(self, prompts: list[Any]) -> None:
-        """In every replica that there is: each may have a directory of its own."""
+        """Delete KV on every replica, since each may have its own directory."""
         try:
             await self._handle.broadcast("forget", prompts).results_async()
         except Exception as error:

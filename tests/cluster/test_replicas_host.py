@@ -67,10 +67,10 @@ def test_who_waits_in_vain_for_a_replica_is_told_so_by_name() -> None:
             while not isinstance(await anext(request), Progress):
                 pass
             found.kill("r1")
-            with pytest.raises(EngineLost, match="no replica of tiny serves within"):
+            with pytest.raises(EngineLost, match="no replica of tiny was ready within"):
                 async for _ in request:
                     pass
-            with pytest.raises(EngineUnavailable, match="no replica of tiny serves within"):
+            with pytest.raises(EngineUnavailable, match="no replica of tiny was ready within"):
                 await finish(engine, PROMPT, request_id="b")
             assert engine.num_requests == engine.num_queued == 0
 

@@ -19,7 +19,7 @@ _LABEL = "replica"
 _SHARE = "quire_kv_cache_usage_perc"  #: the only metric that is averaged, not summed
 
 
-def figures_of(metrics: Metrics) -> list[float]:
+def metric_values(metrics: Metrics) -> list[float]:
     """Return the values of one model's step metrics."""
     return [sample.value for metric in collect(metrics.steps) for sample in metric.samples]
 
@@ -32,15 +32,15 @@ class ClusterMetrics(Metrics):
         self._of_steps = {metric.name for metric in self.steps.collect()}
         self._replicas: dict[str, Mapping[str, Sequence[float]]] = {}
 
-    def observe_replicas(self, model: str, figures: Mapping[str, Sequence[float]]) -> None:
-        """Replace the values (`figures_of`) of a model's replicas."""
-        self._replicas[model] = figures
+    def observe_replicas(self, model: str, values: Mapping[str, Sequence[float]]) -> None:
+        """Replace the values (`metric_values`) of a model's replicas."""
+        self._replicas[model] = values
 
     def collect(self) -> Iterator[Metric]:
         yield from (metric for metric in super().collect() if metric.name not in self._of_steps)
-        replicas, told = dict(self._replicas), Counter[str]()
+        replicas, num_used = dict(self._replicas), Counter[str]()
         for metric in collect(self.steps):
-            metric.samples = list(_by_replica(metric.samples, replicas, told))
+            metric.samples = list(_by_replica(metric.samples, replicas, num_used))
             yield metric
 
     def values(self) -> dict[str, dict[str, float]]:
@@ -57,16 +57,16 @@ class ClusterMetrics(Metrics):
 
 
 def _by_replica(
-    samples: Iterable[Sample], replicas: Mapping[str, Mapping[str, Sequence[float]]], told: Counter[str]
+    samples: Iterable[Sample], replicas: Mapping[str, Mapping[str, Sequence[float]]], num_used: Counter[str]
 ) -> Iterator[Sample]:
-    """Yield one metric's series by replica; `told` counts each model's values of earlier metrics."""
+    """Yield one metric's series by replica; `num_used` counts each model's values of earlier metrics."""
     for model, group in groupby(samples, key=lambda sample: sample.labels[MODEL_LABEL]):
         of_model = list(group)
         if not replicas.get(model):
             yield from of_model
             continue
-        begin = told[model]
-        told[model] += len(of_model)
-        for name, figures in replicas[model].items():
-            for sample, value in zip(of_model, figures[begin:], strict=False):
+        begin = num_used[model]
+        num_used[model] += len(of_model)
+        for name, values in replicas[model].items():
+            for sample, value in zip(of_model, values[begin:], strict=False):
                 yield sample._replace(labels={**sample.labels, _LABEL: name}, value=value)

@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from async_engine.harness import finish, greedy, run
 from cluster.harness import cluster
-from quire.cluster.figures import ClusterMetrics, figures_of
+from quire.cluster.metrics import ClusterMetrics, metric_values
 from quire.outputs import RecoveryStats, Stats
 from quire.server.load_log import LoadLog
 from quire.server.metrics.metrics import Metrics
@@ -47,10 +47,10 @@ def test_what_a_step_moves_is_told_by_replicas_and_nothing_else_is() -> None:
     assert has_moved == {metric.name for metric in still.steps.collect()}
 
     metrics = ClusterMetrics(["other", "m"])
-    metrics.observe_replicas("m", {"r1": figures_of(moved), "r2": figures_of(still)})
+    metrics.observe_replicas("m", {"r1": metric_values(moved), "r2": metric_values(still)})
     found = shown(metrics)
     for name, expected in (("r1", moved), ("r2", still)):
-        assert len(found[name]) == len(figures_of(expected))
+        assert len(found[name]) == len(metric_values(expected))
         assert found[name].items() <= shown(expected)[""].items()
 
 
@@ -58,7 +58,7 @@ def test_the_replicas_of_a_cluster_tell_what_their_engines_do() -> None:
     async def main() -> None:
         metrics = ClusterMetrics(["tiny"])
         log = LoadLog(metrics)
-        async with cluster(on_figures=partial(metrics.observe_replicas, "tiny")) as (found, engine):
+        async with cluster(on_metrics=partial(metrics.observe_replicas, "tiny")) as (found, engine):
             await found.add("r1")
             for request_id in "ab":  # the figures of the first come with news of the second
                 await finish(engine, list(range(40, 60)), greedy(4), request_id=request_id)
