@@ -85,13 +85,13 @@ _FACTORS = {  # on STD, by what a parameter's name contains
 
 
 def make_config(name: str, **overrides: Any) -> transformers.PretrainedConfig:
-    """The variant's config; `overrides` replace its fields."""
+    """Return the variant's config; `overrides` replace its fields."""
     family, fields = _VARIANTS[name]
     return getattr(transformers, f"{family}Config")(**{**fields, **overrides})
 
 
 def make_reference(name: str, seed: int = 0, **overrides: Any) -> transformers.PreTrainedModel:
-    """The variant as a transformers model in float32, in eval mode."""
+    """Return the variant as a transformers model in float32, in eval mode."""
     factors = _FACTORS.get(_VARIANTS[name][0], {})
     config = make_config(name, **overrides)
     torch.manual_seed(seed)

@@ -13,13 +13,13 @@ _HOST_OPTIONS = ("device", "hang_timeout_s", "exit_on_hang", "child")
 
 
 def thread_engine(name: str, make_engine: Callable[[], Any], **options: Any) -> AsyncEngine:
-    """An engine in a thread. Options are those of `ThreadHost` and `AsyncEngine`."""
+    """Make an engine in a thread. Options are those of `ThreadHost` and `AsyncEngine`."""
     for_host, others = _split(options)
     return AsyncEngine(ThreadHost(name, make_engine, **for_host), **others)
 
 
 def process_engine(name: str, make_engine: Callable[[], Any], **options: Any) -> AsyncEngine:
-    """An engine in a process. Options are those of `ProcessHost` and `AsyncEngine`."""
+    """Make an engine in a process. Options are those of `ProcessHost` and `AsyncEngine`."""
     for_host, others = _split(options)
     return AsyncEngine(ProcessHost(name, make_engine, **for_host), **others)
 

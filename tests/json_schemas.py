@@ -161,7 +161,7 @@ def _event(rng: Random) -> Schema:
 
 
 def _interface(rng: Random) -> Schema:
-    """A recursive one, ended by an array of few."""
+    """A recursive schema that ends with short arrays."""
     node = _closed(
         type={"type": "string", "enum": ["div", "button", "field"]},
         label=_short(),
@@ -186,7 +186,7 @@ def _definitions(rng: Random) -> Schema:
 
 
 def _union(rng: Random) -> Schema:
-    """As pydantic writes a discriminated union."""
+    """A discriminated union as pydantic writes it."""
     cat = _closed(kind={"const": "cat", "type": "string"}, lives={"type": "integer", "minimum": 1, "maximum": 9})
     dog = _closed(kind={"const": "dog", "type": "string"}, good={"type": "boolean"})
     return _closed(pet={"anyOf": [cat, dog]})

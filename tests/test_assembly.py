@@ -1,4 +1,4 @@
-"""What an engine's KV blocks are named after: the digest of its weights where it is known, and its config."""
+"""An engine's namespace: the digest of its weights, if known, and its config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of options is the command line written down: the same names, the same values, and mistakes named."""
+"""A config file is the command line in a file: same names, same values, and errors by name."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel, which finds the dependencies in this interpreter's site-packages."""
+    """Return a fresh environment with the wheel and this interpreter's dependencies."""
     directory = tmp_path_factory.mktemp("environment")
     venv.create(directory, with_pip=True)
     python = directory / "bin" / "python"

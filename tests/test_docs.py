@@ -1,4 +1,4 @@
-"""Pages name only what exists: files, folders, links, commands, options and metrics."""
+"""Pages refer only to existing files, folders, links, commands, options and metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports point one way: every file is held to the table in docs/architecture.md."""
+"""Imports point one way: every file obeys the table in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAY_USE_REFERENCE = ("progressive", "evaluate")
 
 
 def read_table() -> dict[tuple[str, ...], set[str]]:
-    """Row (one part, by the names of its files or folders) -> all names that it may import, its own among them."""
+    """Return row (a part, by its files or folders) -> all names that it may import, including its own."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     table = text.split("<!-- import-table -->")[1].split("<!-- /import-table -->")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[2:]]
@@ -43,13 +43,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def part_of(path: Path) -> str:
-    """The row that a file belongs to; "" for the package's own __init__."""
+    """Return the row of a file; "" for the package's own __init__."""
     first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     return "" if first in ("__init__", "__main__") else first
 
 
 def imported_modules(tree: ast.AST, path: Path) -> Iterator[str]:
-    """Absolute names of all modules that a piece of a file imports."""
+    """Yield absolute names of all imported modules."""
     package = ("quire", *path.relative_to(PACKAGE).parts[:-1])
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

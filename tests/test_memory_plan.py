@@ -1,4 +1,4 @@
-"""How the KV pool is sized: exactly as asked, or from what is free."""
+"""The size of the KV pool: as configured, or from free memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes between core, runner and user survives pickling: the executor may be another process or machine."""
+"""Messages between core, runner and user survive pickling, since the executor may be another process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ EXAMPLES: dict[str, Any] = {"int": 3, "float": 0.5, "str": "text", "bool": True,
 
 
 def example(kind: type) -> Any:
-    """An object with every field set to something."""
+    """Return an object with every field set."""
     values = {}
     for field in fields(kind):
         name = str(field.type).split(" |")[0]

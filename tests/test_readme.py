@@ -1,4 +1,4 @@
-"""What the README shows works: its commands, its Python and its requests to the server."""
+"""The README's commands, Python and requests work."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class _Served:
         self.url = re.search(r"http://\S+:\d+", self.banner)[0]
 
     def run(self, script: str) -> dict:
-        """A shell command of the README, on this port."""
+        """Run a shell command of the README on this port."""
         done = subprocess.run(["bash", "-c", script.replace(URL, self.url)], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What a client may ask for. A refusal names the field, the value and what was expected."""
+"""Validation of sampling parameters: an error names the field, the value and the expectation."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_value_in_range_is_kept_in_one_form(name: str, value: Any, kept: Any) 
 
 
 def test_every_field_is_checked_against_nonsense() -> None:
-    """No field takes an object of no known kind, and none answers with anything but ValueError."""
+    """No field accepts an object of an unknown kind, and all raise ValueError."""
     for field in fields(SamplingParams):
         with pytest.raises(ValueError, match=field.name):
             SamplingParams(**{field.name: object()})

@@ -1,4 +1,4 @@
-"""Settings: a field is defined once, read from a text or the environment, and checked wherever it comes from."""
+"""Settings: a field is defined once, read from text or the environment, and always validated."""
 
 from __future__ import annotations
 

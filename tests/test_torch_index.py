@@ -1,4 +1,4 @@
-"""`make` takes the torch that fits the machine, says which, and never hangs over the question."""
+"""`make` installs the torch that fits the machine, reports it, and never hangs."""
 
 from __future__ import annotations
 

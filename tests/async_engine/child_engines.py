@@ -1,4 +1,4 @@
-"""What engine processes are told to load; a process of its own can import these by name, and torch only if it must."""
+"""Factories that engine processes import by name, without torch where possible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def usual() -> Engine:
 
 
 def _warm(engine: Engine) -> Engine:
-    """What a first step imports takes its time on a busy machine, and that is not a step that hangs."""
+    """Finish the imports of a first step, which on a busy machine would count as a hang."""
     engine.add_request([1])
     while engine.has_unfinished():
         engine.step()
@@ -36,7 +36,7 @@ def refuses() -> Engine:
 
 
 def treacherous() -> Engine:
-    """What it does depends on a prompt's first token: 66 raises, 67 hangs, 68 ends the process, 69 takes its time."""
+    """Make an engine whose behaviour depends on a prompt's first token: 66 raises, 67 hangs, 68 exits, 69 is slow."""
     from async_engine.harness import make
 
     engine = _warm(make(max_num_seqs=2, num_kv_blocks=400))

@@ -1,4 +1,4 @@
-"""Engines over a tiny real model, beside asyncio, with a hand on what the engine thread does."""
+"""Asyncio engines over a tiny real model, with control over the engine thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def loaded() -> LoadedModel:
 
 
 def make(**options: Any) -> Engine:
-    """An engine of its own over the one model."""
+    """Make a new engine over the shared model."""
     return make_engine(EngineConfig("random:tiny", **(OPTIONS | options)), loaded())
 
 
@@ -44,7 +44,7 @@ def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
 
 @asynccontextmanager
 async def running(make: Callable[[], Engine] = make, **options: Any) -> AsyncIterator[AsyncEngine]:
-    """A ready engine; afterwards it is shut down, and its books have added up to the end."""
+    """Yield a ready engine; shut it down afterwards and check its state."""
     engine = thread_engine("tiny", make, **options)
     engine.start()
     try:
@@ -55,7 +55,7 @@ async def running(make: Callable[[], Engine] = make, **options: Any) -> AsyncIte
 
 
 async def generate(engine: AsyncEngine, prompt: Any, params: Any = None, **options: Any) -> AsyncGenerator[Event, None]:
-    """A request's events to the last one. Wherever the iterator is closed, the request is aborted."""
+    """Yield a request's events; closing the iterator aborts the request."""
     stream = EventStream()
     try:
         await engine.submit(stream, prompt, params, **options)
@@ -83,7 +83,7 @@ def deltas_of(events: list[Event], index: int = 0) -> list[Delta]:
 
 
 async def until(condition: Callable[[], Any], what: str = "it") -> None:
-    """Wait for something that another thread does."""
+    """Wait for a condition set by another thread."""
     for _ in range(int(TIMEOUT_S * 200)):
         if condition():
             return
@@ -104,14 +104,14 @@ def check_nothing_leaks(engine: AsyncEngine) -> None:
 
 
 async def idle(engine: AsyncEngine) -> None:
-    """Wait until the engine has nothing to do, and check that nothing is left behind."""
+    """Wait until the engine is idle, and check for leaks."""
     await until(lambda: engine.state is not ModelState.READY or not engine.engine.has_unfinished(), "the end")
     assert await engine.heartbeat(TIMEOUT_S)
     check_nothing_leaks(engine)
 
 
 class Gate:
-    """Stands before each step of an engine: open, or letting single steps pass."""
+    """Blocks each step of an engine until it is opened, or lets single steps pass."""
 
     def __init__(self, engine: Engine) -> None:
         self.steps: list[set[str]] = []  #: of each that has come, the requests that there were
@@ -130,7 +130,7 @@ class Gate:
         return self._execute(out)
 
     async def wait(self) -> None:
-        """Wait until a step stands before the gate."""
+        """Wait until a step is blocked at the gate."""
         await until(lambda: len(self.steps) > self.num_passed, "a step")
 
     async def let_pass(self) -> None:

@@ -1,4 +1,4 @@
-"""What a reader finds, and what passes it by because somebody else takes it."""
+"""Events of a stream: readers get them in order, and a listener can intercept them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request whose engine is lost goes on in the next one, and its reader sees what it would have seen."""
+"""Failover: a request of a lost engine continues on the next one, and its reader sees the same events."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Killed(Exception):
 
 @dataclass
 class Reader:
-    """Who sent a request, and what it was given."""
+    """A client and the events it received."""
 
     add: Add
     ledger: Ledger
@@ -74,8 +74,7 @@ class Reader:
 
 
 class Scene:
-    """Requests to an engine whose steps of these numbers end it, before or after they were computed; each time another
-    one goes on. All in this thread, so that a step is always the same step."""
+    """Requests to engines that die at given steps, before or after computing; single-threaded for determinism."""
 
     def __init__(self, kills: dict[int, bool], options: dict[str, Any]) -> None:
         self.kills = kills

@@ -1,4 +1,4 @@
-"""What goes wrong with the engine or with one request: who is told, who does not notice, and what comes after."""
+"""Failures of the engine or of a request: affected clients get errors, and others do not notice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def raising(*_: Any, **__: Any) -> Any:
 
 
 class Breaking:
-    """Makes engines, of which the first few break when a certain request is there."""
+    """Makes engines, the first of which fail when a certain request is present."""
 
     def __init__(self, stage: Callable[[Engine], tuple[Any, str]], times: int = 1, prompt: int = 66) -> None:
         self.stage = stage

@@ -1,5 +1,4 @@
-"""Requests that come before their model wait for it: in the queue's bounds, for a bounded time, and no longer than it
-can come."""
+"""Requests for a loading model wait within the queue's limits, for a bounded time, and fail if loading fails."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from quire.server.lifecycle import unload_idle
 
 @asynccontextmanager
 async def loading(**options: Any) -> AsyncIterator[tuple[AsyncEngine, threading.Event]]:
-    """An engine that loads until the event is set."""
+    """Yield an engine that loads until the event is set."""
     may_load = threading.Event()
 
     def load() -> Engine:

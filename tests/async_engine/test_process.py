@@ -1,4 +1,4 @@
-"""An engine in a process of its own is served as one in a thread is, and what ends that process ends nothing else."""
+"""An engine process serves like an engine thread, and its death ends nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine whose model is held by several processes: they come and go together, however one of them ends."""
+"""Ranks of one engine in several processes start and end together, however one of them ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT = "Once upon a time"
 
 
 def ranks_of(pid: int) -> set[int]:
-    """The processes that a process has started as ranks."""
+    """List the rank processes of a process."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     children = {int(child) for task in tasks for child in (task / "children").read_text().split()}
     return {child for child in children if b"rank " in Path(f"/proc/{child}/cmdline").read_bytes()}
@@ -46,7 +46,7 @@ def one_rank() -> list[int]:
 
 
 async def stream_and_kill(engine: AsyncEngine, rank: int) -> list[int] | str:
-    """The tokens of a stream in whose midst a rank is killed, or the error that it ends with."""
+    """Kill a rank during a stream; return the tokens, or the error."""
     events: list[Event] = []
     try:
         async for event in generate(engine, PROMPT, greedy(60), request_id="a"):

@@ -1,4 +1,4 @@
-"""What the reader of a request is told, and what becomes of the request when nobody reads any more."""
+"""Events of a request, and its fate when the reader leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel computes what plain attention computes, at every level that this processor runs."""
+"""The CPU kernel matches plain attention at every level of this processor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 @pytest.fixture(params=LEVELS)
 def make(request: pytest.FixtureRequest) -> MakeBackend:
-    """The backend of one level."""
+    """Make the backend of one level."""
     if request.param not in (levels := runnable_levels()):
         pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
     return partial(CpuAttention, library=load_library(request.param), takes_prompts=True)
@@ -71,7 +71,9 @@ def test_ragged_batches_of_prefill_and_decode(
 def test_long_contexts_and_prompts_are_cut_and_put_together(
     make: MakeBackend, head_dim: int, groups: int, block_size: int, dtype: torch.dtype
 ) -> None:
-    """Contexts at the edges of blocks, tiles and spans; a prompt of several tiles of queries, of which one has one."""
+    """Contexts at the edges of blocks, tiles and spans; a prompt with several tiles of queries, one of them of size
+    one.
+    """
     lens = [(255, 1), (256, 1), (527, 1), (15, 1), (16, 1), (31, 1), (32, 1), (270, 96 // groups + 1)]
     World(
         lens, block_size=block_size, num_kv_heads=1, groups=groups, head_dim=head_dim, seed=1, dtype=dtype, make=make,
@@ -97,7 +99,7 @@ def test_a_sequence_reads_what_another_writes_in_the_same_step(make: MakeBackend
 
 
 def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a context is cut depends on its own length alone."""
+    """The splits of a context depend on its length only."""
     layout = KVLayout(1, 2, 16, 64)
     cache = torch.randn(layout.shape(180), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     q, k, v = (torch.randn(3, heads, 64).to(torch.bfloat16) for heads in (14, 2, 2))
@@ -118,7 +120,7 @@ def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypat
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dtype: torch.dtype) -> None:
-    """Of three samples of one prompt, a neighbour that shares less, one apart, and two that share all whole spans."""
+    """Three samples of one prompt, a neighbour that shares less, one apart, and two that share all whole spans."""
     lens = np.array([700, 610, 640, 590, 300, 513, 512])
     num_shared = (0, 528, 528, 272, 0, 0, 512)  # tokens in common with the row before
     layout = KVLayout(1, 2, 16, 64)

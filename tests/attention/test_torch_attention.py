@@ -1,4 +1,4 @@
-"""Paged attention computes what plain attention over each sequence alone computes."""
+"""Paged attention matches plain attention over each sequence alone."""
 
 from __future__ import annotations
 

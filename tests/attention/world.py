@@ -1,4 +1,4 @@
-"""Sequences over a paged cache, and what plain attention says of each alone: any backend is held against it."""
+"""Sequences over a paged cache and plain attention over each one alone, the reference of every backend."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MakeBackend = Callable[[torch.Tensor, KVLayout, int], AttentionBackend]
 
 
 def naive(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """q: [queries, heads, dim], the last ones of a sequence; k, v: [length, kv_heads, dim], all of it. In float64."""
+    """Attend in float64. q: [queries, heads, dim], a sequence's last ones; k, v: [length, kv_heads, dim], complete."""
     q, k, v = (x.double() for x in (q, k, v))
     groups = q.shape[1] // k.shape[1]
     out = torch.empty_like(q)
@@ -28,7 +28,7 @@ def naive(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
 
 
 class World:
-    """Sequences with random K and V, some of it in the cache already, in blocks strewn over the pool."""
+    """Sequences with random K and V, partly cached, in blocks scattered over the pool."""
 
     def __init__(
         self, lens: list[tuple[int, int]], *, block_size: int, num_kv_heads: int, groups: int, head_dim: int, seed: int,
@@ -115,7 +115,7 @@ class World:
 
 
 def check_reading_what_another_writes(make: MakeBackend) -> None:
-    """Within a layer all writes come before all reads: a sequence may read what another one writes in the same step."""
+    """Within a layer all writes precede all reads: a sequence may read another's writes of the same step."""
     layout = KVLayout(1, 1, 4, 8)
     cache = torch.zeros(layout.shape(4))
     attention = make(cache, layout, 2)

@@ -1,4 +1,4 @@
-"""`quire calibrate`: its table, its words about the crossing point, its picture and its files."""
+"""`quire calibrate`: table, crossing point, plot and files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHUNK = 4096
 
 
 def calibration(seconds_per_byte: float, *, latency: float = 0.0) -> Calibration:
-    """One as if steps had taken 10 ms and 0.1 ms a token, and transfers what is given."""
+    """A calibration with steps of 10 ms and 0.1 ms per token, and the given transfers."""
     model, rows = CostModel(), []
     for n in (64, 128, 256, 512, 1024):
         swap, recompute = latency + seconds_per_byte * 1000 * n, 0.01 + 1e-4 * n

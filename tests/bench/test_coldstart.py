@@ -1,4 +1,4 @@
-"""The benchmark of cold starts, against a stand-in for the server: what is asked and read of it, who takes turns."""
+"""The cold start benchmark against a fake server: requests, results and the order of runs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ThreadingHTTPServer(("127.0.0.1", int(options[options.index("--port") + 1])), Ha
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
-    """A model of two layers, its pack beside it, and the stand-in for the server."""
+    """A model of two layers, its pack, and the fake server."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cold, "POLL_S", 0.01)
     script = tmp_path / "server.py"

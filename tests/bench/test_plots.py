@@ -1,4 +1,4 @@
-"""Pictures say what is better, show what there is, and claim no interval that a handful of values cannot bear."""
+"""Plots name the better direction, show all data, and draw no intervals for a handful of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quire.simulate.study import Case, draw
 
 
 def drawn(tmp_path: Path, draw: Any) -> Any:
-    """The figure, once it is saved."""
+    """Return the figure after saving it."""
     kept: list[Any] = []
     save_plot(tmp_path / "p.svg", lambda figure: (kept.append(figure), draw(figure)))
     assert "<svg" in (tmp_path / "p.svg").read_text()
@@ -26,7 +26,7 @@ def case(policy: str, *seconds: float) -> Case:
 
 
 def lines(axes: Any) -> list[list[float]]:
-    """What each line's points are, from left to right."""
+    """Return each line's points from left to right."""
     return [sorted(map(float, line.get_xdata())) for line in axes.get_lines()]
 
 

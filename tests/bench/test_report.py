@@ -1,4 +1,4 @@
-"""Figures have one schema, whoever reads them."""
+"""Results of all benchmarks share one schema."""
 
 from __future__ import annotations
 

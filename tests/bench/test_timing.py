@@ -1,4 +1,4 @@
-"""Playing a workload: every request gets its tokens, and arrivals are kept where that is asked for."""
+"""Playing a workload: every request gets its tokens, and arrival times are kept on demand."""
 
 from __future__ import annotations
 

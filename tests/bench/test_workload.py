@@ -1,4 +1,4 @@
-"""Workload files mean the same to every engine, and a bad one is refused by name."""
+"""Workload files mean the same to every engine, and invalid ones are rejected by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where modes cross, as a function of the link's bandwidth."""
+"""Crossing points of recovery modes as a function of the link's bandwidth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LENGTHS = range(16, 2049, 16)
 
 
 def machine(*, latency: float = 0.0) -> TableCosts:
-    """A fast link, and prefill that has a fixed cost and grows faster than its tokens."""
+    """A fast link, and prefill with a fixed cost that grows faster than its tokens."""
     recompute = [(n, 0.01 + 1e-4 * n + 2e-7 * n * n) for n in range(0, 2049, 64)]
     link = [(0, latency), (2048, latency + 1e-4)]
     return TableCosts(link, link, recompute, BYTES, DecodeCosts(0.01, 0.0, 0.0))

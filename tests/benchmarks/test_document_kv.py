@@ -1,4 +1,4 @@
-"""The benchmark of documents' KV: what a disk is held to, who goes in turns with whom, and what is read raw."""
+"""The document KV benchmark: the limited disk, the order of engines, and raw reads."""
 
 from __future__ import annotations
 

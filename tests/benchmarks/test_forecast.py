@@ -1,4 +1,4 @@
-"""What the simulator predicts of the engine's run: the same schedule, and errors that are stated."""
+"""The simulator's prediction of a run: the same schedule, with stated errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKLOAD = make_mix("mixed", 16, 128, ids=range(3, 253))
 
 
 def prior(factor: float = 1.0) -> CostModel:
-    """Steps of 10 ms and 1 ms a token, times a factor, and a link of 10 MB/s."""
+    """Steps of 10 ms plus 1 ms per token, times a factor, and a link of 10 MB/s."""
     model = CostModel()
     for num_tokens in (1, 2, 4, 8, 16, 32, 64) * 4:
         model.observe_step(StepShape(num_tokens, min(num_tokens, 4)), factor * (0.01 + 1e-3 * num_tokens))

@@ -1,4 +1,4 @@
-"""`quire bench http` on the smallest model: every case is measured, and every figure is a number. Not how large."""
+"""The HTTP cost benchmark on the smallest model: every case yields numbers, of any size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FakeConnection:
 
 
 def read(*pieces: bytes) -> Stream:
-    """A stream whose pieces came at the seconds 0, 1, 2..."""
+    """Read a stream whose pieces arrive at seconds 0, 1, 2..."""
     stream = Stream(FakeConnection())  # type: ignore[arg-type]
     for second, piece in enumerate(pieces):
         stream.take(piece, float(second))

@@ -1,4 +1,4 @@
-"""`quire bench lookahead`: the same requests with and without, and what is told of them."""
+"""The lookahead benchmark: the same requests with and without it, and its report."""
 
 from __future__ import annotations
 

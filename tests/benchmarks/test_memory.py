@@ -1,4 +1,4 @@
-"""The waste study: small cases by hand, and the closed forms against a step-by-step count."""
+"""The memory study: small cases by hand, and the closed forms against step-by-step counts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from quire.bench.workload import Lengths
 
 
 def waste_of_steps(steps: list[tuple[int, int]]) -> float:
-    """From (used, allocated) tokens, step by step."""
+    """Compute the waste from (used, allocated) tokens of each step."""
     return 1 - sum(used for used, _ in steps) / sum(allocated for _, allocated in steps)
 
 
@@ -36,7 +36,7 @@ def tokens(*values: int) -> np.ndarray:
 
 
 def steps_of(prompt: int, output: int, reserve: Callable[[int], int]) -> Iterator[tuple[int, int]]:
-    """One (used, reserved) a step, as an engine would note it."""
+    """Return (used, reserved) for each step of an engine."""
     for k in range(1, output + 1):
         used = prompt + k - 1
         yield used, reserve(used)

@@ -1,4 +1,4 @@
-"""What deciding costs is told apart and put together rightly. Timings are `quire bench overhead`'s."""
+"""The overhead benchmark separates and sums the costs of decisions correctly, without asserting timings."""
 
 from __future__ import annotations
 

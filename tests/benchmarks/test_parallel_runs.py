@@ -1,4 +1,4 @@
-"""Runs in processes of their own: results in the order of the tasks, and nobody is left behind however it ends."""
+"""Parallel runs return results in the order of tasks, and leave no process behind."""
 
 from __future__ import annotations
 

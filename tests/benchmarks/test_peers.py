@@ -1,4 +1,4 @@
-"""Engines in turns: who was there and who was not, what is left of those that fail, and who kept which mark."""
+"""Comparison of engines in turns: availability, failures, and targets met."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def in_this_process(command: Sequence[str], *, stdin: str = "", **options: Any) -> Outcome:
-    """Our own sides run here, since every process would import torch; peers are processes."""
+    """Run our own sides in this process, which spares importing torch; others are processes."""
     if "-m" not in command:
         return run_child(command, stdin=stdin, **options)
     printed = io.StringIO()
@@ -177,7 +177,7 @@ def test_a_signal_while_the_process_is_being_started_leaves_none_behind(monkeypa
 
 
 def ends(pid: int) -> bool:
-    """Whether a process that was killed ends: on a busy machine that may take a while. A zombie has ended."""
+    """Whether a killed process ends; a zombie has ended."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:

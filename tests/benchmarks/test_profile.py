@@ -1,4 +1,4 @@
-"""A profile finds every part of a step, and leaves the engine as it was."""
+"""A profile covers every part of a step, and leaves the engine unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quire bench promotion`: streams through all stages, under each policy, and what is told of them."""
+"""The promotion benchmark: streams through all stages under each policy, and its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole experiment on tiny models: what the ways find, that tokens are the same, and that nothing is left."""
+"""The whole RAG experiment on tiny models: retrieval, equal tokens, and no leftovers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ QUESTIONS = [
 
 
 class ChildInHere:
-    """A `Child` whose worker runs in this process: starting one with torch takes seconds."""
+    """A `Child` whose worker runs in this process, since starting one with torch takes seconds."""
 
     def __init__(self, make: Callable[[], Any], *args: Any, **options: Any) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""What is made of timed answers: changes within a repetition, the marks, and which tokens count as different."""
+"""Statistics of timed answers: changes within a repetition, targets, and differing tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLAN = Plan(
 
 
 def played(latency_s: float, *, tokens: int = 1, disk: int = 0) -> Played:
-    """Two questions of 100 tokens, the first routed right and the second not; blocks of 16 tokens and 1,600 bytes."""
+    """Two questions of 100 tokens, the first routed correctly; blocks of 16 tokens and 1,600 bytes."""
     answer = Answer("a", "small", [tokens], 0.5, latency_s, 0.1, 0.001, 100, 80, {"disk": disk})
     return Played(2 * latency_s, [answer, answer], {"a": 1600, "b": 1600}, 16, read_bytes_s=8000.0, resident=1.0)
 

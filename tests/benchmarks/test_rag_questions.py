@@ -1,4 +1,4 @@
-"""Which questions are asked: the mix stays, every policy has its own, and locality is by document."""
+"""The choice of questions: a constant mix, separate questions per policy, and locality by document."""
 
 from __future__ import annotations
 

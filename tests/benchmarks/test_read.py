@@ -1,4 +1,4 @@
-"""`quire bench read` reads what is on storage, and not what is in memory."""
+"""The read benchmark reads from storage, not from the page cache."""
 
 from __future__ import annotations
 

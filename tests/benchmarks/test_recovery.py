@@ -1,4 +1,4 @@
-"""Recovery benchmark: the same tokens whatever the policy, and figures that say what each did."""
+"""The recovery benchmark: equal tokens under every policy, and figures of each."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_unknown_mix_is_refused() -> None:
 
 
 class AlwaysMixed(RecoveryPolicy):
-    """The youngest gives way; its front half is computed again while the back loads."""
+    """Preempts the youngest request; recomputes its front half while the back loads."""
 
     def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
         middle = victim.num_full_blocks // 2
@@ -221,7 +221,7 @@ def small(config: EngineConfig) -> list[str]:
 
 @pytest.fixture
 def profile(tmp_path: Path) -> Path:
-    """A machine on which computing takes 1 ms a token, and a link that takes next to nothing."""
+    """A machine that computes a token in 1 ms, with a nearly free link."""
     model = CostModel()
     for n in (8, 16, 32, 64, 128):
         for _ in range(4):

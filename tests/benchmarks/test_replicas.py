@@ -1,4 +1,4 @@
-"""Replica benchmark: a row a size and policy, and what is wrong with a wish."""
+"""The replica benchmark: one row per size and policy, and errors of options."""
 
 from __future__ import annotations
 

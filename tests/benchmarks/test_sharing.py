@@ -1,4 +1,4 @@
-"""What `quire bench sharing` counts, and that its baseline computes the same without sharing."""
+"""The sharing benchmark counts correctly, and its baseline computes the same without sharing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_fork_that_copies_gives_the_tokens_of_a_fork_that_shares(
 
 
 def _copies(engine: Engine) -> bool:
-    """The baseline holds the sources of its copies for a step, which the check would call a leak."""
+    """The baseline keeps the sources of its copies for a step, which the leak check would report."""
     return isinstance(engine.scheduler.kv, CopyingKVCacheManager)
 
 

@@ -1,4 +1,4 @@
-"""A fleet loses no request and answers none twice, is the same each time, and with one replica is that engine alone."""
+"""A simulated fleet loses and repeats no request, is deterministic, and with one replica equals that engine."""
 
 from __future__ import annotations
 

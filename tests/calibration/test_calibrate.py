@@ -1,4 +1,4 @@
-"""Calibrating an engine: whole figures, a model that has learnt from them, and an engine on which nothing is left."""
+"""Calibration returns complete figures and a fitted model, and leaves the engine clean."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_swap_tier_may_be_a_directory(loaded: LoadedModel, tmp_path: Path) -
 
 
 class _Deaf:
-    """A space that takes what it is given and gives nothing back."""
+    """A space that accepts writes and returns no data."""
 
     is_memory = True
 
@@ -188,7 +188,7 @@ def test_a_quick_profile_leaves_the_engine_clean(engine: Engine) -> None:
 
 
 def ticking(per_look: float) -> Callable[[], float]:
-    """A clock on which every look takes so long."""
+    """A clock that advances by a fixed time on every read."""
     now = 0.0
 
     def clock() -> float:

@@ -1,4 +1,4 @@
-"""Cost models on disk: what is found again, and what is measured anew."""
+"""Cost models on disk: reuse, and new measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an engine learns about costs outlives it: in the file of its kind, and in no other."""
+"""Learned costs persist in the file of their kind of engine only."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def place(loaded: LoadedModel) -> ProfilePlace:
 
 
 def teach(model: CostModel, seconds: float) -> float:
-    """Let transfers of one size have begun to take so long. Returns what is predicted now, which other sizes temper."""
+    """Report transfers of one size with these times, and return the prediction, which other sizes temper."""
     for _ in range(40):
         for kind in ("save", "load"):
             model.observe_transfer(kind, SIZE, seconds)
@@ -65,7 +65,7 @@ def kept_seconds(place: ProfilePlace) -> float:
 
 
 def tell_time(engine: Engine, seconds: float) -> None:
-    """Let a step have ended then, and whatever it started come to its end."""
+    """End a step at this time, with everything that it started."""
     for listener in engine.on_stats:
         listener(replace(engine.snapshot(), time=seconds))
     for thread in threading.enumerate():

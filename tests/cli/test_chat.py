@@ -1,4 +1,4 @@
-"""`quire chat`: several turns, commands, and Ctrl-C that stops the answer and not the chat."""
+"""`quire chat`: several turns, commands, and Ctrl-C that stops the answer but not the chat."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(*arguments: str, **options: Any) -> Result:
 
 
 def answer_by_turn(body: dict[str, Any]) -> list[str]:
-    """Says the last message again, and how many there were."""
+    """Repeat the last message, with the number of messages."""
     return [f"{len(body['messages'])}: ", body["messages"][-1]["content"]]
 
 
@@ -159,7 +159,7 @@ def test_help_has_an_example() -> None:
 
 
 class Terminal:
-    """Somebody who types, and reads what the screen shows."""
+    """A user who types and reads the screen."""
 
     def __init__(self, master: int, process: subprocess.Popen[bytes]) -> None:
         self._master = master
@@ -170,7 +170,7 @@ class Terminal:
         os.write(self._master, text.encode())
 
     def wait_for(self, what: str | Callable[[], bool]) -> str:
-        """Reads on until it is there; gives all that came up to its end, without escapes."""
+        """Read until a text appears; return everything up to its end, without escapes."""
         deadline = time.monotonic() + 100
         while not (what in self.seen if isinstance(what, str) else what()):
             assert time.monotonic() < deadline, f"{what!r} is not in {self.seen!r}"
@@ -180,7 +180,7 @@ class Terminal:
         return shown
 
     def interrupt(self) -> None:
-        """Ctrl-C, once the process sleeps: a line editor misses one that comes in the instant before it waits."""
+        """Press Ctrl-C once the process sleeps, since a line editor misses it just before it waits."""
         stat = Path(f"/proc/{self.process.pid}/stat")
         deadline = time.monotonic() + 100
         while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "S":
@@ -189,7 +189,7 @@ class Terminal:
         self.type("\x03")
 
     def end(self) -> int:
-        """Reads all that is left; the exit code."""
+        """Read the remaining output and return the exit code."""
         deadline = time.monotonic() + 100
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"it does not end: {self.seen!r}"

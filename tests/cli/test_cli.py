@@ -1,4 +1,4 @@
-"""The command line: every command explains itself, a mistake is one line, and a field of the config is an option."""
+"""The command line: every command has help, a mistake is one line, and every config field is an option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quire complete`: only the text on standard output, from a server or in process, on a terminal or in a pipe."""
+"""`quire complete` prints only the text on standard output, from a server or locally, on a terminal or in a pipe."""
 
 from __future__ import annotations
 

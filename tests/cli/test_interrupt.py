@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command in any phase with status 130 and without a traceback, its children's included."""
+"""Ctrl-C ends a command and its children in any phase with status 130 and without a traceback."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def start(*command: str) -> subprocess.Popen[str]:
 
 
 def interrupt(process: subprocess.Popen[str]) -> str:
-    """As a terminal does, to the whole group; what was said on stderr after it."""
+    """Interrupt the whole process group as a terminal does, and return the later stderr."""
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=100)
     assert process.returncode in INTERRUPTED

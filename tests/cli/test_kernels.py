@@ -1,4 +1,4 @@
-"""`quire kernels` with the libraries of this checkout, and where there are none."""
+"""`quire kernels` with the libraries of this checkout, and without any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quire kv` shows what is kept, and does to it what it is told."""
+"""`quire kv` shows and changes the stored blocks."""
 
 from __future__ import annotations
 

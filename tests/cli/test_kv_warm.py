@@ -1,4 +1,4 @@
-"""`quire kv warm` leaves the KV of files where servers find it, says what it did, and does nothing twice."""
+"""`quire kv warm` stores the KV of files for servers, reports it, and does nothing twice."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_files_are_computed_once_and_one_that_is_too_long_does_not_keep_the_othe
 
 
 def test_a_server_finds_what_its_prompts_begin_with(kv_dir: Path, files: dict[str, str]) -> None:
-    """A plain prompt, a conversation, and a document that stands behind a head."""
+    """A plain prompt, a conversation, and a document behind a head."""
     assert warm(kv_dir, files["fox"], files["end"]).exit_code == 0
     assert warm(kv_dir, "--chat", "--head", "Read: ", files["fox"]).exit_code == 0
     config = config_of(kv_dir)

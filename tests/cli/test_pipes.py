@@ -1,4 +1,4 @@
-"""What commands read from standard input and write to standard output, be they pipes or a terminal."""
+"""Standard input and output of commands, as pipes or a terminal."""
 
 from __future__ import annotations
 

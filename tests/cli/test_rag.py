@@ -1,4 +1,4 @@
-"""`quire rag` reads files into collections, and shows what it finds in them."""
+"""`quire rag` reads files into collections and searches them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from quire.rag.parser_process import ParserProcess
 
 @pytest.fixture(autouse=True)
 def _no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All in this process: tests/rag has the others."""
+    """Run everything in this process; tests/rag covers the child processes."""
     monkeypatch.setattr(ParserProcess, "parse", lambda self, name, data: parse(kind_of(name), data))
     monkeypatch.setattr(EmbedderProcess, "facts", HashingEmbedder.facts)
     monkeypatch.setattr(EmbedderProcess, "embed", lambda self, texts: HashingEmbedder().embed(texts))

@@ -1,4 +1,4 @@
-"""`quire route` says which model would answer and why, and how often it is right."""
+"""`quire route` shows the chosen model, the reason, and the accuracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`quire serve` as a process of its own, from its options to its exit status."""
+"""`quire serve` as a process, from its options to its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How `quire serve` reads its command line: names of models, and options that other engines have."""
+"""Command line of `quire serve`: model names, and options of other engines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPTIONS = list(FOREIGN_OPTIONS.items())
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ModelRegistry, ServerSettings]]:
-    """What `quire serve` would serve; nothing is."""
+    """Return the models that `quire serve` would serve."""
     calls: list[tuple[ModelRegistry, ServerSettings]] = []
 
     def note(_: Any, registry: ModelRegistry, settings: ServerSettings, **__: Any) -> int:

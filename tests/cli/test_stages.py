@@ -1,4 +1,4 @@
-"""`quire stages`: a plan, a map and what they cost in answers, from the command line; and what is a mistake there."""
+"""`quire stages`: plans, maps and their quality from the command line, and mistakes."""
 
 from __future__ import annotations
 

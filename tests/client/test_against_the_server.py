@@ -1,4 +1,4 @@
-"""The clients and our own server, over real sockets and with a real engine."""
+"""The clients against our server, over real sockets and with a real engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks of both endpoints, and what servers add to them."""
+"""Chunks of both endpoints, with extensions of other servers."""
 
 from __future__ import annotations
 

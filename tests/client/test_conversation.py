@@ -1,4 +1,4 @@
-"""A conversation remembers what was said, and nothing that was not."""
+"""A conversation keeps what was said, and drops failed turns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Clock:
 
 
 class Echo:
-    """Says the last message again, a word a chunk, and fails where it is told to."""
+    """Repeats the last message, one word per chunk, and fails on demand."""
 
     name = "echo"
 

@@ -1,4 +1,4 @@
-"""A model in this process answers as `LLM` does, and frees its blocks when its listener leaves."""
+"""A local model answers as `LLM` does, and frees its blocks when its listener leaves."""
 
 from __future__ import annotations
 

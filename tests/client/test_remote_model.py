@@ -1,4 +1,4 @@
-"""A model behind a URL: what is sent, what comes back, and every way in which it can fail."""
+"""A model on a server: requests, answers, and every failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server-sent events come out whole, however the network cuts the bytes."""
+"""Server-sent events are complete, however the network splits the bytes."""
 
 from __future__ import annotations
 

@@ -22,11 +22,11 @@ CONFIG = EngineConfig("random:tiny", use_tqdm=False)
 
 
 class Died(Exception):
-    """As Ray says that an actor has."""
+    """An error like Ray's for a dead actor."""
 
 
 class Replica(ModelReplica):
-    """With an engine in a thread, and with an end that it does not see coming."""
+    """A replica with an engine in a thread, and with a sudden end."""
 
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self.made = make_engine
@@ -41,7 +41,7 @@ class Replica(ModelReplica):
         return self._engine
 
     async def frames(self, data: bytes) -> AsyncIterator[bytes]:
-        """Of a request, as long as this replica lives. Whoever is cancelled while it waits for one cancels the call."""
+        """Yield a request's frames while this replica lives; cancelling the wait cancels the call."""
         frames = self.generate(data)
         while True:
             taken = asyncio.ensure_future(anext(frames))
@@ -57,10 +57,7 @@ class Replica(ModelReplica):
 
 
 class Cluster:
-    """Attributes:
-    replicas: that run, by name; a test puts them in.
-    calls: requests by the replica that each went to, in order.
-    """
+    """Replicas by name, which a test adds, and the requests in order by replica."""
 
     def __init__(self) -> None:
         self.replicas: dict[str, Replica] = {}
@@ -75,7 +72,7 @@ class Cluster:
         self.replicas.pop(name).death.set_result(None)
 
     async def find(self, call: ReplicaCall) -> Replica:
-        """As Serve's router does, once a replica may have the call."""
+        """Choose a replica as Serve's router does."""
         while True:
             stats = {name: replica.record_routing_stats() for name, replica in self.replicas.items()}
             call.placement.update(stats)
@@ -103,7 +100,7 @@ class Cluster:
 
 
 class Frames:
-    """The answer of a replica, as its caller sees it."""
+    """A replica's answer, as its caller sees it."""
 
     def __init__(self, cluster: Cluster, call: ReplicaCall) -> None:
         self._cluster = cluster
@@ -122,12 +119,12 @@ class Frames:
         return await anext(self._frames)
 
     def cancel(self) -> None:
-        """Said by one whose `__anext__` was cancelled, which has ended the call."""
+        """Cancel the call after its `__anext__` was cancelled."""
 
 
 @asynccontextmanager
 async def cluster(starts_on_demand: bool = False, **options: Any) -> AsyncIterator[tuple[Cluster, AsyncEngine]]:
-    """A cluster without replicas, and the engine that stands for it."""
+    """A cluster without replicas, and the engine in front of it."""
     found = Cluster()
     host_options = {name: options.pop(name) for name in ("policy", "on_metrics") if name in options}
     if "load_wait_s" in options:

@@ -1,4 +1,4 @@
-"""`quire serve --ray` as a process, with a cluster of its own, seen from outside."""
+"""`quire serve --ray` as a process with its own cluster."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ _MARK = "QUIRE_TEST_CLUSTER"  #: in the environment of every process of a cluste
 
 
 class RayServer:
-    """Attributes:
-    url: of the application.
-    """
+    """A server process; `url` is the application's."""
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -70,7 +68,7 @@ class RayServer:
         return found
 
     def processes(self, title: str = "") -> list[int]:
-        """Those of this cluster whose command line begins so."""
+        """List this cluster's processes by the start of their command line."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -84,7 +82,7 @@ class RayServer:
         return [pid for pid in self.processes("ray::ServeReplica:quire") if "ingress" not in _title(pid)]
 
     def stop(self) -> int:
-        """Have it drain, and return its exit status."""
+        """Drain the server and return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(TIMEOUT_S)
 
@@ -117,7 +115,7 @@ def ray_server(*arguments: str, is_ready: bool = True, **environment: str) -> It
 
 @contextmanager
 def two_machines(num_cpus: int) -> Iterator[tuple[str, dict[str, str]]]:
-    """What Ray takes for a cluster of two. Yields its address, and the environment of a server on it."""
+    """Simulate two machines in one cluster; yield its address and a server's environment."""
     from ray.cluster_utils import Cluster
 
     os.environ[_MARK] = uuid.uuid4().hex

@@ -1,4 +1,4 @@
-"""What engines count elsewhere is among the application's metrics, a series a replica."""
+"""Metrics of replicas appear among the application's, one series per replica."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STATS = Stats(
 
 
 def shown(metrics: Metrics) -> dict[str, dict[str, float]]:
-    """Replica -> sample, with its labels other than the model -> value; "" has those of no replica."""
+    """Return replica -> sample with its other labels -> value; "" holds samples without a replica."""
     found = defaultdict[str, dict[str, float]](dict)
     for family in text_string_to_metric_families(metrics.render().decode()):
         for sample in family.samples:

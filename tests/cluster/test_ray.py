@@ -1,4 +1,4 @@
-"""A real cluster on this machine: Ray Serve, its proxy, the application, replicas in processes of their own."""
+"""A real cluster on this machine: Ray Serve, its proxy, the application, and replica processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_model_is_served_on_ray_and_nothing_is_left_behind() -> None:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayServer]:
-    """Two replicas that keep prompts' KV in one directory, in float32: there the same tokens come again."""
+    """Two float32 replicas that store prompts' KV in one directory, so tokens are reproducible."""
     options = f"--min-replicas=2 --max-replicas=2 --kv-dir={tmp_path_factory.mktemp('kv')} --kv-dir-keep-prompts"
     with ray_server("--model=quire-mini", "--dtype=float32", "--num-kv-blocks=600", *options.split()) as server:
         server.wait_for(lambda: len(server.replicas()) == 2, "two replicas")
@@ -71,7 +71,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayServer]:
 
 
 def kill_in_mid_stream(server: RayServer, find_victim: Any) -> None:
-    """Kill the process that serves a stream; its tokens are those of an undisturbed one, and another process comes."""
+    """Kill the process of a stream; the tokens equal an undisturbed stream's, and a new process starts."""
     length = 600
     whole = server.complete(max_tokens=length)["choices"][0]["text"]
     before = set(server.replicas())
@@ -90,7 +90,7 @@ def kill_in_mid_stream(server: RayServer, find_victim: Any) -> None:
 
 
 def busiest(pids: list[int]) -> int:
-    """Of these processes, the one that has had the processor most in the last moments."""
+    """Return the process that used the most processor time recently."""
 
     def ticks(pid: int) -> int:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -182,7 +182,7 @@ def with_title(text: bytes) -> Any:
 
 
 def check_two_ranks(server: RayServer, title: bytes) -> None:
-    """Killing one of two ranks changes no token, and those are one rank's."""
+    """Kill one of two ranks; the tokens equal those of one rank."""
     whole = server.complete(max_tokens=600)["choices"][0]["text"]
     one_rank = LLM("quire-mini", dtype="float32", num_kv_blocks=600)
     (answer,) = one_rank.generate("Hello", SamplingParams(temperature=0, max_tokens=600, ignore_eos=True))

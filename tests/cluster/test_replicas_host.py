@@ -1,4 +1,4 @@
-"""Several replicas as one engine: who answers, who goes on where one dies, and who is told that none is there."""
+"""Several replicas as one engine: routing, failover, and errors without replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scheduler with a document on disk, and a runner that does nothing of itself."""
+"""A scheduler with a document on disk, and a passive runner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOCUMENT = list(range(NUM_BLOCKS * BLOCK))
 
 
 class PlainCosts:
-    """A token takes a second, a block from disk `load_s`."""
+    """One second per token, `load_s` per block from disk."""
 
     is_link_usable = True
 
@@ -41,11 +41,7 @@ class PlainCosts:
 
 
 class Bench:
-    """Args:
-    load_s: of a block.
-    num_blocks: of the pool.
-    limits: of the scheduler.
-    """
+    """A scheduler driven step by step. `load_s` is per block, `limits` are the scheduler's."""
 
     def __init__(self, load_s: float, *, num_blocks: int = 64, **limits: int) -> None:
         config = SchedulerConfig(
@@ -62,7 +58,7 @@ class Bench:
         self._num_requests = 0
 
     def put_on_disk(self, document: Sequence[int]) -> list[bytes]:
-        """Returns the keys of its blocks."""
+        """Store a document and return its block keys."""
         keys: list[bytes] = []
         extend_keys(keys, b"", PUBLIC_ONLY, document, BLOCK, len(document) // BLOCK)
         self.scheduler.apply_store_changes(StoreChanges(added=keys))
@@ -71,7 +67,7 @@ class Bench:
     def ask(
         self, document: Sequence[int] = DOCUMENT, *, max_tokens: int = 2, priority: int = 0, **options: int
     ) -> Request:
-        """A request about a document, with a question of two tokens."""
+        """Add a request about a document, with a question of two tokens."""
         number = self._num_requests = self._num_requests + 1
         request = Request(
             f"request-{number}",
@@ -85,7 +81,7 @@ class Bench:
         return request
 
     def step(self, *, arrived: int = 0, failed: int = 0) -> SchedulerOutput:
-        """A step, with which so many of the loads that were begun and not cancelled are reported."""
+        """Run a step, and report this many of the running loads."""
         out = self.scheduler.schedule()
         self.begun = [t.op_id for t in out.transfers if t.kind == "load"]
         result = StepOutput(out.step_id)

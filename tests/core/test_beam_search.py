@@ -1,4 +1,4 @@
-"""The search alone, against `transformers`' own beam search on a tiny random model: same beams, same scores."""
+"""Beam search alone against `transformers` on a tiny random model: same beams, same scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EOS = {"none": (), "one": (7,), "several": (3, 7, 11, 20)}
 
 
 def make_model(architecture: str, seed: int) -> PreTrainedModel:
-    """Random weights of such a size that the likeliest tokens depend on the whole context and ends are common."""
+    """Make random weights large enough that tokens depend on the whole context, and ends are frequent."""
     torch.manual_seed(seed)
     if architecture == "llama":
         config = LlamaConfig(
@@ -37,7 +37,7 @@ def make_model(architecture: str, seed: int) -> PreTrainedModel:
 
 @torch.inference_mode()
 def search(model: PreTrainedModel, prompt: list[int], params: BeamSearchParams, eos: tuple[int, ...]) -> BeamSearch:
-    """Beam search with the model computed anew over all tokens in every step."""
+    """Run beam search with the model recomputed over all tokens in every step."""
     state = BeamSearch(params, frozenset(eos), params.max_tokens)
     beams: list[tuple[list[int], float]] = [([], 0.0)]
     while not state.is_done:
@@ -112,7 +112,7 @@ def test_beams_and_scores_are_the_references_over_many_models(
 
 
 def test_the_grid_sees_ends_and_length_limits() -> None:
-    """The comparison means something only where some beams end by a token, others by length, at different lengths."""
+    """The comparison needs beams that end by a token, and others by length, at different lengths."""
     params = BeamSearchParams(4, 10, early_stopping=False)
     found = [check("llama", seed, params, EOS["several"]).finished for seed in range(6)]
     stopped = [hypothesis.stopped for finished in found for hypothesis in finished]

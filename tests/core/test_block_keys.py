@@ -1,4 +1,4 @@
-"""Two blocks have the same name if and only if everything before them, and in them, is the same."""
+"""Two blocks have the same key if and only if their content and everything before them is equal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_chain_is_the_same_whether_it_grows_at_once_or_bit_by_bit(
 
 
 def test_keys_of_all_short_sequences_differ() -> None:
-    """The same tokens, cut otherwise, and all digests with which a chain can begin: no two run into each other."""
+    """Keys of the same tokens in other blocks, and all initial digests of chains, differ."""
     roots = [b"", b"r", b"root", NAMESPACE.root()]
     domains = [PUBLIC, PAPERS, ANN, BOB, Domain(1, b""), Domain(2, b""), Domain(1, b"\0"), Domain(0, b"\0")]
     blocks = [[], [0], [0, 0], [1], [1, 0], [256], [2**32], [2**32, 0], [0, 2**32]]
@@ -203,7 +203,7 @@ for key in (namespace.root(), *keys):
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "424242"])
 def test_keys_on_disk_stay_valid_over_processes_and_versions(hash_seed: str) -> None:
-    """If this fails, every block on every disk has lost its name: raise the version in `block_keys` and say so."""
+    """If this fails, every block on disk becomes unreachable: raise the version in `block_keys` and say so."""
     source = next(path for path in sys.modules["quire"].__path__).removesuffix("/quire")
     environment = {"PYTHONPATH": source, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-c", GOLDEN_CODE]

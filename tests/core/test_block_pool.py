@@ -1,4 +1,4 @@
-"""The pool against a model that says in lists and sets what it must do."""
+"""The block pool against a model of lists and sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYS = [bytes([i]) * 4 for i in range(8)]
 
 
 class PoolMachine(RuleBasedStateMachine):
-    """Every operation on the pool and on the model; after each the two must look the same."""
+    """Every operation on pool and model, compared after each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class TestPoolDeep(PoolMachine.TestCase):
 
 
 def cached_chain(pool: BlockPool, keys: list[bytes]) -> list[int]:
-    """Blocks of one sequence, named and given back as a sequence gives them back: last one first."""
+    """Cache blocks of one sequence and free them as a sequence does: last one first."""
     blocks = [pool.allocate() for _ in keys]
     for block, key in zip(blocks, keys, strict=True):
         pool.register(block, key)
@@ -168,7 +168,7 @@ def test_the_check_finds_what_is_broken(break_it) -> None:
 
 
 def test_blocks_come_out_of_the_middle_of_a_large_pool() -> None:
-    """Asserts no timing, but if any operation walked the pool, this would take hours."""
+    """No timing is asserted, but walking the pool in any operation would take hours."""
     pool = BlockPool(200_000)
     blocks = [pool.allocate() for _ in range(pool.num_blocks)]
     for block in blocks:

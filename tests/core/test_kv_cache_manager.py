@@ -1,4 +1,4 @@
-"""Block tables: what is found, what is shared, what is copied, and who sees it when."""
+"""Block tables: lookup, sharing, copies and visibility."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _serial = count()
 
 
 def make_sequence(tokens: list[int], domains: DomainSpans = PUBLIC_ONLY, root: bytes = b"") -> Sequence:
-    """The only sequence of a new request."""
+    """Return the only sequence of a new request."""
     request = Request(f"request-{next(_serial)}", tokens, SamplingParams(), kv=KVScope(root, domains))
     seq = Sequence(next(_serial), 0, request, list(tokens))
     request.unfinished.append(seq)
@@ -27,7 +27,7 @@ def make_sequence(tokens: list[int], domains: DomainSpans = PUBLIC_ONLY, root: b
 
 
 def make_sibling(kv: KVCacheManager, parent: Sequence) -> Sequence:
-    """A fork of `parent`."""
+    """Fork `parent`."""
     request = parent.request
     child = Sequence(next(_serial), len(request.unfinished), request, list(parent.token_ids))
     kv.fork(parent, child)
@@ -40,14 +40,14 @@ def make_manager(num_blocks: int = 16, **options: object) -> KVCacheManager:
 
 
 def compute(kv: KVCacheManager, seq: Sequence, num_tokens: int | None = None) -> None:
-    """One step in which `seq` alone computes tokens (all that are missing)."""
+    """Run one step in which only `seq` computes tokens, by default all missing ones."""
     kv.begin_step()
     missing = len(seq.token_ids) - seq.num_computed_tokens
     assert kv.append_slots(seq, missing if num_tokens is None else num_tokens) is not None
 
 
 def begin(kv: KVCacheManager, seq: Sequence) -> int:
-    """Adopt what there is and compute the rest. Returns the blocks found."""
+    """Adopt cached blocks and compute the rest; return the blocks found."""
     found = kv.find_prefix(seq)
     kv.adopt_prefix(seq, found)
     compute(kv, seq)
@@ -445,8 +445,9 @@ class TestCrossTalk:
 
 
 class ManagerMachine(RuleBasedStateMachine):
-    """Sequences that begin, grow, fork and end in any order, on few blocks and with few different tokens, against a
-    record of what every slot holds."""
+    """Sequences that begin, grow, fork and end in random order, on few blocks and tokens, against a record of every
+    slot.
+    """
 
     def __init__(self) -> None:
         super().__init__()

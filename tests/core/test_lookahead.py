@@ -1,5 +1,4 @@
-"""While a request waits for its turn, its document is loaded: in order, as far as the link and the pool have nothing
-better to do, and in nobody's way."""
+"""Lookahead loads a waiting request's document in order while link and pool are idle, and delays no request."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ OTHER = [5000 + token for token in DOCUMENT]  #: another document
 
 
 def bench_with_one_seat(load_s: float = 0.1, *, max_tokens: int = 20, **limits: int) -> tuple[Bench, Request]:
-    """Somebody else, about no document, has the seat."""
+    """A bench whose only seat is taken by a request without a document."""
     bench = Bench(load_s, max_num_seqs=1, **limits)
     running = bench.ask([], max_tokens=max_tokens)
     bench.step()

@@ -1,4 +1,4 @@
-"""A prefix on disk: loaded, computed, or both at once, whichever brings the first token soonest."""
+"""A prefix on disk is loaded, computed, or both, whichever gives the earliest first token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scheduler, one promise at a time, on requests small enough to follow by hand."""
+"""The scheduler, one rule at a time, on requests small enough to follow by hand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Bench:
         self._arrivals = 0
 
     def add(self, prompt: range | list[int], **options: object) -> Request:
-        """Queue a request that nothing ends before its max_tokens."""
+        """Queue a request that only max_tokens ends."""
         plan = Plan(tuple(token % 8 for token in prompt), **{"max_tokens": 32, "stops": False, **options})  # type: ignore[arg-type]
         request = make_request(plan, self._arrivals)
         self._arrivals += 1
@@ -54,7 +54,7 @@ class Bench:
             self.step()
 
     def scheduled(self, request: Request) -> int:
-        """Tokens that the last step computed for a request."""
+        """Return the last step's tokens for a request."""
         pairs = zip(self.out.seq_ids, self.out.num_scheduled_tokens, strict=True)
         return sum(count for seq_id, count in pairs if seq_id in {seq.seq_id for seq in request.sequences})
 
@@ -105,7 +105,7 @@ def test_who_comes_back_with_a_long_prompt_holds_up_no_stream() -> None:
 
 
 class SecondAToken(CostModel):
-    """A step takes as many seconds as it computes tokens, and one for ten tokens that a chunk looks back on."""
+    """A step takes a second per computed token, and one per ten tokens that a chunk attends to."""
 
     def step(self, shape: StepShape) -> float:
         return shape.num_tokens + shape.attended / 200
@@ -258,7 +258,7 @@ def test_the_policy_chooses_among_running_requests_that_the_step_does_not_hold_y
 
 
 class Scripted(RecoveryPolicy):
-    """Preempts the youngest request, by a given mode."""
+    """Preempts the youngest request by a given mode."""
 
     def __init__(self, mode: RecoveryMode, keep_from: int = 0) -> None:
         self.mode, self.keep_from = mode, keep_from
@@ -270,7 +270,7 @@ class Scripted(RecoveryPolicy):
 def bring_to_loading(
     policy: Scripted, num_arrived: int, *, always_loads: bool = True, **limits: int
 ) -> tuple[Bench, Request]:
-    """A request of eight full blocks that comes back, with so many of those that were saved of it there."""
+    """Bring a request of eight full blocks to loading, with this many of its saved blocks left."""
     bench = Bench(num_swap_slots=64, enable_prefix_caching=False, **limits)
     policy.always_loads = always_loads
     bench.scheduler.recovery.policy = policy
@@ -288,7 +288,7 @@ def bring_to_loading(
 
 
 def preempt_youngest(bench: Bench) -> RecoveryRecord:
-    """As the scheduler does where room is missing."""
+    """Preempt as the scheduler does without free blocks."""
     scheduler = bench.scheduler
     youngest = scheduler.queue.running[-1]
     scheduler.planner.preempt_for(scheduler.queue.running[0])
@@ -299,7 +299,7 @@ def preempt_youngest(bench: Bench) -> RecoveryRecord:
 
 
 def preempt_by(policy: Scripted) -> tuple[Bench, Request, RecoveryRecord]:
-    """A request of eight full blocks that has just been preempted."""
+    """Return a request of eight full blocks that was just preempted."""
     bench = Bench(num_swap_slots=64, enable_prefix_caching=False)
     bench.scheduler.recovery.policy = policy
     bench.add([7])
@@ -362,7 +362,7 @@ def test_a_return_that_computes_what_was_saved_is_noted() -> None:
 
 
 class SecondThoughts:
-    """Finds transfers worth while until told otherwise, and records the questions."""
+    """Approves transfers until told otherwise, and records the questions."""
 
     def __init__(self, bench: Bench) -> None:
         self.is_saving_late = self.is_loading_late = False
@@ -581,7 +581,7 @@ STATES = ("waiting", "in chunks", "in flight", "decoding", "forked", "preempted"
 
 
 def bring_to(state: str) -> tuple[Bench, Request]:
-    """A request in a state in which its client may leave."""
+    """Bring a request into a state in which its client may leave."""
     if state == "waiting":
         bench = Bench(max_num_seqs=1)
         bench.add(range(4))
@@ -722,7 +722,7 @@ def test_a_decode_step_says_as_little_after_a_long_context_as_after_a_short_one(
 
 
 def test_a_schedule_can_be_played_again_to_the_same_steps() -> None:
-    """The order of a batch follows from the requests alone, never from addresses or hashes."""
+    """The order of a batch depends on the requests only, not on addresses or hashes."""
     config = SchedulerConfig(num_blocks=12, block_size=4, max_num_seqs=8, max_num_batched_tokens=16, max_model_len=40)
     plans = tuple(Plan(tuple(range(1 + i % 7)), arrives=i % 3, n=1 + i % 3, max_tokens=12) for i in range(6))
     players = [play(Schedule(config, plans)) for _ in range(2)]

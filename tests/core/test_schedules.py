@@ -1,4 +1,4 @@
-"""What must hold whatever arrives when: random schedules on the real scheduler and the real pool."""
+"""Invariants under random schedules on the real scheduler and pool."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
 
 @st.composite
 def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
-    """Schedules under pressure: pools that hold little more than the longest sequence."""
+    """Schedules under pressure: pools hold little more than the longest sequence."""
     block_size = draw(st.sampled_from((2, 1, 3, 4)))
     max_model_len = draw(st.integers(4, 40))
     least = -(-max_model_len // block_size)
@@ -99,7 +99,7 @@ def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> Non
 
 @st.composite
 def swapping_schedules(draw: st.DrawFn) -> Schedule:
-    """Requests that outgrow the pool together, come back by any mode, and wait for a link that may lose things."""
+    """Requests that together outgrow the pool, resume by any mode, and use an unreliable link."""
     block_size = draw(st.sampled_from((2, 1, 4)))
     max_model_len = draw(st.integers(16, 40))
     config = SchedulerConfig(
@@ -127,7 +127,7 @@ def test_what_comes_back_from_the_swap_tier_is_what_went_in(schedule: Schedule) 
 
 @st.composite
 def document_schedules(draw: st.DrawFn) -> Schedule:
-    """Requests about a few documents, on a disk tier that other processes use, too."""
+    """Requests about a few documents, on a disk tier shared with other processes."""
     block_size = draw(st.sampled_from((2, 1, 3)))
     max_model_len = draw(st.integers(12, 40))
     config = SchedulerConfig(
@@ -176,7 +176,7 @@ def test_tokens_and_blocks_are_right_over_thousands_of_schedules(schedule: Sched
 
 @st.composite
 def lone_requests(draw: st.DrawFn) -> Schedule:
-    """One request with many sequences in a pool that holds just one of them at full length."""
+    """One request with many sequences, in a pool for only one at full length."""
     block_size = draw(st.sampled_from((1, 2, 3, 4)))
     max_model_len = draw(st.integers(6, 24))
     config = SchedulerConfig(
@@ -207,7 +207,7 @@ def test_a_lone_request_that_outgrows_the_pool_runs_its_sequences_in_turns(sched
 
 @st.composite
 def promoting_schedules(draw: st.DrawFn) -> Schedule:
-    """A model that goes through its stages while requests run, swap, wait for documents, and for a stage."""
+    """A model that is promoted while requests run, swap, and wait for documents and stages."""
     block_size = draw(st.sampled_from((2, 1, 4)))
     max_model_len = draw(st.integers(12, 40))
     has_disk_tier = draw(st.booleans())

@@ -1,4 +1,4 @@
-"""The swap tier: what is saved, what comes back, who waits for it, and what is taken back."""
+"""The swap tier: saves, loads, waits and cancellations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def make_swap(num_slots: int) -> SwapManager:
 
 
 def give_up(swap: SwapManager, seq: Sequence) -> None:
-    """As a preemption does."""
+    """Give up a request's blocks as a preemption does."""
     swap.stop_waiting(seq)
     swap.kv.free(seq)
 
@@ -37,7 +37,7 @@ def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> Non
 
 
 class TestGivingTransfersUp:
-    """Eight full blocks, of which the first two are still in the pool when the sequence comes back."""
+    """Eight full blocks, the first two still in the pool when the sequence resumes."""
 
     def away(self, *, is_saved: bool = True) -> tuple[SwapManager, Sequence]:
         swap = make_swap(20)

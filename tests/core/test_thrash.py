@@ -1,7 +1,7 @@
-"""No thrash: every request finishes, and what is computed in vain stays under the bound that `core.scheduler` states.
+"""No thrashing: every request finishes, and wasted computation stays under the bound stated in `core.scheduler`.
 
-In vain is a token whose KV a sequence had and has to compute again. It is counted here from what the steps compute, and
-not by the scheduler's own count.
+A wasted token is one whose KV a sequence had and computes again. The test counts them from the steps, not from the
+scheduler's counters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulate.machines import machine
 
 
 class Worst(RecoveryPolicy):
-    """Preempts whoever would lose most by it, by the same mode always: as many computed tokens, as often as may be."""
+    """Preempts the request with the largest loss, by a fixed mode, as often as possible."""
 
     def __init__(self, mode: RecoveryMode) -> None:
         self.mode = mode
@@ -42,14 +42,14 @@ class Worst(RecoveryPolicy):
 
 
 class Mixed(RecoveryPolicy):
-    """The youngest, half of it by each mode."""
+    """Preempts the youngest, half of it by each mode."""
 
     def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
         return RecoveryPlan(RecoveryMode.MIXED, victim.num_full_blocks // 2)
 
 
 class Accountant(Player):
-    """Counts what is computed again, by request, and what the request had when it lost its blocks."""
+    """Counts recomputed tokens by request, and the tokens at each preemption."""
 
     def __init__(self, schedule: Schedule, recovery: RecoveryPolicy, costs: Costs) -> None:
         super().__init__(schedule, recovery, costs)
@@ -82,7 +82,7 @@ class Accountant(Player):
 
 
 def audit(schedule: Schedule, policy: RecoveryPolicy, costs: Costs) -> Accountant:
-    """Play to the end, and hold what was computed in vain to the bound."""
+    """Play to the end and check the bound of wasted computation."""
     accountant = Accountant(schedule, policy, costs)
     accountant.play()
     check_outcomes(schedule, accountant)
@@ -112,7 +112,7 @@ def policies(draw: st.DrawFn) -> RecoveryPolicy:
 
 @st.composite
 def loads(draw: st.DrawFn) -> Schedule:
-    """Requests that outgrow the pool together, though none does so alone."""
+    """Requests that outgrow the pool together, but not alone."""
     block_size = draw(st.sampled_from((2, 1, 4)))
     max_model_len = draw(st.integers(16, 40))
     least = -(-max_model_len // block_size)
@@ -156,7 +156,7 @@ def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
 
 @st.composite
 def storms(draw: st.DrawFn) -> Schedule:
-    """A long request of low priority, over which flocks of short ones come: they find room at first, and then grow."""
+    """A long request of low priority, beside bursts of short ones that start small and grow."""
     length, room, width = draw(st.integers(8, 24)), draw(st.integers(16, 30)), draw(st.sampled_from((1, 1, 2)))
     config = SchedulerConfig(
         num_blocks=length + width * room,

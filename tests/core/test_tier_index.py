@@ -1,4 +1,4 @@
-"""Slots of the swap tier: who keeps them, and who gets them next."""
+"""Slots of the swap tier: owners, and the order of reuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""quire-chat makes small talk, and each embedded model is the better one at its own work."""
+"""quire-chat makes small talk, and each embedded model is best at its own task."""
 
 from __future__ import annotations
 

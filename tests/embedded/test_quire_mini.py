@@ -1,4 +1,4 @@
-"""quire-mini reads: it answers about names that it was never trained on, from the passage alone."""
+"""quire-mini reads: it answers about unseen names from the passage alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mini() -> LLM:
 
 @pytest.fixture(scope="module")
 def five_facts(mini) -> float:
-    """How often it finds one of five facts."""
+    """Return how often it finds one of five facts."""
     questions = held_out_questions(5, 100)
     return score(answers(mini, questions), questions).exact_match
 
@@ -49,7 +49,7 @@ def test_it_finds_one_of_five_facts(five_facts):
 
 
 def test_it_answers_where_passage_and_question_stand_on_one_line(mini):
-    """As the papers' prompts have it: "Context: ... Question: ... Answer:"."""
+    """Prompts as in the papers: "Context: ... Question: ... Answer:" on one line."""
     questions = held_out_questions(2, 100)
     assert score(answers(mini, questions, separator=" "), questions).exact_match >= ON_ONE_LINE
 

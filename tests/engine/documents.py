@@ -26,12 +26,7 @@ QUESTIONS = tuple(tuple(random_ids(3 + i, 910 + i)) for i in range(10))
 
 
 class ChosenCosts(CostModel):
-    """Predicts what a test wants, whatever was measured.
-
-    Args:
-        token_s: of computing one.
-        byte_s: of loading one.
-    """
+    """Predicts fixed costs: `token_s` per computed token, `byte_s` per loaded byte."""
 
     def __init__(self, token_s: float, byte_s: float) -> None:
         super().__init__()
@@ -50,12 +45,10 @@ def _load(config: EngineConfig) -> LoadedModel:
 
 
 class DocumentLLM(LLM):
-    """An engine with a KV directory, which loads whatever it finds there unless it is told other costs.
+    """An engine that loads everything it finds in its KV directory, unless it has other costs.
 
-    Attributes:
-        num_computed: tokens, over all its steps.
-        moved: blocks that came to disk ("save"), or from there ("load").
-        ways: how prefixes in other tiers were used.
+    `num_computed` counts tokens over all steps, `moved` blocks to disk ("save") or from it ("load"), and `ways` the
+    uses of prefixes in other tiers.
     """
 
     def __init__(
@@ -96,16 +89,16 @@ class DocumentLLM(LLM):
 
     @property
     def on_disk(self) -> set[bytes]:
-        """Keys of the blocks that it knows to be on disk."""
+        """Return the keys of blocks known to be on disk."""
         return set(self.engine.scheduler.swap.on_disk)
 
     def close(self) -> None:
-        """As at a process's end."""
+        """Close as at a process's end."""
         self.engine.runner.disk.worker.close()  # type: ignore[attr-defined]
         self.store.close()
 
     def vanish(self) -> None:
-        """Nobody refers to it any more, and nobody has closed it."""
+        """Drop the engine without closing it."""
         del self.engine
         gc.collect()
 
@@ -118,7 +111,7 @@ def ask(
     domains: DomainSpans = PUBLIC_ONLY,
     **more: Any,
 ) -> Job:
-    """A request about a document."""
+    """Add a request about a document."""
     asked = QUESTIONS[question] if isinstance(question, int) else question
     prompt = (*document, *asked)
     params = params or greedy_params(8)
@@ -126,6 +119,6 @@ def ask(
 
 
 def cached(job: Job) -> dict[str, int]:
-    """Tokens that a request found, by tier."""
+    """Return a request's cached tokens by tier."""
     assert job.answer is not None
     return dict(job.answer.request.cached_tokens or {})

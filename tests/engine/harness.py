@@ -1,6 +1,6 @@
-"""Engines over tiny real models driven step by step, and what `transformers` says about the same checkpoints.
+"""Engines over tiny real models, driven step by step, and `transformers` on the same checkpoints.
 
-Every engine here goes the public way (`LLM` from a directory), and after each of its steps the books are checked.
+Engines are made the public way (`LLM` from a directory), and every step checks the state.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _directories: list[tempfile.TemporaryDirectory[str]] = []  # alive until the tes
 
 @cache
 def checkpoint(name: str, seed: int = 0) -> Path:
-    """A directory with the variant's checkpoint."""
+    """Return a directory with the variant's checkpoint."""
     return make_checkpoint(name, temporary_directory(name), seed)
 
 
 def temporary_directory(name: str) -> Path:
-    """One that is there until the tests end."""
+    """Return a directory that lasts until the tests end."""
     _directories.append(tempfile.TemporaryDirectory(prefix=f"quire-{name}-"))
     return Path(_directories[-1].name)
 
 
 def make_llm(name: str, **options: Any) -> LLM:
-    """An engine over the variant, with a pool of 64 blocks unless told otherwise."""
+    """Make an engine over the variant, by default with a pool of 64 blocks."""
     options = {"num_kv_blocks": 64, "skip_tokenizer_init": True, "use_tqdm": False, "device": "cpu"} | options
     return LLM(str(checkpoint(name)), **options)
 
@@ -77,7 +77,7 @@ PROMPTS: tuple[tuple[int, ...], ...] = tuple(
 
 @dataclass(frozen=True)
 class Greedy:
-    """What the reference generates, end tokens ignored."""
+    """Generate with the reference, ignoring end tokens."""
 
     token_ids: tuple[int, ...]
     gaps: tuple[float, ...]  #: between the two best logits at each position, as a share of the logits' range
@@ -100,7 +100,7 @@ def greedy_together(name: str, prompts: tuple[tuple[int, ...], ...], num_tokens:
 
 
 def generate_greedy(model: Any, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[Greedy]:
-    """In one batch: transformers takes as long for one prompt as for all."""
+    """Generate in one batch, since transformers takes as long for one prompt as for all."""
     length = max(map(len, prompts))
     ids = torch.tensor([(0,) * (length - len(prompt)) + tuple(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -117,7 +117,7 @@ def generate_greedy(model: Any, prompts: Sequence[Sequence[int]], num_tokens: in
 
 @cache
 def logprobs(name: str, ids: tuple[int, ...]) -> torch.Tensor:
-    """log_softmax of the reference's logits. float32 [len(ids), vocab_size]."""
+    """Return log_softmax of the reference's logits, float32 [len(ids), vocab_size]."""
     with torch.no_grad():
         return reference(name)(torch.tensor([ids])).logits[0].log_softmax(-1)
 
@@ -130,7 +130,7 @@ class Beams:
 
 @cache
 def beams(name: str, prompt: tuple[int, ...], params: BeamSearchParams, eos_token_ids: tuple[int, ...] = (2,)) -> Beams:
-    """The reference's own beam search."""
+    """Run the reference's beam search."""
     ids = torch.tensor([prompt])
     out = reference(name).generate(
         ids, attention_mask=torch.ones_like(ids), max_new_tokens=params.max_tokens, num_beams=params.beam_width,
@@ -145,12 +145,12 @@ def beams(name: str, prompt: tuple[int, ...], params: BeamSearchParams, eos_toke
 
 
 def assert_same_tokens(name: str, prompt: Sequence[int], token_ids: Sequence[int]) -> None:
-    """Output ids are the reference's. Where the reference itself hesitates, what follows is not compared."""
+    """Compare output ids with the reference's up to a token at which it is undecided."""
     assert_same_greedy(name, prompt, greedy(name, tuple(prompt), max(NUM_TOKENS, len(token_ids))), token_ids)
 
 
 def assert_same_greedy(name: str, prompt: Sequence[int], expected: Greedy, token_ids: Sequence[int]) -> None:
-    """The same for a reference that is given."""
+    """Compare with a given reference."""
     for at, token in enumerate(token_ids):
         if token != expected.token_ids[at]:
             assert expected.gaps[at] < CLOSE, (
@@ -169,7 +169,7 @@ def greedy_params(max_tokens: int = NUM_TOKENS, **more: Any) -> SamplingParams:
 
 @dataclass
 class Job:
-    """A request, and what happens to it."""
+    """A request and the events of its life."""
 
     prompt: Sequence[int]
     params: SamplingParams | BeamSearchParams = field(default_factory=greedy_params)
@@ -191,7 +191,7 @@ class Job:
 
 
 def check_books(llm: LLM) -> None:
-    """After any step: nothing leaks, no one is counted twice, and the runner knows no one whom the scheduler forgot."""
+    """Check after a step that nothing leaks or is counted twice, and that scheduler and runner agree."""
     scheduler = llm.engine.scheduler
     scheduler.check_integrity()
     assert set(llm.engine._states) == set(scheduler.queue.requests)
@@ -203,7 +203,7 @@ def check_books(llm: LLM) -> None:
 def drive(
     llm: LLM, jobs: Iterable[Job], before_step: Callable[[int], None] | None = None, max_steps: int = 20_000
 ) -> list[Job]:
-    """Run jobs to their end, checking the books after every step."""
+    """Run jobs to their end, checking the state after every step."""
     jobs = list(jobs)
     engine = llm.engine
     for step in range(max_steps):
@@ -240,7 +240,7 @@ def num_preemptions(jobs: Iterable[Job]) -> int:
 
 
 def assert_all_greedy(name: str, jobs: Iterable[Job]) -> None:
-    """Every output of every (greedy, unaborted) job is complete and the reference's."""
+    """Check that every output of each greedy, unaborted job is complete and equals the reference's."""
     for job in jobs:
         assert isinstance(job.params, SamplingParams)
         found = outputs(job)
@@ -251,7 +251,7 @@ def assert_all_greedy(name: str, jobs: Iterable[Job]) -> None:
 
 
 class Preemptor(RecoveryPolicy):
-    """Preempts by the scheduler's own hand between steps, whether there is room or not: anyone but the oldest."""
+    """Preempts any request but the oldest between steps, through the scheduler."""
 
     def __init__(self, llm: LLM, seed: int) -> None:
         self.scheduler = llm.engine.scheduler
@@ -275,7 +275,7 @@ class Preemptor(RecoveryPolicy):
 
 @contextmanager
 def model_of(llm: LLM, wrap: Callable[[Any], Any]) -> Any:
-    """Put something else in the place of the model."""
+    """Replace the model."""
     runner = llm.engine.runner
     model = runner.model
     runner.model = wrap(model)

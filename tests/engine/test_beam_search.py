@@ -1,4 +1,4 @@
-"""Beam search finds what `transformers`' own beam search finds, with the same scores, whatever else is going on."""
+"""Beam search equals `transformers`' own, with the same scores, under any conditions."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_beams_beside_sampling_in_a_pool_that_is_too_small(name: str, caching: b
 
 @pytest.mark.parametrize("num_tokens", [36, 40, 44])
 def test_a_beam_search_larger_than_the_pool_takes_turns(num_tokens: int) -> None:
-    """17 tokens of prompt and four beams of 12: about 65 slots, where the pool has fewer."""
+    """17 prompt tokens and four beams of 12 need about 65 slots, more than the pool has."""
     llm = llm_with_ends("llama", block_size=4, num_kv_blocks=num_tokens // 4)
     job = drive(llm, [Job(PROMPTS[3], BeamSearchParams(4, 12, ignore_eos=True))])[0]
     assert_beams_are_the_references("llama", job)

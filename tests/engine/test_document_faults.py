@@ -1,4 +1,4 @@
-"""What is deleted is gone for all, and whatever goes wrong with the disk, each token is right and no step fails."""
+"""Deleted documents are gone for all, and with any disk failure tokens stay right and no step fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHORT = greedy_params(4)
 
 
 def other_store(llm: DocumentLLM) -> BlockStore:
-    """As another process has it open."""
+    """Open the store as another process."""
     own, known = llm.store, llm.store.namespace
     return BlockStore(
         known.path.parent, model=known.model, root=known.root, block_bytes=own.block_bytes, max_bytes=1 << 30
@@ -32,7 +32,7 @@ def other_store(llm: DocumentLLM) -> BlockStore:
 
 
 def keys_of(llm: DocumentLLM, job: Job, num_blocks: int = FULL) -> list[bytes]:
-    """Of the blocks of its document, in their order; it is alive."""
+    """Return the block keys of a living request's document, in order."""
     seq = job.answer.request.sequences[0]  # type: ignore[union-attr]
     return llm.engine.scheduler.kv.keys_of(seq, num_blocks)
 
@@ -74,8 +74,7 @@ def test_what_another_process_deletes_is_found_nowhere_and_who_runs_on_it_goes_o
 
 
 def test_a_document_that_is_deleted_while_it_is_computed_is_not_kept(tmp_path: Path) -> None:
-    """A request that began before the deletion brings nothing back: not what is on its way to disk, and not what it was
-    about to send there."""
+    """A request that began before the deletion restores nothing: neither blocks on their way to disk nor later ones."""
     llm = DocumentLLM("llama", tmp_path, max_num_batched_tokens=8)
     drive(llm, [ask(0, SHORT)])
     asked = ask(1, SHORT, document=[*DOCUMENT[:20], *random_ids(40, 3)])
@@ -139,7 +138,7 @@ def raises(wanted: Sequence[Any], data: Any) -> list[int]:
 
 
 def check_serves(llm: DocumentLLM, num_questions: int = 3) -> list[Job]:
-    """Several at once, and one more afterwards."""
+    """Check several requests at once, and one more afterwards."""
     jobs = drive(llm, [ask(i, SHORT, arrival=i) for i in range(num_questions)])
     jobs += drive(llm, [ask(num_questions, SHORT)])
     assert_all_greedy("llama", jobs)
@@ -148,7 +147,7 @@ def check_serves(llm: DocumentLLM, num_questions: int = 3) -> list[Job]:
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    """A KV directory with the document."""
+    """Return a KV directory with the document."""
     llm = DocumentLLM("llama", tmp_path / "kv")
     drive(llm, [ask(9, SHORT)])
     assert len(llm.on_disk) == FULL
@@ -246,7 +245,7 @@ def cut_segments(directory: Path) -> None:
 
 
 def spoil_each_record(directory: Path) -> None:
-    """A bit of the header, or all numbers of the block: what a load then leaves behind are NaNs."""
+    """Corrupt a bit of the header, or all numbers of the block, so that a load leaves NaNs."""
     (namespace,) = list_namespaces(directory)
     for path in directory.glob("*/*.seg"):
         data = bytearray(path.read_bytes())
@@ -263,7 +262,7 @@ def spoil_each_record(directory: Path) -> None:
 
 
 def read_slowly(llm: DocumentLLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk under load. Blocks arrive in several reports, and a load may be cancelled before its turn."""
+    """Simulate a busy disk: blocks arrive in several reports, and queued loads may be cancelled."""
     read = llm.store.read
 
     def slow_read(*args: Any) -> list[int]:
@@ -297,8 +296,11 @@ def test_files_that_are_harmed_under_a_running_engine(
 
 
 def cached_after_restart(kept: Path) -> int:
-    """Tokens of the document that a new engine loads. A block that no engine has tried to load may still be damaged:
-    an engine stops loading at the first damaged block, and saves what it computes in place of the ones it has tried."""
+    """Return the document's tokens that a new engine loads.
+
+    An untried block may still be damaged: an engine stops loading at the first damaged block, and saves recomputed
+    blocks in place of the ones it tried.
+    """
     llm = DocumentLLM("llama", kept)
     (job,) = drive(llm, [ask(5, SHORT)])
     assert_all_greedy("llama", [job])

@@ -1,6 +1,6 @@
-"""Greedy float32 output ids are those of `transformers`, too, where documents' KV comes from disk: from whomever, by
-whatever way, and whatever happens meanwhile. (Who may find what, and who computes it: test_document_sharing.py. What
-goes wrong with the disk: test_document_faults.py.)"""
+"""Greedy float32 output ids equal those of `transformers` with documents' KV from disk too, from any writer, by any
+way. (Sharing: test_document_sharing.py. Disk failures: test_document_faults.py.)
+"""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ one_of_each_family = pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", 
 
 
 def keep_document(name: str, directory: Path) -> None:
-    """Have an engine compute the document, and end."""
+    """Have an engine compute the document and exit."""
     llm = DocumentLLM(name, directory)
     job = ask(0)
     assert_all_greedy(name, drive(llm, [job]))
@@ -124,7 +124,7 @@ def test_from_another_process_and_back(tmp_path: Path) -> None:
 
 
 def test_after_export_and_import(tmp_path: Path) -> None:
-    """Where the model has another path."""
+    """The model has another path."""
     keep_document("qwen3", tmp_path / "here")
     (namespace,) = list_namespaces(tmp_path / "here")
     assert export(tmp_path / "here", namespace.name, tmp_path / "file") == {namespace.name: NUM_FULL // 4}
@@ -177,7 +177,7 @@ def test_loaded_while_its_request_waits_for_a_seat(tmp_path: Path) -> None:
 
 
 def jobs_about_documents(num_jobs: int, seed: int) -> list[Job]:
-    """Requests about three documents that do not fit in a small pool together, one of which begins with another."""
+    """Requests about three documents that outgrow a small pool together, one of them a prefix of another."""
     chance = random.Random(seed)
     documents = [random_ids(length, 70 + length) for length in (40, 33)]
     documents.append([*documents[0][:20], *random_ids(17, 80)])
@@ -220,7 +220,7 @@ def test_preempted_in_a_small_pool(tmp_path: Path, name: str, budget: int, swap:
 
 
 def rewrite(segment: Path, row: int, at: int) -> None:
-    """Give a record another content, of which every checksum is right."""
+    """Replace a record's content, with valid checksums."""
     (namespace,) = list_namespaces(segment.parents[1])
     root = bytes.fromhex(namespace.root)
     data = bytearray(segment.read_bytes())
@@ -236,7 +236,7 @@ def rewrite(segment: Path, row: int, at: int) -> None:
 
 @one_of_each_family
 def test_a_wrong_byte_in_one_block_would_show(name: str, tmp_path: Path) -> None:
-    """Else nothing above tells anything."""
+    """Otherwise the tests above would prove nothing."""
     keep_document(name, tmp_path)
     (segment,) = tmp_path.glob("*/*.seg")
     rewrite(segment, row=4, at=3)

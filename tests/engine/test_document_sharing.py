@@ -1,4 +1,4 @@
-"""Who finds a document's KV, who does not, and that it is computed once, and loaded once, for all who ask for it."""
+"""Sharing of a document's KV: who finds it, and that it is computed and loaded once for all requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE = greedy_params(1)
 
 
 def num_found(llm: DocumentLLM, job: Job) -> int:
-    """Tokens that a request finds, which is run to its end."""
+    """Run a request to its end and return its cached tokens."""
     drive(llm, [job])
     assert job.output.error is None
     return sum(cached(job).values())
@@ -34,7 +34,7 @@ def num_found(llm: DocumentLLM, job: Job) -> int:
 
 
 def copy_of(directory: Path, seed: int) -> Path:
-    """Weights of this seed under a path that may have held others."""
+    """Write weights of this seed under a path that may have held others."""
     shutil.copytree(checkpoint("llama", seed), directory, dirs_exist_ok=True)
     return directory
 
@@ -75,7 +75,7 @@ def test_another_model_dtype_block_size_or_adapter_finds_nothing(
 
 
 def test_changed_weights_under_one_path_find_what_is_theirs(tmp_path: Path) -> None:
-    """As by the digest of the weights, and not by their name, size or date."""
+    """Identity follows the digest of the weights, not their name, size or date."""
     tokens = []
     for seed, expected in [(0, 0), (1, 0), (0, NUM_FULL), (1, NUM_FULL)]:
         directory = copy_of(tmp_path / "model", seed)
@@ -98,7 +98,7 @@ def belonging(document: Domain, question: Domain) -> DomainSpans:
 
 @pytest.fixture(params=["on the device", "from disk"])
 def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    """A call gives an engine that keeps whole prompts: always the same, or one with nothing on its device."""
+    """Return a factory of engines that store whole prompts: always the same one, or one with an empty device."""
     llms: list[DocumentLLM] = []
 
     def server() -> DocumentLLM:
@@ -142,8 +142,10 @@ def test_a_document_is_found_by_those_who_may_and_a_question_by_its_tenant_alone
 
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[DocumentLLM, DocumentLLM]]:
-    """Two engines on one directory, the first of which takes five steps for a document. Patience ends long after the
-    test, unless the test makes it shorter."""
+    """Two engines on one directory, the first in its fifth step of a document.
+
+    Claims outlive the test, unless it shortens them.
+    """
     pair = DocumentLLM("llama", tmp_path, max_num_batched_tokens=8), DocumentLLM("llama", tmp_path)
     yield pair
     for llm in pair:
@@ -173,7 +175,7 @@ def test_ten_requests_load_one_document_once(pair: tuple[DocumentLLM, DocumentLL
 
 
 def test_ten_requests_compute_once_what_is_missing_on_disk(tmp_path: Path) -> None:
-    """As after a process was killed while it kept a document."""
+    """As after a process was killed while storing a document."""
     killed = DocumentLLM("llama", tmp_path)
     drive(killed, [ask(0, ONE, document=DOCUMENT[:20])])
     killed.close()
@@ -186,14 +188,14 @@ def test_ten_requests_compute_once_what_is_missing_on_disk(tmp_path: Path) -> No
 
 
 def begin(llm: DocumentLLM, job: Job) -> None:
-    """Step until a request has its claim, and runs."""
+    """Step until a request has its claim and runs."""
     job.send(llm.engine)
     while not llm.engine.scheduler.queue.running:
         llm.engine.step()
 
 
 def wait_beside(llm: DocumentLLM, job: Job, num_steps: int = 3) -> None:
-    """Step a while in which a request waits for somebody else's claim."""
+    """Step for a while in which a request waits for another one's claim."""
     job.send(llm.engine)
     for _ in range(num_steps):
         llm.engine.step()

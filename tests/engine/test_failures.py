@@ -1,4 +1,4 @@
-"""What goes wrong stays where it went wrong: its request ends with a reason, and everybody else gets right tokens."""
+"""Failures are isolated: the affected request ends with a reason, and all others get the right tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME = "llama"
 
 
 class Wrapped:
-    """The model, with something to happen before it computes and after it has its logits."""
+    """The model, with hooks before it computes and after its logits."""
 
     def __init__(self, model: Any, before: Callable[[torch.Tensor], None], after: Callable[[Any], Any]) -> None:
         self.model, self.before, self.after = model, before, after
@@ -52,7 +52,7 @@ def wrap(before: Callable[[torch.Tensor], Any] = lambda ids: None, after: Callab
 
 
 class Poisoned:
-    """The model, where one token makes everything that it touches NaN: its own K and V and all that attend to it."""
+    """The model with one token that turns everything it touches into NaN: its K and V, and all that attend to it."""
 
     def __init__(self, model: Any, poison: int) -> None:
         self.model = model
@@ -218,7 +218,7 @@ def test_an_interrupt_inside_a_step_leaves_the_llm_usable(at: int) -> None:
 
 
 def test_a_signal_at_any_moment_leaves_the_llm_usable() -> None:
-    """Between any two instructions: in the scheduler, in the runner, while text is made."""
+    """Signals between any two instructions: in the scheduler, the runner, and the detokenizer."""
     llm = make_llm(NAME, block_size=4, max_num_batched_tokens=16)
     prompts = [{"prompt_token_ids": list(prompt)} for prompt in PROMPTS]
     num_interrupted = 0

@@ -1,4 +1,4 @@
-"""What is kept in a KV directory, and who finds it after a restart."""
+"""Documents kept in a KV directory, and who finds them after a restart."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
 
 @pytest.fixture
 def engine(tmp_path: Path, loaded: LoadedModel) -> Callable[..., Engine]:
-    """Starts an engine over the same directory."""
+    """Start an engine over the same directory."""
 
     def start_again(**options: Any) -> Engine:
         return start(config_of(tmp_path / "kv", **options), loaded)

@@ -1,4 +1,4 @@
-"""The KV soak in short; `python -m benchmarks.soak.kv_soak` is the long one."""
+"""A short KV soak; `python -m benchmarks.soak.kv_soak` is the long one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The offline API beyond `generate`: chat, stream, a prefix that is kept, what statistics say."""
+"""The offline API beyond `generate`: chat, stream, kept prefixes, statistics."""
 
 from __future__ import annotations
 

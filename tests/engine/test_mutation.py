@@ -1,6 +1,6 @@
-"""The tests can tell: one wrong block in the cache changes nearly every output, for each architecture.
+"""The tests are sensitive: one wrong cached block changes nearly every output, for each architecture.
 
-Without this, "same tokens" would also hold for models that do not care what their cache holds.
+Without this, "same tokens" would also hold for models that ignore their cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def replace_with_noise(cache: torch.Tensor, blocks: list[int]) -> None:
 
 
 def share_of_changed_outputs(llm: LLM, name: str, mutation: Mutation | None) -> float:
-    """Of all prompts at once, each of which finds its blocks in the cache."""
+    """Return the share over all prompts at once, each of which finds its blocks in the cache."""
     expected = greedy_together(name, MUTATED_PROMPTS, NUM_TOKENS)
     cache = llm.engine.runner.cache.tensor
     original = cache.clone()
@@ -50,7 +50,7 @@ def share_of_changed_outputs(llm: LLM, name: str, mutation: Mutation | None) -> 
 
 
 def cached_blocks(llm: LLM, prompt: tuple[int, ...]) -> list[int]:
-    """The blocks that the prompt would find."""
+    """Return the blocks that the prompt would find."""
     answer = llm.engine.add_request(list(prompt), greedy_params(1))
     blocks = llm.engine.scheduler.kv.find_prefix(answer.request.sequences[0])
     llm.engine.abort(answer.request.request_id)
@@ -69,7 +69,7 @@ def test_one_wrong_cached_block_changes_nearly_every_output(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "opt"])
 def test_wrong_sharing_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that leave out what came before a block would share blocks of different contexts."""
+    """Keys without the preceding content would share blocks of different contexts."""
 
     def keys_without_a_chain(keys, root, spans, token_ids, block_size, num_blocks):  # type: ignore[no-untyped-def]
         for i in range(len(keys), num_blocks):
@@ -92,7 +92,7 @@ def test_wrong_sharing_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("name", ["llama", "gpt2", "opt-350m"])
 def test_a_missing_copy_on_write_is_seen(name: str) -> None:
-    """Samples that write into one shared block spoil each other's tokens."""
+    """Samples that write into one shared block corrupt each other's tokens."""
     params = SamplingParams(n=3, seed=1, max_tokens=12, ignore_eos=True)
     prompts = [tuple(random_ids(18, i)) for i in range(6)]
 

@@ -1,4 +1,4 @@
-"""Going from stage to stage of a model while it serves: what requests in flight get, token by token."""
+"""Promotion of a model while it serves: the tokens of requests in flight."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class _Shift:
 
 
 class FakeArrivals:
-    """Brings a stage when a test says so."""
+    """Delivers a stage when a test says so."""
 
     num_stages = last_stage = 3
 
@@ -83,7 +83,7 @@ class FakeArrivals:
 
 @cache
 def loaded_model() -> LoadedModel:
-    """Shared by all engines here, which take turns with it."""
+    """The model that all engines here share, one after the other."""
     return load(config())
 
 
@@ -122,14 +122,14 @@ def run(engine: Engine, states: Sequence[RequestState]) -> list[RequestOutput]:
 
 
 def alone_at(stage: int, prompt: Sequence[int], num_tokens: int) -> list[int]:
-    """What a stage alone makes of a prompt."""
+    """Return a stage's own output for a prompt."""
     engine, _ = make_staged(first=stage)
     state = engine.add_request(Prompt(None, list(prompt)), params(max_tokens=num_tokens))
     return run(engine, [state])[0].outputs[0].token_ids
 
 
 def follows_its_stages(prompt: Sequence[int], output: RequestOutput) -> None:
-    """Each token is what its stage alone makes of all tokens before it."""
+    """Check that each token is its stage's continuation of all tokens before it."""
     tokens = output.outputs[0].token_ids
     done = 0
     for stage, count in output.stages:

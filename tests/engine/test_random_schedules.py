@@ -1,4 +1,4 @@
-"""Random schedules on the real scheduler and pool and tiny real models: whatever comes, the tokens are the same."""
+"""Random schedules on the real scheduler, pool and tiny real models give the same tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run is made of."""
+    """The parameters of a run."""
 
     block_size: int
     num_tokens: int  # of the pool
@@ -76,7 +76,7 @@ def sampled_alone(name: str, prompt: int, length: int, n: int) -> list[list[int]
 
 
 class FailsAt:
-    """A model that raises in the middle of some steps, when the cache is half written."""
+    """A model that raises during some steps, with the cache half written."""
 
     def __init__(self, model: Any, steps: frozenset[int]) -> None:
         self.model = model

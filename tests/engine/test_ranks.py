@@ -1,4 +1,4 @@
-"""A model on several ranks gives the tokens of one: whatever happens on the way, for each architecture."""
+"""A model on several ranks gives the tokens of one, under any conditions, for each architecture."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SMALL = {
 
 
 def mixed_jobs() -> list[Job]:
-    """Prompts that begin alike, one that comes twice, and samples that share it."""
+    """Prompts with a common start, a repeated one, and samples of it."""
     jobs = [Job(PROMPTS[i], greedy_params(8), arrival=i) for i in (3, 5, 7, 8)]
     jobs.append(Job(PROMPTS[4], greedy_params(6, n=3), arrival=2))
     jobs.append(Job(PROMPTS[4], greedy_params(6), arrival=20))
@@ -51,7 +51,7 @@ def mixed_jobs() -> list[Job]:
 
 
 def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> MultiRankLLM:
-    """In chunks, with preemption at random moments and swapping, and the books of every rank checked."""
+    """Run in chunks, with random preemptions and swapping, checking the state of every rank."""
     llm = MultiRankLLM(name, num_ranks, **_SMALL)
     preemptor, moments = Preemptor(llm, 1), random.Random(1)
     first = llm.engine.runner.batch  # type: ignore[attr-defined]

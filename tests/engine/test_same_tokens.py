@@ -1,4 +1,4 @@
-"""Greedy float32 output ids are those of `transformers`, for each architecture, whatever happens on the way."""
+"""Greedy float32 output ids equal those of `transformers`, for each architecture, under any conditions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ one_of_each_family = pytest.mark.parametrize("name", FAMILIES)
 
 
 def with_each(values: Iterable[object], usual: object) -> list[tuple[str, object]]:
-    """The usual value for every architecture, the others for one of each family."""
+    """Combine the usual value with every architecture, and the others with one of each family."""
     return [(name, value) for value in values for name in ARCHITECTURES if value == usual or name in FAMILIES]
 
 

@@ -1,4 +1,4 @@
-"""Every way to ask for tokens, through the whole engine: the same seed gives the same tokens, and every field works."""
+"""Every way to request tokens, through the whole engine: the same seed gives the same tokens, and every field works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greedy float32 output ids of a model with layers missing and an adapter on are those of `transformers` and PEFT."""
+"""Greedy float32 output ids with missing layers and an adapter equal those of `transformers` and PEFT."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @cache
 def adapted(name: str) -> tuple[Any, Path]:
-    """The reference without a layer, an adapter of random numbers on it, and the directory that PEFT made of that."""
+    """Return the reference without a layer, with a random adapter, and the adapter's PEFT directory."""
     model = make_reference(name)
     layers = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == 3)
     layers[ABSENT] = torch.nn.Identity()

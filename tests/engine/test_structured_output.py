@@ -1,4 +1,4 @@
-"""Structured output under random schedules: every output is in its language, and the same as when it runs alone."""
+"""Structured output under random schedules: every output is in its language, and equals its run alone."""
 
 from __future__ import annotations
 

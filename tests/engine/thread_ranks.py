@@ -1,4 +1,4 @@
-"""Ranks as threads of this process: real workers, real collectives over gloo, and no process to wait for."""
+"""Ranks as threads: real workers and gloo collectives, without processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ThreadRendezvous:
 
 
 class ThreadRank:
-    """See `RankHandle`; `worker` is the rank's own, for tests to look into."""
+    """See `RankHandle`; tests may inspect `worker`."""
 
     def __init__(
         self, config: EngineConfig, rank: int, size: int, rendezvous: ThreadRendezvous, options: RankOptions
@@ -77,16 +77,10 @@ class ThreadRank:
 
 
 class MultiRankLLM(LLM):
-    """An engine over so many ranks, with a pool of 64 blocks unless told otherwise.
+    """An engine over `num_ranks` ranks, by default with a pool of 64 blocks.
 
-    Args:
-        model: the name of a variant, or a directory.
-        num_ranks: how many there are.
-        costs: see `make_engine`.
-        is_progressive: see `load`.
-
-    Attributes:
-        ranks: but for the first.
+    `model` is a variant's name or a directory; `costs` as for `make_engine`, `is_progressive` as for `load`; `ranks`
+    are all but the first.
     """
 
     def __init__(
@@ -111,5 +105,5 @@ class MultiRankLLM(LLM):
 
     @property
     def workers(self) -> list[ModelRank]:
-        """Of the ranks but the first."""
+        """The workers of all ranks but the first."""
         return [rank.worker for rank in self.ranks if rank.worker is not None]

@@ -1,4 +1,4 @@
-"""Answers are compared as SQuAD v1.1 compares them."""
+"""Answers are compared as in SQuAD v1.1."""
 
 from __future__ import annotations
 

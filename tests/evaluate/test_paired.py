@@ -1,4 +1,4 @@
-"""A paired comparison counts what only one side gets right, and asks a fair coin about it."""
+"""A paired comparison counts questions that only one side answers, and tests them against chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading questions come out of SQuAD's files whole, are asked in one form, and are scored in percent."""
+"""Questions are read from SQuAD's files, worded uniformly, and scored in percent."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_file_gives_every_question_with_its_own_passage_in_order(write: Callab
 
 
 def spoil(path: list[str | int], value: object) -> dict[str, Any]:
-    """A good file with one value put in another's place."""
+    """Return a valid file with one value replaced."""
     content = squad()
     node: Any = content
     for step in path[:-1]:

@@ -1,4 +1,4 @@
-"""What is done between products, against float64, at every level that this processor runs."""
+"""Elementwise kernels against float64, at every level of this processor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which kernels a process uses, and that it does without where there are none."""
+"""The kernels that a process uses, and its fallback without any."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quire.kernels.loaded import load_kernels
 
 @pytest.fixture
 def no_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As after an install without a compiler: nothing was built, and there is none on the PATH."""
+    """Simulate an install without libraries and without a compiler on the PATH."""
     for module in (kernels_build, loaded):
         monkeypatch.setattr(module, "LIBRARIES", tmp_path / "lib")
         monkeypatch.setattr(module, "FAILURE", tmp_path / "lib" / "failure.txt")
@@ -100,7 +100,7 @@ _BEYOND = {
 
 @pytest.mark.parametrize("level", _BEYOND)
 def test_a_level_holds_no_instruction_of_a_better_one(level: str) -> None:
-    """What is not in a library cannot be executed."""
+    """An instruction that is not in a library cannot be executed."""
     if (objdump := shutil.which("objdump")) is None:
         pytest.skip("there is no objdump to read libraries with")
     if level not in LEVELS or not library_path(level).exists():

@@ -1,4 +1,4 @@
-"""A checkpoint is loaded whole, or refused before serving with an error that says what is wrong with which file."""
+"""A checkpoint is loaded completely, or rejected with an error that names the file and the problem."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def load(directory: Path, **options: Any) -> CausalLM:
 
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models stay unpacked, so that their weights can be looked at."""
+    """Keep models unpacked, so their weights can be inspected."""
     monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
 
 
@@ -42,7 +42,7 @@ def sharded(tmp_path: Path) -> Path:
 
 
 def rewrite(directory: Path, changes: dict[str, Tensor | None], prefix: str = "") -> None:
-    """Replace tensors of a single-file checkpoint, remove those that are None, cut a prefix off all names."""
+    """Replace tensors of a single-file checkpoint, remove those given as None, and strip a prefix of names."""
     tensors = {**load_file(directory / "model.safetensors"), **changes}
     save_file(
         {name.removeprefix(prefix): t.contiguous() for name, t in tensors.items() if t is not None},
@@ -121,7 +121,7 @@ def test_buffers_of_old_checkpoints_are_ignored(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("plain")
 class TestTiedHead:
-    """The config ties the head to the embedding; the files may hold it all the same."""
+    """The config ties the head to the embedding, but the files may hold it as well."""
 
     @pytest.fixture
     def tied(self, tmp_path: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Equal tensors have an equal digest however files hold them, and any other tensor gives another one."""
+"""Equal tensors have equal digests in any files, and different tensors different ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def digest_of(directory: Path, *shards: dict[str, Tensor]) -> str:
 
 
 def test_digests_on_disk_stay_valid_over_versions(tmp_path: Path) -> None:
-    """If this fails, all KV on every disk has lost its name: raise the version in `digest.py` and say so."""
+    """If this fails, all KV on disk becomes unreachable: raise the version in `digest.py` and say so."""
     assert digest_of(tmp_path) == GOLDEN
 
 

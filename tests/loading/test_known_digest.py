@@ -1,4 +1,4 @@
-"""A digest is told without reading the weights exactly as long as nothing can have changed them."""
+"""A digest is known without reading the weights while they cannot have changed."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def known(directory: Path) -> str | None:
 
 
 def forget(directory: Path) -> None:
-    """The cache of another machine."""
+    """Use the cache of another machine."""
     shutil.rmtree(os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 def change_byte(path: Path) -> None:
-    """In place: the same inode and size."""
+    """Change a byte in place: same inode and size."""
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         last = file.read(1)

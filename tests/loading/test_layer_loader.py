@@ -1,4 +1,4 @@
-"""A model arrives layer by layer: the first stage is served before the rest is there, and the last is the original."""
+"""Layer-wise loading: the first stage serves before the rest arrives, and the last one is the original."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GROUPS = ((0, 2), (1,))
 
 
 def pack(directory: Path, groups: tuple[tuple[int, ...], ...] = GROUPS) -> StageManifest:
-    """Cut a checkpoint of one file into one a group."""
+    """Split a single-file checkpoint into one file per group."""
     tensors = load_file(directory / "model.safetensors")
     (directory / "model.safetensors").unlink()
     index, files, layer_groups = {}, {}, []
@@ -87,7 +87,7 @@ def loader_of(
 
 @torch.inference_mode()
 def logits(model: CausalLM, on_layer: Callable[[int], None] = lambda index: None) -> torch.Tensor:
-    """Of three tokens that attend to themselves alone."""
+    """Return the logits of three tokens that attend to themselves only."""
     ids = torch.tensor([5, 6, 7])
 
     def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -252,7 +252,7 @@ def test_a_file_of_other_content_is_not_read_again_before_it_has_changed(
 
 
 def with_adapter(manifest: StageManifest, number: int) -> StageManifest:
-    """A stage with an adapter of its first layer."""
+    """Return a stage with an adapter of its first layer."""
     folder = manifest.directory / "adapter"
     folder.mkdir()
     module = "base_model.model.model.layers.0.self_attn.v_proj"  # [32, 64]
@@ -271,7 +271,7 @@ def with_adapter(manifest: StageManifest, number: int) -> StageManifest:
 
 
 def with_linear_map(manifest: StageManifest, number: int) -> StageManifest:
-    """A stage with a map in place of the layers that it lacks."""
+    """Return a stage with a map in place of its missing layers."""
     save_file({"weight": torch.randn(64, 64), "bias": torch.ones(64)}, file := manifest.directory / "map.safetensors")
     data = file.read_bytes()
     files = {**manifest.files, file.name: PackedFile(file.name, len(data), "", xxhash.xxh3_128_hexdigest(data))}
@@ -401,7 +401,7 @@ def test_a_loader_that_was_closed_calls_and_keeps_nobody(directory: Path) -> Non
     flip(directory / manifest.groups[1].file)
 
     class Engine:
-        """Knows its loader, as the loader knows it."""
+        """An engine that knows its loader, and is known by it."""
 
         def __init__(self) -> None:
             self.is_told = threading.Event()

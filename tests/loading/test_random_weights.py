@@ -1,4 +1,4 @@
-"""Presets have the shapes of the models that they are named for; their weights depend on name and seed alone."""
+"""Presets have the shapes of their models; their weights depend on name and seed only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rank reads its own parts of a checkpoint and no more, and gets what one rank has there."""
+"""A rank reads its own parts of a checkpoint only, and gets the same weights as a single rank."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_random_weights_are_those_of_one_rank(name: str, tmp_path: Path, monkeyp
 def test_all_ranks_take_a_tied_head_that_the_files_hold_all_the_same_for_what_it_is(
     differs_at: int | None, tmp_path: Path
 ) -> None:
-    """Each rank sees its own rows of it, and the row that differs is one rank's."""
+    """Each rank sees its own rows, and only one rank sees the differing row."""
     directory = make_checkpoint("qwen2", tmp_path)
     tensors = load_file(directory / "model.safetensors")
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()

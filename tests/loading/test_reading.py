@@ -1,4 +1,4 @@
-"""Bytes come in the order of use, as they are in the files, and no faster than storage is said to be."""
+"""Bytes arrive in the order of use, unchanged, and at most at the storage's speed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_buffer_that_cannot_be_had_is_an_error_for_whoever_waits(
 
 
 class Clock:
-    """Time that passes where somebody waits."""
+    """A clock that advances by waiting."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""What is saved loads as what it was: here, and in transformers."""
+"""A saved model loads unchanged, here and in transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model's name leads to its config, or to an error that says what to do."""
+"""A model's name leads to its config, or to an error with a remedy."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_model_is_described_before_it_is_loaded() -> None:
 class TestHub:
     @pytest.fixture
     def remote(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> tuple[Path, list[list[str]]]:
-        """A directory that stands for a repository on the hub, and the patterns of every download from it."""
+        """Return a directory that stands for a hub repository, and the patterns of every download."""
         asked: list[list[str]] = []
 
         def snapshot_download(name: str, allow_patterns: list[str]) -> str:

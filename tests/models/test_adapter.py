@@ -1,4 +1,4 @@
-"""What is no adapter or linear map of this model is refused: the error says which file, and what is wrong with it."""
+"""Invalid adapters and linear maps are rejected with an error that names the file and the problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A packed linear layer computes what a plain one does, and a packed model holds every weight once."""
+"""A packed linear layer computes the same as a plain one, and a packed model stores every weight once."""
 
 from __future__ import annotations
 

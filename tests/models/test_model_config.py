@@ -1,4 +1,4 @@
-"""A config is read in both dialects, and what Quire cannot serve is refused by name."""
+"""Configs are read in both dialects, and unsupported ones are rejected by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from quire.models.rotary import inverse_frequencies
 
 
 def read(name: str, **changes: Any) -> ModelConfig:
-    """The tiny variant's config with fields replaced; None removes one."""
+    """Read the tiny variant's config with fields replaced; None removes one."""
     family = {"gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM"}
     config = make_config(name).to_dict()
     config["architectures"] = [family.get(name, f"{name.partition('-')[0].capitalize()}ForCausalLM")]

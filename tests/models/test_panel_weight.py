@@ -1,4 +1,4 @@
-"""Our own linear layers compute what float64 does, at every level that this processor runs; their weight is a table."""
+"""Our linear layers match float64 at every level of this processor, and their weight is a table."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_products_are_those_of_float64(
 def test_threads_and_neighbours_do_not_change_a_bit(
     library: ctypes.CDLL, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More rows, and deeper ones, than a thread lays out at once, by panels that threads share."""
+    """More and deeper rows than a thread packs at once, in panels shared by threads."""
     torch.manual_seed(0)
     weight, up = (torch.randn(80, 4864).to(dtype) / 70 for _ in range(2))
     x = torch.randn(140, 4864).to(dtype)

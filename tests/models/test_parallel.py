@@ -1,4 +1,4 @@
-"""Ranks that hold a model together compute what one rank does, whatever the sizes of its parts are."""
+"""Ranks that share a model compute the same as one rank, for any sizes of its parts."""
 
 from __future__ import annotations
 

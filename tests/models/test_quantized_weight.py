@@ -1,4 +1,4 @@
-"""Weights of 8 and 4 bits: exact integers, in every kernel that runs here and in torch; and models made of them."""
+"""Weights of 8 and 4 bits: exact integers in every kernel and in torch, and models with them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ needs_kernels = pytest.mark.skipif(not LEVELS, reason="kernels are not built")
 
 
 def integers_of(x: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """A row's integers as everybody has to choose them, and its scale."""
+    """Return a row's integers by the definition, and its scale."""
     rows = x.float().numpy()
     largest = np.abs(rows).max(axis=1, keepdims=True)
     return np.rint(rows * (np.float32(127) / largest)).astype(np.int64), (largest / np.float32(127)).astype(np.float64)
 
 
 def decoded(weight: QuantizedWeight) -> np.ndarray:
-    """What the packed bytes stand for: [out_features, in_features]."""
+    """Decode the packed bytes: [out_features, in_features]."""
     groups = -(-weight.in_features // 64)
     packed = weight._packed.numpy()
     if weight.bits == 8:

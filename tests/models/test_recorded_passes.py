@@ -1,4 +1,4 @@
-"""Passes that go from kernel to kernel compute what the modules compute, to the bit; what cannot be recorded is not."""
+"""Recorded passes equal the modules bit by bit; models that cannot be recorded are not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ needs_float_kernels = pytest.mark.skipif(
 
 
 class Steps:
-    """A model over a cache of its own, a block a sequence."""
+    """A model over its own cache, one block per sequence."""
 
     def __init__(self, model: str = "random:tiny", **config: str) -> None:
         self.model = load_model(resolve_model(model), use_tqdm=False, **config)
@@ -42,7 +42,7 @@ class Steps:
         self.attention = CpuAttention(self.cache, self.layout, split.num_heads, functions)
 
     def step(self, lens: list[tuple[int, int]], seed: int = 0) -> torch.Tensor:
-        """Hidden states of sequences of (length before, new tokens)."""
+        """Return hidden states of sequences of (cached length, new tokens)."""
         query_lens = np.array([new for _, new in lens])
         starts = np.array([length for length, _ in lens])
         positions = np.concatenate([length + np.arange(new) for length, new in lens])
@@ -65,7 +65,7 @@ def calls(model: CausalLM) -> int:
 
 
 def fresh(steps: Steps, lens: list[tuple[int, int]], seed: int = 0) -> torch.Tensor:
-    """As `step`, but computed by the modules; over the same cache."""
+    """As `step`, but by the modules, over the same cache."""
     steps.model._passes = type(steps.model._passes)()
     return steps.step(lens, seed)
 

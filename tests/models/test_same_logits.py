@@ -1,4 +1,4 @@
-"""Each architecture computes what `transformers` computes from the same checkpoint."""
+"""Each architecture computes the same as `transformers` from the same checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NUM_TOKENS = 200  # longer than the original context of the tiny RoPE scalings
 
 
 def attend_to_one_sequence(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Plain causal attention over a single sequence: the simplest thing that a model may be given."""
+    """Plain causal attention over a single sequence, the simplest case."""
     groups = q.shape[1] // k.shape[1]
     q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
@@ -91,7 +91,7 @@ def test_bfloat16_stays_close_to_float32(name: str, tmp_path: Path, ids: Tensor)
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_batch_is_flattened_without_padding(name: str, tmp_path: Path, ids: Tensor) -> None:
-    """Two sequences side by side: only `positions` and `attend` know where one ends."""
+    """Two sequences side by side, separated only by `positions` and `attend`."""
     model = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False)
     lengths = [5, 11]
 

@@ -14,7 +14,7 @@ VOCAB = 512
 
 
 def make_model(directory: Path, name: str = "llama", **overrides: Any) -> Path:
-    """A checkpoint that reads and writes bytes."""
+    """Make a checkpoint with a byte-level tokenizer."""
     make_checkpoint(name, directory, vocab_size=VOCAB, eos_token_id=256, **overrides)
     Tokenizer.byte_level(VOCAB).backend.save(str(directory / "tokenizer.json"))
     return directory

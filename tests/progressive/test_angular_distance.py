@@ -1,4 +1,4 @@
-"""Distances are those between what enters and what leaves a block, at a text's last token."""
+"""Distances compare a block's input and output at a text's last token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quire.progressive.calibration_text import batches
 
 
 def raw_states(model: Any, text: list[int]) -> np.ndarray:
-    """[num_layers + 1, hidden_size] at the last token, by transformers' own record, with the final norm taken out."""
+    """Return [num_layers + 1, hidden_size] at the last token, recorded by transformers, without the final norm."""
     body = getattr(model.base_model, "decoder", model.base_model)
     for name in ("norm", "ln_f", "final_layer_norm", "project_out"):
         if getattr(body, name, None) is not None:

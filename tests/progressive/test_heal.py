@@ -1,4 +1,4 @@
-"""Healing: what an adapter learns, that an interrupted run ends in the same bytes, and what is refused."""
+"""Healing: the learned adapter, resumption to the same bytes, and rejected input."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_run_that_is_killed_or_stopped_at_any_step_ends_in_the_same_bytes(tmp_
         return heal(MODEL, OUT, tmp_path / name, SETTINGS, data=[data], resume=True, checkpoint_seconds=0, **options)
 
     def kill_at(step: int) -> None:
-        """In a process that ends by SIGKILL after a step, before its checkpoint is written."""
+        """Run in a process that is killed after a step, before its checkpoint is written."""
         if (child := os.fork()) == 0:
             try:
                 run("killed", advance=lambda progress: progress.step == step and os.kill(os.getpid(), signal.SIGKILL))

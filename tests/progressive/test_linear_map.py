@@ -1,4 +1,4 @@
-"""The map in the gap is the least squares solution over all tokens that are no padding."""
+"""The map is the least squares solution over all tokens without padding."""
 
 from __future__ import annotations
 

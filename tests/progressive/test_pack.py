@@ -1,4 +1,4 @@
-"""A pack is the original to whoever knows no stages, and one that is broken is named file by file."""
+"""A pack loads as the original where stages are unknown, and broken packs are reported file by file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def names_in(file: Path) -> list[str]:
 
 
 def make_adapter(directory: Path, layer: int = 0, rank: int = 2, **config: Any) -> Path:
-    """A LoRA of one projection of the tiny Llama."""
+    """Make a LoRA of one projection of the tiny Llama."""
     directory.mkdir(parents=True, exist_ok=True)
     module = f"base_model.model.model.layers.{layer}.self_attn.v_proj"  # [32, 64]
     halves = {f"{module}.lora_A.weight": torch.ones(rank, 64), f"{module}.lora_B.weight": torch.ones(32, rank)}
@@ -71,7 +71,7 @@ def good(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def broken(good: Path, tmp_path: Path) -> Path:
-    """A copy to break."""
+    """A copy to damage."""
     return Path(shutil.copytree(good, tmp_path / "pack"))
 
 
@@ -119,7 +119,7 @@ def test_a_pack_with_adapters_is_whole_and_its_digest_is_known_without_reading(
 
 
 def test_odd_buffers_leave_every_tensor_aligned(tmp_path: Path) -> None:
-    """GPT-2's old checkpoints hold the causal mask, and a number for what it hides."""
+    """GPT-2's old checkpoints store the causal mask and a masking constant."""
     original = make_checkpoint("gpt2", tmp_path / "model")
     with safe_open(original / "model.safetensors", framework="pt") as handle:
         tensors = {name: handle.get_tensor(name) for name in handle.offset_keys()}

@@ -1,4 +1,4 @@
-"""Plans name the layers that are out: a block by hand, by bytes or by a paper, back in groups."""
+"""Plans leave out a block by hand, by bytes or by a paper, and restore it in groups."""
 
 from __future__ import annotations
 

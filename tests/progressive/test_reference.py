@@ -1,4 +1,4 @@
-"""A reference model is the engine's own, and without some layers it is the model that never had them."""
+"""A reference model equals the engine's, and without layers it equals a smaller model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quire.progressive.reference import AbsentLayer, decoder_layers, load_refere
 
 
 def without_layer(model: Any, name: str, index: int) -> Any:
-    """A model of one layer less, built as such, with the weights of the others."""
+    """Build a model with one layer less and the weights of the others."""
     depth = "n_layer" if name == "gpt2" else "num_hidden_layers"
     shallow = make_reference(name, **{depth: len(decoder_layers(model)) - 1})
     weights = {}

@@ -1,4 +1,4 @@
-"""Stages answer as they would alone, whatever was measured before, and are compared question by question."""
+"""Stages answer as they would alone, in any order, and are compared question by question."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model() -> Any:
 
 
 def write_adapter(folder: Path, out: tuple[int, ...] = ()) -> torch.Tensor:
-    """An adapter that changes something, for a model without some layers; the logits with it."""
+    """Write an effective adapter for a model without some layers; return its logits."""
     torch.manual_seed(3)
     stage = model()
     remove_layers(stage, out)

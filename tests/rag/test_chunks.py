@@ -1,4 +1,4 @@
-"""Chunks fit every tokenizer, cover the text, overlap, and end where a reader would end them."""
+"""Chunks fit every tokenizer, cover the text, overlap, and end at natural borders."""
 
 from __future__ import annotations
 

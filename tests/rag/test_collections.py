@@ -1,4 +1,4 @@
-"""What is in a collection is what is found in it, whatever becomes of its index or of who was writing."""
+"""Searches see exactly the stored documents, whatever happens to the index or to writers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def collections(tmp_path: Path) -> Iterator[Collections]:
 
 
 def document(text: str, *, origin: str | None = None, replaces: int | None = None, **metadata: object) -> NewDocument:
-    """Each line is a chunk."""
+    """A document with one chunk per line."""
     chunks, start = [], 0
     for line in text.split("\n"):
         chunks.append(Chunk(start, start + len(line), len(line.split())))

@@ -1,4 +1,4 @@
-"""Files become text; hostile ones become an error by name, whatever they do."""
+"""Files become text, and hostile ones become named errors."""
 
 from __future__ import annotations
 

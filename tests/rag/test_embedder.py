@@ -1,4 +1,4 @@
-"""Vectors are those of sentence-transformers, for any text in any company."""
+"""Vectors equal those of sentence-transformers, for any text in any batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_package = pytest.mark.skipif(
 
 
 def reference(directory: Path, texts: list[str], limit: int) -> np.ndarray:
-    """What sentence-transformers computes: one text at a time, the mean of all its tokens, scaled."""
+    """Embed by sentence-transformers: one text at a time, the mean of all tokens, scaled."""
     model = transformers.BertModel.from_pretrained(directory, add_pooling_layer=False).eval()
     tokenizer = tokenizers.Tokenizer.from_file(str(directory / "tokenizer.json"))
     tokenizer.no_padding()
@@ -38,7 +38,7 @@ def reference(directory: Path, texts: list[str], limit: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT with large random weights, so that every input shows in every output."""
+    """A BERT with large random weights, so every input affects every output."""
     directory = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
     config = transformers.BertConfig(

@@ -1,4 +1,4 @@
-"""A collection holds what is in the files now, and only what changed is read, cut and embedded again."""
+"""A collection matches the current files, and only changed ones are parsed, cut and embedded again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CountingEmbedder(HashingEmbedder):
 
 
 class ParserHere(ParserProcess):
-    """In this process: `test_parse.py` has the other one."""
+    """Parses in this process; `test_document_parsing.py` tests the child."""
 
     def parse(self, name: str, data: bytes) -> list:
         return parse({"txt": "text", "md": "markdown", "json": "squad"}[name.rpartition(".")[2]], data)

@@ -1,4 +1,4 @@
-"""Prompts about passages: the same form for every question, and whose each part's KV is."""
+"""Prompts with passages: the same form for every question, and the domains of each part."""
 
 from __future__ import annotations
 

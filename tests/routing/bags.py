@@ -1,4 +1,4 @@
-"""An embedder for tests that counts words: questions that share words are near each other."""
+"""A test embedder that counts words: questions that share words are near each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class BagOfWords:
-    """A text's words, by their hashes; counts how many texts it has embedded."""
+    """Hashed word counts; `num_texts` counts the embedded texts."""
 
     def __init__(self) -> None:
         self.num_texts = 0

@@ -1,4 +1,4 @@
-"""A question goes where questions like it are."""
+"""The policy domain sends a question to the model with similar examples."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_nearest_examples_decide_and_are_named():
 
 
 def test_a_model_with_many_examples_is_not_at_a_disadvantage():
-    """Of each model the same number counts: that of the one with the fewest, where it is less than top_k."""
+    """The same number of examples counts for each model: the smallest one, if it is below top_k."""
     many = {"cook": [*EXAMPLES["cook"], *(f"unrelated{each}" for each in range(20))], "law": EXAMPLES["law"]}
     question = "a sauce for fish"
     few_numbers = DomainPolicy(MODELS, EXAMPLES, BagOfWords()).choose(question).numbers

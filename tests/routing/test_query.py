@@ -1,4 +1,4 @@
-"""Facts go to the small model and reasons to the large, by forms that a file lists."""
+"""Factual questions go to the small model and reasons to the large one, by forms listed in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replica router sends where the first token is soonest, as far as it can know; the autoscaler grows at once."""
+"""The replica router minimizes the predicted TTFT; the autoscaler grows at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policy there is, which models it chooses from, and what is wrong with a configuration."""
+"""The router's policies, models and configuration errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The policy slo: the best model whose engine is predicted to keep what was promised."""
+"""The policy slo: the best model whose engine is predicted to meet the SLO."""
 
 from __future__ import annotations
 

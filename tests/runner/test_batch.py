@@ -1,4 +1,4 @@
-"""Batches against an oracle that goes token by token, over whatever a scheduler may send."""
+"""Batches against a token-by-token oracle, over arbitrary steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_MODEL_LEN = 24
 
 @dataclass
 class Known:
-    """What a runner knows of a sequence, as lists."""
+    """A runner's state of a sequence, as lists."""
 
     new: NewSequence
     tokens: list[int]
@@ -33,7 +33,7 @@ def new_sequence(seq_id: int, tokens: list[int], table: list[int], num_computed:
 
 
 def check_batch(batch: Batch, out: SchedulerOutput, known: dict[int, Known], rows: InputBatch) -> None:
-    """Token by token, what the flat arrays must say; counts the tokens as computed."""
+    """Compare the flat arrays token by token, and count the tokens as computed."""
     token_ids, positions, slots, lengths, starts, sampled = [], [], [], [], [0], []
     for i, (seq_id, count) in enumerate(zip(out.seq_ids, out.num_scheduled_tokens, strict=True)):
         seq = known[seq_id]
@@ -175,7 +175,7 @@ def test_an_empty_step_makes_an_empty_batch() -> None:
 
 
 def test_only_blocks_without_content_are_cleared() -> None:
-    """A fork's last block is half full; what it brings along is kept, what it was given for this step is cleared."""
+    """A fork's last block is half full; copied slots are kept, newly assigned ones cleared."""
     rows = InputBatch(2, MAX_MODEL_LEN, BLOCK_SIZE)
     forked = new_sequence(1, list(range(7)), [3, 5], num_computed=6)
     assert rows.apply(SchedulerOutput(0, new_sequences=[forked])).fresh == []

@@ -1,4 +1,4 @@
-"""Batches are padded to few sizes, and nobody sees it."""
+"""Batches are padded to few sizes without a visible effect."""
 
 from __future__ import annotations
 

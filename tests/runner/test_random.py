@@ -1,4 +1,4 @@
-"""Random numbers are addressed: nothing but the address decides them."""
+"""Random numbers depend on their address only."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_parts_of_an_address_do_not_stand_in_for_each_other() -> None:
 
 @cache
 def along(axis: int) -> list[float]:
-    """20,001 numbers along a part of the address."""
+    """Return 20,001 numbers along one part of the address."""
     return [uniform(*(i if at == axis else 3 for at in range(4))) for i in range(20_001)]
 
 
 def test_numbers_are_spread_evenly_along_every_part_of_the_address() -> None:
-    """A chi-squared test over 64 bins: its statistic has mean 63 and deviation 11."""
+    """A chi-squared test over 64 bins: its statistic has mean 63 and standard deviation 11."""
     for axis in range(4):
         counts = [0] * 64
         for number in along(axis)[:20_000]:
@@ -52,7 +52,7 @@ def test_numbers_are_spread_evenly_along_every_part_of_the_address() -> None:
 
 
 def test_neighbouring_numbers_are_not_alike() -> None:
-    """Of pairs along each part of the address, the correlation has deviation 1/141."""
+    """The correlation of pairs along each part of the address has standard deviation 1/141."""
     for axis in range(4):
         numbers = [number - 0.5 for number in along(axis)]
         assert abs(sum(a * b for a, b in pairwise(numbers)) / 20_000 * 12) < 5 / 141
@@ -65,7 +65,7 @@ def test_requests_without_a_seed_get_different_ones() -> None:
 
 
 def test_numbers_are_the_same_in_every_process_and_version() -> None:
-    """Same seed, same tokens: if this fails, what a seed gave before is lost."""
+    """If this fails, a seed no longer gives the same tokens as before."""
     code = "from quire.runner.random import *; print(uniform(0, 0, 0, 0), uniform(-5, 1, 2, 3), derived_seed(1, 2))"
     for hash_seed in ("0", "1"):
         environment = {"PYTHONPATH": next(iter(quire.__path__)).removesuffix("/quire"), "PYTHONHASHSEED": hash_seed}

@@ -1,4 +1,4 @@
-"""The sampler draws from the distribution that was asked for, held against naive oracles."""
+"""The sampler's distributions against naive oracles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def new_sequence(params: SamplingParams, **fields: Any) -> NewSequence:
 
 
 def draw(logits: torch.Tensor, params: SamplingParams, count: int, seed: int = 0) -> np.ndarray:
-    """`count` draws from one row, as so many samples of one prompt."""
+    """Draw `count` times from one row, as samples of one prompt."""
     state = RowState(new_sequence(params, num_samples=count, seed=seed))
     tokens, _, failed = Sampler(len(logits)).sample(logits.clone()[None], [state])
     assert failed == [None]
@@ -39,7 +39,7 @@ def draw(logits: torch.Tensor, params: SamplingParams, count: int, seed: int = 0
 
 
 def oracle(logits: torch.Tensor, params: SamplingParams) -> np.ndarray:
-    """The distribution by sorting, in float64, one cut after the other."""
+    """Compute the distribution by sorting in float64, one cut after the other."""
     probabilities = (logits.double() / params.temperature).softmax(-1).numpy()
     kept = probabilities >= params.min_p * probabilities.max()
     if params.top_k:
@@ -52,7 +52,7 @@ def oracle(logits: torch.Tensor, params: SamplingParams) -> np.ndarray:
 
 
 def assert_follows(drawn: np.ndarray, expected: np.ndarray) -> None:
-    """No token without weight, and a chi-square that chance exceeds once in 10,000 times."""
+    """Check that no token without weight is drawn, and a chi-square that chance exceeds once in 10,000 times."""
     counts = np.bincount(drawn, minlength=len(expected))
     assert (counts[expected == 0] == 0).all(), "a token was drawn that was to be left out"
     wanted = expected * len(drawn)
@@ -154,7 +154,7 @@ def test_a_row_is_drawn_alike_whatever_its_neighbours() -> None:
 
 
 def processed(logits: torch.Tensor, params: SamplingParams, prompt: list[int], output: list[int], **fields: Any) -> Any:
-    """The logits that are left after bans, biases and penalties: read off by drawing greedily, one by one."""
+    """Return the logits after bans, biases and penalties, determined by successive greedy draws."""
     info = new_sequence(params, token_ids=prompt + output, num_prompt_tokens=len(prompt), **fields)
     return constrained(logits, RowState(info))
 
@@ -249,7 +249,7 @@ def test_where_every_token_is_banned_the_row_fails_and_its_neighbours_do_not(tem
 def test_few_allowed_tokens_are_drawn_from_as_many_are(
     monkeypatch: pytest.MonkeyPatch, temperature: float, dtype: torch.dtype
 ) -> None:
-    """What is listed and what is found by looking at every logit is the same."""
+    """Listing few allowed tokens and scanning all logits give the same result."""
     logits = (torch.randn(40, 3000, generator=torch.Generator().manual_seed(1)) * 3).to(dtype)
     rng = np.random.default_rng(2)
     asked = [

@@ -1,4 +1,4 @@
-"""Small ASGI applications, and how to ask one without a socket."""
+"""Small ASGI applications, and requests to them without a socket."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 async def tell_state(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers with what the middlewares noted, and with the body that arrived."""
+    """Return the state set by middlewares, and the received body."""
     request = Request(scope, receive)
     body = await request.body()
     await JSONResponse({"state": scope.get("state", {}), "size": len(body)})(scope, receive, send)
@@ -28,7 +28,7 @@ def ask(app: ASGIApp, method: str = "GET", path: str = "/v1/models", **options: 
 
 
 async def send_by_hand(app: ASGIApp, messages: AsyncIterator[Message], **scope: Any) -> list[Message]:
-    """What an application answers to messages that a client would hardly send."""
+    """Return an application's answer to messages that clients hardly send."""
     answers: list[Message] = []
 
     async def receive() -> Message:

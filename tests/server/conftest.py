@@ -1,7 +1,7 @@
-"""One server for all tests that only ask.
+"""One server for all read-only tests.
 
-QUIRE_TEST_URL names one that runs elsewhere, such as on Ray, with `quire serve --model random:tiny --num-kv-blocks 64
---max-model-len 256`; tests that look into the server's process, or need one with other settings, then skip.
+QUIRE_TEST_URL names a server elsewhere, such as on Ray, with `quire serve --model random:tiny --num-kv-blocks 64 --max-
+model-len 256`; tests that inspect the process, or need other settings, are then skipped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from serving import RunningServer, make_model, running
 
 
 class Elsewhere:
-    """Stands for what is in another process."""
+    """Stands for objects of another process."""
 
     def __getattr__(self, name: str) -> Any:
         pytest.skip("it looks into the server's process")

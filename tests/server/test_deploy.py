@@ -1,4 +1,4 @@
-"""What deploy/ ships fits the server that it is for."""
+"""The files in deploy/ fit the server."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_the_readme_links_what_there_is() -> None:
 
 
 def check_options(source: Any) -> dict[str, EngineConfig]:
-    """Every key is an option, and every value may be. Returns the engines."""
+    """Check that every key is an option with a valid value, and return the engines."""
     file = read_config(source, (ServerSettings, ClusterSettings))
     file.make(ServerSettings)
     file.make(ClusterSettings)

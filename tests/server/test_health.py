@@ -1,4 +1,4 @@
-"""Health is the engine's own word: a real engine answers it, and one that hangs does not."""
+"""Health reflects the engine: a working one answers, a hanging one does not."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make() -> Engine:
 
 @asynccontextmanager
 async def asking(*makers: Callable[[], Engine], heartbeat_timeout_s: float = 30) -> AsyncIterator[Any]:
-    """A client, and the engines, started."""
+    """Yield a client, with the engines started."""
     engines = [thread_engine(f"m{number}", maker) for number, maker in enumerate(makers)]
     registry = ModelRegistry([ServedModel(engine.name, engine, 0) for engine in engines])
     app = FastAPI()

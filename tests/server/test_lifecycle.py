@@ -39,7 +39,7 @@ def server() -> Iterator[TinyServer]:
 
 
 class Stream:
-    """A streamed completion that is read in another thread."""
+    """A streamed completion, read in another thread."""
 
     def __init__(self, server: TinyServer, threads: ThreadPoolExecutor, **body: Any) -> None:
         self.has_begun = threading.Event()

@@ -1,4 +1,4 @@
-"""The bar of loading models, as a terminal shows it."""
+"""The load bar, as a terminal shows it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Terminal(io.StringIO):
 
 
 def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Stands for standard error, which the log goes to. (In the test itself: pytest replaces it between two phases.)"""
+    """Replace standard error, the log's target, within the test, since pytest replaces it between phases."""
     terminal, root = Terminal(), logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(root, "level", root.level)

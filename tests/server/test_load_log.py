@@ -1,4 +1,4 @@
-"""The load lines: what happened since the last one, and nothing where nothing happened."""
+"""Load lines report changes since the last line, and are omitted without any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How log lines look, as text and as JSON."""
+"""Log lines as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics: the field's names, and figures that add up to what a real engine did."""
+"""Metrics: documented names, and values that match a real engine's work."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ STATS = Stats(
 
 
 def samples(metrics: Metrics) -> dict[str, float]:
-    """name{labels but the model} -> value."""
+    """Return name{labels except the model} -> value."""
     found = {}
     for family in text_string_to_metric_families(metrics.render().decode()):
         for sample in family.samples:
@@ -380,7 +380,7 @@ def test_a_prefix_that_is_found_again_is_a_hit(tiny: LoadedModel) -> None:
 
 
 class InTurns(RecoveryPolicy):
-    """Preempts the youngest, by one mode after the other, and says what that should cost."""
+    """Preempts the youngest request by alternating modes, and predicts the costs."""
 
     def __init__(self) -> None:
         self.count = 0

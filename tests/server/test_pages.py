@@ -1,4 +1,4 @@
-"""The pages for people: whole in themselves, true, and safe to open whatever a model is called."""
+"""Pages for people: self-contained, correct, and safe for any model name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service of `Type=notify` with a watchdog: what systemd hears, played by the socket that it would listen on."""
+"""A `Type=notify` service with a watchdog, with systemd played by a socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PERIOD_S = 0.25
 
 
 class Systemd:
-    """The listening end."""
+    """The listening end of the notify socket."""
 
     def __init__(self, path: str) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

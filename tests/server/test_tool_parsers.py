@@ -1,4 +1,4 @@
-"""What models of each family write becomes reasoning, content and calls, however the text is split."""
+"""Outputs of each model family become reasoning, content and calls, however the text is split."""
 
 from __future__ import annotations
 
@@ -129,14 +129,14 @@ def test_recorded_answers_say_the_same_however_they_are_split(name: str) -> None
 
 
 def _decoded(pieces: list[bytes]) -> list[str]:
-    """As the server hands them on: bytes that are part of a character wait for the rest of it."""
+    """Decode as the server does: incomplete characters wait for their remaining bytes."""
     decode = codecs.getincrementaldecoder("utf-8")().decode
     return [decode(piece) for piece in pieces]
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_streamed_beginning_is_never_taken_back(name: str) -> None:
-    """What is told of a text's beginning is the beginning of what is told of the text."""
+    """The parse of a text's prefix is a prefix of the text's parse."""
     kind, text, reasoning, content, calls = RECORDED[name]
     grown, told = reader(kind), ParsedAnswer("", "", [])
     for character in text:

@@ -1,4 +1,4 @@
-"""Machines and engines for tests: costs that are exact in binary, and an engine whose seconds are drawn."""
+"""Machines and engines for tests: costs exact in binary, and an engine with random times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCK_BYTES = 1024
 
 @dataclass(frozen=True)
 class ExactCosts:
-    """A step takes a second and 1/16 for each token; a saved block takes `save_s`, a loaded one `load_s`."""
+    """A step takes a second plus 1/16 per token, a saved block `save_s`, a loaded one `load_s`."""
 
     save_s: float = 0.25
     load_s: float = 0.5
@@ -57,7 +57,7 @@ def machine(*, swap_is_synchronous: bool = False, save_s: float = 0.25, load_s: 
 
 
 def limits(**given: int | bool) -> SchedulerConfig:
-    """A small engine: blocks of four tokens."""
+    """A small engine with blocks of four tokens."""
     defaults: dict[str, int | bool] = {
         "num_blocks": 12,
         "block_size": 4,
@@ -81,10 +81,7 @@ _DOCUMENTS = [[which] * 8 + list(range(8)) for which in range(3)]
 
 
 class FakeEngine:
-    """Runs random requests on the real scheduler with a runner that emulates a model; its seconds are drawn.
-
-    What it does is recorded from its first request on.
-    """
+    """Runs random requests on the real scheduler with an emulated runner and random times, and records them."""
 
     def __init__(self, seed: int, policy: str, config: SchedulerConfig, *, num_requests: int = 12) -> None:
         self.random = random.Random(seed)
@@ -102,7 +99,7 @@ class FakeEngine:
         return self.now
 
     def run(self, *, only_plain: bool = False) -> None:
-        """To the end of all requests, some of which are aborted, stopped or fail."""
+        """Run all requests to their end; some are aborted, stopped or fail."""
         num_added = 0
         while num_added < self.num_requests or self.scheduler.has_unfinished():
             while num_added < self.num_requests and (self.random.random() < 0.3 or not self.scheduler.queue.requests):
@@ -154,6 +151,6 @@ class FakeEngine:
         )
 
     def recording(self, path: Path) -> Recording:
-        """Through a file, as a user's."""
+        """Return a recording after a round trip through a file."""
         path.write_text(self.text.getvalue())
         return Recording.read(path)

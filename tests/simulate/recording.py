@@ -42,7 +42,7 @@ Event = dict[str, Any]
 
 @dataclass
 class Recording:
-    """One engine's life."""
+    """One engine's recorded events."""
 
     config: SchedulerConfig
     policy: str = "recompute"  #: as `make_policy` reads it
@@ -50,7 +50,7 @@ class Recording:
     events: list[Event] = field(default_factory=list)  #: in order; see above
 
     def head(self) -> Event:
-        """The first line."""
+        """Return the first line."""
         setup = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "events"}
         return {"quire_recording": VERSION, **setup, "config": asdict(self.config)}
 
@@ -118,7 +118,7 @@ def record(engine: Any, sink: TextIO, *, policy: str) -> Recorder:
 
 
 class Recorder:
-    """Stands before a scheduler and writes its questions and answers, each as a line. All else is the scheduler's."""
+    """A proxy of a scheduler that writes each call and result as a line."""
 
     def __init__(self, scheduler: Scheduler, sink: TextIO, clock: Callable[[], float]) -> None:
         self._scheduler = scheduler
@@ -184,7 +184,7 @@ class Recorder:
 
 
 def schedule(scheduler: Scheduler) -> tuple[SchedulerOutput, list[str]]:
-    """Schedule a step. Returns it, and the ids of the requests that were preempted for it, oldest first."""
+    """Schedule a step; return it and the preempted request ids, oldest first."""
     before = [(request, request.num_preemptions) for request in scheduler.queue.running]
     out = scheduler.schedule()
     return out, [request.request_id for request, count in before if request.num_preemptions > count]
@@ -194,7 +194,7 @@ def schedule(scheduler: Scheduler) -> tuple[SchedulerOutput, list[str]]:
 
 
 def describe_request(request: Request) -> Event:
-    """A request before the scheduler has it, so that `make_request` makes the same one."""
+    """Describe a new request, so that `make_request` makes the same one."""
     params = request.sampling_params
     beam = request.beam
     return {
@@ -215,7 +215,7 @@ def describe_request(request: Request) -> Event:
 
 
 def make_request(event: Event) -> Request:
-    """The request of an "add" line, as far as scheduling depends on it."""
+    """Make the request of an "add" line, as far as scheduling depends on it."""
     beam = event["beam"]
     priority, arrival = event["order"]
     params = SamplingParams(
@@ -241,7 +241,7 @@ def make_request(event: Event) -> Request:
 
 
 def describe_step(out: SchedulerOutput, preempted: Sequence[str]) -> Event:
-    """A step's decisions: who computes how much, who was preempted, which blocks move."""
+    """Describe a step's decisions: tokens, preemptions, block transfers."""
     return {
         "seq_ids": list(out.seq_ids),
         "num_scheduled_tokens": list(out.num_scheduled_tokens),
@@ -257,7 +257,7 @@ def describe_step(out: SchedulerOutput, preempted: Sequence[str]) -> Event:
 
 
 def describe_result(result: StepOutput) -> Event:
-    """A step's result, as far as the next steps depend on it."""
+    """Describe a step's result, as far as later steps depend on it."""
     sampled = list(zip(result.seq_ids, result.sampled, strict=True))
     beams = [(seq_id, result.logprobs[seq_id][0]) for seq_id, tokens in sampled if not tokens]
     return {
@@ -269,7 +269,7 @@ def describe_result(result: StepOutput) -> Event:
 
 
 def make_result(event: Event) -> StepOutput:
-    """The result of an "update" line."""
+    """Make the result of an "update" line."""
     return StepOutput(
         event["update"],
         seq_ids=[seq_id for seq_id, _ in event["sampled"]],

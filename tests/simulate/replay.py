@@ -23,7 +23,7 @@ from simulate.recording import KINDS, Event, Recording, describe_step, make_requ
 
 
 class ReplayDiffers(Exception):
-    """The scheduler decided otherwise than it did for the engine."""
+    """The scheduler decided differently than for the engine."""
 
     def __init__(self, step_id: int, what: str, recorded: Any, replayed: Any) -> None:
         super().__init__(f"step {step_id} differs in {what}: recorded {recorded}, replayed {replayed}")
@@ -71,7 +71,7 @@ class _Replay:
         self._start()
 
     def _start(self) -> None:
-        """Figures count from here."""
+        """Start counting here."""
         self.timeline = Timeline()
         self.requests: list[tuple[float, Request]] = []
         self.num_steps = self.num_scheduled_tokens = 0

@@ -1,4 +1,4 @@
-"""`quire simulate` prints what it found, what it assumed, and what is wrong with a user's wish."""
+"""`quire simulate` prints results, assumptions and errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ app.command(epilog=EXAMPLE)(simulate)
 
 @app.callback()
 def _commands() -> None:
-    """A group, as in `quire`."""
+    """A command group, as in `quire`."""
 
 
 def quire(*arguments: str) -> Result:
@@ -87,7 +87,7 @@ ABOUT = ["--trace", "TRACE", "--documents", "3", "--document-tokens", "256", "--
 
 @pytest.fixture
 def about(tmp_path: Path) -> list[str]:
-    """Requests that come one after the other, on documents of which the device holds two."""
+    """Sequential requests about documents, two of which fit the device."""
     trace = tmp_path / "trace.csv"
     trace.write_text(TRACE.splitlines()[0] + "".join(f"\n2023-11-16 18:15:{at}.0,{20 + at},4" for at in range(10, 30)))
     return [str(trace) if word == "TRACE" else word for word in ABOUT]

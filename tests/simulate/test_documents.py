@@ -1,4 +1,4 @@
-"""Documents' KV on a virtual disk: what is found there, and what that does to the clock, by hand."""
+"""Documents' KV on a virtual disk: hits and times, compared with hand calculations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(
     num_blocks: int = 12,
     **more: int | bool,
 ) -> SimulationFigures:
-    """With a disk that moves a block in `block_s`; None is no disk."""
+    """Simulate with a disk that moves a block in `block_s`; None for no disk."""
     hardware = machine(swap_is_synchronous=is_synchronous)
     if block_s is not None:
         hardware = with_disk(hardware, BLOCK_BYTES / block_s, latency_s=0.0)
@@ -39,7 +39,7 @@ def run(
 
 
 def ttft_of_last(*arrivals: Arrival, block_s: float | None = None) -> float:
-    """Of the last to come, who has everything to itself."""
+    """Return the TTFT of the last request, which runs alone."""
     found = run(list(arrivals), block_s=block_s)
     return found.makespan_s - arrivals[-1].time_s
 

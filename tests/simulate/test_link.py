@@ -1,4 +1,4 @@
-"""What the link does in a simulated run: all of it is counted, and little of it is for trying."""
+"""The link of a simulated run is counted completely, and probed little."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALM = [Arrival(0.0, 12 + at % 3, 28 - at % 7) for at in range(30)]
 
 
 def learner(costs: Costs | None = None) -> CostModel:
-    """What the fast machine would have taught."""
+    """A cost model trained on the fast machine."""
     model = CostModel()
     costs = costs or ExactCosts(FAST_S, FAST_S)
     for count in (1, 2, 4, 8, 16) * 8:
@@ -42,7 +42,7 @@ def run(policy: str, load: Sequence[Arrival] = CROWD, **given: int | bool) -> Si
 
 @pytest.fixture
 def link_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Seconds of everything that the link does."""
+    """Return all seconds of the link."""
     taken: list[float] = []
     take_ended = VirtualLink.take_ended
 
@@ -89,7 +89,7 @@ def test_a_link_that_brings_nothing_costs_little_more_than_computing(
 
 @dataclass(frozen=True)
 class ChangingLink(ExactCosts):
-    """After so many victims it is as slow, or as fast, as the other one."""
+    """A link that switches to the other speed after this many victims."""
 
     after: int = 0
     other_s: float = SLOW_S
@@ -106,7 +106,7 @@ class ChangingLink(ExactCosts):
 
 
 class Noting(Cost):
-    """Writes down what it decides."""
+    """Records its decisions."""
 
     def __init__(self, modes: list[RecoveryMode]) -> None:
         super().__init__()

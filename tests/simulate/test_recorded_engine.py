@@ -1,4 +1,4 @@
-"""A real engine, with a model, a link and all that its clock says, is recorded and played again."""
+"""A real engine with a model, a link and its clock is recorded and replayed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tiny() -> LoadedModel:
 
 
 def taught() -> CostModel:
-    """One that has measured enough to weigh modes, to which the engine's own steps and transfers come as news."""
+    """A cost model with enough measurements to compare modes, before the engine's own steps and transfers."""
     model = CostModel()
     for count in range(100):
         shape = StepShape(4, 4, 0.0, 80) if count % 3 else StepShape(0, 0).plus_chunk(0, 8 + count % 30)
@@ -47,7 +47,7 @@ def taught() -> CostModel:
 
 
 def run(engine: Engine, num_requests: int, first: int = 1) -> None:
-    """Requests that outgrow the pool together; every fourth one is left before its end."""
+    """Requests that outgrow the pool together; every fourth one is aborted."""
     params = SamplingParams(max_tokens=40, ignore_eos=True, seed=1)
     answers = [engine.add_request([first + n, *range(1, 12 + n)], params) for n in range(num_requests)]
     while engine.has_unfinished():

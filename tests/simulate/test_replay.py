@@ -1,4 +1,4 @@
-"""What an engine did can be played again, decision by decision."""
+"""An engine's run can be replayed decision by decision."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_schedule_with_blocks_of_other_processes_comes_out_again_exactly(tmp_p
 
 
 def test_recordings_have_what_makes_them_hard_to_replay(tmp_path: Path) -> None:
-    """Or the test above would prove nothing."""
+    """Otherwise the test above would prove nothing."""
     kinds: set[str] = set()
     num_transfers = num_preemptions = 0
     for policy in POLICIES:

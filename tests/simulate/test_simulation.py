@@ -1,4 +1,4 @@
-"""A simulated run is the real scheduler's, to the last request, and the same each time."""
+"""A simulated run is deterministic and uses the real scheduler to the last request."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ HOUR_S = 3600.0
 
 
 def stream(every_s: float, until_s: float, priority: int = 0) -> list[Arrival]:
-    """Requests at even distances, each of about two seconds of the machine where nothing else runs."""
+    """Evenly spaced requests of about two seconds each on an idle machine."""
     count = int(until_s / every_s)
     return [Arrival(every_s * number, 8, 4, priority=priority) for number in range(count)]
 

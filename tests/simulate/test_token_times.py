@@ -1,4 +1,4 @@
-"""Percentiles, gaps and intervals are what anyone would compute by hand, or numpy."""
+"""Percentiles, gaps and intervals match hand calculations and numpy."""
 
 from __future__ import annotations
 

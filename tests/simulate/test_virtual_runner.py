@@ -1,4 +1,4 @@
-"""The virtual clock says what a hand with a pencil would."""
+"""The virtual clock matches hand calculations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens a grammar lets through, for every kind of tokenizer, and what is refused before an engine sees it."""
+"""Token masks of grammars for every kind of tokenizer, and rejections before the engine."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_an_intersection_that_is_not_found_to_be_empty_is_too_complex() -> None:
 
 
 def test_what_cannot_be_served_is_refused_and_says_why() -> None:
-    """By a process that several of these kill; what is fine is taken in between."""
+    """The checking process is killed by several of these grammars; valid ones pass in between."""
 
     async def refuse_all() -> None:
         checker = GrammarChecker()

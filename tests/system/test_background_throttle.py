@@ -1,4 +1,4 @@
-"""Work in the background has its throttle between steps, for its share of their time, and waits for nobody for ever."""
+"""Background work gets its share of the time between steps, and never waits forever."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Clock:
 
 
 class Background:
-    """A thread that works in pieces of a length, as the clock of the test has it, until it is told to stop."""
+    """A thread that works in pieces of a duration on the test's clock, until stopped."""
 
     def __init__(self, throttle: BackgroundThrottle, clock: Clock, piece_s: float) -> None:
         self.num_pieces = 0
@@ -52,7 +52,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def steps(throttle: BackgroundThrottle, clock: Clock, number: int, step_s: float) -> None:
-    """Each begins once the background waits."""
+    """Run steps, each beginning once the background waits."""
     for _ in range(number):
         until(lambda: throttle._is_waiting)
         clock.now += step_s

@@ -1,4 +1,4 @@
-"""Owners take turns, and none can take every place."""
+"""Owners are served round-robin, and none can take every place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_an_owner_of_many_jobs_keeps_nobody_waiting_for_all_of_them() -> None:
     has_begun.wait()
 
     def fill(owner: str) -> list[Future[None]]:
-        """All places that the owner may have."""
+        """Take all places that the owner may have."""
         futures: list[Future[None]] = []
         with suppress(TooManyJobs):
             while True:

@@ -1,4 +1,4 @@
-"""Engines that share a device get equal parts of its time while they have work, whatever their steps take."""
+"""Engines that share a device get equal shares of its time, whatever their steps take."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quire.system.fair_lock import FairLock
 
 
 class Clock:
-    """Shows what it is told."""
+    """A clock that shows the time set by a test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -28,7 +28,7 @@ class Clock:
 
 @dataclass
 class Worker:
-    """An engine in a thread, whose steps take what the clock is told that they take."""
+    """An engine in a thread, with steps of chosen duration."""
 
     device: FairLock
     clock: Clock
@@ -52,7 +52,7 @@ class Worker:
 
 
 def race(steps: dict[str, tuple[float, int]]) -> list[str]:
-    """Whose step it was, step by step; all have work from the first step on."""
+    """Return the owner of each step; all have work from the first step on."""
     clock = Clock()
     device = FairLock(clock, grace_s=1e9)
     log: list[str] = []

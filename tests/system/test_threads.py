@@ -1,4 +1,4 @@
-"""Threads are as many as there are cores to run them, whoever holds those back."""
+"""The number of threads follows the cores available, under any kind of limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quire.system.threads import default_num_threads, keep_to_one_node, keep_to_
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Eight cores of two CPUs each, of which this process may use all, and no control group."""
+    """Eight cores of two CPUs each, all available, without a control group."""
     for cpu in range(16):
         folder = tmp_path / f"cpu{cpu}" / "topology"
         folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Work in a process of its own: what happens to it there is an error here, and the next question is answered."""
+"""Work in a child process: its failures are errors here, and the next request is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny real tokenizers of the kinds that checkpoints come with, trained on a few lines."""
+"""Tiny real tokenizers of the common kinds, trained on a few lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _specials() -> list[AddedToken]:
 
 
 def byte_level_backend() -> tokenizers.Tokenizer:
-    """As GPT-2, Llama 3 and Qwen have it, with an added token in plain text that is not special."""
+    """As in GPT-2, Llama 3 and Qwen, with an added plain-text token that is not special."""
     backend = tokenizers.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -51,7 +51,7 @@ def byte_level_backend() -> tokenizers.Tokenizer:
 
 
 def sentencepiece_backend() -> tokenizers.Tokenizer:
-    """As Llama 2, Mistral and TinyLlama have it: a marker for spaces, and a token for each byte not covered."""
+    """As in Llama 2, Mistral and TinyLlama: a marker for spaces, and byte tokens."""
     byte_tokens = [f"<0x{byte:02X}>" for byte in range(256)]
     trainer = trainers.BpeTrainer(
         vocab_size=400, special_tokens=["<unk>", *byte_tokens], show_progress=False, limit_alphabet=60
@@ -75,7 +75,7 @@ def sentencepiece_backend() -> tokenizers.Tokenizer:
 
 
 def unigram_backend() -> tokenizers.Tokenizer:
-    """As older SentencePiece conversions have it, with the Metaspace decoder."""
+    """As in older SentencePiece conversions, with the Metaspace decoder."""
     backend = tokenizers.Tokenizer(models.Unigram())
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
@@ -87,7 +87,7 @@ def unigram_backend() -> tokenizers.Tokenizer:
 
 
 def word_piece_backend() -> tokenizers.Tokenizer:
-    """A decoder that cannot be taken apart into tokens."""
+    """A decoder without a table of bytes per token."""
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.decoder = decoders.WordPiece(cleanup=False)
@@ -128,7 +128,7 @@ def sentencepiece(tokenizers_by_name: dict[str, Tokenizer]) -> Tokenizer:
 
 @pytest.fixture
 def write_model_dir(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a directory: file names (with _ for .) to text, objects (as JSON) or a tokenizer."""
+    """Write a directory: file names (with _ for .) -> text, objects (as JSON) or a tokenizer."""
 
     def write(**files: Any) -> Path:
         for name, content in files.items():

@@ -1,4 +1,4 @@
-"""Conversations become the text that `transformers` makes of them, and what goes wrong is said."""
+"""Conversations are rendered as by `transformers`, and errors are explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deltas add up to the text, the text is what the tokenizer decodes, and stop strings are found wherever they are."""
+"""Deltas add up to the text, the text equals the tokenizer's, and stop strings are always found."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stream(detokenizer: IncrementalDetokenizer, token_ids: list[int]) -> list[st
 
 
 def decode_as_sentencepiece(tokenizer: Tokenizer, token_ids: list[int], skip: bool) -> str:
-    """The naive way: byte tokens to characters where they are valid, one mark for each byte that is not."""
+    """Decode naively: valid byte tokens become characters, and each invalid byte one mark."""
     data = b""
     for token_id in token_ids:
         token = tokenizer.backend.id_to_token(token_id)
@@ -186,7 +186,7 @@ stop_texts = st.text(alphabet="ab한 ", min_size=1, max_size=5)
 
 
 def first_stop(text: str, stops: list[str], after: int = 0) -> tuple[int, int] | None:
-    """The naive way: read character by character until one is complete; the longest of several."""
+    """Search naively: read character by character until one is complete, and take the longest."""
     for end in range(after + 1, len(text) + 1):
         for stop in sorted(stops, key=len, reverse=True):
             if text[:end].endswith(stop):

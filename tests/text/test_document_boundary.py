@@ -1,4 +1,4 @@
-"""A document has the same tokens whatever stands behind it, none of them special, and the text is the template's."""
+"""A document's tokens do not depend on the text behind it, none is special, and the text is the template's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With escaping, special tokens in people's texts are plain text, and those of templates are special all the same."""
+"""With escaping, special tokens in user text are plain text, and those of templates stay special."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_it_survives_pickling() -> None:
 
 
 def whole_words() -> tokenizers.Tokenizer:
-    """As Llama 3 has it, a word that is in the vocabulary is one token, however its merges go."""
+    """As in Llama 3, a word in the vocabulary is one token, regardless of merges."""
     vocab = {token: number for number, token in enumerate(["<|im_end|>", *"<|>_aimend "])}
     backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[], ignore_merges=True))
     backend.add_special_tokens([AddedToken("<|im_end|>", special=True)])

@@ -1,4 +1,4 @@
-"""Token ids and text are those of `transformers` for the same files, and broken files are named."""
+"""Token ids and text equal those of `transformers`, and broken files are named."""
 
 from __future__ import annotations
 

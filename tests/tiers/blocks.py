@@ -1,4 +1,4 @@
-"""Caches full of random bytes, transfers written short, and links waited for."""
+"""Caches of random bytes, compact transfers, and waits for links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _op_ids = itertools.count(1_000_000)  # of transfers whose test does not care
 def make_cache(
     num_blocks: int, layout: KVLayout = LAYOUT, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0
 ) -> KVCache:
-    """Every bit pattern, numbers or not."""
+    """Make a cache with all bit patterns, including NaNs."""
     cache = KVCache(num_blocks, layout, dtype, torch.device(device))
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randint(0, 256, (num_blocks, layout.block_bytes(dtype.itemsize)), generator=generator)
@@ -37,7 +37,7 @@ def make_cache(
 
 
 def as_bytes(cache: KVCache) -> torch.Tensor:
-    """[num_blocks, block_bytes], the cache's own memory."""
+    """View the cache's memory as [num_blocks, block_bytes]."""
     return cache.tensor.view(len(cache.tensor), -1).view(torch.uint8)
 
 
@@ -61,7 +61,7 @@ def load(slot: int, block: int, content: int, op_id: int | None = None) -> Block
 
 
 def drain(link: TransferWorker) -> list[TransferReport]:
-    """All reports, once nothing is outstanding."""
+    """Return all reports once nothing is outstanding."""
     reports = []
     while link.num_outstanding:
         reports += link.poll(wait=True)
@@ -69,7 +69,7 @@ def drain(link: TransferWorker) -> list[TransferReport]:
 
 
 def move(link: TransferWorker, *transfers: BlockTransfer) -> list[TransferReport]:
-    """All reports of these transfers, which tell of each of them once. Nothing else may be outstanding."""
+    """Run these transfers alone and return their reports, exactly one per transfer."""
     link.submit(transfers)
     reports = drain(link)
     told = sorted(op_id for report in reports for op_id in report.op_ids)
@@ -78,7 +78,7 @@ def move(link: TransferWorker, *transfers: BlockTransfer) -> list[TransferReport
 
 
 def joined(reports: Sequence[TransferReport]) -> list[TransferReport]:
-    """Those of one kind that came in a row as one, in whatever pieces they came; no op_id comes twice."""
+    """Merge consecutive reports of one kind; no op_id occurs twice."""
     told = [op_id for report in reports for op_id in report.op_ids]
     assert len(told) == len(set(told))
     rows = [(kind, list(row)) for kind, row in itertools.groupby(reports, key=lambda report: report.kind)]
@@ -95,5 +95,5 @@ def joined(reports: Sequence[TransferReport]) -> list[TransferReport]:
 
 
 def fix_piece_size(monkeypatch: pytest.MonkeyPatch, num_blocks: int) -> None:
-    """From now on every piece has so many blocks, however long they take; for tests of what happens within a piece."""
+    """Give every piece this many blocks, regardless of time; for tests of events within a piece."""
     monkeypatch.setattr(PieceSize, "num_blocks", property(lambda self: num_blocks))

@@ -1,4 +1,4 @@
-"""From options to a swap tier, or to a sentence that says why there is none."""
+"""From options to a swap tier, or to the reason against one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 
 def slots(monkeypatch: pytest.MonkeyPatch, *, device: str = "cpu", free: int = 64 * GIB, **options: object) -> int:
-    """With blocks of 1 MiB, a pool of 2 GiB, and sequences of up to 256 blocks."""
+    """Compute slots for blocks of 1 MiB, a pool of 2 GiB, and sequences of up to 256 blocks."""
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: free)
     plan = PoolPlan(2048, 16, MIB, 4096)
     return plan_swap_slots(EngineConfig("m", **options), plan, device=device)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Neighbours are found, and copied at once."""
+"""Neighbouring blocks are found and copied together."""
 
 from __future__ import annotations
 

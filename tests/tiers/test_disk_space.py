@@ -1,4 +1,4 @@
-"""A swap file belongs to its process, leaves nothing behind, and never gives a wrong byte."""
+"""A swap file belongs to its process, leaves nothing behind, and never returns a wrong byte."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def contents(*numbers: int) -> torch.Tensor:
 
 
 def write(space: DiskSpace, slots: list[int]) -> list[int]:
-    """Each slot's content and key are its own number."""
+    """Write slots whose content and key equal their number."""
     return space.write(slots, [key(slot) for slot in slots], contents(*slots))
 
 
 def lost(space: DiskSpace, slots: list[int]) -> list[int]:
-    """Slots that cannot be read; what can be is checked."""
+    """Return unreadable slots, and check the others."""
     into = torch.full((len(slots), BLOCK_BYTES), 99, dtype=torch.uint8)
     failed = space.read(slots, [key(slot) for slot in slots], into)
     for i, slot in enumerate(slots):
@@ -108,7 +108,7 @@ def test_a_file_that_was_cut_loses_what_it_lost(space: DiskSpace, end: int) -> N
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(end=st.integers(1, RECORD_BYTES - 1))
 def test_a_torn_write_loses_its_block(space: DiskSpace, end: int) -> None:
-    """Some of the new record is there, and behind it some of the one before."""
+    """Part of the new record is written, before a part of the old one."""
     write(space, [4])
     start = 4 * RECORD_BYTES
     before = os.pread(space._file, RECORD_BYTES, start)
@@ -240,7 +240,7 @@ def test_kill_9_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @contextmanager
 def largest_file(num_bytes: int) -> Iterator[None]:
-    """The system lets no file grow further."""
+    """Limit the size of files by the operating system."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
     try:

@@ -1,4 +1,4 @@
-"""Pieces begin small, grow to what is reported soon enough, and are never so many that they hold the link up."""
+"""Pieces start small, grow while reports stay timely, and never delay the link."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quire.tiers.piece_size import PIECE_S, PieceSize
 
 
 def move(num_blocks: int, begin_s: float, block_s: float) -> list[tuple[int, float]]:
-    """Blocks and seconds of the pieces of a transfer, which take so long to begin, and so long a block."""
+    """Return blocks and seconds of a transfer's pieces, for a latency and a time per block."""
     size, pieces = PieceSize(), []
     while num_blocks:
         some = min(num_blocks, size.num_blocks)

@@ -1,4 +1,4 @@
-"""A link that is held back to a bandwidth has it on average, whatever the clock does meanwhile."""
+"""A limited link keeps its bandwidth on average, whatever the clock does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from quire.tiers.rate_limiter import RateLimiter
 
 
 class Clock:
-    """Time passes in `wait`, which may come back late, and where a test lets it."""
+    """A clock that advances by `wait`, which may return late, and by the test."""
 
     def __init__(self, late_s: float = 0.0) -> None:
         self.now = 100.0

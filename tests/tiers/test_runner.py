@@ -1,4 +1,4 @@
-"""The runner moves blocks between steps: what it computes on top of them is as if they had never been away."""
+"""The runner moves blocks between steps, and computes on them as if they had never moved."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def runner(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ModelRunn
 
 
 def step(seq_id: int, tokens: list[int], table: list[int], num_computed: int = 0, **more: object) -> SchedulerOutput:
-    """A step that computes what is left of one new sequence."""
+    """Build a step that computes the rest of one new sequence."""
     new = NewSequence(
         seq_id, 0, tokens, len(tokens), num_computed, table, SamplingParams(temperature=0, logprobs=5), seed=0
     )
@@ -76,7 +76,7 @@ def transfers_only(*transfers: BlockTransfer) -> SchedulerOutput:
 
 
 def finish(runner: ModelRunner, first: StepOutput) -> list[str]:
-    """Kinds of all reports up to the last one, in their turn; whatever they tell of they tell once."""
+    """Return the kinds of all reports in order; each transfer is reported once."""
     reports = list(first.transfers)
     assert runner.transfer_worker is not None
     while runner.transfer_worker.num_outstanding:
@@ -110,7 +110,7 @@ def test_saved_overwritten_and_loaded_elsewhere_a_sequence_goes_on_as_before(run
 
 
 def test_the_front_is_computed_while_the_back_is_loaded(runner: ModelRunner) -> None:
-    """A sequence may start with blocks that the same step begins to load: the runner does not clear them later."""
+    """A sequence may start with blocks that the same step loads; the runner does not clear them later."""
     expected = runner.execute(step(1, PROMPT, [3, 4, 5]))
     before = as_bytes(runner.cache).clone()
     # The front alone: a batch of another length rounds differently, on some processors by more than others.
@@ -157,7 +157,7 @@ def test_a_step_that_fails_loses_no_report(runner: ModelRunner, monkeypatch: pyt
 
 
 class GatedMemory(HostSpace):
-    """Gives nothing back before the gate is open."""
+    """Returns no data before the gate opens."""
 
     gate = threading.Event()
 
@@ -180,7 +180,7 @@ def test_a_step_with_sequences_does_not_wait_for_the_link(tmp_path: Path) -> Non
 
 
 class SlowDisk(DiskSpace):
-    """Writes nothing before the gate is open."""
+    """Writes no data before the gate opens."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -248,7 +248,7 @@ def test_what_a_step_cancels_is_of_earlier_steps_or_of_its_own(
 
 
 class StallingRunner(NullRunner):
-    """A step takes 10 ms; every tenth stands still for 12 ms more, and its blocks are written many steps later."""
+    """A step takes 10 ms; every tenth stalls for 12 ms more, and its blocks are written many steps later."""
 
     now = 0.0
 

@@ -1,5 +1,4 @@
-"""Blocks come back as they left, in as few copies as there are runs of neighbours, in pieces that can be cancelled; and
-every transfer is reported once."""
+"""Blocks return unchanged, with one copy per run of neighbours, in cancellable pieces, and one report per transfer."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ MakeLink = Callable[..., TransferWorker]
 
 @pytest.fixture
 def make_link(tmp_path: Path) -> Iterator[MakeLink]:
-    """Links, closed at the end."""
+    """Make links and close them at the end."""
     links: list[TransferWorker] = []
 
     def make(cache: KVCache, space: SwapSpace | str = "disk", num_slots: int = 16, **options: object) -> TransferWorker:
@@ -64,7 +63,7 @@ def make_link(tmp_path: Path) -> Iterator[MakeLink]:
 
 
 class WaitingSpace(DiskSpace):
-    """Waits before it moves anything, and remembers in which order it was asked to."""
+    """Waits before it moves data, and records the order of calls."""
 
     def __init__(self, directory: Path, num_slots: int) -> None:
         super().__init__(directory, num_slots, BLOCK_BYTES, NAMESPACE)
@@ -85,7 +84,7 @@ class WaitingSpace(DiskSpace):
 
 
 class GatedSpace(WaitingSpace):
-    """Moves nothing before the gate is open."""
+    """Moves no data before the gate opens."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, 16)
@@ -130,7 +129,7 @@ def test_what_comes_back_is_what_went_in(
 def test_any_schedule_gives_every_load_what_its_slot_was_last_given(
     make_link: MakeLink, kind: str, data: st.DataObject
 ) -> None:
-    """Saves are overwritten at once, slots are used again, and nothing is waited for but what a block needs."""
+    """Saves are overwritten at once, slots are reused, and a block waits for its own dependencies only."""
     cache = make_cache(6)
     link = make_link(cache, kind, num_slots=5)
     in_slot: dict[int, tuple[int, torch.Tensor]] = {}
@@ -182,7 +181,7 @@ def test_a_load_of_a_slot_whose_save_is_under_way_reads_what_was_saved(make_link
 
 
 class SteppedSpace(WaitingSpace):
-    """Moves once for every time that it is let. As its clock stands still, pieces have 1, 2, 4, ... blocks."""
+    """Moves once per permit. Its clock stands still, so pieces have 1, 2, 4, ... blocks."""
 
     def __init__(self, directory: Path, num_slots: int = 64) -> None:
         super().__init__(directory, num_slots)
@@ -193,11 +192,11 @@ class SteppedSpace(WaitingSpace):
         return 0.0
 
     def begun(self) -> None:
-        """Wait until it has begun once more."""
+        """Wait until another transfer has begun."""
         assert self.has_begun.acquire(timeout=60)
 
     def go(self) -> None:
-        """Let all go on for good."""
+        """Release everything."""
         self.lets.release(1000)
 
     def wait(self) -> None:
@@ -206,13 +205,13 @@ class SteppedSpace(WaitingSpace):
 
 
 def transfers_of(kind: str, op_ids: range, slots: list[int] | None = None) -> list[BlockTransfer]:
-    """Of blocks that have the numbers of their slots, which are the op_ids if nothing else is said."""
+    """Return transfers between equal block and slot numbers, by default also the op_ids."""
     pairs = zip(op_ids, slots or op_ids, strict=True)
     return [save(at, at, op_id=op_id) if kind == "save" else load(at, at, at, op_id=op_id) for op_id, at in pairs]
 
 
 def in_short(reports: list[TransferReport]) -> list[tuple[str, list[int]]]:
-    """What became of which op_ids, which have to be of one sort in every report."""
+    """Summarize reports as outcomes of op_ids; each report has one kind."""
     short = []
     for report in reports:
         assert report.failed in ([], report.op_ids)
@@ -273,7 +272,7 @@ def test_neighbours_on_disk_are_written_at_once_although_they_were_staged_with_o
 
 
 class TimedSpace(DiskSpace):
-    """A disk on which a block takes `fast_s`, or `slow_s` in some slots, by its own clock."""
+    """A disk that takes `fast_s` per block, or `slow_s` in some slots, by its own clock."""
 
     now = 0.0
     fast_s, slow_s = 0.9e-3, 11e-3
@@ -328,7 +327,7 @@ def test_a_link_of_a_given_bandwidth_is_asked_in_pieces_that_fit_it(make_link: M
 
 
 class BreakingSpace(SteppedSpace):
-    """Raises at its second move, and finds nothing at its fourth."""
+    """Raises at its second move, and finds no data at its fourth."""
 
     def wait(self) -> None:
         super().wait()
@@ -373,7 +372,7 @@ def test_a_piece_that_fails_ends_nothing_but_itself(
 
 
 class BadSlots(DiskSpace):
-    """Takes nothing into two of its slots."""
+    """Rejects writes to two of its slots."""
 
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
         super().write(slots, keys, blocks)
@@ -522,7 +521,7 @@ def test_a_load_of_a_slot_whose_save_was_cancelled_fails_and_the_slot_can_be_use
 
 
 def test_a_save_to_memory_has_begun_when_it_is_submitted(make_link: MakeLink) -> None:
-    """So that nothing is left of it to cancel, and its slot has never something else than what the reports say."""
+    """Nothing is left to cancel, and its slot always matches the reports."""
     cache = make_cache(20)
     before = as_bytes(cache).clone()
     link = make_link(cache, "host", num_slots=20)
@@ -588,7 +587,7 @@ def test_closing_fails_what_has_not_begun_but_what_was_cancelled(make_link: Make
 
 
 def test_nothing_is_kept_of_what_has_ended(make_link: MakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither op_ids nor the memory in which blocks waited."""
+    """Neither op_ids nor buffers of blocks."""
     link = make_link(make_cache(40), num_slots=40)
     stagings: list[weakref.ref[torch.Tensor]] = []
     new_staging = link._new_staging
@@ -612,7 +611,7 @@ def test_nothing_is_kept_of_what_has_ended(make_link: MakeLink, monkeypatch: pyt
 
 
 def being_read(transfers: dict[int, BlockTransfer], reports: list[TransferReport]) -> set[int]:
-    """Slots of loads that are not reported yet: nobody saves to them in memory, where a save does not wait its turn."""
+    """Return slots of unreported loads, to which no save may write, since saves to memory do not queue."""
     ended = {op_id for report in reports for op_id in report.op_ids}
     return {each.src for op_id, each in transfers.items() if each.kind == "load" and op_id not in ended}
 
@@ -623,7 +622,7 @@ def being_read(transfers: dict[int, BlockTransfer], reports: list[TransferReport
 def test_whatever_is_cancelled_every_transfer_is_reported_once_and_brings_its_bytes_or_none(
     make_link: MakeLink, kind: str, seed: int, is_closed: bool
 ) -> None:
-    """Each save has a content of its own, each load a block of its own. Reports tell in order what is in the slots."""
+    """Each save has its own content, each load its own block. Reports tell the slots' content in order."""
     draw = random.Random(seed)
     cache = make_cache(200)
     as_bytes(cache).fill_(255)
@@ -687,7 +686,7 @@ def test_whatever_is_cancelled_every_transfer_is_reported_once_and_brings_its_by
 
 
 def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The shape of every copy from now on."""
+    """Record the shape of every later copy."""
     shapes: list[tuple[int, ...]] = []
     original = host_space.copy_blocks
 
@@ -753,7 +752,7 @@ def test_bytes_that_rot_on_disk_are_reported_and_their_neighbours_arrive(
 
 
 class BrokenSpace(DiskSpace):
-    """Breaks its promise not to raise."""
+    """Violates the rule not to raise."""
 
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
         raise MemoryError("no more")
@@ -895,7 +894,7 @@ def test_a_link_that_is_forgotten_ends_and_frees_its_cache(kind: str, tmp_path: 
 
 
 class SteppingClock:
-    """A second passes whenever somebody looks."""
+    """A clock that advances by a second on every read."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -941,7 +940,7 @@ def test_losses_in_a_row_are_told_once_and_counted_when_they_are_over(
 
 
 def test_a_transfer_that_waited_for_another_was_not_copied_meanwhile(make_link: MakeLink, tmp_path: Path) -> None:
-    """With a clock that only the test moves, the first one takes 10 s, and the second, there all along, none."""
+    """With a clock moved only by the test, the first transfer takes 10 s, and the queued second one none."""
     now = 0.0
     space = GatedSpace(tmp_path)
     link = make_link(make_cache(4), space, clock=lambda: now)

@@ -1,4 +1,4 @@
-"""Accounts: told in one wording, asked in another; every answer a span, every question with one answer."""
+"""Accounts are told and asked in different wordings; every answer is a span, every question has one answer."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def passages():
 
 
 def stands_in(words: str, text: str) -> bool:
-    """Not as part of longer words."""
+    """Match whole words only."""
     pieces = text.split(words)
     return any(not before[-1:].isalnum() and not after[:1].isalnum() for before, after in pairwise(pieces))
 
@@ -110,7 +110,7 @@ def test_wording_and_questions_vary():
 
 
 def test_most_questions_use_a_verb_that_the_passage_does_not():
-    """Of the words after "Who", auxiliaries among them, fewer than a third stand in the passage."""
+    """Fewer than a third of the words after "Who", auxiliaries included, occur in the passage."""
     pairs = [(p.text.lower(), q.text.lower()) for p in passages() for q in p.questions if q.text.startswith("Who ")]
     assert len(pairs) > 5000
     same = sum(question.rstrip("?").split()[1] in text.split() for text, question in pairs)
@@ -137,7 +137,7 @@ def test_the_same_seed_draws_the_same_and_another_draws_other_passages():
 
 
 def test_what_is_drawn_does_not_hang_on_the_order_of_sets():
-    """Python hashes strings anew in each process, and a training that goes on is another process."""
+    """Python's string hashes differ by process, and a resumed training is another process."""
     code = (
         "import zlib; from random import Random; from train.world.accounts import AccountMaker; rng = Random(0); "
         "maker = AccountMaker(held_out=False); print(zlib.crc32(repr([maker.draw(rng) for _ in range(200)]).encode()))"

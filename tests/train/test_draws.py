@@ -1,6 +1,6 @@
-"""What is drawn hangs on the seed and the tables alone: digests of draws from every source.
+"""Draws depend on the seed and the tables only: digests of draws from every source.
 
-Whoever adds to a table or changes how something is drawn puts the new digests here; whoever only tidies does not.
+Update the digests with a change of tables or drawing; refactoring must keep them.
 """
 
 from __future__ import annotations

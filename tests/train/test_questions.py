@@ -1,4 +1,4 @@
-"""Questions as files: what heals and what measures never meet."""
+"""Question files: training and evaluation data never overlap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of the query policy are fitted as a regression should be, and written where they stand."""
+"""The query policy's weights are fitted as a logistic regression and written in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line format of the tables: what is read from it, and how a mistake is named."""
+"""The tables' line format, and errors by name."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_branch_in_a_packed_row_is_computed_as_if_it_were_alone(tokenizer, nam
 
 
 def test_a_sample_is_encoded_as_the_texts_that_a_user_would_send(tokenizer):
-    """Where a piece ends, no token of the whole text may go on; on one line a blank and the next word are one."""
+    """No token of the whole text may cross a boundary; within a line, a blank and the next word are one token."""
     rng = Random(5)
     on_one_line = 0
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""The generator of the small world: what training sees and what evaluation asks never meet."""
+"""The generator of the small world: training and evaluation data never overlap."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_answer_stands_in_its_passage():
 
 
 def test_a_passage_answers_each_of_its_questions_in_one_way():
-    """The same question never has two answers; and a question does not tell its own answer."""
+    """A question never has two answers, and does not contain its own answer."""
     for passage in passages(1500, held_out=False, seed=2):
         answers: dict[str, set[str]] = {}
         for question in passage.questions:

@@ -1,4 +1,4 @@
-"""Arrivals: the rate and the burstiness that were asked for, and recordings that keep their shape at any rate."""
+"""Arrivals have the requested rate and burstiness, and recordings keep their shape at any rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of a load, checked by hand."""
+"""Load statistics, compared with hand calculations."""
 
 from __future__ import annotations
 

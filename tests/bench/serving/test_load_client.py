@@ -1,6 +1,6 @@
-"""The open loop: every request is sent when it is due, and every time that is measured is the true one.
+"""The open loop sends every request on time and measures true times.
 
-Times are exact, since they pass on a virtual clock; how the bytes look on real sockets is tested with the command.
+The clock is virtual, so times are exact; bytes on real sockets are tested with the command.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def play(server: Server, requests: list[PreparedRequest], **options: Any) -> Loa
 
 
 def saying(*answers: Steps, status: int = 200) -> Server:
-    """The n-th request gets the n-th answer."""
+    """Answer the n-th request with the n-th answer."""
 
     async def serve(loop: VirtualLoop, body: dict[str, Any]) -> httpx.Response:
         return httpx.Response(status, stream=Stream(answers[body["n"]]))

@@ -1,4 +1,4 @@
-"""`quire bench serve` against servers over real sockets: what is sent, what is said, what is written."""
+"""`quire bench serve` against servers over real sockets: requests, output and files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bench(*arguments: str, **options: Any) -> Result:
 
 
 def asked(fake: FakeServer, num_probes: int) -> list[dict[str, Any]]:
-    """The requests of the load."""
+    """The load's requests."""
     return fake.requests[num_probes:]
 
 
@@ -203,7 +203,7 @@ ANSWER = (
 
 
 def read_request(connection: socket.socket) -> None:
-    """To its end: closing with something unread would cut the answer off."""
+    """Read a whole request, since closing with unread data would reset the connection."""
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(1 << 16)
@@ -215,7 +215,7 @@ def read_request(connection: socket.socket) -> None:
 
 @contextmanager
 def dying_server(after: int) -> Iterator[str]:
-    """Gives so many answers, then breaks off in the middle of one and is gone."""
+    """A server that gives some answers, breaks off within one, and exits."""
     models = json.dumps({"data": SIZED}).encode()
     head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(models)
 

@@ -1,4 +1,4 @@
-"""Prompts as words: as long as asked, by the server's own count, and alike where the token ids were."""
+"""Prompts as words have the requested length by the server's count, and equal prefixes for equal token ids."""
 
 from __future__ import annotations
 

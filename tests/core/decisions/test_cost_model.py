@@ -1,4 +1,4 @@
-"""The cost model against worlds whose costs are known, seen through noise."""
+"""The cost model against simulated machines with known costs and noise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK_BYTES = 36_864 * 16  # opt-125m in float32
 
 
 class World:
-    """A machine whose costs are known: flat up to 24 tokens a step, then linear, and a link with latency."""
+    """A machine with known costs: constant up to 24 tokens per step, then linear, and a link with latency."""
 
     def __init__(self, seed: int, *, bandwidth: float = 150e6, latency: float = 2e-3) -> None:
         self.random = random.Random(seed)
@@ -40,7 +40,7 @@ class World:
         return self.latency + num_bytes / self.bandwidth
 
     def seen(self, seconds: float) -> float:
-        """With noise of a tenth, and now and then three times too long."""
+        """Add noise of a tenth, and occasionally a factor of three."""
         return seconds * max(0.5, self.random.gauss(1.0, 0.1)) * (3.0 if self.random.random() < 0.05 else 1.0)
 
     def shape(self) -> StepShape:
@@ -189,7 +189,7 @@ def test_a_handful_of_transfers_is_enough_to_notice_a_change() -> None:
 
 
 def teach_pieces(world: World, model: CostModel, kind: str, num_blocks: int, *, latency: float = 0.0) -> None:
-    """A transfer in pieces of one block, two, four, and then eight each; the first one has the latency."""
+    """Report a transfer in pieces of one block, two, four, then eight each; the first has the latency."""
     size, left = 1, num_blocks
     while left:
         count = min(size, left)

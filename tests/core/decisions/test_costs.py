@@ -1,4 +1,4 @@
-"""The shape of a step: what chunks add to it, and what it is without them."""
+"""The shape of a step, with and without its chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a victim's blocks is gone when it comes back: learnt from those that did."""
+"""Learned shares of a victim's blocks that are evicted before it resumes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions one rule at a time: what is saved of a victim, what is loaded, what is cancelled."""
+"""Decisions one rule at a time: blocks to save, to load, and to cancel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def decider_of(
     chunk: int = 512,
     queued: int = 0,
 ) -> LoadOrCompute:
-    """A decider by whose experience no request is preempted twice."""
+    """A decider that expects no repeated preemption."""
     config = SchedulerConfig(
         num_blocks=1024, block_size=block_size, block_bytes=block_bytes, max_num_batched_tokens=chunk, max_model_len=64
     )
@@ -59,7 +59,7 @@ def decider_of(
 
 
 def preempt_again(decider: LoadOrCompute, count: int, of: int = 64) -> None:
-    """Let so many of the latest preemptions be repeated ones."""
+    """Report this share of the latest preemptions as repeated."""
     for at in range(min(of, 64)):
         decider.evictions.observe_preemption(is_repeated=at < count)
 
@@ -68,7 +68,7 @@ def victim_of(
     num_tokens: int = 160, *, name: str = "r", width: int = 1, num_shared: int = 0, saved: Iterable[int] = (),
     free_slots: int = 10_000,
 ) -> Victim:  # fmt: skip
-    """A victim of which `saved` blocks are in the swap tier, and the first `num_shared` held by others."""
+    """A victim with `saved` blocks in the swap tier, and the first `num_shared` shared with others."""
     full = num_tokens // BLOCK
     kept = set(saved)
     unsaved = [at >= num_shared and at not in kept for at in range(full)]
@@ -76,7 +76,7 @@ def victim_of(
 
 
 class FlatCosts:
-    """So many seconds a token and a byte."""
+    """Constant seconds per token and per byte."""
 
     def __init__(self, *, token: float = 1e-3, save: float = 0.0, load: float = 0.0) -> None:
         self.token, self.per_byte = token, {"save": save, "load": load}
@@ -97,7 +97,7 @@ class FlatCosts:
 
 
 def flat(swap_over_recompute: float) -> FlatCosts:
-    """Swapping full blocks costs so many times what computing them again does, half of it each way."""
+    """Swapping costs this multiple of recomputing, half of it in each direction."""
     each = 1e-3 * BLOCK / BLOCK_BYTES * swap_over_recompute / 2
     return FlatCosts(save=each, load=each)
 
@@ -162,7 +162,7 @@ def test_the_cost_policy_needs_costs() -> None:
 
 
 def plan(costs: Costs, victim: Victim, *lost: int, **options: int) -> RecoveryPlan:
-    """Plan by the experience that resumed requests had lost so many blocks."""
+    """Plan with the experience that resumed requests lost so many blocks."""
     decider = decider_of(costs, **options)  # type: ignore[arg-type]
     for count in lost:
         decider.evictions.observe(1000, count)
@@ -373,7 +373,7 @@ def test_computing_is_predicted_beside_the_decoding_sequences() -> None:
 
 
 class Life:
-    """Preemptions one after the other, on a machine whose link can be set, told to the model as they come."""
+    """Successive preemptions on a machine with an adjustable link, reported to the model."""
 
     def __init__(self, bandwidth: float, *, num_tokens: int = 800, seed: int = 0) -> None:
         self.random = random.Random(seed)
@@ -425,7 +425,7 @@ class Life:
         return choice
 
     def preempt_until(self, *, is_recomputed: bool) -> int:
-        """How many preemptions it takes until one is recomputed, or is not."""
+        """Count preemptions until one is recomputed, or not."""
         for count in range(1, 200):
             if (self.preempt().mode is RecoveryMode.RECOMPUTE) == is_recomputed:
                 return count

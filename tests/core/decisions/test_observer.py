@@ -1,4 +1,4 @@
-"""What steps and transfers tell the cost model: those that failed too."""
+"""Reports of steps and transfers to the cost model, failed ones included."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_was_given_up_says_nothing_at_all() -> None:
 
 
 def run_of(seconds: Sequence[float]) -> list[TransferReport]:
-    """A run on the link, in pieces of a block that take so long."""
+    """A run of one-block pieces on the link, each of this duration."""
     last = len(seconds) - 1
     return [
         TransferReport("load", [at], BLOCK_BYTES, each, continues=at > 0, has_more=at < last)

@@ -1,4 +1,4 @@
-"""What several ranks report becomes one report: of transfers, and of what each has on disk."""
+"""Reports of several ranks are merged: transfers, and blocks on disk."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from quire.runner.ranks.merged_transfers import MergedTransfers
 
 
 def pieces(rank: int, fates: list[str], draw: random.Random) -> list[TransferReport]:
-    """One rank's reports of loads 0, 1, 2..., in order, cut as it likes: `fates` says what becomes of each there."""
+    """Split one rank's reports of loads 0, 1, 2..., in order; `fates` holds the outcome of each."""
     reports: list[TransferReport] = []
     at = 0
     while at < len(fates):

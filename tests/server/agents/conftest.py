@@ -1,4 +1,4 @@
-"""A server as `make serve` starts it: a process of its own, with the models that ship with Quire."""
+"""A server process as `make serve` starts it, with the models shipped with Quire."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCES = str(Path(__file__).parents[3] / "src")
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[str]:
-    """Its address. It answers to whatever name of a model."""
+    """The server's address; it accepts any model name."""
     command = [sys.executable, "-m", "quire", "serve", "--port", "0", "--device", "cpu", "--accept-any-model-name"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**environment, "PYTHONPATH": SOURCES}) as it:

@@ -1,6 +1,6 @@
-"""What a program with langchain does: tools bound and forced, structured output, and a loop with a real tool.
+"""A program with langchain: bound and forced tools, structured output, and a loop with a real tool.
 
-Run by test_langchain.py, on a model that says anything: what it calls and answers is forced by grammars.
+Run by test_langchain.py on any model, since grammars force its calls and answers.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def run(kind: str, make: Callable[[], Any]) -> None:
 
 
 def loop(kind: str, model: Any, forced: Any) -> None:
-    """Two turns that call the tools, whose results go back, and one that answers."""
+    """Two turns that call tools and receive their results, and one that answers."""
     messages: list[Any] = [QUESTION]
     for _ in range(2):
         called: AIMessage = forced.invoke(messages)

@@ -1,4 +1,4 @@
-"""Runs somebody else's program against a server of ours, as its author's readers would."""
+"""Run third-party programs against our server, unchanged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE_S = 500
 
 
 def run_program(path: Path, url: str, *, python: str = sys.executable) -> str:
-    """What a program printed. It finds the server by the variables that the official clients read."""
+    """Return a program's output. It finds the server by the official clients' environment variables."""
     environment = {
         **os.environ,
         "OPENAI_BASE_URL": f"{url}/v1",

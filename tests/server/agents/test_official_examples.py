@@ -97,7 +97,7 @@ def calling() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def answering() -> Iterator[RunningServer]:
-    """Its answers follow schemas token by token, as any model's do: so its tokenizer is the usual one."""
+    """Answers follow schemas token by token, so the tokenizer is the usual one."""
     model = replace(make_model(start=ANSWER, chat_template=QWEN), aliases=("gpt-4o-2024-08-06", "claude-sonnet-5"))
     with running(model) as server:
         yield server

@@ -1,4 +1,4 @@
-"""POST /v1/messages through the official client: whole, streamed, with tools and thoughts."""
+"""POST /v1/messages through the official client: complete, streamed, with tools and reasoning."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_an_agent_s_loop_goes_on_with_what_it_got(agent: RunningServer, client: 
 
 
 def test_the_client_s_tool_runner_calls_functions_and_goes_on(client: anthropic.Anthropic) -> None:
-    """It asks for a thread that the server holds, and takes no for an answer."""
+    """The client asks for a stored thread, and accepts a rejection."""
     asked = []
 
     @anthropic.beta_tool

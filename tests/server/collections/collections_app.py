@@ -1,4 +1,4 @@
-"""An application with collections, asked without a socket."""
+"""An application with collections, requested without a socket."""
 
 from __future__ import annotations
 
@@ -15,6 +15,6 @@ ANN, BOB, ADMIN = ({"Authorization": f"Bearer {key}"} for key in ("ann", "bob", 
 
 
 def served(settings: ServerSettings) -> TestClient:
-    """Over a model that is never loaded."""
+    """Serve collections over a model that is never loaded."""
     registry, metrics = ModelRegistry([make_model()]), Metrics()
     return TestClient(make_app(registry, settings, metrics, service=make_service(registry, settings, metrics)))

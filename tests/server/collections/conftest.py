@@ -13,7 +13,7 @@ from server.collections.collections_app import ANN, served
 
 @pytest.fixture(scope="package")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    """Each test has collections of its own names. Ann asks, if nobody else is named."""
+    """A client with Ann's key; each test uses its own collection names."""
     settings = ServerSettings(
         api_keys=("ann", "bob"),
         admin_keys=("admin",),

@@ -1,4 +1,4 @@
-"""What waits for a thread when the server shuts down gets an answer."""
+"""Requests that wait for a thread at shutdown get an answer."""
 
 from __future__ import annotations
 

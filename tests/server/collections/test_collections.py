@@ -1,4 +1,4 @@
-"""/v1/collections: documents come, are found, and go; each key sees its own and what is public."""
+"""/v1/collections: add, find and delete documents; each key sees its own and public collections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from server.collections.collections_app import ADMIN, ANN, BOB, served
 
 
 def make(client: TestClient, name: str, *documents: dict[str, Any], **fields: Any) -> str:
-    """The path of a new collection with these documents."""
+    """Create a collection with these documents, and return its path."""
     assert client.post("/v1/collections", json={"name": name, **fields}).status_code == 200
     if documents:
         add(client, name, *documents)

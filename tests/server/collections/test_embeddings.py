@@ -1,4 +1,4 @@
-"""POST /v1/embeddings: what OpenAI's client asks for it gets, and what cannot be had is said."""
+"""POST /v1/embeddings with OpenAI's client, and its errors."""
 
 from __future__ import annotations
 

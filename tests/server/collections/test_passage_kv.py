@@ -1,4 +1,4 @@
-"""Passages' KV: prepared before anybody asks, found after a restart, deleted with its document."""
+"""KV of passages: computed ahead of requests, found after a restart, deleted with the document."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_kv_is_prepared_found_after_a_restart_and_deleted(tmp_path: Path) -> Non
 
 
 def keys_of(engine: Engine, passage: str, collection_id: str) -> tuple[list[bytes], list[bytes]]:
-    """Of what stands before a passage, and of the passage."""
+    """Return the block keys up to and including a passage."""
     assert engine.tokenizer is not None
     found = join_passage(engine.tokenizer, passage, role="user", chat_template=TEMPLATE)
     assert found is not None

@@ -1,4 +1,4 @@
-"""Clients that misbehave, over plain sockets."""
+"""Misbehaving clients, over plain sockets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ PATIENCE_S = 100
 
 
 class Stream:
-    """A streamed completion that is read in another thread.
-
-    Args:
-        waits: until the first event is there.
-    """
+    """A streamed completion, read in another thread. `waits` waits for the first event."""
 
     def __init__(self, url: str, threads: ThreadPoolExecutor, body: dict[str, Any], *, waits: bool = True) -> None:
         self.has_begun = threading.Event()
@@ -45,7 +41,7 @@ class Stream:
         self._leaves.set()
 
     def events(self) -> list[Any]:
-        """The data of all events; the last one is [DONE]."""
+        """Return the data of all events; the last one is [DONE]."""
         return self._result.result(PATIENCE_S)
 
     def text(self) -> str:
@@ -61,7 +57,7 @@ def connect(url: str) -> socket.socket:
 
 
 def request_bytes(path: str, body: bytes, *, length: int | None = None, **headers: str) -> bytes:
-    """A POST as it stands on the wire, with whatever length it claims to have."""
+    """Return a POST's bytes, with any claimed length."""
     fields = {"Host": "x", "Content-Type": "application/json", "Content-Length": str(length or len(body)), **headers}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"POST {path} HTTP/1.1\r\n{head}\r\n".encode() + body

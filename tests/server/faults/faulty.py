@@ -1,4 +1,4 @@
-"""Engines that fail where and when a test says so."""
+"""Engines that fail at chosen places and times."""
 
 from __future__ import annotations
 
@@ -18,11 +18,9 @@ class Injected(Exception):
 
 
 class Fault:
-    """Makes engines that raise once, at one stage, after `arm`.
+    """Makes engines that raise once, after `arm`, at one stage: schedule, execute, update, abort or figures.
 
-    Args:
-        stage: schedule, execute, update, abort or figures.
-        lasts: raise at every step from then on, in the engines that come after too.
+    With `lasts` they raise at every later step, in later engines too.
     """
 
     def __init__(self, stage: str, *, lasts: bool = False) -> None:
@@ -59,7 +57,7 @@ class Fault:
 
 
 def spoil_logits(engine: Engine, prompt_token: int) -> None:
-    """From now on the logits of requests whose prompt begins with this token are not numbers."""
+    """Turn the logits into NaN for requests whose prompt begins with this token."""
     usual = engine.runner.sampler.sample  # type: ignore[attr-defined]
 
     def sample(logits: torch.Tensor, states: Any) -> Any:
@@ -72,7 +70,7 @@ def spoil_logits(engine: Engine, prompt_token: int) -> None:
 
 
 def raise_in_answer(engine: Engine, prompt_token: int) -> None:
-    """From now on the text of requests whose prompt begins with this token cannot be written."""
+    """Make detokenization fail for requests whose prompt begins with this token."""
     for answer in engine._states.values():
         if answer.request.prompt_token_ids[0] == prompt_token:
             answer.add = _raise  # type: ignore[method-assign]

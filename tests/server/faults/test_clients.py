@@ -1,4 +1,4 @@
-"""Clients that are killed, that do not read, or that send rubbish: what they get, and that others do not notice."""
+"""Clients that are killed, do not read, or send garbage; others do not notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More requests than can be served, and an end in the middle of them."""
+"""More requests than the server can handle, and a shutdown among them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BYTES_A_REQUEST = 20_000  # that wait
 
 
 class Held:
-    """An engine whose steps stand still until they are let go."""
+    """An engine whose steps block until they are released."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -49,7 +49,7 @@ def resident() -> int:
 
 
 def test_10000_requests_wait_further_ones_get_429_and_memory_is_bounded() -> None:
-    """Ten connections with a thousand prompts each: every prompt is a request of its own to the engine's queue."""
+    """Ten connections with a thousand prompts each; every prompt is one request in the engine's queue."""
     held = Held()
     one = {"model": MODEL, "prompt": [[5, 6]] * 1000, "max_tokens": 1}
     with running(make_model(replace(SMALL, max_num_seqs=64), start=held, max_queue=CROWD)) as server:
@@ -96,7 +96,7 @@ def test_sigterm_under_load_ends_every_request_one_way_or_the_other() -> None:
     counts: Counter[str] = Counter()
 
     def keep_asking(first: int) -> None:
-        """One client: asks until it is told that there will be no further answers."""
+        """Send requests until the server refuses further ones."""
         with server.client() as client:
             for number in range(first, 100_000, 12):
                 body = completion(prompt=[number % 50, 1, 2], max_tokens=1 + number % 30, stream=bool(number % 2))

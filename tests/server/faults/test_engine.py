@@ -1,4 +1,4 @@
-"""An exception at each stage of a step: who gets a 500, who notices nothing, and that the server goes on."""
+"""An exception at each stage of a step: affected clients get a 500, others notice nothing, and the server continues."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 def begin_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Stream, Future[httpx.Response]]:
-    """A stream and a whole answer that run, and fill the batch."""
+    """Start a stream and a complete answer, which fill the batch."""
     stream = Stream(server.url, threads, {"model": MODEL, "prompt": [5, 6], **ENDLESS})
     whole = threads.submit(server.complete, prompt=[6, 7], **ENDLESS)
     wait_until(lambda: len(server.engine.scheduler.queue.running) == 2)
@@ -44,7 +44,7 @@ def begin_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Strea
 
 
 def queue_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Stream, Future[httpx.Response]]:
-    """The same question, streamed and whole, behind them."""
+    """Queue the same question behind them, streamed and complete."""
     async_engine = server.registry.get(None).async_engine
     whole = threads.submit(server.complete, **GREEDY)
     stream = Stream(server.url, threads, {"model": MODEL, **GREEDY}, waits=False)
@@ -63,7 +63,7 @@ def check_that_it_serves(server: RunningServer, expected: str) -> None:
 
 
 def assert_failed(stream: Stream, whole: Future[httpx.Response]) -> None:
-    """Both were told so, in OpenAI's form."""
+    """Check that both got an error in OpenAI's format."""
     answer = whole.result(PATIENCE_S)
     assert answer.status_code == 500
     events = stream.events()

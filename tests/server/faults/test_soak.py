@@ -1,4 +1,4 @@
-"""The soak in short; `python -m benchmarks.soak.soak` is the long one."""
+"""A short soak; `python -m benchmarks.soak.soak` is the long one."""
 
 from __future__ import annotations
 

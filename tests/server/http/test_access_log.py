@@ -1,4 +1,4 @@
-"""The access log: one line a request with what an operator needs, and nothing of what was said."""
+"""The access log: one line per request with operational facts, and no content."""
 
 from __future__ import annotations
 

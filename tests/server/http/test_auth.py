@@ -1,4 +1,4 @@
-"""API keys and tenants: who is let in, and who shares whose blocks."""
+"""API keys and tenants: admission, and sharing of blocks."""
 
 from __future__ import annotations
 

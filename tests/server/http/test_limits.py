@@ -1,4 +1,4 @@
-"""Limits: what is too large, too slow or too much at once is refused, and costs the server next to nothing."""
+"""Requests that are too large, too slow or too many are rejected cheaply."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_after_the_body_the_application_hears_when_its_client_leaves() -> None:
 
 
 class Held:
-    """Answers begin at once and end when told to."""
+    """Answers begin at once and end on demand."""
 
     def __init__(self) -> None:
         self.num_running = 0

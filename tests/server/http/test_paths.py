@@ -1,4 +1,4 @@
-"""Requests that are written otherwise: a proxy's prefix, another name of a path, HEAD."""
+"""Unusual requests: a proxy's prefix, an alternative path, HEAD."""
 
 from __future__ import annotations
 

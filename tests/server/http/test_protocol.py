@@ -1,4 +1,4 @@
-"""HTTP on the wire: what is no HTTP, heads without end, offers of other protocols, bodies that nobody wants."""
+"""HTTP on the wire: invalid requests, endless headers, other protocols, unread bodies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def run(scene: Callable[[Connect], Awaitable[None]]) -> None:
-    """A scene with a server to connect to."""
+    """Run a scene with a server to connect to."""
 
     async def play() -> None:
         config = uvicorn.Config(application, http=HttpProtocol, ws="none", log_config=None, port=0, lifespan="off")
@@ -46,7 +46,7 @@ def run(scene: Callable[[Connect], Awaitable[None]]) -> None:
 
 
 async def answer_of(reader: asyncio.StreamReader) -> tuple[int, Any]:
-    """The status and the JSON of the next answer."""
+    """Return the status and the JSON of the next answer."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     length = int(head.partition(b"content-length: ")[2].split()[0])
     return int(head.split()[1]), json.loads(await reader.readexactly(length))

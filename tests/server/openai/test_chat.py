@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions: how a conversation becomes a prompt."""
+"""POST /v1/chat/completions: from a conversation to a prompt."""
 
 from __future__ import annotations
 

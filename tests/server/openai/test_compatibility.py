@@ -1,4 +1,4 @@
-"""What those who come from vLLM, llama.cpp or OpenAI bring along works as it did there."""
+"""Requests in the style of vLLM, llama.cpp or OpenAI work as they do there."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_template_that_shows_no_tools_never_hides_them(server: RunningServer) 
 
 
 def names_on_the_way() -> set[str]:
-    """Every parameter's name of the functions through which a template's variables go, and others that are none."""
+    """Parameter names of the functions that pass on a template's variables, and other names."""
     way = (render, Tokenizer.apply_chat_template, encode_messages)
     names = {name for function in way for name in inspect.signature(function).parameters}
     return names | {"self", "cls", "template", "args", "kwargs", "", " ", "é-1", "0", "__class__", *keyword.kwlist[:3]}

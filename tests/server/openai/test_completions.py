@@ -1,4 +1,4 @@
-"""POST /v1/completions: prompts of every form, echo, log-probabilities."""
+"""POST /v1/completions: all forms of prompts, echo, log-probabilities."""
 
 from __future__ import annotations
 

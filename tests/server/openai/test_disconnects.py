@@ -1,4 +1,4 @@
-"""A client that goes away ends its request, streaming or not, and its blocks are free again."""
+"""A disconnected client's request ends, streamed or not, and its blocks are freed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize(("path", "body"), [("/v1/completions", LONG), ("/
 
 
 class Ended(list[RequestOutput]):
-    """What has ended on the engine, and how."""
+    """Ended requests of the engine, and how they ended."""
 
     def wait_for(self, count: int) -> list[str | None]:
         wait_until(lambda: len(self) >= count)
@@ -41,7 +41,7 @@ def server(ended: Ended) -> Iterator[RunningServer]:
 
 
 def send(server: RunningServer, path: str, body: dict[str, Any], *, length: int | None = None) -> socket.socket:
-    """A request on a connection of its own; closing it is how its client goes away."""
+    """Send a request on its own connection, which closes to disconnect."""
     host, port = server.url.removeprefix("http://").split(":")
     data = json.dumps(body)
     head = f"Host: x\r\nContent-Type: application/json\r\nContent-Length: {length or len(data)}"

@@ -1,4 +1,4 @@
-"""Every field that is taken works, and what asks for something that is not there is refused by name."""
+"""Every accepted field works, and unsupported ones are rejected by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_field_of_the_engine_s_sampling_is_a_field_of_both_endpoints() -> 
 
 
 def bounds() -> list[tuple[str, float, bool]]:
-    """(field, value, whether it is within the range) at the ends of every range that the document states."""
+    """Yield (field, value, is valid) at both ends of every documented range."""
     cases = []
     sampled = {field.name for field in fields(SamplingParams)}
     for name, field in CompletionRequest.model_fields.items():

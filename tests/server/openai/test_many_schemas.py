@@ -1,4 +1,4 @@
-"""Five hundred schemas through OpenAI's client: what ends is valid, and nearly all ends."""
+"""Five hundred schemas through OpenAI's client: finished answers are valid, and nearly all finish."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def ask_all(client: openai.AsyncOpenAI, model: str) -> list[str]:
 
 
 async def outcome_of(client: openai.AsyncOpenAI, model: str, seed: int) -> str:
-    """valid, invalid or length; or why the schema was refused."""
+    """Return valid, invalid or length, or the reason of a rejection."""
     schema = random_schema(seed)
     try:
         answer = await client.chat.completions.create(

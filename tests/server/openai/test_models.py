@@ -1,4 +1,4 @@
-"""Several models under one roof: names, order, states."""
+"""Several models in one server: names, order, states."""
 
 from __future__ import annotations
 

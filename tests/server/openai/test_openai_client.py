@@ -1,4 +1,4 @@
-"""What the official client sends is understood, and what it gets it understands: sync and async, whole and streamed."""
+"""The official client against our server: sync and async, complete and streamed."""
 
 from __future__ import annotations
 

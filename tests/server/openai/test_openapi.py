@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the server does: a fuzzer that reads it finds no 500 and no broken schema."""
+"""The OpenAPI document matches the server: a fuzzer finds no 500 and no broken schema."""
 
 from __future__ import annotations
 

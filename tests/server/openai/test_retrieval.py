@@ -1,4 +1,4 @@
-"""Answers from what was found: search, route, join; whose KV it is; what is prepared and what is forgotten."""
+"""Answers with retrieval: search, routing, prompts, KV domains, and warming."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TWO = {"one": SMALL, "two": SMALL}
 
 
 def fill(directory: Path, texts: dict[str, str], *, owner: str = "", name: str = "town") -> int:
-    """Make a collection of one chunk a document. Returns the first document's id."""
+    """Create a collection with one chunk per document; return the first document's id."""
     collections, embedder = Collections(directory), HashingEmbedder()
     collection = collections.create(name, embedder.facts, owner=owner)
     documents = [

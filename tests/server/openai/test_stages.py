@@ -1,4 +1,4 @@
-"""What clients see of a model that arrives: while nothing is there, stage by stage, and after it was unloaded."""
+"""A model that loads in stages as clients see it: before the first stage, in each stage, and after unloading."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GREEDY = {"max_tokens": 6, "ignore_eos": True, "temperature": 0}
 
 
 class StagedEngine(AsyncEngine):
-    """As if its model came in three stages: answers begin on the first, and most of their tokens are the second's."""
+    """An engine as if in three stages: answers begin on the first, and most tokens come from the second."""
 
     def __init__(self) -> None:
         super().__init__(ThreadHost(MODEL, partial(start_engine, SMALL)))

@@ -1,4 +1,4 @@
-"""Streams on the wire: events, comments, errors, and text that is never shown too early."""
+"""Streams on the wire: events, comments, errors, and text that is never sent too early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG_FOR_CLIENT: dict[str, Any] = {
 
 
 def events(server: RunningServer, path: str = "/v1/completions", **body: Any) -> Iterator[str]:
-    """What stands between the empty lines of a stream, as it comes."""
+    """Split a stream into its events."""
     body = {"model": MODEL, "prompt": "Hello", "stream": True, **body}
     with httpx.stream("POST", server.url + path, json=body, timeout=PATIENCE_S) as answer:
         assert answer.status_code == 200, answer.read()
@@ -104,7 +104,7 @@ def test_chunks_of_bare_text_are_what_chunks_that_show_more_are_without_that(ser
 
 
 def _by_index(found: list[Any]) -> list[Any]:
-    """Each answer's text, and all that stands around it; how the text is cut depends on who was slow."""
+    """Return each answer's text and its other fields; the split of the text depends on timing."""
     texts: dict[int, str] = {}
     for chunk in found:
         choice = chunk["choices"][0]

@@ -1,4 +1,4 @@
-"""Structured output over HTTP: every way to ask for it, the official client's helpers, and schemas that mean harm."""
+"""Structured output over HTTP: all request forms, the official client's helpers, and hostile schemas."""
 
 from __future__ import annotations
 

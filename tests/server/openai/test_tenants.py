@@ -1,4 +1,4 @@
-"""API keys keep tenants apart, and what a server takes at once has limits."""
+"""API keys isolate tenants, and the server's load is limited."""
 
 from __future__ import annotations
 

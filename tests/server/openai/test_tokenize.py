@@ -1,4 +1,4 @@
-"""POST /tokenize and /detokenize: what the model reads, and back."""
+"""POST /tokenize and /detokenize, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tools over chat completions: what is called, what is streamed, and conversations that go on with it."""
+"""Tools over chat completions: calls, streams, and conversations that continue with results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def agent() -> Iterator[RunningServer]:
 
 
 def ask(server: RunningServer, says: str | None = None, **body: Any) -> dict[str, Any]:
-    """A choice."""
+    """Ask and return the first choice."""
     SCRIPT.says = says
     answer = server.chat(**{"messages": QUESTION, "max_tokens": None, **body})
     assert answer.status_code == 200, answer.text
@@ -44,8 +44,9 @@ def refusal_of(answer: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_agent_s_loop_is_what_the_family_s_model_was_trained_on(agent: RunningServer, family: str) -> None:
-    """A call comes in the official client's form, whole and streamed alike; sent back with its result it is rendered as
-    `transformers` does."""
+    """A call arrives in the official client's format, complete or streamed; sent back with its result it is rendered as
+    `transformers` does.
+    """
     SCRIPT.says = ANSWERS[family]
     own = {"chat_template": FAMILIES[family]}
     asked: dict[str, Any] = {"model": MODEL, "messages": QUESTION, "tools": [WEATHER], "extra_body": own}
@@ -199,7 +200,7 @@ def test_a_call_can_be_forced_of_any_model(agent: RunningServer, choice: Any) ->
 
 
 def test_an_answer_that_follows_a_schema_is_content(agent: RunningServer) -> None:
-    """A grammar leaves no room for thoughts, even where the prompt has begun them."""
+    """A grammar leaves no room for reasoning, even if the prompt has opened it."""
     schema = {"type": "json_schema", "json_schema": {"name": "it", "schema": CLOTHES["function"]["parameters"]}}
     body = {"chat_template": QWEN, "chat_template_kwargs": {"forced_thinking": True}, "response_format": schema}
     message = ask(agent, None, **body, tools=[WEATHER], seed=1, max_tokens=300)["message"]

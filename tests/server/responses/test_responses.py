@@ -1,4 +1,4 @@
-"""POST /v1/responses through the official client: whole, streamed, with tools, and gone on from."""
+"""POST /v1/responses through the official client: complete, streamed, with tools, and continued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the store share."""
+"""Fixtures of store tests."""
 
 from __future__ import annotations
 

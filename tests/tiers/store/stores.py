@@ -1,4 +1,4 @@
-"""Stores over one directory, blocks whose bytes follow from their key, and chains of them."""
+"""Stores over one directory, blocks with content derived from their keys, and chains of them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def keys(*numbers: int) -> list[bytes]:
 
 
 def contents(wanted: Sequence[bytes], block_bytes: int = BLOCK_BYTES) -> Any:
-    """What the blocks of these keys hold, as an array: a process that is started for a test need not import torch."""
+    """Return the contents of these keys' blocks as an array, which spares processes importing torch."""
     rows = [hashlib.shake_128(key).digest(block_bytes) for key in wanted]
     return np.frombuffer(bytearray(b"".join(rows)), dtype=np.uint8).reshape(-1, block_bytes)
 
 
 def chain(*numbers: int, after: bytes = ROOT, cost_s: float = 0.0, epoch: int | None = None) -> list[StoredBlock]:
-    """Blocks that follow each other."""
+    """Return a chain of blocks."""
     parents = [after, *keys(*numbers)]
     return [StoredBlock(key(number), parents[i], cost_s, epoch) for i, number in enumerate(numbers)]
 
@@ -50,7 +50,7 @@ def write(store: BlockStore, blocks: Sequence[StoredBlock]) -> list[int]:
 
 
 def readable(store: BlockStore, wanted: Sequence[bytes]) -> list[bytes]:
-    """The keys whose blocks can be read. What is read must be right."""
+    """Return the keys of readable blocks, and check their content."""
     into: Any = np.full((len(wanted), store.block_bytes), 99, dtype=np.uint8)
     failed = set(store.read(wanted, into))
     expected = contents(wanted, store.block_bytes)
@@ -60,7 +60,7 @@ def readable(store: BlockStore, wanted: Sequence[bytes]) -> list[bytes]:
 
 
 def poll_until(store: BlockStore, is_enough: Callable[[StoreChanges], bool]) -> StoreChanges:
-    """Everything that polling tells until it is enough."""
+    """Poll until a condition holds; return all results."""
     told = StoreChanges()
     until = time.monotonic() + PATIENCE_S
     while True:

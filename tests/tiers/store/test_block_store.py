@@ -1,4 +1,4 @@
-"""What was stored is found by key: by this process, by others, and after a restart."""
+"""Stored blocks are found by key: by this process, by others, and after a restart."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_key_that_is_there_is_not_written_again(store: BlockStore) -> None:
 
 
 def segments_bytes(store: BlockStore) -> int:
-    """Records on the disk."""
+    """Return the bytes of records on disk."""
     return sum(path.stat().st_size // RECORD_BYTES for path in segments(store.namespace.path.parents[1]))
 
 
@@ -161,7 +161,7 @@ def test_other_namespaces_see_nothing(tmp_path: Path, store: BlockStore) -> None
 
 
 def test_a_model_that_lies_elsewhere_finds_its_blocks(tmp_path: Path, store: BlockStore) -> None:
-    """A path may be relative, or another on the machine that exported them."""
+    """A path may be relative, or differ on the exporting machine."""
     write(store, chain(1))
     moved = open_store(tmp_path, model="/srv/models/tiny")
     assert readable(moved, keys(1)) == keys(1)

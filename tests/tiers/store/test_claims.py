@@ -1,4 +1,4 @@
-"""One store computes a key, the others wait for it, and nobody waits for the dead."""
+"""One store computes a key while the others wait, and none waits for a dead process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tiers.store.stores import chain, key, keys, open_store, poll_until, readabl
 
 
 def granted(store: BlockStore, number: int) -> None:
-    """Claim a key, and get it."""
+    """Claim a key and receive it."""
     store.claim(key(number), 20.0)
     told = poll_until(store, lambda told: bool(told.granted or told.added or told.expired))
     assert (told.granted, told.expired, key(number) in told.added) == (keys(number), [], False)
@@ -45,7 +45,7 @@ def test_a_key_that_is_there_is_told_at_once(stores: tuple[BlockStore, BlockStor
 
 
 def test_a_key_that_another_has_just_written_is_not_granted(stores: tuple[BlockStore, BlockStore]) -> None:
-    """Even where nobody has told of it yet."""
+    """Even before it was reported."""
     first, second = stores
     granted(first, 1)
     first._move_generation = lambda: None  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Whatever happens to the files, a block comes back as it was stored or not at all, and the store goes on."""
+"""Whatever happens to the files, a block returns unchanged or not at all, and the store keeps working."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL = (1, 2, 3)
 
 
 def stored(directory: Path, *, with_index: bool = True) -> Path:
-    """The file of a sealed segment of three blocks."""
+    """Return the file of a sealed segment of three blocks."""
     store = open_store(directory)
     write(store, chain(*ALL))
     store.close()
@@ -46,7 +46,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def check_goes_on(store: BlockStore) -> None:
-    """What was lost can be stored again, and more."""
+    """Check that lost and new blocks can be stored."""
     assert write(store, chain(*ALL, 4)) == []
     assert readable(store, keys(*ALL, 4)) == keys(*ALL, 4)
 
@@ -130,7 +130,7 @@ def test_a_file_that_is_cut_under_a_running_store(tmp_path: Path) -> None:
 
 
 def test_what_is_under_way_is_found_once_it_is_whole(tmp_path: Path) -> None:
-    """A reader that follows a live segment sees half a record, and later the rest."""
+    """A reader of a live segment sees half a record, and later the rest."""
     (tmp_path / "from").mkdir()
     source = stored(tmp_path / "from", with_index=False)
     data = source.read_bytes()
@@ -190,7 +190,7 @@ def test_a_damaged_segment_is_evicted_like_any_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("row", [0, 1, 2])
 def test_where_a_tombstone_is_damaged_everything_older_is_dead(tmp_path: Path, row: int) -> None:
-    """What it named is not known, and must not come back."""
+    """The deleted key is unknown, and must not come back."""
     store = open_store(tmp_path)
     store._compact_some = lambda now: None  # type: ignore[method-assign]
     write(store, chain(1, 2, 3))

@@ -1,4 +1,4 @@
-"""What was deleted is found by nobody, whoever is writing it meanwhile, until somebody stores it anew."""
+"""Deleted blocks are found by no store, despite concurrent writers, until they are stored anew."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def everything(directory: Path) -> bytes:
 
 @pytest.fixture(autouse=True)
 def no_compaction_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store's thread rewrites a segment of which most is deleted, at a moment that depends on the machine's load."""
+    """Prevent background compaction, whose moment depends on the machine's load."""
     monkeypatch.setattr(block_store, "_MOSTLY_DEAD", 2.0)
 
 
@@ -65,7 +65,7 @@ def test_a_deletion_holds_after_a_restart(tmp_path: Path, stores: tuple[BlockSto
 
 
 def test_a_key_that_no_tier_of_the_store_holds_is_told_as_well(stores: tuple[BlockStore, BlockStore]) -> None:
-    """It may be in another tier, or on its way."""
+    """It may be in another tier, or in transfer."""
     mine, other = stores
     assert mine.delete(keys(8)) == 0
     assert poll(other).deleted == keys(8)
@@ -89,7 +89,7 @@ def test_what_was_deleted_can_be_stored_again(tmp_path: Path, stores: tuple[Bloc
 
 
 def test_what_was_on_its_way_is_refused(stores: tuple[BlockStore, BlockStore]) -> None:
-    """`other` decided to store these before it was told, so before it could know."""
+    """`other` decided to store these blocks before the deletion was reported."""
     mine, other = stores
     write(mine, chain(1))
     mine.delete(keys(1))
@@ -112,7 +112,7 @@ def test_what_was_queued_before_a_deletion_is_refused_after_it_was_told(
 
 
 def test_what_is_chained_after_something_that_was_never_stored(stores: tuple[BlockStore, BlockStore]) -> None:
-    """Block 2 is between the deleted one and 3, and not in the store: nobody knows what 3 belongs to."""
+    """Block 2 is between the deleted one and 3, but not stored: the origin of 3 is unknown."""
     mine, other = stores
     write(mine, chain(1))
     mine.delete(keys(1))
@@ -125,7 +125,7 @@ def test_what_is_chained_after_something_that_was_never_stored(stores: tuple[Blo
 def test_a_deletion_in_the_middle_of_a_write_wins(
     tmp_path: Path, stores: tuple[BlockStore, BlockStore], moment: str
 ) -> None:
-    """A grandchild of what is deleted is written between the deleter's look and its tombstone, or after both."""
+    """A descendant is written between the deleter's scan and its tombstone, or after both."""
     mine, other = stores
     write(mine, chain(1))
     other.refresh()
@@ -169,7 +169,7 @@ def test_deleted_bytes_are_gone_after_compaction(tmp_path: Path, stores: tuple[B
 
 
 def test_compaction_takes_nothing_from_those_who_read(stores: tuple[BlockStore, BlockStore]) -> None:
-    """The block moves, and is never away."""
+    """The block moves, and is always readable."""
     mine, other = stores
     write(mine, chain(1, 2, 3))
     other.refresh()
@@ -196,7 +196,7 @@ def test_a_segment_without_living_blocks_goes_by_itself(
 def test_compaction_keeps_what_was_written_last(
     tmp_path: Path, stores: tuple[BlockStore, BlockStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compactor has not looked at the segment since its writer added a block and let go."""
+    """The compactor has not read the segment since its writer added a block and released it."""
     mine, other = stores
     write(other, chain(1, 2))
     mine.delete(keys(2))
@@ -291,7 +291,7 @@ def test_who_missed_a_whole_list_takes_everything_for_deleted(
 
 
 def test_the_list_of_deletions_may_be_lost(stores: tuple[BlockStore, BlockStore]) -> None:
-    """What was deleted and not compacted is then found again; what is deleted later is not."""
+    """Deleted but uncompacted blocks reappear; later deletions still hold."""
     mine, other = stores
     for n in range(3):
         mine.delete(keys(100 + n))

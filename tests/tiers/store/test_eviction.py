@@ -1,4 +1,4 @@
-"""There is always a limit, for all namespaces and processes together, and what is worth the least goes first."""
+"""Storage is always limited over all namespaces and processes, and the least valuable blocks go first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def used(directory: Path) -> int:
 
 
 def fill(store: BlockStore, first: int, cost_s: float = 0.0, age_s: float = 0.0) -> Path:
-    """One segment of four blocks, last used some time ago."""
+    """Write one segment of four blocks with an old access time."""
     assert write(store, chain(*range(first, first + 4), cost_s=cost_s)) == []
     assert store._writer.active is not None
     path = store._writer.active.segment.path
@@ -200,7 +200,7 @@ def test_without_anything_to_evict_writing_pauses(
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB, where this user may mount one."""
+    """Return a file system of 256 KiB, if this user may mount one."""
     path = tmp_path / "disk"
     path.mkdir()
     try:

@@ -1,4 +1,4 @@
-"""A store's directory is looked at, checked, pruned, carried away and back."""
+"""Offline maintenance of a store: list, verify, prune, export and import."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def check(store: BlockStore) -> None:
-    """Everything that is found can be read, and nothing was damaged."""
+    """Check that every found block is readable, and nothing is damaged."""
     for _ in range(3):
         store.refresh()
         found = store._catalog._index.all_keys()

@@ -1,4 +1,4 @@
-"""Random operations of several stores on one directory, against what a dictionary would do."""
+"""Random operations of several stores on one directory, against a dictionary."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parent(number: int) -> bytes:
 
 
 def family(number: int) -> set[int]:
-    """It and what is chained after it."""
+    """Return a block and its descendants."""
     return {other for other in range(1, NUM_KEYS + 1) if is_after(other, number)}
 
 
@@ -41,7 +41,7 @@ def is_after(other: int, number: int) -> bool:
 
 
 def stop_suddenly(store: BlockStore) -> None:
-    """As kill -9 would: nothing is sealed, and every file is closed."""
+    """Close all files without sealing, as kill -9 would."""
     store._stop()
     store._thread.join()
     store._is_closed = True

@@ -1,4 +1,4 @@
-"""A record is intact only as it was written, for the key and the namespace that it was written for."""
+"""A record is intact only unchanged, for its key and its namespace."""
 
 from __future__ import annotations
 

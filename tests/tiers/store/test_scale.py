@@ -1,4 +1,4 @@
-"""Many blocks: what is kept in memory for each, and files, grow with their number and no faster."""
+"""Memory per block and files grow linearly with many blocks."""
 
 from __future__ import annotations
 
