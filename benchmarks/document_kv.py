@@ -29,7 +29,6 @@ import typer
 
 from benchmarks.script import start
 from quire.bench.bench_settings import runs
-from quire.bench.page_cache import drop_pages
 from quire.bench.plots import PlotRow, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.workload import fixed_lengths, make_workload, token_range
@@ -41,6 +40,7 @@ from quire.engine.engine import Engine
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.settings import Settings, integers, numbers, setting
+from quire.system.page_cache import drop_pages
 
 _COMPUTED, _DEVICE, _WARM, _COLD = "computed", "device", "disk, warm", "disk, cold"
 WAYS = (_COMPUTED, _DEVICE, _WARM, _COLD)

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from benchmarks.coldstart.picture import draw
 from benchmarks.coldstart.quality import draw_quality, read_quality
 from benchmarks.coldstart.running import StreamCost, run_alone, run_while_loading
 from benchmarks.coldstart.transformers_start import start_transformers
 from quire.bench.bench_settings import ColdStartSettings
 from quire.bench.coldstart.cold_server import make_prompt
-from quire.bench.coldstart.cold_start_report import draw, make_report
+from quire.bench.coldstart.cold_start_report import make_report
 from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes, describe_bandwidth
 from quire.bench.report import Column, Report, summarise
 from quire.config import EngineConfig

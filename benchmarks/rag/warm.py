@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from quire.bench.page_cache import resident_pages
 from quire.config import EngineConfig
 from quire.prompt import Prompt
+from quire.system.page_cache import resident_share
 from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 _LIMITS = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=3600.0)  # a document
@@ -92,10 +92,10 @@ def read_raw(directory: Path, seed: int) -> tuple[float, float] | None:
     if not sizes:
         return None
     drawn = rng.choices(list(sizes), list(sizes.values()), k=_NUM_PIECES)
-    pages: list[bool] = []
+    resident = []
     for path in set(drawn):
         with path.open("rb") as file:
-            pages += resident_pages(file.fileno())
+            resident.append(resident_share(file.fileno()) or 0.0)
     buffer = memoryview(bytearray(_PIECE))
     num_bytes, seconds = 0, 0.0
     for path in drawn:
@@ -103,4 +103,4 @@ def read_raw(directory: Path, seed: int) -> tuple[float, float] | None:
             started = time.perf_counter()
             num_bytes += os.preadv(file.fileno(), [buffer], rng.randrange(max(1, sizes[path] // _PIECE)) * _PIECE)
             seconds += time.perf_counter() - started
-    return num_bytes / max(seconds, 1e-9), sum(pages) / max(1, len(pages))
+    return num_bytes / max(seconds, 1e-9), sum(resident) / max(1, len(resident))

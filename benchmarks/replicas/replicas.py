@@ -17,7 +17,7 @@ from quire.config import SchedulerConfig
 from quire.routing.policy import NO_SLO, SLO
 from quire.routing.replicas import Autoscaler, Autoscaling, ReplicaRouter, RoutedRequest
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.simulation import Arrival, SimulationFigures, check_arrivals, prompt_keys
+from quire.simulate.simulation import Arrival, SimulationFigures, prompt_keys
 from quire.simulate.token_times import Distribution, distribution
 
 TICK_S = 0.25  #: between two looks of the autoscaler
@@ -85,10 +85,10 @@ def simulate_replicas(
         note_ended: takes how many requests have ended so far, whenever some have.
 
     Raises:
-        ValueError: no request of the load fits the limits, or a prompt has not the tokens that it is said to have.
+        ValueError: no request of the load fits the limits.
         RoutingError: there is no such policy.
     """
-    ordered = check_arrivals(arrivals)
+    ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
     fleet = Fleet(hardware, config, routing, recovery, slo, cold_start or ColdStart(), scaling, note_ended)
     for _ in range(num_replicas if scaling is None else 0):
         fleet.start(0.0, is_warm=True)

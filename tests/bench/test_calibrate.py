@@ -111,7 +111,7 @@ def test_a_cache_that_cannot_be_written_is_told_and_does_no_harm(tmp_path: Path)
     (tmp_path / "cache").write_text("no directory")
     result = CliRunner().invoke(app, ["calibrate", *SMALL, "--lengths", "64", "--repeats", "1"])
     assert result.exit_code == 0, result.output
-    assert "could not be kept" in result.output
+    assert "could not be saved" in result.output
 
 
 @pytest.mark.parametrize(

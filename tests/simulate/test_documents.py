@@ -137,17 +137,13 @@ def test_the_same_documents_give_the_same_figures(policy: str, block_s: float) -
     assert found.num_preemptions > 0
 
 
-def test_a_disk_needs_a_speed_and_a_document_its_tokens() -> None:
+def test_a_disk_needs_a_speed() -> None:
     policy = make_policy("recompute")
     config = limits(enable_prefix_caching=True, has_disk_tier=True)
     with pytest.raises(ValueError, match="exact has no costs of a disk"):
         simulate([FIRST], machine(), config, policy)
     with pytest.raises(ValueError, match="expected a bandwidth above 0"):
         WithDisk(ExactCosts(), 0.0)
-    with pytest.raises(ValueError, match="there is no prompt_token_ids"):
-        simulate([Arrival(0.0, 9, 1, documents=(8,))], machine(), limits(), policy)
-    with pytest.raises(ValueError, match="a prompt of 36 tokens"):
-        simulate([FIRST._replace(documents=(37,))], machine(), limits(), policy)
 
 
 def test_a_disk_takes_its_latency_and_its_bytes_and_the_rest_costs_what_it_did() -> None:

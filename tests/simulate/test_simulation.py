@@ -142,11 +142,6 @@ def test_prompts_that_share_nothing_need_no_digests(policy: str) -> None:
     assert found[0].num_preemptions > 0
 
 
-def test_a_prompt_has_the_tokens_that_it_is_said_to_have() -> None:
-    with pytest.raises(ValueError, match="a prompt has 2 tokens, and num_prompt_tokens says 3"):
-        run([Arrival(0.0, 3, 1, [7, 7])])
-
-
 def test_a_policy_may_believe_something_else_and_learn() -> None:
     hardware = machine()
     learner = CostModel()

@@ -215,12 +215,12 @@ def test_a_disks_transfers_can_be_cancelled_too() -> None:
 
 def test_claims_are_granted_before_the_next_step_and_no_time_passes() -> None:
     runner = VirtualRunner(machine(), BLOCK)
-    assert runner.poll_store() is None
+    assert runner.store.poll() is None
     runner.execute(step(1, claims=[(b"one", 5.0), (b"two", 5.0)], transfers=loads(1)))
     assert runner.now == 0.0
     runner.execute(step(2, claims=[(b"three", 5.0)], dropped_claims=[b"two", b"unknown"]))
-    assert runner.poll_store() == StoreChanges(granted=[b"one", b"three"])
-    assert runner.poll_store() is None
+    assert runner.store.poll() == StoreChanges(granted=[b"one", b"three"])
+    assert runner.store.poll() is None
 
 
 @pytest.mark.parametrize("policy", ["recompute", "swap", "threshold:12"])

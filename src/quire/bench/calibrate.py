@@ -1,7 +1,4 @@
-"""`quire calibrate`: the CPS paper's table for this machine and model, where its modes cross, and what that depends on.
-
-Measuring is `quire.calibration.calibrate`'s; here its figures become a table, a picture and a profile.
-"""
+"""`quire calibrate`: the CPS paper's table for this machine, the crossing point, and a profile for `quire simulate`."""
 
 from __future__ import annotations
 
@@ -33,16 +30,12 @@ COLUMNS = (
 def run(
     config: EngineConfig, settings: CalibrateSettings, json_path: Path | None = None, plot_path: Path | None = None
 ) -> None:
-    """Measure, print, keep the profile, and write what was asked for.
-
-    Raises:
-        ValueError: the model cannot be served, a length does not fit, or options contradict each other.
-    """
+    """Measure, save the profile, and publish. Raises ValueError if the model or a length does not fit."""
     from quire.assembly import load, make_engine
     from quire.calibration.profiles import profile_place
 
     if config.swap_space == 0:
-        raise ValueError("swap_space=0 is no swap tier, and there is no swapping to measure; leave it out")
+        raise ValueError("swap_space=0 disables the swap tier, which is to be measured; leave it out")
     loaded = load(replace(config, skip_tokenizer_init=True))
     config = with_swap_tier(config, loaded)
     engine = make_engine(config, loaded, cost_model=CostModel())
@@ -54,13 +47,13 @@ def run(
         place.save(calibration.cost_model)
         report.notes.append(f"Engines like this one find these costs in {place.path}.")
     except OSError as error:
-        report.notes.append(f"The costs could not be kept in {place.path}: {error.strerror or error}.")
+        report.notes.append(f"The costs could not be saved in {place.path}: {error.strerror or error}.")
     report.more = profile_json(config, calibration)
     report.publish(json_path, plot_path, lambda figure: draw(figure, calibration, report.title))
 
 
 def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:
-    """The config, with host memory for one sequence of full length to swap to where it has no swap tier."""
+    """Add a swap tier in host memory for one sequence of full length, if there is none."""
     from quire.memory_plan import free_memory
 
     if config.swap_space is not None or config.swap_dir is not None:
@@ -74,27 +67,22 @@ def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:
     return replace(config, swap_space=max(1, min(num_blocks, room)) * block_bytes)
 
 
-# -- what it comes to --------------------------------------------------------------------------------------------------
-
-
 def make_report(config: EngineConfig, calibration: Calibration, repeats: int) -> Report:
     report = Report(
         "calibrate",
-        f"Coming back from a preemption: {config.model}, blocks of {calibration.block_size} tokens",
+        f"Resumption after preemption: {config.model}, blocks of {calibration.block_size} tokens",
         COLUMNS,
         [_figure(row) for row in calibration.rows],
     )
     report.settings = {"repeats": repeats, "engine": asdict(config), "chunk": calibration.chunk}
     report.notes = [*describe_crossing(calibration), describe_dependence(calibration)]
     if not calibration.cost_model.is_calibrated:
-        report.notes.append(
-            "The cost model has seen too little to be called measured: give more --lengths, or more --repeats."
-        )
+        report.notes.append("Too few measurements for a calibrated cost model: give more --lengths or --repeats.")
     return report
 
 
 def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, Any]:
-    """What a simulation needs to stand in for this machine (`simulate.hardware.read_profile`)."""
+    """This machine as a profile for the simulator (`simulate.hardware.read_profile`)."""
     return {
         "model": config.model,
         "bytes_per_token": calibration.bytes_per_token,
@@ -112,7 +100,7 @@ def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, An
 
 
 def describe_crossing(calibration: Calibration) -> list[str]:
-    """Where the modes cross, or that they do not and from which link on they would."""
+    """Describe the crossing points, or the link that would have one."""
     points = calibration.crossing_points()
     longest = calibration.max_tokens
     costs, size, chunk = calibration.cost_model, calibration.block_size, calibration.chunk
@@ -136,19 +124,15 @@ def describe_crossing(calibration: Calibration) -> list[str]:
 def crossing_range(
     costs: Costs, bytes_per_token: int, lengths: Sequence[int], *, chunk: int
 ) -> tuple[tuple[float, int], tuple[float, int]]:
-    """Between which bandwidths of a link, the same both ways and without a latency, one of these lengths is a crossing.
+    """The slowest and the fastest symmetric link, in bytes per second, with a crossing point, each with its length.
 
-    Returns:
-        The slowest (by a slower link nothing is ever swapped) and the length that is swapped first as a link becomes
-        faster; the fastest (by a faster link everything is swapped) and the length that is computed first as a link
-        becomes slower. In bytes a second, and tokens.
+    A slower link never swaps, a faster one always does.
     """
     even = [(2 * n * bytes_per_token / costs.recompute(n, chunk=chunk), n) for n in lengths]
     return min(even), max(even)
 
 
 def describe_dependence(calibration: Calibration) -> str:
-    """What the crossing point rests on."""
     row = calibration.rows[-1]
     out, into = (format_rate(row.num_bytes / max(1e-9, each.median)) for each in (row.swap.out, row.swap.into))
     prefill = row.num_tokens / max(1e-9, row.recompute.median)
@@ -160,25 +144,19 @@ def describe_dependence(calibration: Calibration) -> str:
 
 
 def format_rate(bandwidth: float) -> str:
-    """Bytes a second, for people."""
     return f"{bandwidth / 1e6:,.1f} MB/s" if bandwidth < 1e9 else f"{bandwidth / 1e9:,.2f} GB/s"
 
 
 def _figure(row: LengthRow) -> dict[str, Any]:
-    return {
-        "num_tokens": row.num_tokens,
-        "num_bytes": row.num_bytes,
-        "recompute_s": asdict(row.recompute),
-        "swap_out_s": asdict(row.swap.out),
-        "swap_prep_s": asdict(row.swap.prepare),
-        "swap_in_s": asdict(row.swap.into),
-        "swap_s": asdict(row.swap.latency),
-        "swap_waits_s": asdict(row.swap.waits),
-    }
+    swap = row.swap
+    spreads = {"recompute": row.recompute, "swap_out": swap.out, "swap_prep": swap.prepare, "swap_in": swap.into}
+    spreads |= {"swap": swap.latency, "swap_waits": swap.waits}
+    figure = {f"{name}_s": asdict(spread) for name, spread in spreads.items()}
+    return {"num_tokens": row.num_tokens, "num_bytes": row.num_bytes, **figure}
 
 
 def draw(figure: Any, calibration: Calibration, title: str) -> None:
-    """Both modes over the length: points with their range, the cost model's curves, and where these cross."""
+    """Both modes by length: measurements with their range, the cost model's curves, and their crossing points."""
     axes = figure.subplots()
     rows = calibration.rows
     lengths = [row.num_tokens for row in rows]

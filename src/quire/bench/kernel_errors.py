@@ -1,7 +1,4 @@
-"""`quire kernels test`: each kernel of each level that this processor runs, held against float64 at random shapes.
-
-A kernel takes part by one line in `CHECKS`.
-"""
+"""`quire kernels test`: compare each kernel at each level with float64, at random shapes. See `CHECKS`."""
 
 from __future__ import annotations
 
@@ -18,19 +15,19 @@ from quire.kernels.loaded import load_library, runnable_levels
 if TYPE_CHECKING:
     import torch
 
-#: Errors are relative to the largest number of what float64 says.
+#: Largest error, relative to the largest value in float64.
 _ALLOWED = {"float32": 1e-5, "bfloat16": 1.5e-2}
 
 
 @dataclass(frozen=True)
 class Worst:
-    """The largest error of a kernel at one level, over all shapes that were tried."""
+    """The largest error of a kernel at one level, over all shapes."""
 
     kernel: str
     dtype: str
     level: str
-    error: float  #: NaN where there were numbers that are none
-    shape: str  #: where it was met
+    error: float  #: NaN if the kernel returned NaN
+    shape: str  #: where it occurred
     allowed: float
 
     @property
@@ -39,7 +36,7 @@ class Worst:
 
 
 def worst_errors(num_shapes: int, seed: int) -> Iterator[Worst]:
-    """One after the other, as they are known. Every level meets the same shapes."""
+    """Yield errors as they are measured. Every level gets the same shapes."""
     for kernel, check in CHECKS.items():
         for dtype, allowed in _ALLOWED.items():
             for level in runnable_levels():
@@ -62,7 +59,7 @@ def _random(*shape: int, dtype: str, chance: random.Random) -> torch.Tensor:
 
 
 def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple[float, str]:
-    """Sequences that decode, begin and go on, in blocks strewn over a pool that is NaN elsewhere."""
+    """Prefill, chunks and decode in random blocks of a pool that is NaN elsewhere."""
     import torch
 
     from quire.attention.cpu_attention import CpuAttention
@@ -103,7 +100,7 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
     return _error(found, torch.cat(expected)), shape
 
 
-#: By a kernel's name: (library of a level, dtype, chance) to the error at one random shape, and the shape in words.
+#: Kernel name -> function of (library, dtype, random) that returns the error at one random shape, and the shape.
 CHECKS: dict[str, Callable[[ctypes.CDLL, str, random.Random], tuple[float, str]]] = {
     "attention": _attention,
 }

@@ -7,7 +7,6 @@ use the names `wall_s`, `out_tok_s`, `total_tok_s`, `ttft_s`, `tpot_s`, `peak_rs
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import resource
 import statistics
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from quire.bench.files import write_json
+from quire.system.machine import cpu_name, memory_gib, num_usable_cores
 
 SCHEMA = 1
 
@@ -183,32 +183,16 @@ def describe_machine() -> dict[str, Any]:
     """Machine and versions, for absolute figures."""
     import quire
 
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     machine: dict[str, Any] = {
-        "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_gib": round(memory / 2**30, 1),
+        "cpu": cpu_name(),
+        "cores": num_usable_cores(),
+        "memory_gib": round(memory_gib(), 1),
         "gpu": None,
         "python": platform.python_version(),
-        "torch": _version("torch"),
+        "torch": importlib.metadata.version("torch"),
         "quire": quire.__version__,
     }
     torch = sys.modules.get("torch")  # without a model there is no GPU to report
     if torch is not None and torch.cuda.is_available():
         machine["gpu"] = torch.cuda.get_device_name(0)
     return machine
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -23,6 +23,7 @@ from quire.core.decisions.cost_model import CostModel
 from quire.kernels.loaded import load_kernels
 from quire.models.base import CausalLM
 from quire.outputs import Stats
+from quire.system.machine import cpu_name, memory_gib, num_usable_cores
 from quire.system.user_cache import replace_file, user_cache
 from quire.tiers.transfer_worker import TransferWorker
 
@@ -100,10 +101,10 @@ def profiles_directory() -> Path:
 def describe_machine(device: str) -> dict[str, str | int]:
     """Facts of the machine that timings depend on: processor, usable cores, memory, device."""
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "architecture": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        "memory_gib": _memory_gib(),
+        "cores": num_usable_cores(),
+        "memory_gib": round(memory_gib()),
         "device": device,
     }
 
@@ -112,24 +113,6 @@ def _tier(config: EngineConfig, device: str) -> str:
     if not config.has_swap_tier(device):
         return "none"
     return "host" if config.swap_dir is None else f"disk:{os.path.realpath(config.swap_dir)}"
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() in ("model name", "Hardware", "cpu model"):
-                return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"
-
-
-def _memory_gib() -> int:
-    try:
-        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
-    except (AttributeError, ValueError, OSError):
-        return 0
 
 
 class ProfileKeeper:

@@ -41,12 +41,12 @@ def throughput(engines: list[EngineConfig], settings: ThroughputSettings, json: 
 
 @app.command(epilog="Example: quire bench coldstart --model DIR --pack PACK --storage-bandwidth 125MB,none")
 @options(without=("storage_bandwidth", "load_overlap"))
-def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = None, plot: Plot = None) -> None:
+def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = None) -> None:
     """Time from process start to the first token and to the full model, by loading mode."""
     from quire.bench.coldstart.coldstart import run
 
     with failures_in_one_line():
-        run(engine, settings, json, plot)
+        run(engine, settings, json)
 
 
 @app.command(epilog="Example: quire bench serve --url http://127.0.0.1:8000 --sweep 1,2,4 --goodput ttft:500,tpot:100")

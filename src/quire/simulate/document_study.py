@@ -1,6 +1,6 @@
-"""What `quire simulate --documents` tells beside the rest: where documents' KV was found, and what keeping it brings.
+"""Report of `quire simulate --documents`: where document KV was found, and the effect of a disk.
 
-Without a disk, requests share documents through the device's cache alone; that is what the disk is compared with.
+Without a disk, requests share documents only through the device's cache.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ COLUMNS = (
 
 
 def figures(runs: Sequence[SimulationFigures], *, has_kv_dir: bool) -> dict[str, Any]:
-    """Of one case: the share of the prompts' tokens that was found, by tier, and what was done about prefixes that
-    other tiers than the device had."""
+    """Shares of the prompts' tokens found in each tier, and decisions on prefixes outside of the device."""
     tiers = sorted({tier for run in runs for tier in run.hits_by_tier}, key=("device", "host", "disk").index)
     shares = {tier: [run.hits_by_tier.get(tier, 0) / run.num_prompt_tokens for run in runs] for tier in tiers}
     found = {tier: asdict(interval(values)) for tier, values in shares.items()}
@@ -50,11 +49,11 @@ def figures(runs: Sequence[SimulationFigures], *, has_kv_dir: bool) -> dict[str,
 
 
 def show_changes(rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> None:
-    """What keeping documents' KV on disk changes, policy by policy, on the same requests.
+    """Print the change by document KV on disk, for each policy on the same requests.
 
     Args:
-        rows: the table's, of which those with KV on disk have their `change_by_kv_dir`.
-        headings: of each quantity that is compared.
+        rows: rows of the table, with `change_by_kv_dir` where KV is on disk.
+        headings: heading of each compared quantity.
     """
     changes = (Column(name, heading, scale=100, unit=" %", is_change=True) for name, heading in headings.items())
     changed = [{**row, **row["change_by_kv_dir"]} for row in rows if "change_by_kv_dir" in row]
@@ -62,20 +61,15 @@ def show_changes(rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str])
     Report("simulate", title, (*COLUMNS[:2], *changes), rows=changed).show()
 
 
-def describe(settings: SimulateSettings) -> str:
-    """For a title: what requests are about."""
-    return f"on {settings.documents} documents of {settings.document_tokens:,} tokens"
-
-
 def notes(settings: SimulateSettings, profile: HardwareProfile) -> list[str]:
-    """What must be read with the table."""
+    """Assumptions about documents and the disk."""
     size = format_size(settings.document_tokens * profile.bytes_per_token)
     lines = [
         f"Documents: each request is about one of {settings.documents}, whose {settings.document_tokens:,} tokens "
         f"({size} of KV) stand before its own prompt; the k-th is drawn in proportion to 1 / k (Zipf's law, assumed)."
     ]
     if not profile.has_disk:
-        return [*lines, "Documents are shared through the device's cache alone: there is no disk (--kv-dir-bandwidth)."]
+        return [*lines, "Documents are shared only through the device's cache: there is no disk (--kv-dir-bandwidth)."]
     speed = "as fast as it was measured"
     if settings.kv_dir_bandwidth is not None:
         speed = (

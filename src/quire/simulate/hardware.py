@@ -155,14 +155,11 @@ def read_profile(path: str | Path) -> HardwareProfile:
         bytes_per_token=bytes_per_token,
         has_disk=model.links["disk"].is_calibrated,
         limits=limits,
-        measured=_describe_measured(model),
+        measured=", and ".join(
+            ["steps, saves and loads"] * model.is_calibrated + ["the disk"] * model.links["disk"].is_calibrated
+        ),
         assumed=assumed,
     )
-
-
-def _describe_measured(model: CostModel) -> str:
-    parts = ["steps, saves and loads"] * model.is_calibrated + ["the disk"] * model.links["disk"].is_calibrated
-    return ", and ".join(parts)
 
 
 def find_profile(name: str, *, decode_scale: float = 1.0, swap_is_synchronous: bool | None = None) -> HardwareProfile:

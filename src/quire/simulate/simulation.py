@@ -95,34 +95,16 @@ def simulate(
         learner: cost model of the policy, which observes every step and transfer; by default the profile's own costs.
 
     Raises:
-        ValueError: no request fits the limits, an arrival is inconsistent, `block_bytes` is missing, or the profile has
-            no costs of the disk tier.
+        ValueError: no request fits the limits, `block_bytes` is missing, or the profile has no costs of the disk tier.
         RuntimeError: the scheduler schedules nothing although there are requests.
     """
     if (config.num_swap_slots or config.has_disk_tier) and not config.block_bytes:
         raise ValueError("block_bytes=0: the cost of swapping depends on the size of a block; set it")
     if config.has_disk_tier and not hardware.has_disk:
         raise ValueError(f"{hardware.name} has no costs of a disk; add one (with_disk), or leave out the disk tier")
-    ordered = check_arrivals(arrivals)
+    ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
     scheduler = Scheduler(config, policy, learner or hardware.costs)
     return Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner).run(ordered)
-
-
-def check_arrivals(arrivals: Iterable[Arrival]) -> list[Arrival]:
-    """Sort arrivals by time. Raises ValueError for inconsistent lengths or documents."""
-    ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
-    for arrival in ordered:
-        _check_prompt(arrival)
-    return ordered
-
-
-def _check_prompt(arrival: Arrival) -> None:
-    num_tokens, prompt, ends = arrival.num_prompt_tokens, arrival.prompt_token_ids, arrival.documents
-    if prompt is not None and len(prompt) != num_tokens:
-        raise ValueError(f"a prompt has {len(prompt)} tokens, and num_prompt_tokens says {num_tokens}")
-    if ends and (prompt is None or not 0 < ends[0] <= ends[-1] <= num_tokens):
-        given = "no prompt_token_ids" if prompt is None else f"a prompt of {num_tokens} tokens"
-        raise ValueError(f"documents={ends} are at the front of a prompt, and there is {given}")
 
 
 class Simulation:
@@ -209,7 +191,7 @@ class Simulation:
     def step(self, until: float = math.inf) -> SchedulerOutput:
         """Run the next step, which waits at most until `until` for a transfer. Returns it."""
         scheduler, runner = self.scheduler, self.runner
-        if (changes := runner.poll_store()) is not None:
+        if (changes := runner.store.poll()) is not None:
             scheduler.apply_store_changes(changes)
         out = scheduler.schedule()
         result = runner.execute(out, until)

@@ -1,8 +1,7 @@
-"""`quire simulate`: recovery policies on a virtual clock, on the same requests, against a machine that is a table.
+"""`quire simulate`: compare recovery policies, or document KV with and without a disk, on a virtual clock.
 
-Every seed draws one load, and every policy gets that same load, so that policies are compared in pairs; so is each
-policy with documents' KV on disk and without. The virtual clock knows no noise: what differs from seed to seed is the
-load. How far to trust it: docs/design/simulation.md.
+Every policy gets the same load of each seed, so comparisons are paired. There is no noise: seeds differ in the load.
+See docs/design/simulation.md.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from quire.simulate.token_times import interval, paired_changes, value_of
 SHORT_LONG = "short-long"
 DEFAULT_SEEDS = 20
 
-#: What the CPS paper reports of its own policy (section 4.2.2), in seconds; and P99 TPOT against the static ones.
+#: Seconds of the CPS paper's own policy (section 4.2.2).
 PAPERS_FIGURES = {"ttft_mean_s": 1.64835, "tpot_mean_s": 0.03655, "tpot_p99_s": 0.07057}
 PAPERS_CLAIM = (
-    "The paper's CPS (threshold:1024 on vLLM 0.2.4): P99 TPOT 13.1 % below swap and 20.1 % below recompute. Its "
-    "absolute times are no target: it gives neither its decode steps nor how its requests split into prompt and answer."
+    "The paper's CPS (threshold:1024 on vLLM 0.2.4): P99 TPOT 13.1 % below swap and 20.1 % below recompute. Absolute "
+    "times are not comparable: the paper gives neither decode steps nor the prompts' share of its requests."
 )
 
 _COMPARED = ("ttft_mean_s", "tpot_mean_s", "tpot_p99_s")
@@ -43,15 +42,15 @@ _HEADINGS = {"ttft_mean_s": "mean TTFT", "ttft_p99_s": "P99 TTFT", "tpot_mean_s"
 
 @dataclass
 class Case:
-    """One policy on one profile, over all seeds."""
+    """Runs of one policy on one profile, one per seed."""
 
     policy: str
     decode_scale: float
     runs: list[SimulationFigures] = field(default_factory=list)
-    has_kv_dir: bool = False  #: documents' KV is kept on disk
+    has_kv_dir: bool = False  #: document KV is kept on disk
 
     def values(self, name: str) -> list[float]:
-        """One figure a seed, by the name that it has in the table."""
+        """A figure of each seed, by its name in the table."""
         return [found for run in self.runs if (found := value_of(run, _VALUES[name])) is not None]
 
 
@@ -65,16 +64,12 @@ _VALUES = {
 
 
 def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
-    """Simulate every policy, print, and write what was asked for.
-
-    Raises:
-        ValueError: a setting makes no sense, or a file cannot be read.
-    """
+    """Simulate every policy and publish. Raises ValueError for invalid settings or unreadable files."""
     profiles = {scale: make_profile(settings, scale) for scale in settings.decode_scale}
     first = next(iter(profiles.values()))
     config = scheduler_config(settings, first)
     for policy in settings.policies:
-        make_compared_policy(policy)  # a name that is none is noticed before anything runs
+        make_compared_policy(policy)  # refuses unknown names
     loads = make_loads(settings)
     cases = play(settings, profiles, config, loads)
     columns = COLUMNS if settings.documents is None else documents.COLUMNS
@@ -97,22 +92,18 @@ def run(settings: SimulateSettings, json_path: Path | None = None, plot_path: Pa
 
 
 def make_profile(settings: SimulateSettings, decode_scale: float) -> HardwareProfile:
-    """The machine that was asked for, with the disk that was.
-
-    Raises:
-        ValueError: there is none, or it cannot be scaled.
-    """
+    """The machine of the settings, with their disk. Raises ValueError as `find_profile`."""
     found = find_profile(settings.profile, decode_scale=decode_scale, swap_is_synchronous=settings.swap_is_synchronous)
     return found if settings.kv_dir_bandwidth is None else with_disk(found, settings.kv_dir_bandwidth)
 
 
 def _is_papers(settings: SimulateSettings, profile: HardwareProfile) -> bool:
-    """Whether it is the experiment of the CPS paper."""
+    """Whether this is the CPS paper's experiment."""
     return profile.name == PAPER and settings.trace is None and settings.documents is None
 
 
 def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> SchedulerConfig:
-    """The limits: what was asked for, else the profile's own."""
+    """Limits of the settings, else of the profile."""
 
     def chosen(name: str) -> Any:
         given = getattr(settings, name)
@@ -137,11 +128,7 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
 
 
 def make_loads(settings: SimulateSettings) -> list[list[Arrival]]:
-    """One load a seed; a trace is one load, but for who asks about which document.
-
-    Raises:
-        ValueError: the settings contradict each other.
-    """
+    """One load per seed; a trace differs between seeds only in its documents. Raises ValueError for contradictions."""
     plain, num_documents = _make_plain_loads(settings), settings.documents
     if num_documents is None:
         return plain
@@ -154,9 +141,9 @@ def make_loads(settings: SimulateSettings) -> list[list[Arrival]]:
 def _make_plain_loads(settings: SimulateSettings) -> list[list[Arrival]]:
     if settings.trace is not None:
         if settings.lengths is not None:
-            raise ValueError("--trace and --lengths both say what is asked; give one of them")
+            raise ValueError("--trace and --lengths exclude each other; give one of them")
         if settings.seeds not in (None, 1) and settings.documents is None:
-            raise ValueError(f"--seeds {settings.seeds}: a trace is one load, and nothing of it is drawn; leave it out")
+            raise ValueError(f"--seeds {settings.seeds}: a trace is one load; leave it out")
         lengths = read_trace(settings.trace).first(settings.num_requests)
         trace = [Arrival(*each) for each in zip(lengths.arrival_s, lengths.prompt, lengths.output, strict=True)]
         return [speed_up(trace, settings.speed_up)]
@@ -175,7 +162,7 @@ def play(
     config: SchedulerConfig,
     loads: Sequence[Sequence[Arrival]],
 ) -> list[Case]:
-    """Every load under every policy, on every profile; with documents, and a disk, with their KV there and without."""
+    """Run every load under every policy on every profile, with document KV on disk and without."""
     has_disk = settings.documents is not None and next(iter(profiles.values())).has_disk
     ways = (False, True) if has_disk else (False,)
     cases = [Case(policy, scale, has_kv_dir=way) for scale, policy, way in product(profiles, settings.policies, ways)]
@@ -187,8 +174,6 @@ def play(
             show(number, "")
     return cases
 
-
-# -- what it comes to --------------------------------------------------------------------------------------------------
 
 COLUMNS = (
     Column("decode", "decode"),
@@ -212,7 +197,7 @@ CHANGE_COLUMNS = (
 
 
 def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
-    """One figure a case: each quantity with its mean over the seeds and the bounds of that, and the paired changes."""
+    """One figure per case: means over the seeds with bounds, and paired changes."""
     found = []
     for case in cases:
         figure: dict[str, Any] = {"policy": case.policy, "decode_scale": case.decode_scale, "seeds": len(case.runs)}
@@ -225,7 +210,8 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
         figure["changes"] = {
             base.policy: _changes(case, base, _COMPARED)
             for base in cases
-            if base.policy != case.policy and _same_but_policy(base, case)
+            if base.policy != case.policy
+            and (base.decode_scale, base.has_kv_dir) == (case.decode_scale, case.has_kv_dir)
         }
         if (without := _without_kv_dir(case, cases)) is not None:
             figure["change_by_kv_dir"] = _changes(case, without, _COMPARED_ON_DISK)
@@ -234,12 +220,8 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
     return found
 
 
-def _same_but_policy(case: Case, other: Case) -> bool:
-    return (case.decode_scale, case.has_kv_dir) == (other.decode_scale, other.has_kv_dir)
-
-
 def _without_kv_dir(case: Case, cases: Sequence[Case]) -> Case | None:
-    """The same policy on the same profile, where documents' KV is not kept."""
+    """The same case without KV on disk."""
     if not case.has_kv_dir:
         return None
     whose = (case.policy, case.decode_scale, False)
@@ -257,7 +239,7 @@ def _by_mode(case: Case) -> dict[str, float]:
 
 
 def _show_changes(report: Report) -> None:
-    """Each policy against those named before it, on the same requests."""
+    """Print each policy against those before it, on the same requests."""
     alike = ("decode", "kv_dir")
     rows = [
         {**{name: row.get(name) for name in (*alike, "policy")}, "base": other, **row["changes"][other]}
@@ -280,7 +262,7 @@ def _scale_cell(scale: float, settings: SimulateSettings) -> str:
 def notes(
     settings: SimulateSettings, profile: HardwareProfile, config: SchedulerConfig, cases: Sequence[Case]
 ) -> list[str]:
-    """What must be read with the table."""
+    """Sources and assumptions, below the table."""
     lines = profile.sources()
     if settings.trace is None:
         low, high = settings.prompt_share
@@ -313,7 +295,11 @@ def notes(
 
 
 def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profile: HardwareProfile) -> str:
-    about = "" if settings.documents is None else f" {documents.describe(settings)}"
+    about = (
+        ""
+        if settings.documents is None
+        else f" on {settings.documents} documents of {settings.document_tokens:,} tokens"
+    )
     if settings.trace is None:
         return f"{len(loads[0])} requests{about}, {SHORT_LONG}, {len(loads)} seeds, simulated on {profile.name}"
     tempo = "" if settings.speed_up == 1 else f", {settings.speed_up:g} times as fast"
@@ -322,8 +308,8 @@ def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profi
 
 
 def draw(figure: Any, cases: Sequence[Case]) -> None:
-    """A panel a metric, a row a policy: its change against the first one, or by documents' KV on disk, seed by seed; a
-    lone policy's own seconds."""
+    """A panel per metric, a row per policy: its change against the first one, or with document KV on disk; a single
+    policy's own seconds."""
     base = cases[0].policy
     title, compared = f"Against {base} on the same requests: left of the line is better", _COMPARED
     pairs = [(case, without) for case in cases if (without := _without_kv_dir(case, cases)) is not None]
@@ -353,7 +339,7 @@ def _describe_rows(seeds: int) -> str:
 
 
 def _row(case: Case, values: Sequence[float], cases: Sequence[Case]) -> PlotRow:
-    """Student's t over fewer than `ENOUGH` values bounds nothing that the values do not show."""
+    """A row, with bounds from `ENOUGH` values on."""
     has_scales = len({each.decode_scale for each in cases}) > 1
     name = f"{case.policy}, decode ×{case.decode_scale:g}" if has_scales else case.policy
     found = interval(values)

@@ -179,9 +179,6 @@ class VirtualRunner:
         seconds = self.hardware.costs.step(shape)
         return seconds * self.stage_shares[stage] if stage in self.stage_shares else seconds
 
-    def poll_store(self) -> StoreChanges | None:
-        return self.store.poll()
-
     def wait_until(self, now: float) -> None:
         """Advance the clock of an idle runner."""
         self.now = max(self.now, now)

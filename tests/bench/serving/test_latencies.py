@@ -60,8 +60,6 @@ def test_the_client_s_own_lag_is_part_of_the_figures() -> None:
     assert client["send_lag_s"]["mean"] == 0.25
     assert client["loop_lag_s"]["max"] == 0.003
     # Without that lag, latencies would have looked so much shorter.
-    assert client["ttft_from_send_s"]["mean"] == 1.25
-    assert client["e2el_from_send_s"]["mean"] == 3.0
     assert client["cpu_share"] == 0.1
 
 

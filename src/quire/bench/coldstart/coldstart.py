@@ -14,13 +14,13 @@ from pathlib import Path
 
 from quire.bench.bench_settings import ColdStartSettings
 from quire.bench.coldstart.cold_server import cold_server, make_prompt
-from quire.bench.page_cache import drop_pages, filesystem_of
 from quire.bench.progress import progress
 from quire.config import EngineConfig
 from quire.loading.checkpoint import weight_files
 from quire.loading.known_digest import checkpoint_digest
 from quire.loading.source import find_model
 from quire.loading.stage_manifest import StageManifest, check_files, read_stage_manifest
+from quire.system.page_cache import drop_pages, filesystem_of
 
 _PHASES_TIMEOUT_S = 2.0  #: for the log line with the phases of the start
 
@@ -62,20 +62,20 @@ def describe_bandwidth(bandwidth: float) -> str:
     return "unlimited" if bandwidth == math.inf else f"{bandwidth / 1e6:g} MB/s"
 
 
-def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None, plot: Path | None) -> None:
+def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None) -> None:
     """Measure and publish the table.
 
     Raises:
         ValueError: the model is not on this disk, or the pack belongs to another model.
         RuntimeError: a server did not start.
     """
-    from quire.bench.coldstart.cold_start_report import draw, make_report
+    from quire.bench.coldstart.cold_start_report import make_report
 
     bench = ColdStartBench(config, settings)
     starts = bench.measure()
     report = make_report(bench.sizes, settings, starts)
     report.settings = {**settings.as_json(), "engine": asdict(config)}
-    report.publish(json, plot, lambda figure: draw(figure, report.title, starts))
+    report.publish(json)
 
 
 class ColdStartBench:

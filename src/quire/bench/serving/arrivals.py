@@ -31,20 +31,18 @@ class OpenLoop:
         Raises:
             ValueError: no request arrives within the duration, or drawn arrivals have no rate or no end.
         """
-        arrivals = self._recorded(rate) if self.arrival_s else self._drawn(rate)
+        if self.arrival_s:
+            arrivals = self._recorded(rate)
+        elif rate is None:
+            raise ValueError("give a rate of requests with --request-rate or --sweep, such as --request-rate 2")
+        else:
+            arrivals = draw_arrivals(rate, self.count, self.duration_s, self.burstiness, self.seed)
         if not arrivals:
             tempo = "" if rate is None else f" at {rate:g}/s"
             raise ValueError(f"no request arrives within {self.duration_s:g} s{tempo}; lengthen --duration")
         workload = self.make(len(arrivals))
         pairs = zip(workload.requests, arrivals, strict=False)
         return replace(workload, requests=[replace(request, arrival_s=arrival) for request, arrival in pairs])
-
-    def _drawn(self, rate: float | None) -> Sequence[float]:
-        if rate is None:
-            raise ValueError("give a rate of requests with --request-rate or --sweep, such as --request-rate 2")
-        return draw_arrivals(
-            rate, count=self.count, duration_s=self.duration_s, burstiness=self.burstiness, seed=self.seed
-        )
 
     def _recorded(self, rate: float | None) -> Sequence[float]:
         arrivals = self.arrival_s
@@ -56,7 +54,7 @@ class OpenLoop:
 
 
 def draw_arrivals(
-    rate: float, *, count: int | None, duration_s: float | None, burstiness: float = 1.0, seed: int = 0
+    rate: float, count: int | None, duration_s: float | None, burstiness: float = 1.0, seed: int = 0
 ) -> list[float]:
     """Draw sorted arrival times. Gaps have the mean 1 / rate and the coefficient of variation 1 / sqrt(burstiness).
 

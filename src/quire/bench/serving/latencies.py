@@ -86,8 +86,6 @@ def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) 
         "normalised_latency_s": distribution(map(normalised_latency_s, done)),
         "client": {
             "send_lag_s": distribution(o.sent_s - o.arrival_s for o in outcomes if o.sent_s is not None),
-            "ttft_from_send_s": distribution(o.token_s[0] - o.sent_s for o in done if o.sent_s is not None),
-            "e2el_from_send_s": distribution(o.token_s[-1] - o.sent_s for o in done if o.sent_s is not None),
             "loop_lag_s": distribution(result.loop_lag_s),
             "cpu_share": result.cpu_s / wall_s,
         },

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,9 +143,3 @@ def _hint(target: Target, workload: Workload, outcome: RequestOutcome) -> str:
     if target.word_length is None:
         return " (prompts are token ids; --vocab-size says how many the model has, --text sends words instead)"
     return ""
-
-
-def common_vocab_size(targets: Sequence[Target]) -> int | None:
-    """The smallest vocabulary; None if a server does not report one."""
-    sizes = [target.vocab_size for target in targets]
-    return None if None in sizes else min(size for size in sizes if size is not None)

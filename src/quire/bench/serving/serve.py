@@ -7,22 +7,20 @@ for another one's answer.
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from quire.bench.files import check_writable, writing
 from quire.bench.progress import progress
 from quire.bench.report import Report
 from quire.bench.serving.arrivals import OpenLoop, scale_trace
 from quire.bench.serving.latencies import serving_figures
 from quire.bench.serving.load_client import LoadClient, LoadResult
-from quire.bench.serving.load_target import Target, common_vocab_size, find_target, prepare
+from quire.bench.serving.load_target import Target, find_target, prepare
 from quire.bench.serving.serve_report import (
     LOST,
     SWEEP_COLUMNS,
@@ -55,8 +53,6 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     Raises:
         ValueError: a setting is invalid, or a server does not answer.
     """
-    if settings.save_requests is not None:
-        check_writable(settings.save_requests)
     targets = [
         find_target(url, settings.api_key, settings.model, is_chat=settings.chat, extra=settings.extra_body or {})
         for url in settings.urls
@@ -64,11 +60,13 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
     label, count = Counter(target.label for target in targets).most_common(1)[0]
     if count > 1:
         raise ValueError(f"{count} servers are called {label}; name them: --url a=http://... --url b=http://...")
-    vocab_size = settings.vocab_size or common_vocab_size(targets)
+    sizes = [target.vocab_size or 0 for target in targets]
+    vocab_size = settings.vocab_size or min(sizes) or None  # the smallest, if all servers report theirs
     as_text = settings.text or settings.chat or (vocab_size is None and settings.workload is None)
     ids = token_range(vocab_size)
     load = make_load(settings, ids)
-    rates, limits = settings.rates, dict(settings.goodput or {})
+    rates = settings.sweep or (settings.request_rate,)  # None is a recording's own rate
+    limits = dict(settings.goodput or {})
     workloads = [load.at(rate) for rate in rates]
     for target in targets:
         for workload in workloads:
@@ -100,8 +98,6 @@ def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path:
         report.rows = sweep_rows(report.figures)
         draw = partial(draw_sweep, figures=report.figures)
     report.publish(json_path, plot_path, draw)
-    if settings.save_requests is not None:
-        write_requests(settings.save_requests, report.figures, results)
     return all(figure["completed"] and not LOST & figure["errors"].keys() for figure in report.figures)
 
 
@@ -155,15 +151,6 @@ def play(target: Target, workload: Workload, timeout_s: float, rate: float | Non
             show(client.num_ended, f"done, {client.num_sent} sent{failed}")
 
         return asyncio.run(LoadClient(target.endpoint, target.url, timeout_s=timeout_s, watch=watch).run(requests))
-
-
-def write_requests(path: Path, figures: Sequence[dict[str, Any]], results: Sequence[LoadResult]) -> None:
-    """Write one line of JSON per request."""
-    with writing(path) as file:
-        for figure, result in zip(figures, results, strict=True):
-            where = {"label": figure["label"], "request_rate": figure["request_rate"]}
-            for outcome in result.outcomes:
-                file.write(json.dumps({**where, **asdict(outcome)}) + "\n")
 
 
 def _facts(target: Target, workload: Workload, rate: float | None, settings: ServeSettings) -> dict[str, Any]:

@@ -116,21 +116,21 @@ def _breaking_points(figures: Sequence[Mapping[str, Any]], limits: Mapping[str, 
     return lines
 
 
+_COUNTED = {
+    "usage": "token counts are the server's usage",
+    "chunks": "the server gives no usage, so each chunk counts as one token",
+    "both": "token counts are the server's usage, or chunks without it",
+}
+
+
 def _token_counts(figures: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for label, own in _by_label(figures).items():
         counted = {figure["token_counts"] for figure in own} - {None}
-        if counted == {"usage"}:
-            how = "token counts are the server's usage"
-        elif counted == {"chunks"}:
-            how = "the server gives no usage, so that each chunk counts as one token and prompts are as planned"
-        elif counted:
-            how = "token counts are the server's usage where it gave it, chunks elsewhere"
-        else:
-            continue
-        words = own[0]["tokens_per_word"]
-        form = "prompts are token ids" if words is None else f"prompts are words of {words:.2f} tokens"
-        lines.append(f"{label}: {how}; {form}.")
+        if counted:
+            words = own[0]["tokens_per_word"]
+            form = "prompts are token ids" if words is None else f"prompts are words of {words:.2f} tokens"
+            lines.append(f"{label}: {_COUNTED['both' if len(counted) > 1 else counted.pop()]}; {form}.")
     return lines
 
 

@@ -64,7 +64,6 @@ class ServeSettings(Settings):
     )
     timeout_s: float = setting(600.0, "Seconds from its due time until a request fails.", name="timeout", above=0)
     seed: int = setting(0, "Seed of arrivals, lengths and prompts.")
-    save_requests: Path | None = setting(None, "Write the times of every request, one JSON object per line.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -74,8 +73,3 @@ class ServeSettings(Settings):
         trace_only = self.changed("time_scale", "length_scale", "max_input_len", "max_output_len")
         if self.trace is None and trace_only:
             raise ValueError(f"--{trace_only[0].replace('_', '-')} is for a trace; give --trace FILE, or leave it out")
-
-    @property
-    def rates(self) -> tuple[float | None, ...]:
-        """The request rates; None is a recording's own rate."""
-        return self.sweep or (self.request_rate,)

@@ -7,7 +7,6 @@ cache to other programs.
 from __future__ import annotations
 
 import bisect
-import ctypes
 import errno
 import mmap
 import os
@@ -21,6 +20,7 @@ from quire.loading.checkpoint import ScatteredEntry, TensorEntry
 from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.reading.order import Run
 from quire.loading.reading.pace import Pace
+from quire.system.page_cache import resident_share
 
 PIECE_BYTES = 4 * 2**20  #: size of a read
 BUFFER_BYTES = 256 * 2**20  #: limit of read-ahead
@@ -233,7 +233,7 @@ class _OpenFile:
         self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self._direct, self._is_refused = -1, False
         if uses_direct_io is None:
-            uses_direct_io = not _is_cached(self._file)
+            uses_direct_io = (resident_share(self._file) or 0.0) < 0.5  # most of a cached file is read from memory
         if uses_direct_io and _O_DIRECT:
             try:
                 self._direct = os.open(path, os.O_RDONLY | os.O_CLOEXEC | _O_DIRECT)
@@ -327,25 +327,6 @@ def _make_buffer(file: Path) -> mmap.mmap:
             f"no memory for buffers to read {file} ({error.strerror or error}); end other programs, or raise the "
             "memory limit"
         ) from None
-
-
-def _is_cached(file: int) -> bool:
-    """Return whether the page cache holds at least half of a file (mincore(2)); False if unknown."""
-    size = os.fstat(file).st_size
-    if not size:
-        return True
-    states = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
-    try:
-        with mmap.mmap(file, size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE) as mapped:
-            first = ctypes.c_char.from_buffer(mapped)
-            failed = ctypes.CDLL(None).mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), states)
-            del first
-    except (OSError, ValueError, AttributeError):
-        return False
-    return not failed and 2 * bytes(states).translate(_LOWEST_BIT).count(1) >= len(states)
-
-
-_LOWEST_BIT = bytes(value & 1 for value in range(256))
 
 
 def _unread(file: Path, reason: str) -> UnreadableError:
