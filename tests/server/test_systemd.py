@@ -79,7 +79,7 @@ def test_where_nobody_listens_it_is_logged_and_nothing_fails(
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     notify("READY=1")
-    assert "systemd cannot be told READY=1" in caplog.text
+    assert "systemd cannot be notified of READY=1" in caplog.text
 
 
 def test_without_systemd_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

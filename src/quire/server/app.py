@@ -1,10 +1,11 @@
-"""The HTTP application: routes, the middleware before them, and the handlers of errors."""
+"""The HTTP application: routes, middleware, and handlers of errors."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -48,8 +49,8 @@ from quire.server.responses.schema import ResponseEvent
 from quire.server.responses.store import ResponseStore
 from quire.server.settings import ServerSettings
 
-_CLIENT_LEFT = 499  # nobody reads it; the access log does
-#: Paths by the names that clients of other servers know.
+_CLIENT_CLOSED = 499  # for the access log
+#: Paths of other servers -> ours.
 _ALIASES = {
     "/chat/completions": "/v1/chat/completions",
     "/completions": "/v1/completions",
@@ -70,12 +71,12 @@ def make_app(
     service: CollectionService | None = None,
     router: Router | None = None,
 ) -> FastAPI:
-    """The application over engines that somebody else starts and ends.
+    """Make the application. The caller starts and stops the engines.
 
     Args:
-        metrics: what GET /metrics shows; without them there is no such route.
-        service: collections and embedder, which the application closes at its end; None for none.
-        router: chooses for `model: "auto"`.
+        metrics: metrics for GET /metrics; None leaves the route out.
+        service: collections and embedder, which the application closes at its end.
+        router: routing policy for `model: "auto"`.
     """
     app = FastAPI(
         title="Quire",
@@ -85,12 +86,12 @@ def make_app(
         lifespan=_lifespan,
         servers=[{"url": settings.root_path}] if settings.root_path else None,
     )
+    passage_kv = PassageKV(registry)
     app.state.service = service = service or CollectionService()
     app.state.bodies = BodyReader(registry.prompt_limits, ignore_unknown_fields=settings.ignore_unknown_fields)
-    models, passage_kv = ModelChooser(registry, router), PassageKV(registry)
-    service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     app.state.passage_kv = passage_kv
-    retriever = CollectionRetriever(service)
+    service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
+    models, retriever = ModelChooser(registry, router), CollectionRetriever(service)
     chat = ChatEndpoint(models, settings, retriever)
     routers = (
         chat.route(),
@@ -109,24 +110,19 @@ def make_app(
     for each in routers:
         app.include_router(each)
     for kind in (ApiError, EngineUnavailable, RequestFailed):
-        app.add_exception_handler(kind, _refuse)
-    app.add_exception_handler(HTTPException, _refuse_route)
-    app.add_exception_handler(RequestValidationError, _refuse_parameter)
-    app.add_exception_handler(ClientDisconnected, _give_up)
+        app.add_exception_handler(kind, _on_error)
+    app.add_exception_handler(HTTPException, _on_unknown_route)
+    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
+    app.add_exception_handler(ClientDisconnected, _on_disconnect)
     chunks = (ChatCompletionChunk, ResponseEvent, MessageEvent)
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys), chunks=chunks)  # type: ignore[method-assign]
-    _put_before(app, settings)
-    app.add_middleware(PlainPaths, root_path=settings.root_path, aliases=_ALIASES)
-    if metrics is None:
-        app.add_middleware(AccessLog)
-    else:
-        paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))
-        app.add_middleware(AccessLog, count=metrics.observe_http, paths=paths)
+    paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))
+    _add_middleware(app, settings, {} if metrics is None else {"count": metrics.observe_http, "paths": paths})
     return app
 
 
-def _put_before(app: FastAPI, settings: ServerSettings) -> None:
-    """Add the middleware that a request passes on its way to a route; the last one added comes first."""
+def _add_middleware(app: FastAPI, settings: ServerSettings, counting: dict[str, Any]) -> None:
+    """Add the middleware, innermost first."""
     app.add_middleware(LimitBody, settings=settings)
     if settings.max_concurrent_per_key is not None:
         app.add_middleware(Concurrency, limit=settings.max_concurrent_per_key)
@@ -139,6 +135,8 @@ def _put_before(app: FastAPI, settings: ServerSettings) -> None:
             allow_headers=["*"],
             expose_headers=["X-Request-Id", "X-Quire-Stage"],
         )
+    app.add_middleware(PlainPaths, root_path=settings.root_path, aliases=_ALIASES)
+    app.add_middleware(AccessLog, **counting)
 
 
 @asynccontextmanager
@@ -149,23 +147,23 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await asyncio.to_thread(app.state.service.close)
 
 
-async def _refuse(request: Request, error: Exception) -> JSONResponse:
+async def _on_error(request: Request, error: Exception) -> JSONResponse:
     return error_response(error if isinstance(error, ApiError) else as_api_error(error))
 
 
-async def _refuse_route(request: Request, error: Exception) -> JSONResponse:
+async def _on_unknown_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path:.200}: {error.detail}; GET /openapi.json lists what there is"
+    message = f"{request.method} {request.url.path:.200}: {error.detail}; GET /openapi.json lists the endpoints"
     return error_response(ApiError(error.status_code, message, headers=error.headers or {}))
 
 
-async def _refuse_parameter(request: Request, error: Exception) -> JSONResponse:
-    """Of the query; bodies are checked by `BodyReader`."""
+async def _on_invalid_parameter(request: Request, error: Exception) -> JSONResponse:
+    """Reject a parameter of the path or query; `BodyReader` checks bodies."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     name = str(first["loc"][-1])
     return error_response(invalid(f"{name}={first.get('input')!r:.100} is not valid: {first['msg'].lower()}", name))
 
 
-async def _give_up(request: Request, error: Exception) -> Response:
-    return Response(status_code=_CLIENT_LEFT)
+async def _on_disconnect(request: Request, error: Exception) -> Response:
+    return Response(status_code=_CLIENT_CLOSED)

@@ -1,4 +1,4 @@
-"""From engines and settings to the HTTP application, wherever the engines are."""
+"""Assembly of the HTTP application from engines, local or remote, and settings."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from quire.server.settings import ServerSettings
 
 @dataclass(frozen=True)
 class Assembly:
-    """An application, and what it is made of that has a life of its own."""
+    """An application and its parts with a life of their own."""
 
     app: FastAPI
     registry: ModelRegistry
-    service: CollectionService  #: the application closes it at its end
+    service: CollectionService  #: closed by the application
 
 
 def with_keys(settings: ServerSettings) -> ServerSettings:
-    """The settings with the keys of files and of the environment, and with the secret that names their tenants.
+    """Return the settings with keys from files and the environment, and with the tenants' secret.
 
     Raises:
         ValueError: a file cannot be read, or has no keys.
@@ -53,18 +53,17 @@ def assemble(
     template: str | None = None,
     aliases: tuple[str, ...] = (),
 ) -> Assembly:
-    """The application over engines that somebody else starts and ends.
+    """Make the application. The caller starts and stops the engines.
 
     Args:
-        engines: by the names that they are served under, in order.
-        sources: what each name was loaded from.
-        settings: with keys (`with_keys`).
-        metrics: what GET /metrics shows.
-        template: stands in place of the models' own chat templates.
-        aliases: other names of the only model.
+        engines: served name -> engine, in order.
+        sources: served name -> directory, hub id or preset.
+        settings: settings with keys (`with_keys`).
+        template: chat template in place of the models' own.
+        aliases: further names of the only model.
 
     Raises:
-        ValueError: a setting names what is not there; its message says how to mend that.
+        ValueError: a setting names a missing file or model.
     """
     created = int(time.time())
     models = [
@@ -78,7 +77,7 @@ def assemble(
 
 
 def _router(registry: ModelRegistry, settings: ServerSettings, service: CollectionService) -> Router | None:
-    """What chooses for `model: "auto"`."""
+    """Return the routing policy for `model: "auto"`."""
     if settings.routing is None:
         return None
     served = [name for model in registry for name in model.names]
@@ -92,7 +91,7 @@ def _router(registry: ModelRegistry, settings: ServerSettings, service: Collecti
 
 
 class _Vectors:
-    """The service's embedder, as routing asks it."""
+    """Adapts the service's embedder to routing."""
 
     def __init__(self, service: CollectionService) -> None:
         self._service = service

@@ -1,6 +1,6 @@
-"""GET /health, GET /version and GET /load.
+"""GET /health, /version and /load.
 
-Health is a heartbeat through every engine's thread: a process whose HTTP answers while its engine hangs is not healthy.
+/health sends a heartbeat through every engine's thread: a server whose engine hangs is not healthy.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 
 HealthStatus = Literal["ok", "loading", "draining", "hanging", "failed"]
-_REFUSALS: dict[int | str, dict[str, Any]] = {"4XX": ERROR_RESPONSES["4XX"]}
-_BY_GRAVITY: tuple[HealthStatus, ...] = get_args(HealthStatus)
+_REJECTIONS: dict[int | str, dict[str, Any]] = {"4XX": ERROR_RESPONSES["4XX"]}
+_BY_SEVERITY: tuple[HealthStatus, ...] = get_args(HealthStatus)
 
 
-class Loading(LoadedSoFar):
-    phase: str = Field(description="What is under way: imports, config, weights or first step.")
+class LoadingModel(LoadedSoFar):
+    phase: str = Field(description="Phase: imports, config, weights or first step.")
 
 
 class Health(BaseModel):
-    """Of several models, the gravest state."""
+    """The most severe state of all models."""
 
     status: HealthStatus
-    loading: list[Loading] | None = Field(
-        default=None, description="The models that do not answer yet, and how far each has come; no names."
+    loading: list[LoadingModel] | None = Field(
+        default=None, description="Progress of the models that are loading, without names."
     )
 
 
@@ -40,37 +40,35 @@ class Version(BaseModel):
     version: str
 
 
-class Load(BaseModel):
-    server_load: int = Field(description="Requests that run or wait, of all models.")
+class ServerLoad(BaseModel):
+    server_load: int = Field(description="Number of running and waiting requests.")
 
 
 def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
     """The routes."""
-    router = APIRouter(tags=["operations"])
+    router = APIRouter(tags=["operations"], responses=_REJECTIONS)
+    unhealthy: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "Unable to serve now."}}
 
-    refusals = {**_REFUSALS, 503: {"model": Health, "description": "It cannot serve now."}}
-
-    @router.get("/health", responses=refusals, response_model_exclude_unset=True)
+    @router.get("/health", responses=unhealthy, response_model_exclude_unset=True)
     async def health(response: Response) -> Health:
-        """Whether every model answers: a heartbeat through each engine. Needs no API key. An idle model that was
-        unloaded is well: it answers once it is asked."""
+        """Check every engine by a heartbeat. Needs no API key. An unloaded model is healthy: a request loads it."""
         engines = [model.async_engine for model in registry]
         found = await asyncio.gather(*(_status(engine, settings.heartbeat_timeout_s) for engine in engines))
-        status = max(found, key=_BY_GRAVITY.index)
+        status = max(found, key=_BY_SEVERITY.index)
         if status != "ok":
             response.status_code = 503
         loading = [_progress(engine) for engine in engines if engine.state is ModelState.LOADING]
         return Health(status=status, loading=loading) if loading else Health(status=status)
 
-    @router.get("/version", responses=_REFUSALS)
+    @router.get("/version")
     async def version() -> Version:
-        """The version of the server."""
+        """Show the version of the server."""
         return Version(version=quire.__version__)
 
-    @router.get("/load", responses=_REFUSALS)
-    async def load() -> Load:
-        """How much there is to do, as vLLM tells it."""
-        return Load(server_load=sum(model.async_engine.num_requests for model in registry))
+    @router.get("/load")
+    async def load() -> ServerLoad:
+        """Count running and waiting requests, in vLLM's form."""
+        return ServerLoad(server_load=sum(model.async_engine.num_requests for model in registry))
 
     return router
 
@@ -78,8 +76,8 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
 async def _status(engine: AsyncEngine, timeout_s: float) -> HealthStatus:
     serving = (ModelState.READY, ModelState.DRAINING)
     progress = engine.load_progress
-    # An engine that starts over, or has just given up, does not answer either, and says so; and one whose first step
-    # waits for layers is not hanging while they come.
+    # An engine that restarts, or has just failed, does not answer either, and its state says so. One whose first step
+    # waits for layers is not hanging while they arrive.
     is_silent = engine.state in serving and not await engine.heartbeat(timeout_s)
     if is_silent and engine.state in serving and engine.load_progress is progress:
         return "hanging"
@@ -87,10 +85,8 @@ async def _status(engine: AsyncEngine, timeout_s: float) -> HealthStatus:
     return "ok" if is_ok else cast(HealthStatus, engine.state.value)
 
 
-def _progress(engine: AsyncEngine) -> Loading:
+def _progress(engine: AsyncEngine) -> LoadingModel:
     progress = engine.load_progress
-    return (
-        Loading(phase="imports")
-        if progress is None
-        else Loading(phase=progress.phase, **LoadedSoFar.fields_of(progress))
-    )
+    if progress is None:
+        return LoadingModel(phase="imports")
+    return LoadingModel(phase=progress.phase, **LoadedSoFar.fields_of(progress))

@@ -1,4 +1,4 @@
-"""A log line every few seconds of load: throughput, queue, use of the KV pool, hit rate. Silent where nothing runs."""
+"""The load log: a line every few seconds with throughput, queue, KV usage and hit rate of each busy model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger("quire.load")
 
 
 class LoadLog:
-    """Makes each line of what the metrics gained since the last one."""
+    """Makes each line from the changes of the metrics since the last one."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         self._metrics = metrics
@@ -29,7 +29,7 @@ class LoadLog:
                 logger.info("load", extra={"fields": fields})
 
     def take(self) -> list[dict[str, object]]:
-        """The fields of a line for each model that has worked, or has work, since the last call."""
+        """Return the fields of a line for each model with work now or since the last call."""
         before, last = self._values, self._time
         self._values, self._time = self._metrics.values(), self._clock()
         seconds = max(self._time - last, 1e-9)

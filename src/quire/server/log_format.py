@@ -1,4 +1,4 @@
-"""How a log line looks: text for people, or JSON for programs.
+"""The format of log lines: text for people, or JSON for programs.
 
 A line may carry fields: ``logger.info("request", extra={"fields": {"status": 200}})``.
 """
@@ -13,7 +13,7 @@ from typing import TextIO
 
 
 class TextFormatter(logging.Formatter):
-    """``2031-05-06 07:08:09.123 INFO message name=value``; a value that is more than a word is quoted."""
+    """``2031-05-06 07:08:09.123 INFO message name=value``; values of more than one word are quoted."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).isoformat(sep=" ", timespec="milliseconds")
@@ -24,7 +24,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, the fields, and the exception where there is one."""
+    """One JSON object a line: time, level, logger, message, the fields, and the exception if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -62,7 +62,7 @@ def configure_logging(log_format: str = "text") -> None:
 def _word(value: object) -> str:
     text = str(value)
     is_plain = text.isprintable() and text and not set(text) & {" ", '"', "="}
-    return text if is_plain else json.dumps(text)  # a client's text may hold line breaks, and must not fake a line
+    return text if is_plain else json.dumps(text)  # a client's line breaks must not fake a line
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

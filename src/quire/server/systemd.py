@@ -1,6 +1,6 @@
-"""What systemd wants to hear of a service of `Type=notify`: that it is ready, that it lives, that it ends.
+"""Notifications for a systemd service of `Type=notify`: ready, alive, stopping.
 
-The protocol of sd_notify(3): datagrams to the socket that NOTIFY_SOCKET names. Without that variable nothing is sent.
+The protocol is sd_notify(3): datagrams to the socket in NOTIFY_SOCKET. Without the variable nothing is sent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ logger = logging.getLogger("quire.server")
 
 
 def notify(*states: str) -> None:
-    """Tell systemd, with states such as READY=1. Where it cannot be told, that is logged and nothing else happens."""
+    """Send states such as READY=1. A failure is logged only."""
     path = os.environ.get("NOTIFY_SOCKET")
     if not path:
         return
@@ -24,12 +24,12 @@ def notify(*states: str) -> None:
             channel.connect(address)
             channel.sendall("\n".join(states).encode())
     except OSError as error:
-        logger.warning("systemd cannot be told %s: %s", " ".join(states), error)
+        logger.warning("systemd cannot be notified of %s: %s", " ".join(states), error)
 
 
 async def keep_alive() -> None:
-    """Tell systemd that the event loop runs, twice as often as WatchdogSec asks: once the loop hangs, systemd ends the
-    process. Returns at once where no watchdog waits for this process."""
+    """Notify the watchdog twice per WatchdogSec while the event loop runs; once the loop hangs, systemd ends the
+    process. Returns at once without a watchdog."""
     try:
         period_s = int(os.environ["WATCHDOG_USEC"]) / 2e6
     except (KeyError, ValueError):

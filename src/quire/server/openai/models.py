@@ -1,4 +1,4 @@
-"""GET /v1/models: the served models and their states; GET /props, as llama.cpp has it."""
+"""GET /v1/models: the served models and their states; GET /props, in llama.cpp's form."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
 
 class _Card(Reply):
-    id: str = Field(description="The name by which it is asked for.")
+    id: str = Field(description="Name to ask for.")
     object: Literal["model"]
     created: int = Field(description="Seconds since 1970.")
     owned_by: str
-    root: str = Field(description="The directory, hub id or preset that it was loaded from.")
+    root: str = Field(description="Directory, hub id or preset of the model.")
     state: Literal["loading", "ready", "unloaded", "failed", "draining"]
-    max_model_len: int | None = Field(default=None, description="The longest sequence, once it is loaded.")
-    vocab_size: int | None = Field(default=None, description="Token ids go from 0 to one less, once it is loaded.")
-    error: str | None = Field(default=None, description="Why it failed.")
+    max_model_len: int | None = Field(
+        default=None, description="Maximum length of prompt and answer together, once loaded."
+    )
+    vocab_size: int | None = Field(default=None, description="Number of token ids, once loaded.")
+    error: str | None = Field(default=None, description="Reason of the failure.")
 
 
 class ModelCard(LoadedSoFar, _Card):
-    """A model. How far it has arrived is shown while it loads, and of a model that arrives in stages always."""
+    """A model, with its progress while it loads; always for a model that loads in stages."""
 
-    load_error: str | None = Field(default=None, description="Why loading does not get on; it is tried again.")
+    load_error: str | None = Field(default=None, description="Error that delays loading, which is retried.")
 
 
 class ModelList(Reply):
@@ -42,38 +44,38 @@ class ModelList(Reply):
 
 
 class GenerationSettings(Reply):
-    n_ctx: int = Field(description="The longest sequence, prompt and answer together.")
-    params: dict[str, Any] = Field(description="Sampling parameters where a body leaves them out.")
+    n_ctx: int = Field(description="Maximum length of prompt and answer together, in tokens.")
+    params: dict[str, Any] = Field(description="Default sampling parameters.")
 
 
 class Properties(Reply):
     default_generation_settings: GenerationSettings
-    total_slots: int = Field(description="Most sequences that run at once.")
+    total_slots: int = Field(description="Maximum number of running sequences.")
     model_alias: str
     model_path: str
-    chat_template: str = Field(description="Empty where the model has none.")
+    chat_template: str = Field(description="Chat template, or empty.")
     bos_token: str
     eos_token: str
     build_info: str
 
 
 def model_routes(registry: ModelRegistry, *, has_auto: bool = False) -> APIRouter:
-    """The routes, over the models of `registry`; with `has_auto`, "auto" is one of them."""
-    router = APIRouter(tags=["models"])
+    """The routes; with `has_auto`, "auto" is one of the models."""
+    router = APIRouter(tags=["models"], responses=ERROR_RESPONSES)
 
-    @router.get("/v1/models", response_model=ModelList, responses=ERROR_RESPONSES, summary="The models")
+    @router.get("/v1/models", response_model=ModelList, summary="List the models")
     async def list_models() -> Response:
         cards = [_card(model, name) for model in registry for name in model.names]
         return json_reply(ModelList(object="list", data=[*cards, *([_auto_card(registry)] if has_auto else ())]))
 
-    @router.get("/v1/models/{model:path}", response_model=ModelCard, responses=ERROR_RESPONSES, summary="One model")
+    @router.get("/v1/models/{model:path}", response_model=ModelCard, summary="Show a model")
     async def show_model(model: str) -> Response:
         if has_auto and model == AUTO:
             return json_reply(_auto_card(registry))
         found = registry.get(model)
         return json_reply(_card(found, model if model in found.names else found.name))
 
-    @router.get("/props", response_model=Properties, responses=ERROR_RESPONSES, summary="What a model works with")
+    @router.get("/props", response_model=Properties, summary="Show a model's properties")
     async def show_properties(request: Request, model: str | None = None) -> Response:
         found = registry.get(model)
         await wait_until_known(found, request.receive)
@@ -84,32 +86,26 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False) -> APIRoute
 
 def _card(model: ServedModel, name: str) -> ModelCard:
     engine, state = model.async_engine, model.async_engine.state
-    card = ModelCard(
-        id=name,
-        object="model",
-        created=model.created,
-        owned_by="quire",
-        root=model.source or model.name,
-        state=state.value,
-    )
+    root = model.source or model.name
+    card = ModelCard(id=name, object="model", created=model.created, owned_by="quire", root=root, state=state.value)
     if engine.is_known and state is not ModelState.DRAINING:
         card.max_model_len = engine.engine.max_model_len
         card.vocab_size = engine.engine.vocab_size
     if engine.error is not None:
         card.error = engine.error
     progress = engine.load_progress
-    is_partial = progress is not None and progress.bytes_loaded < progress.bytes_total  # it computes while it arrives
+    is_partial = progress is not None and progress.bytes_loaded < progress.bytes_total  # it serves while it loads
     is_arriving = state is ModelState.LOADING or (state is ModelState.READY and (engine.num_stages > 1 or is_partial))
     if is_arriving and progress is not None:
-        for name, value in LoadedSoFar.fields_of(progress).items():
-            setattr(card, name, value)
+        for field, value in LoadedSoFar.fields_of(progress).items():
+            setattr(card, field, value)
         if progress.error is not None:
             card.load_error = progress.error
     return card
 
 
 def _auto_card(registry: ModelRegistry) -> ModelCard:
-    """Of whichever model a routing policy chooses: as ready as the readiest."""
+    """Return the card of "auto", with the best state of any model."""
     states = {model.async_engine.state for model in registry}
     best = (ModelState.READY, ModelState.UNLOADED, ModelState.LOADING)
     state = next((each for each in best if each in states), min(states))

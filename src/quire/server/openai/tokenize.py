@@ -1,7 +1,4 @@
-"""POST /tokenize and POST /detokenize, as vLLM has them: a prompt or a conversation as token ids, and back.
-
-POST /apply-template, as llama.cpp has it, stops at the conversation's text.
-"""
+"""POST /tokenize and /detokenize, in vLLM's form, and POST /apply-template, in llama.cpp's."""
 
 from __future__ import annotations
 
@@ -32,32 +29,34 @@ from quire.server.settings import ServerSettings
 
 
 def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
-    """The routes, over the models of `registry`."""
-    router = APIRouter(route_class=JsonRoute, tags=["tokens"])
+    """The routes."""
+    router = APIRouter(route_class=JsonRoute, tags=["tokens"], responses=ERROR_RESPONSES)
+    trusts_template = settings.trust_request_chat_template
 
     async def find_model(request: Request, name: str | None) -> ServedModel:
         model = registry.get(name)
         await wait_until_known(model, request.receive)
         return model
 
-    @router.post("/tokenize", response_model=TokenizeReply, responses=ERROR_RESPONSES, summary="Text to token ids")
+    @router.post("/tokenize", response_model=TokenizeReply, summary="Convert text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         model = await find_model(request, body.model)
-        answer = await asyncio.to_thread(_tokenize, model, body, trusts_template=settings.trust_request_chat_template)
+        prompt = await asyncio.to_thread(_encode, model, body, trusts_template)
+        ids, longest = list(prompt.token_ids), model.async_engine.engine.max_model_len
+        answer = TokenizeReply(count=len(ids), max_model_len=longest, tokens=ids)
+        if body.return_token_strs:
+            answer.token_strs = list(map(tokenizer_of(model).token_text, ids))
         return json_reply(answer)
 
-    @router.post("/detokenize", response_model=DetokenizeReply, responses=ERROR_RESPONSES, summary="Token ids to text")
+    @router.post("/detokenize", response_model=DetokenizeReply, summary="Convert token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         model = await find_model(request, body.model)
         model.prompt_limits.check_long_ids(body.tokens)
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
         return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
 
-    @router.post(
-        "/apply-template", response_model=TemplateReply, responses=ERROR_RESPONSES, summary="A conversation as text"
-    )
+    @router.post("/apply-template", response_model=TemplateReply, summary="Render a conversation as text")
     async def apply_template(request: Request, body: TemplateRequest) -> Response:
-        trusts_template = settings.trust_request_chat_template
         model = await find_model(request, body.model)
         encode = partial(
             encode_messages, model, body.messages, body, trusts_template=trusts_template, is_truncated=False
@@ -65,16 +64,6 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         return json_reply(TemplateReply(prompt=(await asyncio.to_thread(encode)).text or ""))
 
     return router
-
-
-def _tokenize(model: ServedModel, body: TokenizeRequest, *, trusts_template: bool) -> TokenizeReply:
-    token_ids = _encode(model, body, trusts_template).token_ids
-    answer = TokenizeReply(
-        count=len(token_ids), max_model_len=model.async_engine.engine.max_model_len, tokens=list(token_ids)
-    )
-    if body.return_token_strs:
-        answer.token_strs = list(map(tokenizer_of(model).token_text, token_ids))
-    return answer
 
 
 def _encode(model: ServedModel, body: TokenizeRequest, trusts_template: bool) -> Prompt:
@@ -85,7 +74,6 @@ def _encode(model: ServedModel, body: TokenizeRequest, trusts_template: bool) ->
     if body.model_fields_set & (TemplateOptions.model_fields.keys() - {"add_special_tokens"}):
         raise invalid("the options of chat templates go with messages", "messages")
     assert body.prompt is not None
-    (prompt,) = encode_texts(
-        model, [body.prompt], add_special_tokens=body.add_special_tokens is not False, is_truncated=True
-    )
+    add_special_tokens = body.add_special_tokens is not False
+    (prompt,) = encode_texts(model, [body.prompt], add_special_tokens=add_special_tokens, is_truncated=True)
     return prompt
