@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.system.user_cache import replace_file
@@ -106,8 +106,6 @@ def read_stage_manifest(directory: Path) -> StageManifest:
     try:
         manifest = _parse(directory, values)
         _check(manifest)
-    except KeyError as error:
-        raise _broken(directory, f"lacks {error}") from None
     except ValueError as error:
         raise _broken(directory, str(error)) from None
     return manifest
@@ -177,41 +175,50 @@ def check_size(manifest: StageManifest, name: str) -> None:
 
 
 def _parse(directory: Path, values: Mapping[str, Any]) -> StageManifest:
-    """Raise KeyError for missing values and ValueError for wrong types."""
-    manifest = StageManifest(
-        directory=directory,
-        architecture=_text(values, "architecture"),
-        num_layers=_number(values, "num_layers"),
-        dtype=_text(values, "dtype"),
-        weights=_text(values, "weights"),
-        groups=tuple(LayerGroup(_name(each, "file"), _layers(each)) for each in _objects(values, "groups")),
-        stages=tuple(
-            Stage(
-                number=_number(each, "number"),
-                layers=_layers(each),
-                adapter=_name(each, "adapter") if "adapter" in each else None,
-                adapter_digest=_text(each, "adapter_digest") if "adapter" in each else "",
-                linear_map=_name(each, "linear_map") if "linear_map" in each else None,
-                linear_map_digest=_text(each, "linear_map_digest") if "linear_map" in each else "",
-            )
-            for each in _objects(values, "stages")
-        ),
-        files={},
-        plan=plan if isinstance(plan := values.get("plan", {}), dict) else {},
-    )
-    files = [
-        PackedFile(
-            name=_name(each, "name"),
-            num_bytes=_number(each, "num_bytes"),
-            sha256=_text(each, "sha256"),
-            xxh3=_text(each, "xxh3"),
-            sample=_text(each, "sample") if "sample" in each else "",
-        )
-        for each in _objects(values, "files")
-    ]
+    """Raise ValueError for missing values and wrong types."""
+    files = _records(PackedFile, values, "files")
     if len({file.name for file in files}) != len(files):
         raise ValueError("names a file twice")
-    return replace(manifest, files={file.name: file for file in files})
+    given = {
+        **values,
+        "directory": directory,
+        "groups": _records(LayerGroup, values, "groups"),
+        "stages": _records(Stage, values, "stages"),
+        "files": {file.name: file for file in files},
+    }
+    return _record(StageManifest, given)
+
+
+_Record = TypeVar("_Record")
+_TYPES = {"str": str, "str | None": str, "int": int, "tuple[int, ...]": list, "Mapping[str, Any]": dict}
+
+
+def _records(kind: type[_Record], values: Mapping[str, Any], key: str) -> tuple[_Record, ...]:
+    value = values.get(key)
+    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
+        raise ValueError(f"has no list of {key}")
+    return tuple(_record(kind, each) for each in value)
+
+
+def _record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
+    """Make a dataclass of JSON values after a check of their types."""
+    given: dict[str, Any] = {}
+    for field_ in fields(kind):  # type: ignore[arg-type]
+        if field_.name not in values:
+            continue
+        value = values[field_.name]
+        expected = _TYPES.get(str(field_.type))
+        if expected is not None and type(value) is not expected:
+            raise ValueError(f"has {value!r} as {field_.name}, expected {expected.__name__}")
+        if expected is list:
+            if not all(type(each) is int for each in value):
+                raise ValueError(f"has {value!r} as {field_.name}, expected integers")
+            value = tuple(value)
+        given[field_.name] = value
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise ValueError(f"is incomplete ({error})") from None
 
 
 def _check(manifest: StageManifest) -> None:
@@ -282,39 +289,6 @@ def _is_inside(name: str) -> bool:
         and not any(character in name for character in "\\:\0\n")
         and bool(path.parts)
     )
-
-
-def _objects(values: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    value = values[key]
-    if not isinstance(value, list) or not value or not all(isinstance(each, dict) for each in value):
-        raise ValueError(f"has no list of {key}")
-    return value
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    if not isinstance(values[key], str) or not values[key]:
-        raise ValueError(f"has {values[key]!r} as {key}, expected a string")
-    return str(values[key])
-
-
-def _name(values: Mapping[str, Any], key: str) -> str:
-    name = _text(values, key)
-    if not _is_inside(name):
-        raise ValueError(f"names {name!r}, which is not a file inside its directory")
-    return name
-
-
-def _number(values: Mapping[str, Any], key: str) -> int:
-    if type(values[key]) is not int:
-        raise ValueError(f"has {values[key]!r} as {key}, expected an integer")
-    return int(values[key])
-
-
-def _layers(values: Mapping[str, Any]) -> tuple[int, ...]:
-    layers = values["layers"]
-    if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
-        raise ValueError(f"has {layers!r} as layers, expected a list of integers")
-    return tuple(layers)
 
 
 def _broken(directory: Path, what: str) -> ModelLoadError:
