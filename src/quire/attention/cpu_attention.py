@@ -14,6 +14,7 @@ import torch
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.kernels.recorder import call_kernel, new_output
+from quire.kernels.structure import layout
 
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
@@ -21,40 +22,31 @@ _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_atte
 class _AttentionPlan(ctypes.Structure):
     """`QuirePlan` in csrc/paged_attention.h."""
 
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("block_stride", "num_kv_heads", "num_groups", "block_size", "head_dim")),
-        ("scale", ctypes.c_float),
-        ("num_threads", ctypes.c_int32),
-        ("num_tokens", ctypes.c_int64),
-        ("slot_mapping", ctypes.c_void_p),
-        ("block_tables", ctypes.c_void_p),
-        ("table_stride", ctypes.c_int64),
-        ("num_units", ctypes.c_int64),
-        ("units", ctypes.c_void_p),
-        ("num_merges", ctypes.c_int64),
-        ("merges", ctypes.c_void_p),
-        ("places", ctypes.c_void_p),
-        ("partials", ctypes.c_void_p),
+    _fields_ = layout(
+        "int64 block_stride num_kv_heads num_groups block_size head_dim",
+        "float scale",
+        "int32 num_threads",
+        "int64 num_tokens",
+        "pointer slot_mapping block_tables",
+        "int64 table_stride num_units",
+        "pointer units",
+        "int64 num_merges",
+        "pointer merges places partials",
     )
 
 
 class _AttentionBatch(ctypes.Structure):
     """`QuireBatch` there."""
 
-    _fields_ = (
-        ("num_seqs", ctypes.c_int64),
-        ("query_start_loc", ctypes.c_void_p),
-        ("seq_lens", ctypes.c_void_p),
-        ("takes_prompts", ctypes.c_int32),
-    )
+    _fields_ = layout("int64 num_seqs", "pointer query_start_loc seq_lens", "int32 takes_prompts")
 
 
 class _AttentionCall(ctypes.Structure):
     """`QuireAttention` there."""
 
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("plan", "cache", "q", "k", "v", "out")),
-        *((f"{name}_{axis}_stride", ctypes.c_int64) for name in ("q", "k", "v") for axis in ("token", "head")),
+    _fields_ = layout(
+        "pointer plan cache q k v out",
+        "int64 q_token_stride q_head_stride k_token_stride k_head_stride v_token_stride v_head_stride",
     )
 
 

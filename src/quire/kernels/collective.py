@@ -6,6 +6,7 @@ import ctypes
 from typing import Any
 
 from quire.kernels.loaded import load_kernels
+from quire.kernels.structure import layout
 
 #: Dtypes of sums, in torch's notation; gathering takes any.
 DTYPES = ("float32", "bfloat16")
@@ -16,15 +17,13 @@ _LINE = 64
 class _CollectiveCall(ctypes.Structure):
     """`QuireCollective` in csrc/collective.h."""
 
-    _fields_ = (
-        ("memory", ctypes.c_void_p),
-        ("part_bytes", ctypes.c_int64),
-        ("rank", ctypes.c_int32),
-        ("size", ctypes.c_int32),
-        ("num_parts", ctypes.c_uint64),
-        ("done", ctypes.c_int64),
-        ("is_put", ctypes.c_int32),
-        ("wait_us", ctypes.c_int32),
+    _fields_ = layout(
+        "pointer memory",
+        "int64 part_bytes",
+        "int32 rank size",
+        "uint64 num_parts",
+        "int64 done",
+        "int32 is_put wait_us",
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel
+from quire.kernels.structure import layout
 
 #: In torch's notation.
 DTYPES = ("float32", "bfloat16")
@@ -20,23 +21,18 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 class _Norm(ctypes.Structure):
     """`QuireNorm` in csrc/elementwise.h."""
 
-    _fields_ = (
-        *((name, _POINTER) for name in ("x", "y", "weight", "out")),
-        *((name, _INT) for name in ("num_rows", "size")),
-        ("eps", ctypes.c_float),
-        ("num_threads", ctypes.c_int32),
-    )
+    _fields_ = layout("pointer x y weight out", "int64 num_rows size", "float eps", "int32 num_threads")
 
 
 class _Rotate(ctypes.Structure):
     """`QuireRotate` there."""
 
-    _fields_ = (
-        ("heads", _POINTER),
-        *((name, _INT) for name in ("num_tokens", "stride", "num_query_heads", "num_key_heads", "head_dim")),
-        *((name, _POINTER) for name in ("cosines", "sines", "query_weight", "key_weight")),
-        ("eps", ctypes.c_float),
-        ("num_threads", ctypes.c_int32),
+    _fields_ = layout(
+        "pointer heads",
+        "int64 num_tokens stride num_query_heads num_key_heads head_dim",
+        "pointer cosines sines query_weight key_weight",
+        "float eps",
+        "int32 num_threads",
     )
 
 

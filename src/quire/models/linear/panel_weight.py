@@ -12,6 +12,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
+from quire.kernels.structure import layout
 from quire.models.linear.interface import Activation
 from quire.system.pages import new_empty
 
@@ -24,36 +25,25 @@ _SERIAL_ROWS = 16
 class _PanelLinear(ctypes.Structure):
     """`QuireLinear` in csrc/linear.h."""
 
-    _fields_ = (
-        ("x", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("x_stride", "num_rows", "in_features", "out_features")),
-        *((name, ctypes.c_void_p) for name in ("weight", "bias", "up", "up_bias", "out")),
-        ("out_stride", ctypes.c_int64),
-        ("silu", ctypes.c_int32),
-        ("num_threads", ctypes.c_int32),
+    _fields_ = layout(
+        "pointer x",
+        "int64 x_stride num_rows in_features out_features",
+        "pointer weight bias up up_bias out",
+        "int64 out_stride",
+        "int32 silu num_threads",
     )
 
 
 class _Pack(ctypes.Structure):
     """`QuirePack` there."""
 
-    _fields_ = (
-        ("weight", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("stride", "in_features", "out_features")),
-        ("packed", ctypes.c_void_p),
-    )
+    _fields_ = layout("pointer weight", "int64 stride in_features out_features", "pointer packed")
 
 
-class _Rows(ctypes.Structure):
+class _PanelRows(ctypes.Structure):
     """`QuireRows` there."""
 
-    _fields_ = (
-        ("packed", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("in_features", "out_features", "num_ids")),
-        ("ids", ctypes.c_void_p),
-        ("to", ctypes.c_void_p),
-        ("num_threads", ctypes.c_int32),
-    )
+    _fields_ = layout("pointer packed", "int64 in_features out_features num_ids", "pointer ids to", "int32 num_threads")
 
 
 class PanelWeight:
@@ -110,7 +100,7 @@ class PanelWeight:
         ids = ids.contiguous()
         to = self._packed.new_empty(len(ids), self.in_features)
         num_threads = torch.get_num_threads() if len(ids) > _SERIAL_ROWS else 1
-        call = _Rows(
+        call = _PanelRows(
             self._packed.data_ptr(),
             self.in_features,
             self.out_features,

@@ -12,7 +12,7 @@ import ctypes
 import functools
 import logging
 from collections.abc import Callable
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
+from quire.kernels.structure import layout
 from quire.models.linear.interface import Activation, PackedWeight
 from quire.system.pages import new_empty
 
@@ -43,32 +44,21 @@ _ROWS_AT_ONCE = 1024  # dequantized at once by torch
 class _Weight(ctypes.Structure):
     """`QuireQuantizedWeight` in csrc/quantized_linear.h."""
 
-    _fields_: ClassVar = [
-        *((name, ctypes.c_void_p) for name in ("packed", "scales")),
-        *((name, ctypes.c_int64) for name in ("depth", "columns", "bits")),
-    ]
+    _fields_ = layout("pointer packed scales", "int64 depth columns bits")
 
 
 class _QuantizedLinear(ctypes.Structure):
     """`QuireQuantizedLinear`."""
 
-    _fields_: ClassVar = [
-        *((name, ctypes.c_void_p) for name in ("weight", "bias", "up", "up_bias", "x")),
-        *((name, ctypes.c_int64) for name in ("x_stride", "num_rows")),
-        ("out", ctypes.c_void_p),
-        *((name, ctypes.c_int32) for name in ("form", "num_threads")),
-    ]
+    _fields_ = layout(
+        "pointer weight bias up up_bias x", "int64 x_stride num_rows", "pointer out", "int32 form num_threads"
+    )
 
 
 class _Quantize(ctypes.Structure):
     """`QuireQuantize`."""
 
-    _fields_: ClassVar = [
-        ("weight", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("stride", "depth", "columns")),
-        *((name, ctypes.c_void_p) for name in ("packed", "scales")),
-        *((name, ctypes.c_int32) for name in ("bits", "num_threads")),
-    ]
+    _fields_ = layout("pointer weight", "int64 stride depth columns", "pointer packed scales", "int32 bits num_threads")
 
 
 def quantize_weight(weight: Tensor, quantization: str, library: ctypes.CDLL | None = None) -> PackedWeight:
