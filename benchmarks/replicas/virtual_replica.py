@@ -155,7 +155,7 @@ class VirtualReplica:
             forecast = None
             if self._forecaster is not None:
                 is_steady = out.total_tokens == len(out.seq_ids)
-                forecast = self._forecaster.note_step(runner.now, runner.last.compute_s, is_steady=is_steady)
+                forecast = self._forecaster.record_step(runner.now, runner.last.compute_s, is_steady=is_steady)
             ended = self._take_ended() if scheduler.counts.ended_sequences != num_ended else ()
             if taken or ended or forecast is not None:
                 self._news.append(News(runner.now, forecast, taken, ended))

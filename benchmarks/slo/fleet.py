@@ -67,7 +67,7 @@ class VirtualEngine:
             self._take_inbox()
             out = simulation.step()
             is_steady = out.total_tokens == len(out.seq_ids)
-            self._under_way = self._forecaster.note_step(runner.now, runner.last.compute_s, is_steady=is_steady)
+            self._under_way = self._forecaster.record_step(runner.now, runner.last.compute_s, is_steady=is_steady)
 
     def forecast(self, now: float) -> Forecast:
         """As it is known outside."""

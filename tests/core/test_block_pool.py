@@ -70,7 +70,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(block=st.integers(0, NUM_BLOCKS - 1))
     def withdraw(self, block: int) -> None:
-        self.pool.withdraw(block)
+        self.pool.invalidate(block)
         self.names.pop(block, None)
         if block in self.cached:
             self.cached.remove(block)
@@ -138,7 +138,7 @@ def test_giving_back_more_often_than_taken_is_an_error() -> None:
     pool = BlockPool(1)
     block = pool.allocate()
     pool.release(block)
-    with pytest.raises(AssertionError, match="given back more often"):
+    with pytest.raises(AssertionError, match="released too often"):
         pool.release(block)
 
 
@@ -178,6 +178,6 @@ def test_blocks_come_out_of_the_middle_of_a_large_pool() -> None:
     for block in blocks[1::2]:
         pool.acquire(block)
     for block in blocks[::4]:
-        pool.withdraw(block)
+        pool.invalidate(block)
     assert (pool.num_used, pool.num_cached, pool.num_available) == (100_000, 50_000, 100_000)
     pool.check_integrity()

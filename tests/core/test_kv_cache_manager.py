@@ -127,7 +127,7 @@ class TestPrefixes:
         kv = make_manager()
         first = make_sequence(PROMPT)
         begin(kv, first)
-        kv.pool.withdraw(first.block_table[0])
+        kv.pool.invalidate(first.block_table[0])
         assert kv.find_prefix(make_sequence(PROMPT)) == []
 
     def test_what_was_found_is_held_by_both_and_stays_when_one_goes(self) -> None:
@@ -424,14 +424,14 @@ class TestCrossTalk:
         kv = make_manager()
         begin(kv, make_sequence([*PROMPT[:4], 99, 98, 97, 96]))
         mine = make_sequence(PROMPT, ((0, self.ann),))
-        kv.begin_public(mine.request, lambda key: False)
+        kv.share_public_prefix(mine.request, lambda key: False)
         assert mine.request.domains == ((0, PUBLIC), (4, self.ann))
         assert begin(kv, mine) == 1
         theirs = make_sequence(PROMPT, ((0, self.bob),))
-        kv.begin_public(theirs.request, lambda key: False)
+        kv.share_public_prefix(theirs.request, lambda key: False)
         assert len(kv.find_prefix(theirs)) == 1, "what follows is each one's own"
         salted = make_sequence(PROMPT, ((0, PUBLIC.salted("x")),))
-        kv.begin_public(salted.request, lambda key: False)
+        kv.share_public_prefix(salted.request, lambda key: False)
         assert kv.find_prefix(salted) == [], "where there are no keys, public blocks may be anybody's"
 
     def test_requests_of_different_namespaces_find_nothing_of_each_other(self) -> None:

@@ -221,7 +221,7 @@ class Microbenchmark:
         swap.invalidate(seq.block_keys)
         for key in seq.block_keys:
             if (block := kv.pool.find(key)) is not None:
-                kv.pool.withdraw(block)
+                kv.pool.invalidate(block)
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id]))
         self._known.remove(seq)
 

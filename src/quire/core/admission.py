@@ -30,7 +30,7 @@ class Admission:
         """Whether the first waiting request can run beside the running ones."""
         if not request.is_settled:  # it may begin with blocks that everyone shares
             request.is_settled = True
-            self._kv.begin_public(request, self._swap.can_load)
+            self._kv.share_public_prefix(request, self._swap.can_load)
         if queue.num_running_seqs + request.width > self._config.max_num_seqs:
             return False
         # Alone, its sequences run in turns if need be.

@@ -1,9 +1,8 @@
-"""Beam search over one request: which beams go on, which have ended, and when none can improve.
+"""Beam search over one request: continue beams, collect hypotheses, end when none can improve.
 
-Scores and the ending rule are those of `transformers`' beam search, so that its results can be checked against it:
-a hypothesis scores ``sum of log-probabilities / generated tokens ** length_penalty``; only the best `beam_width` of all
-continuations may end a hypothesis, the others are there so that `beam_width` beams can go on. Knows nothing about
-blocks; `scheduler` turns its decisions into forks.
+Scores and the ending rule are those of `transformers`: a hypothesis scores ``sum of log-probabilities / generated
+tokens ** length_penalty``. Only the best `beam_width` continuations may end a hypothesis; the others are there to
+continue `beam_width` beams. Knows no blocks: the scheduler turns its decisions into forks.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from quire.sampling_params import BeamSearchParams
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A beam and a token that may follow it."""
+    """A beam and its possible next token."""
 
     beam: int
     token_id: int
@@ -29,7 +28,7 @@ class Hypothesis:
     token_ids: tuple[int, ...]  #: generated, the end token included
     sum_logprob: float
     score: float
-    stopped: bool  #: by an end token, rather than by length
+    stopped: bool  #: by an end token, not by length
     stop_token: int | None
 
 
@@ -37,9 +36,8 @@ class BeamSearch:
     """The state of one search.
 
     Args:
-        params: width, length, penalty, when to stop.
         eos_token_ids: tokens that end a hypothesis.
-        max_tokens: the longest that a hypothesis may get (no more than the context holds).
+        max_tokens: maximum length of a hypothesis.
     """
 
     def __init__(self, params: BeamSearchParams, eos_token_ids: frozenset[int], max_tokens: int) -> None:
@@ -52,18 +50,18 @@ class BeamSearch:
 
     @property
     def num_candidates(self) -> int:
-        """Continuations to ask for, a beam: enough that beam_width remain when all that can end have ended."""
+        """Continuations to request per beam: enough that beam_width remain when all others end."""
         return self.params.beam_width * max(2, 1 + len(self.eos_token_ids))
 
     def advance(self, beams: list[tuple[list[int], float, list[tuple[int, float]]]]) -> list[Candidate]:
-        """Take one step with every beam.
+        """Advance every beam by one token.
 
         Args:
-            beams: for each running beam its generated tokens, its sum of log-probabilities, and its likeliest next
+            beams: for each running beam its generated tokens, its sum of log-probabilities, and its most likely next
                 tokens with their log-probabilities.
 
         Returns:
-            The beams that go on, best first; empty when the search `is_done`.
+            The continued beams, best first; empty when the search `is_done`.
         """
         width = self.params.beam_width
         ranked = sorted(
@@ -76,12 +74,12 @@ class BeamSearch:
         )[: self.num_candidates]
         self.num_generated += 1
         at_limit = self.num_generated >= self.max_tokens
-        going_on: list[Candidate] = []
+        continued: list[Candidate] = []
         ended: list[Hypothesis] = []
         for rank, candidate in enumerate(ranked):
             is_end = candidate.token_id in self.eos_token_ids
             if not (is_end or at_limit):
-                going_on.append(candidate)
+                continued.append(candidate)
             elif rank < width:
                 tokens = (*beams[candidate.beam][0], candidate.token_id)
                 score = candidate.sum_logprob / self.num_generated**self.params.length_penalty
@@ -91,9 +89,9 @@ class BeamSearch:
         is_full = len(self.finished) == width
         if not (is_full and self.params.early_stopping is True):
             self.finished = sorted(self.finished + ended, key=lambda h: -h.score)[:width]
-        going_on = going_on[:width]
-        self.is_done = not going_on or not self._can_improve(going_on[0])
-        return [] if self.is_done else going_on
+        continued = continued[:width]
+        self.is_done = not continued or not self._can_improve(continued[0])
+        return [] if self.is_done else continued
 
     def _can_improve(self, best: Candidate) -> bool:
         if len(self.finished) < self.params.beam_width:

@@ -1,8 +1,7 @@
-"""Names of KV blocks: what must be equal for two blocks to hold the same bytes, folded into one chain of digests.
+"""Block keys: a chain of digests over everything that a block's bytes depend on.
 
-``key_i = H(key_{i-1} || domain_i || tokens_i)``; the chain's root is the namespace. The same key names a block in every
-tier and in every process, so SHA-256 and never `hash()`. Fields are tagged and length-prefixed: no two can run into
-each other.
+``key_i = H(key_{i-1} || domain_i || tokens_i)``; the chain's root is the namespace. A key is the same in every tier and
+process, so it uses SHA-256 and never `hash()`. Fields are tagged and length-prefixed, so that none runs into another.
 """
 
 from __future__ import annotations
@@ -29,30 +28,28 @@ _TAG_OF_PARENT = _tagged(b"p", bytes(32))[:-32]  #: before a key
 class Namespace:
     """Everything but the tokens that a block's bytes depend on.
 
-    Two engines whose namespaces are equal may exchange blocks; any difference gives different keys throughout.
+    Engines with equal namespaces may exchange blocks; any difference changes all keys.
     """
 
-    weights: str  #: digest of the weights, or a name that no other process can have
-    dtype: str  #: of the arithmetic
+    weights: str  #: digest of the weights, or a name unique to this process
+    dtype: str  #: dtype of the arithmetic
     kv_dtype: str
     geometry: str  #: layers, heads, head size, block size
     rope: str
-    arithmetic: str  #: digest of every config value, beside the weights, that changes a result
+    arithmetic: str  #: digest of every other config value that changes a result
     quantization: str = "none"
-    layers: str = ""  #: the stage, by what it is: `name_layers`
+    layers: str = ""  #: the stage: `name_layers`
     parallel_slice: str = "0/1"
     layout: str = "block-major-1"
 
     @staticmethod
     def name_layers(in_place: Sequence[int], num_layers: int, adapter: str = "") -> str:
-        """A digest of the layers that are in place and of the adapter that is on.
-
-        The full stage is the plain model, "", as of a model that never had stages.
+        """Return a digest of a stage's layers and adapter; "" for the full model, as without stages.
 
         Args:
-            in_place: indices of the layers, ascending.
-            num_layers: of the full model.
-            adapter: digest of the adapter; "" where none is on.
+            in_place: indices of the present layers, ascending.
+            num_layers: layers of the full model.
+            adapter: digest of the adapter; "" without one.
         """
         if not adapter and list(in_place) == list(range(num_layers)):
             return ""
@@ -60,7 +57,7 @@ class Namespace:
         return hashlib.sha256(_tagged(b"l", packed) + _tagged(b"a", adapter.encode())).hexdigest()
 
     def root(self) -> bytes:
-        """The key that stands before a sequence's first block. 32 bytes."""
+        """Return the parent key of a sequence's first block. 32 bytes."""
         parts = [_tagged(b"v", _VERSION)]
         for f in fields(self):
             parts.append(_tagged(b"n", f.name.encode()) + _tagged(b"f", str(getattr(self, f.name)).encode()))
@@ -68,14 +65,14 @@ class Namespace:
 
 
 class Domain(NamedTuple):
-    """Who may share a block. Along a sequence it may narrow at a block boundary and never widen."""
+    """Who may share a block. Along a sequence it may narrow at a block boundary, and never widen."""
 
     level: int  #: 0 public, 1 collection, 2 tenant (`TENANT`)
     name: bytes = b""
-    salt: bytes = b""  #: narrows it to those who send the same; it never stands for a tenant
+    salt: bytes = b""  #: narrows the domain to requests with the same salt; never replaces a tenant
 
     def salted(self, salt: str | None) -> Domain:
-        """The part of this domain that sends this salt; all of it where there is none."""
+        """Return the part of this domain with a salt; the domain itself without one."""
         return self._replace(salt=hashlib.sha256(salt.encode("utf-8", "surrogatepass")).digest()) if salt else self
 
 
@@ -88,7 +85,7 @@ def collection_domain(name: str) -> Domain:
 
 
 def tenant_domain(key_id: str, server_secret: bytes) -> Domain:
-    """The domain of one API key: an HMAC, so that names on disk tell nothing and stay the same over restarts."""
+    """Return the domain of an API key: an HMAC, so that names on disk reveal nothing and survive restarts."""
     return Domain(TENANT, hmac.new(server_secret, key_id.encode(), hashlib.sha256).digest())
 
 
@@ -98,10 +95,10 @@ PUBLIC_ONLY: DomainSpans = ((0, PUBLIC),)
 
 
 def check_domains(spans: DomainSpans) -> None:
-    """Refuse spans that do not begin at token 0, are out of order, or widen.
+    """Check that spans begin at token 0, are in order, and never widen.
 
     Raises:
-        ValueError: saying which span is wrong.
+        ValueError: the message names the span.
     """
     if not spans or spans[0][0] != 0:
         raise ValueError("domain spans begin at token 0")
@@ -117,7 +114,7 @@ def check_domains(spans: DomainSpans) -> None:
 
 
 def domain_of_block(spans: DomainSpans, block_end: int) -> Domain:
-    """The narrowest domain of any token before `block_end` (the token after the block's last)."""
+    """Return the narrowest domain of the tokens before `block_end`."""
     domain = spans[0][1]
     for start, later in spans[1:]:
         if start >= block_end:
@@ -127,7 +124,7 @@ def domain_of_block(spans: DomainSpans, block_end: int) -> Domain:
 
 
 def next_key(parent: bytes, domain: Domain, tokens: Sequence[int]) -> bytes:
-    """The key of the block that holds `tokens` after the block named `parent`. 32 bytes."""
+    """Return the key of the block with `tokens` after the block with key `parent`. 32 bytes."""
     packed = struct.pack(f"<{len(tokens)}Q", *tokens)
     return hashlib.sha256(_tagged(b"p", parent) + _describe(domain) + _tagged(b"t", packed)).digest()
 
@@ -140,14 +137,14 @@ def _describe(domain: Domain) -> bytes:
 def extend_keys(
     keys: list[bytes], root: bytes, spans: DomainSpans, tokens: Sequence[int], block_size: int, num_blocks: int
 ) -> None:
-    """Append to `keys` until it names the first `num_blocks` full blocks of `tokens`."""
+    """Extend `keys` to the first `num_blocks` full blocks of `tokens`."""
     first = len(keys)
     if len(spans) > 1 or num_blocks <= first + 1:
         for i in range(first, num_blocks):
             domain = domain_of_block(spans, (i + 1) * block_size)
             keys.append(next_key(keys[-1] if keys else root, domain, tokens[i * block_size : (i + 1) * block_size]))
         return
-    # Most of a prompt at once: the bytes that `next_key` makes, without making those again that stay the same.
+    # The fast path of most prompts: the bytes of `next_key`, with their constant parts packed once.
     packed = struct.pack(
         f"<{(num_blocks - first) * block_size}Q", *tokens[first * block_size : num_blocks * block_size]
     )

@@ -1,9 +1,9 @@
-"""The blocks of one device: which are free, which are shared, and which can be found again by key.
+"""The device's blocks: free, cached or used.
 
 A block is in exactly one of three states:
 
-    free     no one holds it and its content has no name
-    cached   no one holds it, but a key names its content: found again until it is evicted, oldest first
+    free     not held, without a key
+    cached   not held, found by its key until it is evicted, oldest first
     used     held `ref_counts[block]` times
 
 Every operation is O(1).
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 class BlockPool:
     """`num_blocks` blocks, numbered from 0.
 
-    Blocks that are given back together are given back last block first, so that a prefix outlives its tail.
+    Callers release a table's last block first, so that a prefix is evicted after its tail.
     """
 
     def __init__(self, num_blocks: int) -> None:
@@ -31,7 +31,7 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Blocks that `allocate` can still give: free ones, and cached ones by evicting them."""
+        """Free and cached blocks."""
         return len(self._free) + len(self._cached)
 
     @property
@@ -43,17 +43,17 @@ class BlockPool:
         return self.num_blocks - len(self._free) - len(self._cached)
 
     def allocate(self) -> int:
-        """A block without content, held once. The caller has checked `num_available`."""
+        """Return a free block, held once; evicts a cached one if need be. The caller has checked `num_available`."""
         if self._free:
             block = self._free.pop()
         else:
             block, _ = self._cached.popitem(last=False)
-            self._forget(block)
+            self._remove_key(block)
         self.ref_counts[block] = 1
         return block
 
     def allocate_all(self, num_blocks: int) -> list[int]:
-        """So many, one after the other."""
+        """Return several blocks, as repeated `allocate`."""
         if num_blocks == 1:
             return [self.allocate()]
         num_free = min(num_blocks, len(self._free))
@@ -71,15 +71,15 @@ class BlockPool:
         self.ref_counts[block] += 1
 
     def release(self, block: int) -> None:
-        """Give up one hold. The last one makes the block cached if it has a key, else free."""
+        """Release one hold. After the last one the block is cached if it has a key, else free."""
         self.release_all((block,))
 
     def release_all(self, blocks: Iterable[int]) -> None:
-        """`release` for each, in their order."""
+        """Release one hold of each block, in order."""
         ref_counts, keys, free, cached = self.ref_counts, self._keys, self._free, self._cached
         for block in blocks:
             count = ref_counts[block] - 1
-            assert count >= 0, f"block {block} was given back more often than taken"
+            assert count >= 0, f"block {block} was released too often"
             ref_counts[block] = count
             if count == 0:
                 if keys[block] is None:
@@ -88,56 +88,56 @@ class BlockPool:
                     cached[block] = None
 
     def touch(self, blocks: Iterable[int]) -> None:
-        """Evict cached blocks later than all others, the last one last: somebody is about to hold them."""
+        """Move cached blocks to the end of the eviction order: a request is about to hold them."""
         for block in blocks:
             self._cached.move_to_end(block)
 
     def find(self, key: bytes) -> int | None:
-        """The block whose content has this key."""
+        """Return the block with this key."""
         return self._block_of_key.get(key)
 
     def key_of(self, block: int) -> bytes | None:
-        """The name of a block's content, if it has one."""
+        """Return a block's key, if it has one."""
         return self._keys[block]
 
     def register(self, block: int, key: bytes) -> bool:
-        """Name a used block's content. False where another block has that name already: this one stays nameless."""
+        """Give a used block a key. False if another block has this key: this one stays without."""
         return bool(self.register_all((block,), (key,)))
 
     def register_all(self, blocks: Sequence[int], keys: Sequence[bytes]) -> list[int]:
-        """`register` for each, in their order. Returns those that have got the names."""
-        known, names = self._block_of_key, self._keys
-        named = []
+        """Register several blocks. Returns those that got their keys."""
+        known, known_keys = self._block_of_key, self._keys
+        registered = []
         for block, key in zip(blocks, keys, strict=True):
-            if key not in known and names[block] is None:
-                names[block] = key
+            if key not in known and known_keys[block] is None:
+                known_keys[block] = key
                 known[key] = block
-                named.append(block)
-        return named
+                registered.append(block)
+        return registered
 
-    def withdraw(self, block: int) -> None:
-        """Take a block's name away, because its content cannot be trusted."""
+    def invalidate(self, block: int) -> None:
+        """Remove a block's key, since its content is invalid."""
         if self._keys[block] is not None:
-            self._forget(block)
+            self._remove_key(block)
             if self.ref_counts[block] == 0:
                 del self._cached[block]
                 self._free.append(block)
 
     def drop_cached(self) -> int:
-        """Free every cached block. Returns how many they were."""
+        """Free every cached block. Returns their number."""
         cached = list(self._cached)
         for block in cached:
-            self.withdraw(block)
+            self.invalidate(block)
         return len(cached)
 
-    def _forget(self, block: int) -> None:
+    def _remove_key(self, block: int) -> None:
         key = self._keys[block]
         assert key is not None
         del self._block_of_key[key]
         self._keys[block] = None
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless every block is in exactly one state and every name points back."""
+        """Raise AssertionError unless every block is in exactly one state and every key points back."""
         free, cached = set(self._free), set(self._cached)
         used = {block for block, count in enumerate(self.ref_counts) if count > 0}
         assert len(free) == len(self._free), "a block is free twice"

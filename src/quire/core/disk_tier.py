@@ -156,7 +156,7 @@ class DiskTier:
         for key in deleted:
             block = pool.find(key)
             if block is not None:
-                pool.withdraw(block)
+                pool.invalidate(block)
         for request in users:
             self._keeping.pop(request.request_id, None)
             self._kv.rename(request)

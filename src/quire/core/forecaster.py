@@ -1,8 +1,7 @@
-"""Watches an engine's steps, and says what a request that came now would have to wait for (`quire.forecast`).
+"""Forecast the latencies of the next request (`quire.forecast`) from the queue and the cost model.
 
-The queue is the scheduler's, the seconds are the cost model's. How long answers are nobody knows before they end, so
-that is learnt: tokens that were made over sequences that ended, which also counts those that still run. (For lengths
-that are exponentially distributed, that is the most likely mean.)
+The length of answers is learned: sampled tokens divided by ended sequences, tokens of running ones included. (For
+exponentially distributed lengths that is the maximum likelihood estimate of the mean.)
 """
 
 from __future__ import annotations
@@ -11,43 +10,38 @@ from quire.core.decisions.costs import Costs, StepShape
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
 
-_EVERY = 32  #: steps of a batch that stays the same
-_MEMORY = 0.98  #: that an ended sequence leaves of what was learnt before it
-_START = 0.1, 12.8  #: ended sequences, and their tokens, that are believed in before any has ended
-_CLOCK_MEMORY = 0.9  #: that a forecast leaves
-_FAR = 1024  #: tokens back, where what looking back costs is measured
+_EVERY = 32  #: steps between forecasts while the batch is the same
+_MEMORY = 0.98  #: factor on earlier observations for each ended sequence
+_START = 0.1, 12.8  #: prior: ended sequences, and their tokens
+_CLOCK_MEMORY = 0.9  #: factor on earlier seconds for each forecast
+_FAR = 1024  #: context, in tokens, at which its cost is measured
 
 
 class Forecaster:
-    """Makes an engine's forecasts.
-
-    Args:
-        scheduler: its queue.
-        costs: what its steps take.
-    """
+    """Makes an engine's forecasts."""
 
     def __init__(self, scheduler: Scheduler, costs: Costs) -> None:
         self._scheduler = scheduler
         self._costs = costs
         self._num_since = 0  #: steps since the last forecast
-        self._seen = (-1, -1)  #: waiting requests and ended sequences, then
+        self._seen = (-1, -1)  #: waiting requests and ended sequences at the last forecast
         self._counts = (0, 0, 0, 0, 0)  #: see `_learn`
-        self._ended, self._made = _START  #: lately, fading
-        self._begun = self._looked_up = self._found = 0.0  #: likewise
-        self._wall_s = self._busy_s = 0.0  #: lately, fading
+        self._ended, self._made = _START  #: recent ones, decaying
+        self._begun = self._looked_up = self._found = 0.0
+        self._wall_s = self._busy_s = 0.0  #: recent ones, decaying
         self._new_busy_s = 0.0  #: since the last forecast
-        self._since: float | None = None  #: when that was; None where the engine was idle then
+        self._since: float | None = None  #: time of the last forecast; None if the engine was idle then
 
-    def note_step(self, now: float, busy_s: float, *, is_steady: bool) -> Forecast | None:
-        """A step is over.
+    def record_step(self, now: float, busy_s: float, *, is_steady: bool) -> Forecast | None:
+        """Record a step.
 
         Args:
-            now: on the engine's clock.
+            now: seconds on the engine's clock.
             busy_s: seconds of computing.
-            is_steady: it computed no prompt.
+            is_steady: the step computed no prompt tokens.
 
         Returns:
-            A forecast; None where the last one still holds, but for what time changes.
+            A forecast; None if the last one still holds.
         """
         self._new_busy_s += busy_s
         self._num_since += 1
@@ -58,7 +52,7 @@ class Forecaster:
         return self.forecast(now)
 
     def forecast(self, now: float) -> Forecast:
-        """What a request that came now would have to wait for."""
+        """Return a forecast for a request that arrives now."""
         scheduler, costs = self._scheduler, self._costs
         config, kv, pool = scheduler.config, scheduler.kv, scheduler.kv.pool
         self._learn(now)
@@ -71,7 +65,7 @@ class Forecaster:
         chunk = scheduler.budget.chunk_beside(StepShape(num_running, num_running, 0.0, kv.num_kv_tokens))
         with_chunk = StepShape(num_seqs + chunk, num_seqs + 1, chunk * chunk / 2, context)
         far = StepShape(num_seqs + chunk, num_seqs + 1, chunk * (_FAR + chunk / 2), context)
-        # Beside computing there is deciding, telling, and waiting for a device's turn.
+        # Steps also schedule, report, and wait for a shared device.
         slowdown = self._wall_s / self._busy_s if self._busy_s > 0 else 1.0
         decode_s, with_chunk_s = costs.step(decoding) * slowdown, costs.step(with_chunk) * slowdown
         pair_s = max(0.0, costs.step(far) * slowdown - with_chunk_s) / (chunk * _FAR)

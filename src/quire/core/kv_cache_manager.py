@@ -1,17 +1,16 @@
-"""Block tables: which blocks hold a sequence's KV; found by prefix, shared by fork, copied on write.
+"""Block tables: found by prefix, shared by fork, copied on write.
 
     logical blocks of a sequence      0    1    2    3
     block_table                     [ 7,   2,  15,   4 ]      the last one may be half full
     block_keys                      [ k0,  k1,  k2 ]          full blocks only
 
-A sequence that was swapped out comes back with blocks that are still on their way (`Sequence.loading`). What stands
-before them is computed meanwhile:
+A resumed sequence may have blocks that are loading (`Sequence.loading`). The tokens before them are computed meanwhile:
 
     block_table                     [ 7,   9,  11,   3,   8 ]
                                       have  to compute  loading
 
-Owns every block table and the pool; `swap_manager` brings blocks back through it. Where room is missing it says so, and
-the scheduler decides what that means.
+Owns the pool, every block table, `num_computed_tokens` and block keys. Where room is missing it returns None, and the
+scheduler decides what follows.
 """
 
 from __future__ import annotations
@@ -32,23 +31,23 @@ class KVCacheManager:
 
     Args:
         num_blocks: size of the pool.
-        block_size: tokens a block holds.
-        enable_prefix_caching: whether `find_prefix` may find blocks of other requests. Sequences of one request find
-            each other's blocks in any case, and keys are always computed.
+        block_size: tokens per block.
+        enable_prefix_caching: whether `find_prefix` finds blocks of other requests. Sequences of one request always
+            find each other's blocks, and keys are always computed.
     """
 
     def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
         self.pool = BlockPool(num_blocks)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
-        self.num_logical_blocks = 0  #: entries of all block tables; more than used blocks, since some are shared
+        self.num_logical_blocks = 0  #: entries of all block tables; shared blocks count several times
         self.num_kv_tokens = 0  #: computed tokens of all sequences that hold blocks
-        self._registered: list[int] = []  #: blocks named since `begin_step`
-        self.op_ids = count(1)  #: of copies, saves and loads
+        self._registered: list[int] = []  #: blocks that got keys since `begin_step`
+        self.op_ids = count(1)  #: of transfers
         self._pinned: set[int] = set()
 
     def begin_step(self) -> None:
-        """Forget what the last step named."""
+        """Trust the blocks of the last step."""
         self._registered.clear()
 
     def fail_step(self) -> set[int]:
@@ -59,7 +58,7 @@ class KVCacheManager:
         """
         blocks = set(self._registered)
         for block in blocks:
-            self.pool.withdraw(block)
+            self.pool.invalidate(block)
         self._registered.clear()
         return blocks
 
@@ -67,10 +66,9 @@ class KVCacheManager:
         return -(-num_tokens // self.block_size)
 
     def find_prefix(self, seq: Sequence, limit: int | None = None) -> list[int]:
-        """The blocks, from the first on, that hold the KV of `seq`'s first tokens already.
+        """Return the cached blocks of `seq`'s longest prefix of at most `limit` tokens.
 
-        At least one token is left to compute, since a forward pass over none gives no logits; `limit` leaves more, and
-        `Sequence.must_compute` all.
+        The last token is always computed, since it gives the logits; with `Sequence.must_compute` all are.
         """
         if seq.must_compute:
             return []
@@ -87,13 +85,13 @@ class KVCacheManager:
         return found
 
     def count_new_blocks(self, seq: Sequence, num_tokens: int) -> int:
-        """Blocks to allocate so that `seq` can compute its tokens up to `num_tokens`, copies on write counted."""
+        """Return how many blocks `seq` needs to compute its tokens up to `num_tokens`, copies on write included."""
         missing = -(-num_tokens // self.block_size) - len(seq.block_table)
         return missing + self._writes_shared_block(seq)
 
     def adopt_prefix(self, seq: Sequence, blocks: list[int]) -> None:
-        """Begin `seq`'s empty table with blocks that `find_prefix` found."""
-        assert not seq.block_table, "a prefix is adopted by sequences without blocks"
+        """Begin `seq`'s empty table with the blocks of a cached prefix."""
+        assert not seq.block_table, "the sequence has blocks already"
         for block in blocks:
             self.pool.acquire(block)
         seq.block_table.extend(blocks)
@@ -103,11 +101,7 @@ class KVCacheManager:
         self.num_kv_tokens += seq.num_computed_tokens
 
     def adopt_following(self, seq: Sequence) -> int:
-        """Extend `seq`'s table, all of whose blocks are computed, by what is found of its next ones.
-
-        Returns:
-            The number of blocks.
-        """
+        """Extend `seq`'s table by cached blocks, if all of its own are computed. Returns their number."""
         num_held = len(seq.block_table)
         if seq.num_computed_tokens != num_held * self.block_size:
             return 0
@@ -120,15 +114,15 @@ class KVCacheManager:
         return len(blocks)
 
     def append_slots(self, seq: Sequence, num_new_tokens: int) -> tuple[list[int], BlockTransfer | None] | None:
-        """Make room for the KV of `seq`'s next tokens and count them as computed.
+        """Append slots for `seq`'s next tokens and count the tokens as computed.
 
-        Full blocks get their names at once: whoever comes later in the same step may share them, since within a layer
-        all writes come before all reads.
+        Full blocks get their keys at once: later requests of the same step may share them, since within a layer all
+        writes come before all reads.
 
         Returns:
-            The blocks appended, and the copy to make first where the last block was shared (copy-on-write: its new
-            place is at `num_computed_tokens // block_size` of the table); or None, with nothing changed, where the
-            pool has no room.
+            The blocks appended, and the copy to make first if the last block was shared (copy-on-write; the new block
+            is at position `num_computed_tokens // block_size` of the table). None, with nothing changed, if the pool
+            has no room.
         """
         pool, size, table = self.pool, self.block_size, seq.block_table
         at = seq.num_computed_tokens // size
@@ -184,7 +178,7 @@ class KVCacheManager:
         return seq_ids, num_context, new_blocks
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Let `child`, whose tokens begin with `parent`'s computed ones, hold all of `parent`'s blocks too."""
+        """Share `parent`'s blocks with `child`, whose tokens begin with `parent`'s computed ones."""
         assert not child.block_table
         for block in parent.block_table:
             self.pool.acquire(block)
@@ -196,9 +190,9 @@ class KVCacheManager:
         self.num_kv_tokens += child.num_computed_tokens
 
     def free(self, seq: Sequence) -> int:
-        """Give up all of `seq`'s blocks; again is harmless. Tokens and keys stay. Returns blocks made available."""
+        """Release `seq`'s blocks; idempotent. Tokens and keys stay. Returns the number of blocks made available."""
         before = self.pool.num_available
-        assert seq.loading is None, "who gives its blocks up waits for none"
+        assert seq.loading is None, "a sequence releases no blocks while it is loading"
         self.pool.release_all(reversed(seq.block_table))
         self.num_logical_blocks -= len(seq.block_table)
         self.num_kv_tokens -= seq.num_computed_tokens
@@ -215,20 +209,20 @@ class KVCacheManager:
         blocks = [block for block in seq.block_table if block not in self._pinned]
         keys = [self.pool.key_of(block) for block in blocks]
         for block in blocks:
-            self.pool.withdraw(block)
+            self.pool.invalidate(block)
         return [key for key in keys if key is not None]
 
-    def begin_public(self, request: Request, can_load: Callable[[bytes], bool]) -> bool:
-        """Let a tenant's request that begins with public blocks share them: what follows is as private as before.
+    def share_public_prefix(self, request: Request, can_load: Callable[[bytes], bool]) -> bool:
+        """Let a tenant's request share public blocks at its front; later blocks stay private.
 
-        Where there are tenants, public blocks are the operator's: pinned prefixes, documents that were warmed.
+        Where there are tenants, public blocks are the operator's: pinned prefixes and warmed documents.
 
         Args:
-            request: that has not begun.
+            request: has not begun.
             can_load: whether another tier has a key's block.
 
         Returns:
-            Whether it begins with some. Its blocks have other names from now on.
+            Whether there are public blocks. The request's block keys have changed then.
         """
         (start, domain), *later = request.domains
         if not self.enable_prefix_caching or domain.level != TENANT or later:
@@ -256,39 +250,39 @@ class KVCacheManager:
             seq.block_keys.clear()
 
     def rename(self, request: Request) -> None:
-        """Give a request's blocks, from now on, names that nobody else finds. Those that they had are as they were."""
+        """Give a request's future blocks keys that no other request finds."""
         request.root = sha256(b"renamed" + request.root + request.request_id.encode()).digest()
         request.is_renamed = True
         self.clear_keys(request)
 
     def full_blocks(self, seq: Sequence) -> list[int]:
-        """The blocks whose tokens are all computed."""
+        """Return the blocks whose tokens are all computed."""
         return seq.block_table[: seq.num_computed_tokens // self.block_size]
 
     def filled_blocks(self, seq: Sequence) -> dict[int, bytes]:
-        """The full blocks, with their keys, that hold KV or will, once their loads have ended."""
+        """Return the full blocks that hold KV or are loading it, with their keys."""
         keys = self.keys_of(seq, self.count_filled(seq))
         return dict(zip(seq.block_table, keys, strict=False))
 
     def count_filled(self, seq: Sequence) -> int:
-        """How many full blocks hold KV or will, once their loads have ended."""
+        """Count the full blocks that hold KV or are loading it."""
         end = seq.num_computed_tokens if seq.loading is None else seq.loading.end
         return end // self.block_size
 
     def keys_of(self, seq: Sequence, num_blocks: int) -> list[bytes]:
-        """The keys of the first full blocks of `seq`'s tokens, whether it holds the blocks or not."""
+        """Return the keys of the first full blocks of `seq`'s tokens, whether it holds the blocks or not."""
         self._extend_keys(seq, num_blocks)
         return seq.block_keys[:num_blocks]
 
-    # -- for blocks that are loaded ----------------------------------------------------------------------------------
+    # -- loaded blocks -----------------------------------------------------------------------------------------------
 
     def extend_table(self, seq: Sequence, blocks: list[int]) -> None:
-        """Append blocks that the caller holds for `seq`."""
+        """Append blocks that the caller has acquired."""
         seq.block_table.extend(blocks)
         self.num_logical_blocks += len(blocks)
 
     def cut_table(self, seq: Sequence, at: int) -> list[int]:
-        """Take the blocks from place `at` on out of the table. Returns them; the caller gives them up."""
+        """Cut the table at position `at`. Returns the blocks that were cut; the caller releases them."""
         cut = seq.block_table[at:]
         del seq.block_table[at:]
         seq.open_end = 0
@@ -296,18 +290,18 @@ class KVCacheManager:
         return cut
 
     def count_loaded(self, seq: Sequence, end: int) -> None:
-        """Count the tokens before `end`, whose blocks are there and named, as computed."""
+        """Count the tokens before `end` as computed: their blocks are loaded and have keys."""
         self.num_kv_tokens += end - seq.num_computed_tokens
         seq.num_computed_tokens = end
         seq.num_registered = end // self.block_size
 
-    # -- prefixes that stay --------------------------------------------------------------------------------------------
+    # -- pinned prefixes -----------------------------------------------------------------------------------------------
 
     def pin(self, seq: Sequence, max_model_len: int) -> int:
-        """Hold the full blocks of `seq` for good, so that they are never evicted. Returns how many they are.
+        """Hold the full blocks of `seq` for good, so that they are never evicted. Returns their number.
 
         Raises:
-            ValueError: the blocks left of the pool would not hold the longest sequence.
+            ValueError: the rest of the pool would not hold the longest sequence.
         """
         blocks = self.full_blocks(seq)
         num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
@@ -322,7 +316,7 @@ class KVCacheManager:
         return len(blocks)
 
     def unpin(self) -> None:
-        """Let go of all that `pin` holds: it stays cached until its room is wanted."""
+        """Release all pinned blocks. They stay cached until they are evicted."""
         for block in self._pinned:
             self.pool.release(block)
         self._pinned.clear()
@@ -343,7 +337,7 @@ class KVCacheManager:
         seq.num_registered = num_full
 
     def _writes_shared_block(self, seq: Sequence) -> bool:
-        """Whether the next token's slot is in a block that others hold too."""
+        """Whether the next token's slot is in a shared block."""
         at = seq.num_computed_tokens // self.block_size
         return at < len(seq.block_table) and self.pool.ref_counts[seq.block_table[at]] > 1
 
@@ -356,11 +350,11 @@ class KVCacheManager:
         return BlockTransfer(next(self.op_ids), "copy", shared, own)
 
     def check_integrity(self, sequences: list[Sequence], loading: Iterable[int] = ()) -> None:
-        """Raise AssertionError unless every hold and every name of a block is accounted for.
+        """Raise AssertionError unless every hold and every key of a block is accounted for.
 
         Args:
-            sequences: all that hold blocks.
-            loading: blocks that loads under way hold.
+            sequences: all sequences with blocks.
+            loading: blocks that loads in flight hold.
         """
         self.pool.check_integrity()
         holds = [0] * self.pool.num_blocks
@@ -369,7 +363,9 @@ class KVCacheManager:
         for seq in sequences:
             if seq.loading is not None:
                 assert seq.num_computed_tokens <= seq.loading.start <= seq.loading.end
-                assert seq.loading.end == len(seq.block_table) * self.block_size, f"{seq!r} loads beside its table"
+                assert seq.loading.end == len(seq.block_table) * self.block_size, (
+                    f"{seq!r} loads outside its table"
+                )
             for block in seq.block_table:
                 holds[block] += 1
             num_blocks = len(seq.block_table)

@@ -51,7 +51,7 @@ class StepStats:
                 stats.disk_moved[report.kind] += len(report.op_ids) - len(report.failed)
         self.describe_state(stats)
         is_steady = out.total_tokens == len(out.seq_ids)
-        stats.forecast = self._forecaster.note_step(stats.time, stats.busy_s, is_steady=is_steady)
+        stats.forecast = self._forecaster.record_step(stats.time, stats.busy_s, is_steady=is_steady)
 
     def snapshot(self, step_id: int, now: float) -> Stats:
         """The state now, as the figures of a step that did nothing."""

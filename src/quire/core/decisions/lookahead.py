@@ -140,7 +140,7 @@ class _Look:
         many blocks it was; they have been taken off the room."""
         kv, swap = self._lookahead._kv, self._lookahead._swap
         if not request.is_settled:
-            request.is_settled = kv.begin_public(request, swap.can_load)
+            request.is_settled = kv.share_public_prefix(request, swap.can_load)
         seq = request.unfinished[0]
         num_full = (len(seq.token_ids) - 1) // kv.block_size
         self.num_seen += 1
