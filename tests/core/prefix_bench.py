@@ -90,16 +90,16 @@ class Bench:
             if seq.num_computed_tokens == len(seq.token_ids):
                 result.seq_ids.append(seq_id)
                 result.sampled.append([5])
-        under_way = [op for op, each in self.scheduler.swap._pending.items() if each.transfer.kind == "load"]
-        cancelled = [op for op in under_way if self.scheduler.swap._pending[op].is_cancelled]
-        going = [op for op in under_way if op not in cancelled]
+        pending = [each.transfer.op_id for each in self.scheduler.swap._transfers if each.transfer.kind == "load"]
+        cancelled = [op for op in pending if self.scheduler.swap._transfers[op].is_cancelled]
+        going = [op for op in pending if op not in cancelled]
         if cancelled:
             result.transfers.append(TransferReport("load", cancelled, 0, 0.0, is_cancelled=True, tier="disk"))
         if failed:
             result.transfers.append(TransferReport("load", going[:failed], 0, 0.0, failed=going[:failed], tier="disk"))
         if arrived:
             result.transfers.append(TransferReport("load", going[:arrived], arrived * BLOCK_BYTES, 1.0, tier="disk"))
-        saves = [op for op, each in self.scheduler.swap._pending.items() if each.transfer.kind == "save"]
+        saves = [each.transfer.op_id for each in self.scheduler.swap._transfers if each.transfer.kind == "save"]
         if saves:
             result.transfers.append(TransferReport("save", saves, len(saves) * BLOCK_BYTES, 1.0, tier="disk"))
         self.scheduler.update(result)

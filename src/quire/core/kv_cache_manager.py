@@ -363,9 +363,7 @@ class KVCacheManager:
         for seq in sequences:
             if seq.loading is not None:
                 assert seq.num_computed_tokens <= seq.loading.start <= seq.loading.end
-                assert seq.loading.end == len(seq.block_table) * self.block_size, (
-                    f"{seq!r} loads outside its table"
-                )
+                assert seq.loading.end == len(seq.block_table) * self.block_size, f"{seq!r} loads outside its table"
             for block in seq.block_table:
                 holds[block] += 1
             num_blocks = len(seq.block_table)

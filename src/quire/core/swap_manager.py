@@ -16,12 +16,13 @@ Owns the index of the swap tier and `Sequence.swapped_keys`. Other processes may
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from quire.core.decisions.costs import TIERS
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Loading, Sequence
-from quire.core.tier_index import Entry, TierIndex
+from quire.core.tier_index import TierIndex
+from quire.core.transfers import PendingTransfer, Transfers
 from quire.outputs import BlockTransfer, TransferReport
 
 
@@ -31,18 +32,6 @@ class BlockSpan:
 
     start: int
     end: int
-
-
-@dataclass(slots=True)
-class _Transfer:
-    """A pending save or load."""
-
-    transfer: BlockTransfer
-    key: bytes
-    entry: Entry | None  #: of the swap tier; None for the disk
-    waiting: list[Sequence] = field(default_factory=list)  #: sequences that wait for a load
-    is_cancelled: bool = False  #: it does not begin if it has not
-    is_deleted: bool = False  #: its key was deleted meanwhile
 
 
 class SwapManager:
@@ -60,11 +49,7 @@ class SwapManager:
         self.kv = kv
         self.tier = TierIndex(num_slots)
         self.on_disk: set[bytes] = set()
-        self._transfers: list[BlockTransfer] = []  #: saves and loads to send with the next step
-        self._cancelled: list[int] = []  #: op_ids to send with the next step
-        self._pending: dict[int, _Transfer] = {}  #: by op_id
-        self._num_queued: dict[str, int] = {}  #: pending transfers by tier, without cancelled ones
-        self._ahead: dict[str, set[int]] = {tier: set() for tier in TIERS}  #: op_ids of loads ahead
+        self._transfers = Transfers()
         self._load_of: dict[bytes, int] = {}  #: key -> op_id of its load
         self._save_of: dict[bytes, int] = {}  #: key -> op_id of its save to the swap tier
         self._disk_save_of: dict[bytes, int] = {}  #: key -> op_id of its save to disk
@@ -72,17 +57,15 @@ class SwapManager:
     @property
     def num_pending(self) -> int:
         """Pending saves and loads."""
-        return len(self._pending)
+        return len(self._transfers)
 
     def pop_transfers(self) -> list[BlockTransfer]:
         """Return the saves and loads decided since the last call."""
-        transfers, self._transfers = self._transfers, []
-        return transfers
+        return self._transfers.pop_new()
 
     def pop_cancelled(self) -> list[int]:
         """Return the op_ids cancelled since the last call."""
-        cancelled, self._cancelled = self._cancelled, []
-        return cancelled
+        return self._transfers.pop_cancelled()
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
@@ -176,7 +159,7 @@ class SwapManager:
         """The tier from which a block can be loaded."""
         op_id = self._load_of.get(key)
         if op_id is not None:
-            return self._pending[op_id].transfer.tier
+            return self._transfers[op_id].transfer.tier
         return "host" if self._is_swapped(key) else "disk"
 
     def is_kept(self, key: bytes) -> bool:
@@ -186,7 +169,7 @@ class SwapManager:
     def _is_swapped(self, key: bytes) -> bool:
         """Whether the swap tier has a key's block, or is saving it."""
         save = self._save_of.get(key)
-        return key in self.tier and (save is None or not self._pending[save].is_cancelled)
+        return key in self.tier and (save is None or not self._transfers[save].is_cancelled)
 
     def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
         """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load.
@@ -205,17 +188,16 @@ class SwapManager:
             if op_id is None:
                 op_id = self._load(key)
                 load_ids.append(op_id)
-            pending = self._pending[op_id]
-            pending.waiting.append(seq)
-            self._ahead[pending.transfer.tier].discard(op_id)
-            kv.pool.acquire(pending.transfer.dst)
-            blocks.append(pending.transfer.dst)
+            self._transfers.wait(op_id, seq)
+            transfer = self._transfers[op_id].transfer
+            kv.pool.acquire(transfer.dst)
+            blocks.append(transfer.dst)
             loading.op_ids.add(op_id)
-            loading.tiers.append(pending.transfer.tier)
+            loading.tiers.append(transfer.tier)
         seq.loading = loading
         kv.extend_table(seq, blocks)
-        for tier in {self._pending[op_id].transfer.tier for op_id in load_ids}:
-            self._cancel(self._ahead[tier].copy())
+        for tier in {self._transfers[op_id].transfer.tier for op_id in load_ids}:
+            self._cancel(self._transfers.ahead(tier))
         return load_ids
 
     def pop_loaded(self, seq: Sequence) -> Loading | None:
@@ -239,7 +221,7 @@ class SwapManager:
             seq.loading = None
 
     def _leave_queue(self, op_id: int, seq: Sequence) -> None:
-        waiting = self._pending[op_id].waiting
+        waiting = self._transfers[op_id].waiting
         waiting.remove(seq)
         if not waiting:
             self._cancel([op_id])
@@ -252,9 +234,8 @@ class SwapManager:
         The caller has checked that the block can be loaded, is not loading, and has room in the pool.
         """
         op_id = self._load(key)
-        tier = self._pending[op_id].transfer.tier
-        self._ahead[tier].add(op_id)
-        return tier
+        self._transfers.mark_ahead(op_id)
+        return self._transfers[op_id].transfer.tier
 
     def is_loading(self, key: bytes) -> bool:
         """Whether a block is being loaded."""
@@ -266,8 +247,9 @@ class SwapManager:
 
     def cancel_ahead(self, wanted: Container[bytes] = ()) -> None:
         """Cancel all loads ahead but those of wanted blocks."""
-        for ahead in self._ahead.values():
-            self._cancel([op_id for op_id in ahead if self._pending[op_id].key not in wanted])
+        for tier in TIERS:
+            ahead = self._transfers.ahead(tier)
+            self._cancel(op_id for op_id in ahead if self._transfers[op_id].key not in wanted)
 
     # -- cancelling ----------------------------------------------------------------------------------------------------
 
@@ -281,7 +263,7 @@ class SwapManager:
         loading = seq.loading
         if loading is None:
             return None
-        pending = [self._pending[op_id] for op_id in loading.op_ids]
+        pending = [self._transfers[op_id] for op_id in loading.op_ids]
         loading_blocks = {each.transfer.dst for each in pending if not each.is_cancelled}
         start, end = loading.start // self.kv.block_size, loading.end // self.kv.block_size
         first = next((at for at in range(start, end) if seq.block_table[at] in loading_blocks), None)
@@ -298,7 +280,7 @@ class SwapManager:
         The blocks stay in its table until a report says that their loads have not begun; then they are computed.
         """
         position_of = {block: at for at, block in enumerate(seq.block_table)}
-        transfers = (self._pending[op_id] for op_id in _loading_of(seq).op_ids)
+        transfers = (self._transfers[op_id] for op_id in _loading_of(seq).op_ids)
         return self._cancel(
             each.transfer.op_id
             for each in transfers
@@ -309,15 +291,11 @@ class SwapManager:
         """Tell the transfer worker not to begin these transfers."""
         num_cancelled = 0
         for op_id in op_ids:
-            if op_id is None or self._pending[op_id].is_cancelled:
-                continue
-            pending = self._pending[op_id]
-            pending.is_cancelled = True
-            self._leave_link(pending.transfer)
-            if pending.transfer.kind == "load":
-                _remove(self._load_of, pending)
-            self._cancelled.append(op_id)
-            num_cancelled += 1
+            if op_id is not None and self._transfers.cancel(op_id):
+                pending = self._transfers[op_id]
+                if pending.transfer.kind == "load":
+                    _remove(self._load_of, pending)
+                num_cancelled += 1
         return num_cancelled
 
     # -- reports -------------------------------------------------------------------------------------------------------
@@ -332,9 +310,7 @@ class SwapManager:
         for report in reports:
             failed = set(report.failed)
             for op_id in report.op_ids:
-                ended = self._pending.pop(op_id)
-                if not ended.is_cancelled:
-                    self._leave_link(ended.transfer)
+                ended = self._transfers.end(op_id)
                 is_lost = report.is_cancelled or op_id in failed
                 if ended.transfer.kind == "load":
                     self._end_load(ended, is_lost=is_lost, is_cancelled=report.is_cancelled)
@@ -348,7 +324,7 @@ class SwapManager:
                         self.on_disk.add(ended.key)
         return ended_saves
 
-    def _end_load(self, ended: _Transfer, *, is_lost: bool, is_cancelled: bool) -> None:
+    def _end_load(self, ended: PendingTransfer, *, is_lost: bool, is_cancelled: bool) -> None:
         transfer, entry = ended.transfer, ended.entry
         has_no_source = entry is not None and not entry.is_valid  # the save of its block failed
         if entry is not None:
@@ -371,7 +347,7 @@ class SwapManager:
         if at * self.kv.block_size >= loading.end:
             return
         loading.end = at * self.kv.block_size
-        still_loading = {self._pending[op_id].transfer.dst: op_id for op_id in loading.op_ids}
+        still_loading = {self._transfers[op_id].transfer.dst: op_id for op_id in loading.op_ids}
         for block in reversed(self.kv.cut_table(seq, at)):
             if (op_id := still_loading.get(block)) is not None:
                 loading.op_ids.remove(op_id)
@@ -380,7 +356,9 @@ class SwapManager:
 
     def _save(self, block: int, key: bytes) -> int:
         entry = self.tier.begin_save(key)
-        self._save_of[key] = self._send(BlockTransfer(next(self.kv.op_ids), "save", block, entry.slot, key), entry)
+        self._save_of[key] = self._transfers.send(
+            BlockTransfer(next(self.kv.op_ids), "save", block, entry.slot, key), entry
+        )
         return self._save_of[key]
 
     def _load(self, key: bytes) -> int:
@@ -389,19 +367,8 @@ class SwapManager:
             entry = self.tier.begin_load(key)
             slot = entry.slot
         transfer = BlockTransfer(next(self.kv.op_ids), "load", slot, self.kv.pool.allocate(), key, tier)
-        self._load_of[key] = self._send(transfer, entry)
+        self._load_of[key] = self._transfers.send(transfer, entry)
         return transfer.op_id
-
-    def _send(self, transfer: BlockTransfer, entry: Entry | None) -> int:
-        assert transfer.key is not None
-        self._transfers.append(transfer)
-        self._num_queued[transfer.tier] = self.num_queued(transfer.tier) + 1
-        self._pending[transfer.op_id] = _Transfer(transfer, transfer.key, entry)
-        return transfer.op_id
-
-    def _leave_link(self, transfer: BlockTransfer) -> None:
-        self._num_queued[transfer.tier] -= 1
-        self._ahead[transfer.tier].discard(transfer.op_id)
 
     # -- to disk -------------------------------------------------------------------------------------------------------
 
@@ -426,7 +393,7 @@ class SwapManager:
             cost_s: predicted seconds to compute it.
         """
         transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
-        self._disk_save_of[key] = self._send(transfer, None)
+        self._disk_save_of[key] = self._transfers.send(transfer, None)
 
     def delete(self, keys: set[bytes]) -> None:
         """Remove blocks that were deleted on disk from all tiers. Sequences that wait for their loads still get them.
@@ -437,7 +404,7 @@ class SwapManager:
         self.invalidate(keys)
         for op_of in (self._disk_save_of, self._load_of):
             for key in keys & op_of.keys():
-                self._pending[op_of[key]].is_deleted = True
+                self._transfers[op_of[key]].is_deleted = True
         for key in keys:
             self._load_of.pop(key, None)
 
@@ -448,25 +415,17 @@ class SwapManager:
             tier: host or disk.
             is_waited_for: leave out loads ahead.
         """
-        return self._num_queued.get(tier, 0) - (len(self._ahead[tier]) if is_waited_for else 0)
+        return self._transfers.num_queued(tier, is_waited_for=is_waited_for)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:
         """Raise AssertionError unless slots, transfers and waiting sequences agree."""
         self.tier.check_integrity()
-        active = [each for each in self._pending.values() if not each.is_cancelled]
-        assert sum(self._num_queued.values()) == len(active)
-        ahead = {op_id for op_ids in self._ahead.values() for op_id in op_ids}
-        assert ahead == {each.transfer.op_id for each in active if each.transfer.kind == "load" and not each.waiting}
-        for op_id, pending in self._pending.items():
-            assert all(op_id in _loading_of(seq).op_ids for seq in pending.waiting)
-        for seq in sequences:
-            if seq.loading is not None:
-                assert all(seq in self._pending[op_id].waiting for op_id in seq.loading.op_ids)
+        self._transfers.check_integrity(sequences)
         self.kv.check_integrity(sequences, self.loading_blocks())
 
     def loading_blocks(self) -> list[int]:
         """The blocks that pending loads hold."""
-        return [each.transfer.dst for each in self._pending.values() if each.transfer.kind == "load"]
+        return [each.transfer.dst for each in self._transfers if each.transfer.kind == "load"]
 
 
 def _loading_of(seq: Sequence) -> Loading:
@@ -474,7 +433,7 @@ def _loading_of(seq: Sequence) -> Loading:
     return seq.loading
 
 
-def _remove(op_of: dict[bytes, int], pending: _Transfer) -> None:
+def _remove(op_of: dict[bytes, int], pending: PendingTransfer) -> None:
     """Remove a transfer from a map by key, unless another one has replaced it."""
     if op_of.get(pending.key) == pending.transfer.op_id:
         del op_of[pending.key]
