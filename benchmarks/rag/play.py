@@ -253,7 +253,7 @@ async def _ask(engine: AsyncEngine, prompt: Prompt, output_len: int, request_id:
     try:
         await engine.submit(stream, prompt, params, request_id=request_id, wants_progress=False)
         while True:
-            for _, event in await stream.take():
+            for _, event in await stream.read():
                 if isinstance(event, Finished):
                     return event.output
     finally:

@@ -60,7 +60,7 @@ async def generate(engine: AsyncEngine, prompt: Any, params: Any = None, **optio
     try:
         await engine.submit(stream, prompt, params, **options)
         while True:
-            for _, event in await stream.take():
+            for _, event in await stream.read():
                 yield event
                 if isinstance(event, Finished):
                     return

@@ -24,15 +24,15 @@ def test_what_comes_while_the_reader_is_busy_waits_as_few_events_in_their_order(
             stream.put(number, event)
         stream.put(1, Preempted())
         stream.put(1, Resumed())
-        assert await stream.take() == [(0, Progress([Delta(0, "ab", [1, 1])])), (0, Preempted()), (1, grown("x"))]
+        assert await stream.read() == [(0, Progress([Delta(0, "ab", [1, 1])])), (0, Preempted()), (1, grown("x"))]
         for _ in range(10_000):
             stream.put(0, grown("a"))
             assert len(stream._pending) < 100
         stream.put(0, RequestFailed("it broke"))
-        assert await stream.take() == [(0, Progress([Delta(0, "a" * 10_000, [1] * 10_000)]))]
+        assert await stream.read() == [(0, Progress([Delta(0, "a" * 10_000, [1] * 10_000)]))]
         for _ in range(2):
             with pytest.raises(RequestFailed, match="it broke"):
-                await stream.take()
+                await stream.read()
 
     run(scene())
 
@@ -49,8 +49,8 @@ def test_what_somebody_takes_does_not_wake_the_reader_and_nothing_overtakes() ->
 
         stream = EventStream(take)
         stream.put(0, grown("first"))  # nobody waits yet
-        assert await stream.take() == [(0, grown("first"))]
-        reader = asyncio.create_task(stream.take())
+        assert await stream.read() == [(0, grown("first"))]
+        reader = asyncio.create_task(stream.read())
         await asyncio.sleep(0)
         stream.put(0, grown("second"))
         takes = False
@@ -69,7 +69,7 @@ def test_who_cannot_take_an_event_ends_that_stream_alone() -> None:
             raise ZeroDivisionError
 
         stream = EventStream(fail)
-        reader = asyncio.create_task(stream.take())
+        reader = asyncio.create_task(stream.read())
         await asyncio.sleep(0)
         stream.put(0, grown("a"))
         with pytest.raises(ZeroDivisionError):

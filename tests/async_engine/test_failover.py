@@ -113,7 +113,7 @@ class Scene:
             for key, event in report.events:
                 assert not isinstance(event, Exception), event
                 reader = self.readers[key]
-                if (shown := reader.ledger.take(event)) is not None:
+                if (shown := reader.ledger.record(event)) is not None:
                     reader.events.append(shown)
             if all(reader.is_done for reader in self.readers.values()):
                 self.loop.inbox.put(Stop())

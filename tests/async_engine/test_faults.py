@@ -237,12 +237,12 @@ def test_failures_count_only_where_they_come_close_together(monkeypatch: pytest.
     failures = Failures()
     for served_s in (0, 40, 40, 40, 10):  # however long each of them loads
         now += 1000
-        failures.note_ready()
+        failures.record_ready()
         now += served_s
-        why = failures.note("a fault")
+        why = failures.record_failure("a fault")
         assert (why is not None) == (served_s == 10)
     failures = Failures()
-    assert [failures.note("a fault") is None for _ in range(3)] == [True, True, False], "never ready at all"
+    assert [failures.record_failure("a fault") is None for _ in range(3)] == [True, True, False], "never ready at all"
 
 
 def test_a_model_that_cannot_be_loaded_says_why() -> None:
@@ -306,7 +306,7 @@ async def main():
     stream = EventStream()
     await engine.submit(stream, "x", request_id="a")
     while True:
-        await stream.take()
+        await stream.read()
 
 asyncio.run(main())
 """

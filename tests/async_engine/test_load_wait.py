@@ -103,18 +103,18 @@ def test_how_far_loading_is_shows_from_start_to_end(
         async with loading(on_load=told.append) as (engine, may_load):
             assert told == [LoadProgress(0, 1, 0, 0, phase="imports")]
             for stage, error in ((0, None), (1, "no such device"), (1, "no such device"), (3, None)):
-                engine._take_report(LoadReport(LoadProgress(stage, 3, 60, 100, 12.4, error)))
+                engine._handle_report(LoadReport(LoadProgress(stage, 3, 60, 100, 12.4, error)))
             assert engine.load_progress is told[-1]
-            engine._take_report(LoadReport(LoadProgress(0, 1, 60, 100)))
+            engine._handle_report(LoadReport(LoadProgress(0, 1, 60, 100)))
             may_load.set()
             await engine.wait_ready()
             assert (told[-1].stage, told[-1].num_stages) == (1, 1)
-            engine._take_report(LoadReport(LoadProgress(0, 1, 99, 100)))
+            engine._handle_report(LoadReport(LoadProgress(0, 1, 99, 100)))
             assert told[-1] == LoadProgress(1, 1, 99, 100), "it serves while its last bytes arrive"
             now_s = time.monotonic() + 1000
             monkeypatch.setattr("quire.async_engine.async_engine.time", SimpleNamespace(monotonic=lambda: now_s))
             assert engine.idle_s >= 999
-            engine._take_report(LoadReport(LoadProgress(1, 1, 100, 100)))
+            engine._handle_report(LoadReport(LoadProgress(1, 1, 100, 100)))
             assert engine.idle_s == 0, "a model that still arrives is not idle"
 
     run(scene())
@@ -147,7 +147,7 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
         await asyncio.wait_for(beat, TIMEOUT_S)
         assert (engine.state, engine.forecast, engine.idle_s) == (ModelState.UNLOADED, None, 0)
         assert engine.engine.tokenizer.encode("a"), "its facts stay"
-        engine.forget([])  # waits for the next process
+        engine.delete_documents([])  # waits for the next process
         stopping = [ask(engine, name) for name in "abc"]  # while the process still ends
         assert [(await each).outputs[0].text for each in stopping] == [expected] * 3
         assert not process.is_alive()

@@ -12,20 +12,21 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from quire.async_engine.admission_gate import AdmissionGate
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.failover import Failover
 from quire.async_engine.host import EngineHost, Heartbeats
-from quire.async_engine.load_watch import Door, LoadWatch
+from quire.async_engine.load_watch import LoadWatch
 from quire.async_engine.messages import (
     Add,
+    DeleteDocuments,
     EngineUnavailable,
-    Forget,
     Heartbeat,
     LoadReport,
-    Lost,
     ModelState,
     QueueFull,
     Report,
+    RequestsLost,
     StateReport,
     StepReport,
 )
@@ -40,8 +41,8 @@ from quire.structured.checker import GrammarChecker, TooManyGrammars
 
 logger = logging.getLogger("quire")
 
-LOAD_WAIT_S = 120.0  # for a model that is being loaded
-_POLL_S = 0.02  # while something is waited for that happens once in a process's life
+LOAD_WAIT_S = 120.0
+_POLL_S = 0.02
 
 
 class AsyncEngine:
@@ -76,87 +77,88 @@ class AsyncEngine:
         self._on_finished = on_finished
         self._on_ready = on_ready
         self._on_accepted = on_accepted
-        self._lock = threading.RLock()  # over the engine's state and the requests together
+        self._lock = threading.RLock()  # guards the engine's state and the requests together
         self._input_processor: InputProcessor | None = None
-        self._forecast: Forecast | None = None  #: the engine's latest
+        self._forecast: Forecast | None = None  #: the engine's latest forecast
         self._last_use = 0.0  #: `time.monotonic`
         self._keys = itertools.count()
         self._grammars = GrammarChecker()
         self._host = host
-        host.connect(self._take_report)
+        host.connect(self._handle_report)
         self._heartbeats = Heartbeats()
         self._loading = LoadWatch(name, partial(self._call, on_load))
         self._sent = OpenRequests(self._lock, self._host.send)
-        self._door = Door(name, self._sent, self._lock, self._host.wake, max_queue=max_queue, wait_s=load_wait_s)
+        self._gate = AdmissionGate(
+            name, self._sent, self._lock, self._host.wake, max_queue=max_queue, wait_s=load_wait_s
+        )
         self._failover = Failover(
             name, self._sent, self._loading, self._lock, load_wait_s, partial(self._call, on_finished)
         )
         if host.starts_on_demand:
-            self._door.state = ModelState.UNLOADED
+            self._gate.state = ModelState.UNLOADED
 
     # -- state -------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ModelState:
-        return self._door.shown_state
+        return self._gate.shown_state
 
     @property
     def error(self) -> str | None:
-        """Why it has failed, or is being loaded again."""
-        return self._door.error
+        """The reason for a failure or a reload."""
+        return self._gate.error
 
     @property
     def num_requests(self) -> int:
-        """Requests that run or wait."""
-        return len(self._sent) + len(self._door)
+        """Number of running and waiting requests."""
+        return len(self._sent) + len(self._gate)
 
     @property
     def num_queued(self) -> int:
-        """Of them, requests that have not started, and those that wait for the model."""
-        return self._door.num_queued
+        """Number of requests that have not started, including those that wait for the model."""
+        return self._gate.num_queued
 
     @property
     def load_progress(self) -> LoadProgress | None:
-        """How far the model has come. None before `start`."""
+        """Progress of loading; None before `start`."""
         return self._loading.progress
 
     @property
     def idle_s(self) -> float:
-        """Seconds since it had a request, or more of it arrived; 0 where it has one now, or takes none."""
+        """Seconds since the last request or loading progress; 0 while it has requests or takes none."""
         with self._lock:
             is_idle = self.state is ModelState.READY and not self._sent
             return time.monotonic() - max(self._last_use, self._sent.last_end) if is_idle else 0.0
 
     @property
     def is_known(self) -> bool:
-        """Whether `engine` and `limits` tell the facts. They stay known while the model is loaded again."""
-        return self._input_processor is not None and self._door.state is not ModelState.FAILED
+        """Whether `engine` and `limits` are known. They stay known while the model is loaded again."""
+        return self._input_processor is not None and self._gate.state is not ModelState.FAILED
 
     @property
     def num_stages(self) -> int:
-        """In which the model arrives; 1 where that is not known."""
+        """Number of the model's stages; 1 if unknown."""
         return self._input_processor.num_stages if self._input_processor is not None else 1
 
     @property
     def last_stage(self) -> int:
-        """The last one that will serve, likewise."""
+        """The last stage to be served; 1 if unknown."""
         return self._input_processor.last_stage if self._input_processor is not None else 1
 
     @property
     def limits(self) -> SchedulerConfig:
-        """The numbers of blocks, sequences and tokens that the engine works with. `EngineUnavailable` before they are
-        known."""
+        """The engine's limits of blocks, sequences and tokens. Raises EngineUnavailable before they are known."""
         if self._input_processor is None:
-            raise self._door.unavailable()
+            raise self._gate.unavailable()
         return self._input_processor.limits
 
     @property
     def engine(self) -> Any:
-        """The `Engine`, for reading facts: tokenizer, vocab_size, max_model_len, default_sampling_params. While it is
-        loaded again, its `InputProcessor`. `EngineUnavailable` where they are not known."""
+        """The `Engine` or its `InputProcessor`, for reading facts: tokenizer, vocab_size, max_model_len,
+        default_sampling_params. Raises EngineUnavailable before they are known."""
         facts = self._host.facts or (self._input_processor if self.is_known else None)
         if facts is None:
-            raise self._door.unavailable()
+            raise self._gate.unavailable()
         return facts
 
     @property
@@ -167,8 +169,8 @@ class AsyncEngine:
         with self._lock:
             if self.state is not ModelState.READY or self._forecast is None:
                 return None
-            untaken = self._sent.untaken
-            return self._forecast.later(time.monotonic() - self._forecast.time, len(untaken), sum(untaken))
+            unreceived = self._sent.unreceived
+            return self._forecast.later(time.monotonic() - self._forecast.time, len(unreceived), sum(unreceived))
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Start the host, which loads the model.
@@ -177,54 +179,54 @@ class AsyncEngine:
             loop: event loop that reads the reports of another process; the running one by default. It must run until
                 `shutdown` returns, in another thread.
         """
-        self._loading.begin()
+        self._loading.report_start()
         self._host.start(loop)
 
     async def wait_ready(self) -> None:
-        """Wait until the model is loaded, however long that takes, or raise `EngineUnavailable` where it cannot be."""
+        """Wait until the model is loaded. Raises EngineUnavailable if that fails."""
         while self.state is ModelState.LOADING:
             await asyncio.sleep(_POLL_S)
         if self.state not in (ModelState.READY, ModelState.UNLOADED):
-            raise self._door.unavailable()
+            raise self._gate.unavailable()
 
     async def wait_open(self) -> InputProcessor:
-        """Wait until the model takes requests, and have it loaded where it was unloaded. Who waits counts as queued.
+        """Wait until the model takes requests, and load it if it was unloaded. A waiting caller counts as queued.
 
         Raises:
-            EngineUnavailable: it does not within `load_wait_s`, or never will.
-            QueueFull: too many wait.
+            EngineUnavailable: the model is not ready within `load_wait_s`, or has failed.
+            QueueFull: too many requests wait.
         """
         self._last_use = time.monotonic()
-        await self._door.wait()
+        await self._gate.wait()
         with self._lock:
             self._last_use = time.monotonic()
-            self._door.check()
+            self._gate.check()
             assert self._input_processor is not None
             return self._input_processor
 
     def unload(self) -> bool:
-        """Give the memory of an idle engine back, until the next request. Returns at once; False where it has work,
-        or shares its process with others."""
+        """Free the memory of an idle engine until the next request. Returns at once; False if the engine has work or
+        shares its process."""
         idle_s = self.idle_s
         with self._lock:
             if self.state is not ModelState.READY or self._sent or not self._host.rest():
                 return False
-            self._door.state = ModelState.UNLOADED
+            self._gate.state = ModelState.UNLOADED
             self._forecast = None
         logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
         self._heartbeats.end()
-        self._loading.note_unloaded()
+        self._loading.report_unloaded()
         return True
 
     async def heartbeat(self, timeout_s: float) -> bool:
-        """Whether a message comes back from the engine in time. A step under way may delay it; the loss of the engine
-        ends the wait."""
+        """Return whether the engine answers a message in time. A running step may delay the answer; the loss of the
+        engine ends the wait."""
         if not self._host.answers_heartbeats:
             return True
         return await self._heartbeats.ask(self._send_heartbeat, timeout_s)
 
     def _send_heartbeat(self, heartbeat: Heartbeat) -> bool:
-        if self._door.state is not ModelState.READY:
+        if self._gate.state is not ModelState.READY:
             return False
         self._host.send(heartbeat)
         return True
@@ -244,36 +246,36 @@ class AsyncEngine:
         wants_progress: bool = True,
         resumption: Resumption | None = None,
     ) -> None:
-        """Send a request; its events come to `stream`. The reader calls `leave` when done. Where the model is being
-        loaded, it waits for that (`wait_open`).
+        """Send a request, after waiting for the model if necessary (`wait_open`). Its events go to `stream`; the reader
+        calls `leave` when done.
 
-        Where the engine is lost after it has begun with the request, another one goes on behind the events that have
-        come, with the same tokens; until then the request counts as preempted.
+        If the engine is lost, its replacement continues behind the delivered events with the same tokens; until then
+        the request counts as preempted.
 
         Args:
-            stream: of the running event loop; it may take the events of several requests.
+            stream: stream of the running event loop; it may serve several requests.
             prompt: text, token ids or a `Prompt`.
-            params: how to choose tokens; None takes the model's own defaults.
-            request_id: unique among those alive.
-            number: stands beside the request's events.
+            params: sampling parameters; None for the model's defaults.
+            request_id: unique among open requests.
+            number: number of the request in the stream.
             priority: smaller goes first.
-            min_stage: of the model, before which the request does not begin.
-            wants_progress: False gives only `Started` and `Finished`. So does beam search.
-            resumption: the request was elsewhere before, and goes on behind that (`Ledger.resumption`).
+            min_stage: first stage of the model on which the request may start.
+            wants_progress: False sends only `Started` and `Finished`. So does beam search.
+            resumption: state of a request that ran elsewhere before (`Ledger.resumption`).
 
         Raises:
-            ValueError: it can never be served.
-            EngineUnavailable: the model takes no requests, or is not loaded in time. The stream raises it, too, where
-                the model is shut down before the request has ended; `RequestFailed` where the request ends with an
-                error; and `EngineLost` where `MAX_LOSSES` engines were lost with it, or none is there again within
-                `load_wait_s`, or not the stage of the model at which the request was.
+            ValueError: the request can never be served.
+            EngineUnavailable: the model takes no requests, or is not loaded in time. The stream also raises it if the
+                model is shut down before the request ends. It raises `RequestFailed` for a failed request, and
+                `EngineLost` if `MAX_LOSSES` engines were lost with it, or if no engine serves the request's stage
+                within `load_wait_s`.
             QueueFull: too many requests wait.
         """
         arrival_time = time.monotonic()
         if isinstance(params, SamplingParams) and params.structured_outputs is not None:
             await self.check_grammar(params.structured_outputs)
         is_sent = False
-        while not is_sent:  # or the engine was lost, or unloaded, in between
+        while not is_sent:  # else the engine was lost or unloaded in between
             accept = partial((await self.wait_open()).accept, priority=priority, min_stage=min_stage)
             processed = await asyncio.to_thread(accept, prompt, params)
             key = next(self._keys)
@@ -282,7 +284,7 @@ class AsyncEngine:
         self._call(self._on_accepted, processed.n, processed.max_tokens)
 
     async def forward(self, stream: EventStream, add: Add, *, number: int = 0) -> None:
-        """As `submit`, for a request that was processed elsewhere; it gets a key of its own here."""
+        """As `submit`, for a request that was processed elsewhere. It gets a new key."""
         is_sent = False
         while not is_sent:
             await self.wait_open()
@@ -290,36 +292,37 @@ class AsyncEngine:
         self._call(self._on_accepted, add.processed.n, add.processed.max_tokens)
 
     async def check_grammar(self, wanted: StructuredOutputsParams, *, owner: str = "") -> None:
-        """Try a grammar in a process of its own, as `submit` does, which then need not wait for it again.
+        """Check a grammar in a child process. `submit` does the same, without another wait for a checked grammar.
 
         Args:
-            owner: whose it is; owners are served in turns.
+            owner: tenant of the request; owners are served round-robin.
 
         Raises:
-            GrammarError: it is not supported, or too complex; the message says what.
-            QueueFull: too many grammars wait to be tried.
+            GrammarError: the grammar is not supported or too complex.
+            QueueFull: too many grammars wait.
         """
         try:
             await self._grammars.check(wanted, owner)
         except TooManyGrammars as error:
             raise QueueFull(str(error)) from None
 
-    def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
-        """Have the KV of the prompts' documents deleted from disk, soon (`Engine.forget`), or once the model is loaded
-        again. It takes the engine about 0.1 ms a prompt, and as long as a look at all that is on disk.
+    def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
+        """Delete the KV of the prompts' documents from disk (`Engine.delete_documents`): soon, or after the next load.
+
+        It takes the engine about 0.1 ms per prompt, and one pass over the index of blocks on disk.
         """
-        self._host.send(Forget(tuple(prompts)))
+        self._host.send(DeleteDocuments(tuple(prompts)))
 
     def leave(self, stream: EventStream) -> None:
-        """Nobody reads a stream any more: abort its requests that have not ended."""
+        """Abort the open requests of a stream whose reader has left."""
         self._sent.leave(stream)
 
     def _send(self, stream: EventStream, number: int, add: Add) -> bool:
-        """Send a request to the engine. False where that is being loaded."""
+        """Send a request to the engine. Returns False while the model is pending."""
         with self._lock:
-            if self._door.is_coming:
+            if self._gate.is_pending:
                 return False
-            self._door.check()
+            self._gate.check()
             request = self._sent.add(add, stream, number)
             if add.resumption is not None:
                 self._failover.watch(request)
@@ -327,28 +330,28 @@ class AsyncEngine:
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
-    def _take_report(self, report: Report) -> None:
-        """In the engine's thread: hand on a report."""
+    def _handle_report(self, report: Report) -> None:
+        """Handle a report of the host, in the host's thread."""
         match report:
             case StepReport():
-                self._take_step(report)
+                self._handle_step(report)
             case StateReport():
-                self._take_state(report)
-            case Lost():
-                self._take_lost(report)
+                self._handle_state(report)
+            case RequestsLost():
+                self._handle_lost(report)
             case LoadReport():
-                self._take_load(report.progress)
+                self._handle_load(report.progress)
             case Heartbeat():
-                self._heartbeats.take(report)
+                self._heartbeats.receive(report)
 
-    def _take_load(self, progress: LoadProgress) -> None:
-        if self._door.state is ModelState.UNLOADED:
-            return  # it was on its way
+    def _handle_load(self, progress: LoadProgress) -> None:
+        if self._gate.state is ModelState.UNLOADED:
+            return  # sent before it was unloaded
         if progress.error is None:
-            self._last_use = time.monotonic()  # what still arrives is not idle
-        self._loading.take(progress, is_ready=self._door.state is ModelState.READY)
+            self._last_use = time.monotonic()  # a model that still arrives is not idle
+        self._loading.report(progress, is_ready=self._gate.state is ModelState.READY)
 
-    def _take_step(self, report: StepReport) -> None:
+    def _handle_step(self, report: StepReport) -> None:
         if report.stats is not None:
             self._call(self._on_stats, report.stats)
         for output in report.outputs:
@@ -356,8 +359,8 @@ class AsyncEngine:
         forecast = report.stats.forecast if report.stats is not None else None
         with self._lock:
             self._forecast = forecast or self._forecast
-            self._sent.note_taken(report.taken)
-        self._sent.take(report.events)
+            self._sent.mark_received(report.received)
+        self._sent.deliver(report.events)
 
     def _call(self, listener: Callable[..., None] | None, *values: Any) -> None:
         if listener is None:
@@ -367,58 +370,58 @@ class AsyncEngine:
         except Exception:
             logger.exception("%s: a listener failed", self.name)
 
-    def _take_state(self, report: StateReport) -> None:
+    def _handle_state(self, report: StateReport) -> None:
         if report.state is ModelState.FAILED:
             logger.error("%s: %s", self.name, report.error)
         else:
             logger.info("%s: %s", self.name, report.state)
         losses = None
         with self._lock:
-            self._door.set_state(report.state, report.error)
+            self._gate.set_state(report.state, report.error)
             if report.input_processor is not None:
                 self._input_processor = report.input_processor
                 self._forecast = report.forecast
             self._last_use = time.monotonic()
             if report.state is ModelState.LOADING:
-                losses = self._failover.send_again(self._sent.values(), report.error)
+                losses = self._failover.resend(self._sent.values(), report.error)
             elif report.state is not ModelState.READY:
-                losses = self._failover.give_up(self._sent.values())
+                losses = self._failover.fail(self._sent.values())
         if report.state is not ModelState.READY:
             self._heartbeats.end()
         if report.state is ModelState.LOADING:
-            self._loading.begin()
+            self._loading.report_start()
         if report.input_processor is not None:
             self._call(self._on_ready, report.input_processor.limits)
             if self.num_stages == 1:
-                self._loading.note_ready()
+                self._loading.report_ready()
         if report.state is ModelState.FAILED:
-            self._loading.note_failed(report.error)
+            self._loading.report_failed(report.error)
         if losses is not None:
-            self._failover.tell(losses, report.error)
+            self._failover.notify(losses, report.error)
 
-    def _take_lost(self, report: Lost) -> None:
+    def _handle_lost(self, report: RequestsLost) -> None:
         with self._lock:
             lost = [request for key in report.keys if (request := self._sent.get(key)) is not None]
-            losses = self._failover.send_again(lost, report.error)
-        self._failover.tell(losses, report.error)
+            losses = self._failover.resend(lost, report.error)
+        self._failover.notify(losses, report.error)
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> int:
-        """Take no further requests, and let the present ones finish.
+        """Admit no further requests and wait for the open ones.
 
         Returns:
-            The number of requests that had not finished in time and were cut off.
+            The number of requests that did not finish in time and were ended with an error.
         """
-        self._door.close()
+        self._gate.close()
         deadline = time.monotonic() + timeout_s
         while self._sent and (left_s := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(_POLL_S, left_s))
         return self._end_all()
 
     def shutdown(self) -> None:
-        """Cut off what still runs, and end the thread once its step is over."""
-        self._door.close()
+        """End open requests with an error, and stop the host after its step."""
+        self._gate.close()
         self._end_all()
         self._failover.close()
         self._grammars.close()

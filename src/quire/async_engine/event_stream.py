@@ -1,7 +1,7 @@
-"""The events of a reader's requests on their way to it, in the reader's event loop.
+"""Delivery of events to a reader in its event loop.
 
-A reader that is slower than the engine finds fewer and larger events. Nobody waits for it, and its backlog grows with
-its outputs' length alone.
+A reader that is slower than the engine gets fewer and larger events. It blocks no one, and the length of its outputs
+limits its backlog.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Callable
 from quire.async_engine.messages import Event, Preempted, Progress, Resumed
 from quire.outputs import Delta
 
-_MAX_PENDING = 32  # events that wait before they are joined
+_MAX_PENDING = 32  # events that wait before they are merged
 
-Pass = Callable[[int, Event], bool]  #: takes an event of a request, or says that it cannot now
-Delivery = tuple["EventStream", int, Event | Exception]  #: to whom, of which of its requests, what
+Pass = Callable[[int, Event], bool]  #: handles an event of a request; False if it cannot now
+Delivery = tuple["EventStream", int, Event | Exception]  #: stream, number of the request, event
 
 
 class OutputCollector:
-    """The way into one event loop: from any thread, with one wake-up for everything that is on its way."""
+    """Sends events into one event loop from any thread, with one wake-up for all pending events."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -28,9 +28,9 @@ class OutputCollector:
         self._is_woken = False
 
     def put(self, batch: list[Delivery]) -> bool:
-        """Send events, and return at once. False: the loop is closed, and nobody will read them."""
+        """Send events without blocking. Returns False if the loop is closed."""
         self._batches.append(batch)
-        if asyncio._get_running_loop() is self._loop:  # we are in it
+        if asyncio._get_running_loop() is self._loop:  # called in the loop
             self._deliver()
             return True
         if self._is_woken:
@@ -43,21 +43,21 @@ class OutputCollector:
         return True
 
     def _deliver(self) -> None:
-        self._is_woken = False  # first: a later put wakes us again
+        self._is_woken = False  # before delivering: a later `put` wakes the loop again
         while self._batches:
             for stream, number, event in self._batches.popleft():
                 stream.put(number, event)
 
 
 class EventStream:
-    """The events of one reader's requests that it has not read yet. Made and used in one event loop.
+    """Unread events of one reader's requests. Create and use it in one event loop.
 
     Args:
-        pass_on: is offered each event that comes while the reader waits. The reader does not see the events that it
-            takes, and is not woken for them: a task's turn is a good part of what a token costs.
+        pass_on: handles events while the reader waits. The reader does not see handled events and is not woken for
+            them: waking a task is a good part of the cost of a token.
 
     Attributes:
-        keys: by which the engine knows the requests.
+        keys: the requests' keys in the engine.
     """
 
     def __init__(self, pass_on: Pass | None = None) -> None:
@@ -67,10 +67,10 @@ class EventStream:
         self._pending: list[tuple[int, Event]] = []
         self._max_pending = _MAX_PENDING
         self._error: Exception | None = None
-        self._arrival: asyncio.Future[None] | None = None  #: what the reader waits for
+        self._arrival: asyncio.Future[None] | None = None  #: the reader's wait
 
     def put(self, number: int, event: Event | Exception) -> None:
-        """Take in an event of the request with this number. An exception ends the stream."""
+        """Add an event of a request. An exception ends the stream."""
         waiting = self._arrival if self._arrival is not None and not self._arrival.done() else None
         if waiting is not None and self._pass_on is not None and not isinstance(event, Exception):
             try:
@@ -88,11 +88,11 @@ class EventStream:
         if waiting is not None:
             waiting.set_result(None)
 
-    async def take(self) -> list[tuple[int, Event]]:
-        """All events since the last call, at least one, each with the number of its request.
+    async def read(self) -> list[tuple[int, Event]]:
+        """Return all events since the last call, at least one, with the numbers of their requests.
 
         Raises:
-            Exception: the one by which a request ended.
+            Exception: the error that ended a request.
         """
         while not self._pending:
             if self._error is not None:
@@ -104,8 +104,8 @@ class EventStream:
 
 
 def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
-    """The same events, where of each request every run of progress is one."""
-    by_number: dict[int, list[list[Event]]] = {}  #: request -> runs of events that can be one
+    """Merge each run of progress events of a request into one."""
+    by_number: dict[int, list[list[Event]]] = {}  #: runs of mergeable events by request
     for number, event in events:
         runs = by_number.setdefault(number, [])
         if runs and type(event) is Progress is type(runs[-1][0]):
@@ -114,10 +114,10 @@ def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
             runs.pop()  # they cancel out
         else:
             runs.append([event])
-    return [(number, _join(run)) for number, runs in by_number.items() for run in runs]
+    return [(number, _merge(run)) for number, runs in by_number.items() for run in runs]
 
 
-def _join(run: list[Event]) -> Event:
+def _merge(run: list[Event]) -> Event:
     if len(run) == 1:
         return run[0]
     by_index: dict[int, list[Delta]] = {}
@@ -125,10 +125,10 @@ def _join(run: list[Event]) -> Event:
         assert isinstance(progress, Progress)
         for delta in progress.deltas:
             by_index.setdefault(delta.index, []).append(delta)
-    return Progress([_join_deltas(deltas) for _, deltas in sorted(by_index.items())])
+    return Progress([_merge_deltas(deltas) for _, deltas in sorted(by_index.items())])
 
 
-def _join_deltas(deltas: list[Delta]) -> Delta:
+def _merge_deltas(deltas: list[Delta]) -> Delta:
     last = deltas[-1]
     return Delta(
         last.index,

@@ -1,5 +1,4 @@
-"""What becomes of requests whose engine was lost: the next one goes on with them, or their readers are told that none
-will."""
+"""Failover: resume the requests of a lost engine on its replacement, or fail them with an error."""
 
 from __future__ import annotations
 
@@ -20,22 +19,21 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Requests that one engine was lost with, until their readers are told."""
+    """Requests of a lost engine whose readers have yet to be notified."""
 
-    sent_again: list[OpenRequest]
-    paused: list[OpenRequest]  #: of those, whose readers do not know yet that they wait
-    given_up: list[OpenRequest]
+    resent: list[OpenRequest]
+    paused: list[OpenRequest]  #: resent ones that must report `Preempted`
+    failed: list[OpenRequest]
 
 
 class Failover:
     """Args:
-    name: of the model.
-    requests: that have not ended.
-    loading: of the model.
-    lock: of `requests`.
-    wait_s: for so long requests wait for the next engine, and for the stage of the model that the lost one was at; 0
-        gives them up at once.
-    on_finished: is told of each request that is given up.
+    name: name of the model.
+    requests: the open requests.
+    loading: progress of loading the model.
+    lock: lock that guards `requests`.
+    wait_s: longest wait for the next engine and for the stage of the lost one; 0 fails requests at once.
+    on_finished: receives the output of each failed request.
     """
 
     def __init__(
@@ -53,61 +51,59 @@ class Failover:
         self._lock = lock
         self._wait_s = wait_s
         self._on_finished = on_finished
-        self._waits: dict[OpenRequest, tuple[float, str | None]] = {}  #: until when (`time.monotonic`), for what error
-        self._timer: threading.Timer | None = None  #: for the first of them
+        self._waits: dict[OpenRequest, tuple[float, str | None]] = {}  #: deadline and error of each wait, in order
+        self._timer: threading.Timer | None = None  #: ends the first wait
 
-    def send_again(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
-        """Have the next engine go on with requests, behind what their readers have been given. Not for ever: a request
-        itself may be what breaks engines. `tell` is to follow, without the lock.
+    def resend(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
+        """Send requests to the next engine, which continues behind the delivered events. A request that was lost
+        `MAX_LOSSES` times fails, since it may be the cause. Call `notify` afterwards, without the lock.
 
         Args:
-            error: by which the engine was lost.
+            error: the reason of the loss.
         """
         losses = Losses([], [], [])
         with self._lock:
             for request in lost:
-                if not request.ledger.lose() or not self._wait_s > 0:
-                    losses.given_up.append(request)
+                if not request.ledger.record_loss() or not self._wait_s > 0:
+                    losses.failed.append(request)
                     continue
-                losses.sent_again.append(request)
+                losses.resent.append(request)
                 if request.ledger.pause():
                     losses.paused.append(request)
                 resumption = request.ledger.resumption(self._loading.stage)
-                self._requests.add_again(request, replace(request.add, resumption=resumption))
+                self._requests.resend(request, replace(request.add, resumption=resumption))
                 self.watch(request, error)
         return losses
 
-    def give_up(self, lost: Sequence[OpenRequest]) -> Losses:
-        """No engine is to go on with requests. `tell` is to follow, without the lock."""
+    def fail(self, lost: Sequence[OpenRequest]) -> Losses:
+        """Fail requests. Call `notify` afterwards, without the lock."""
         return Losses([], [], list(lost))
 
-    def tell(self, losses: Losses, error: str | None) -> None:
-        """Tell readers that their requests wait for another engine, or that none will have them.
+    def notify(self, losses: Losses, error: str | None) -> None:
+        """Notify readers that their requests wait for another engine or have failed.
 
         Args:
-            error: by which the engine was lost.
+            error: the reason of the loss.
         """
-        num_again = len(losses.sent_again)
-        if num_lost := num_again + len(losses.given_up):
-            logger.info(
-                "%s: of %d requests that were there, %d go on in another engine", self._name, num_lost, num_again
-            )
-        for request in losses.given_up:
+        num_resent = len(losses.resent)
+        if num_lost := num_resent + len(losses.failed):
+            logger.info("%s: %d of %d lost requests go on in another engine", self._name, num_resent, num_lost)
+        for request in losses.failed:
             times = f"{request.ledger.num_losses} times " if request.ledger.num_losses >= MAX_LOSSES else ""
-            self._give_up(request, f"the engine failed {times}while it had this request: {error}")
+            self._fail(request, f"the engine failed {times}while it had this request: {error}")
         for request in losses.paused:
-            request.tell(Preempted())
+            request.notify(Preempted())
 
     def watch(self, request: OpenRequest, error: str | None = None) -> None:
-        """Give a request up whose engine was lost, be it elsewhere, where what it needs is not there in time."""
+        """Fail a lost request if its engine and stage are not available in time."""
         with self._lock:
             self._waits.pop(request, None)
-            self._waits[request] = time.monotonic() + self._wait_s, error  # the last one to be given up
+            self._waits[request] = time.monotonic() + self._wait_s, error  # behind the others
             if self._timer is None:
                 self._wait_for_first()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """End all waits."""
         with self._lock:
             self._waits.clear()
             if self._timer is not None:
@@ -120,21 +116,21 @@ class Failover:
         self._timer.start()
 
     def _end_waits(self) -> None:
-        given_up: list[tuple[OpenRequest, str]] = []
+        overdue: list[tuple[OpenRequest, str]] = []
         with self._lock:
             self._timer = None
             now = time.monotonic()
             for request in [each for each, (until, _) in self._waits.items() if until <= now]:
                 _, error = self._waits.pop(request)
                 if request.ledger.is_lost and (missing := self._missing(request, error)) is not None:
-                    given_up.append((request, missing))
+                    overdue.append((request, missing))
             if self._waits:
                 self._wait_for_first()
-        for request, missing in given_up:
-            self._give_up(request, f"the engine failed while it had this request, and {missing}")
+        for request, missing in overdue:
+            self._fail(request, f"the engine failed while it had this request, and {missing}")
 
     def _missing(self, request: OpenRequest, error: str | None) -> str | None:
-        """What is not there of what a request needs; None where it only waits for its turn."""
+        """Describe what a request still waits for; None if engine and stage are available."""
         progress = self._loading.progress
         needed = min(request.add.first_stage, progress.last_stage or progress.num_stages if progress is not None else 1)
         if self._loading.stage >= needed:
@@ -144,6 +140,6 @@ class Failover:
             what, error = f"stage {needed} of the model, at which it was, ", progress.error
         return f"{what}is not there again after {self._wait_s:g} s" + (f": {error}" if error is not None else "")
 
-    def _give_up(self, request: OpenRequest, message: str) -> None:
-        if self._requests.cut_off(request, EngineLost(message), is_told=True):
+    def _fail(self, request: OpenRequest, message: str) -> None:
+        if self._requests.cut_off(request, EngineLost(message), is_reported=True):
             self._on_finished(request.add.output("error", message))

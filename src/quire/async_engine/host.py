@@ -18,7 +18,7 @@ from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
 
 if TYPE_CHECKING:
-    from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
+    from quire.engine.engine import Engine  # would import torch
 
 logger = logging.getLogger("quire")
 
@@ -125,14 +125,14 @@ class ThreadHost(EngineHost):
     def stop(self) -> None:
         self.send(Stop())
         if self._thread.ident is None or self._loop.engine is None:
-            return  # never started, or loading, which cannot be interrupted and ends with the process
+            return  # not started, or loading, which cannot be interrupted
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
-            logger.error("%s has not ended within %.0f s; it is left behind", self._thread.name, STOP_TIMEOUT_S)
+            logger.error("%s has not ended within %.0f s; it keeps running", self._thread.name, STOP_TIMEOUT_S)
 
 
 class Heartbeats:
-    """Messages to a host that are to come back. `len` is how many are on their way. Any thread may use them."""
+    """Pending heartbeats of a host; `len` is their number. Thread-safe."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -142,14 +142,14 @@ class Heartbeats:
         return len(self._beats)
 
     async def ask(self, send: Callable[[Heartbeat], bool], timeout_s: float) -> bool:
-        """Whether a message comes back in time.
+        """Send a heartbeat. Returns whether it comes back in time.
 
         Args:
-            send: returns False where nobody is there to answer.
+            send: sends the heartbeat; returns False if no engine runs.
         """
         beat: Future[bool] = Future()
         number = next(self._numbers)
-        self._beats[number] = beat  # first: whoever loses the engine from now on ends the wait
+        self._beats[number] = beat  # before sending: a loss of the engine from now on ends the wait
         try:
             return send(Heartbeat(number)) and await asyncio.wait_for(asyncio.wrap_future(beat), timeout_s)
         except TimeoutError:
@@ -157,16 +157,16 @@ class Heartbeats:
         finally:
             self._beats.pop(number, None)
 
-    def take(self, report: Heartbeat) -> None:
-        """One has come back."""
+    def receive(self, report: Heartbeat) -> None:
+        """Record a returned heartbeat."""
         self._end(report.number, True)
 
     def end(self) -> None:
-        """No engine is left to answer those that are on their way."""
+        """End all pending heartbeats: no engine answers them."""
         for number in list(self._beats):
             self._end(number, False)
 
-    def _end(self, number: int, has_come_back: bool) -> None:
+    def _end(self, number: int, has_returned: bool) -> None:
         beat = self._beats.pop(number, None)
         if beat is not None and beat.set_running_or_notify_cancel():
-            beat.set_result(has_come_back)
+            beat.set_result(has_returned)

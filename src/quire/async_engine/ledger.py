@@ -1,6 +1,6 @@
-"""What a request's reader has been given, so that another engine goes on behind it where the request's own is lost.
+"""The delivered events of a request, from which another engine resumes it if its own is lost.
 
-Kept by whoever hands events to the reader. It holds token ids and log-probabilities; the text is made of them again.
+A ledger holds token ids and log-probabilities; the text follows from them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from quire.async_engine.messages import Event, Preempted, Progress, Resumed, Started
 from quire.outputs import Logprob, OutputSoFar, Resumption
 
-MAX_LOSSES = 2  #: engines that may be lost with a request: it may be what ends them
+MAX_LOSSES = 2  #: lost engines after which a request fails, since it may be the cause
 
 
 @dataclass(slots=True)
 class _Output:
-    """One of the request's outputs."""
+    """A delivered output."""
 
     token_ids: array[int] = field(default_factory=lambda: array("i"))
     logprobs: list[dict[int, Logprob]] | None = None
@@ -26,20 +26,20 @@ class _Output:
 
 
 class Ledger:
-    """Takes note of the events of one request.
+    """Records the events of one request.
 
     Args:
-        resumption: how far it had come elsewhere, before its first event here.
-        wants_progress: its reader is told of each token. Else it has been given nothing before the end, and begins anew
-            with the same random numbers.
+        resumption: state of a request that ran elsewhere before.
+        wants_progress: the reader gets each token. Otherwise the request has delivered nothing before its end, and
+            starts again with the same random numbers.
     """
 
     def __init__(self, resumption: Resumption | None = None, *, wants_progress: bool = True) -> None:
-        self.is_started = False  #: its reader has been told that it has begun
-        self.num_losses = 0  #: engines that were lost with it
-        self.is_lost = resumption is not None  #: its engine was lost, and no other one has begun with it
+        self.is_started = False  #: `Started` was delivered
+        self.num_losses = 0  #: number of lost engines
+        self.is_lost = resumption is not None  #: no engine has started it since the last loss
         self._wants_progress = wants_progress
-        self._is_paused = False  #: its reader has been told that it waits
+        self._is_paused = False  #: `Preempted` was delivered
         self._before = resumption
         self._started: Started | None = None
         self._first_scheduled_time = resumption.first_scheduled_time if resumption is not None else None
@@ -49,9 +49,8 @@ class Ledger:
             logprobs = list(each.logprobs) if each.logprobs is not None else None
             self._outputs[index] = _Output(array("i", each.token_ids), logprobs, each.finish_reason, each.stop_reason)
 
-    def take(self, event: Event) -> Event | None:
-        """Take note of an event. Returns what the reader is to be given in its place, if anything: a request that goes
-        on in another engine has not started a second time."""
+    def record(self, event: Event) -> Event | None:
+        """Record an event. Returns the event to deliver, if any: a resumed request does not start twice."""
         if type(event) is Progress:
             if self._first_token_time is None:
                 self._first_token_time = time.monotonic()
@@ -78,23 +77,23 @@ class Ledger:
             self._is_paused = type(event) is Preempted
         return event
 
-    def lose(self) -> bool:
-        """The request's engine was lost. Returns whether another one may try it."""
+    def record_loss(self) -> bool:
+        """Record the loss of the engine. Returns whether another engine may run the request."""
         self.num_losses += 1
         self.is_lost = True
         return self.num_losses < MAX_LOSSES
 
     def pause(self) -> bool:
-        """The request waits for another engine. Returns whether its reader is to be told that, by `Preempted`."""
+        """Pause the request until another engine runs it. Returns whether to deliver `Preempted`."""
         is_news = self.is_started and self._wants_progress and not self._is_paused
         self._is_paused |= is_news
         return is_news
 
     def resumption(self, stage: int = 1) -> Resumption | None:
-        """What another engine needs to go on with the request; None where it has not begun.
+        """Return the state from which another engine resumes the request; None if it has not started.
 
         Args:
-            stage: of the model, at which the lost engine was.
+            stage: the lost engine's stage of the model.
         """
         if self._started is None:
             return self._before

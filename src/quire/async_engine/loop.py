@@ -1,7 +1,6 @@
-"""The loop around an engine: takes commands between two steps, runs steps while there is work, reports their results,
-and starts over where the engine fails.
+"""The loop around an engine: handle commands, run a step, report its results, load a new engine after a failure.
 
-Runs in the thread or process that calls `run`, and is the only one to touch the engine.
+The loop runs in the thread that calls `run`. No other thread uses the engine.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from quire.async_engine.messages import (
     Abort,
     Add,
     Command,
+    DeleteDocuments,
     EngineFailed,
     Finished,
-    Forget,
     Heartbeat,
     LoadReport,
     ModelState,
@@ -45,29 +44,28 @@ from quire.outputs import LoadProgress, Stats
 from quire.system.fair_lock import FairLock
 
 if TYPE_CHECKING:
-    from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
+    from quire.engine.engine import Engine  # would import torch
 
 logger = logging.getLogger("quire")
 
-_MAX_FAILURES = 3  # within _FAILURES_WITHIN_S of serving: then starting over does not help
+_MAX_FAILURES = 3  # within _FAILURES_WITHIN_S of serving; then another engine does not help
 _FAILURES_WITHIN_S = 60.0
-_ADDS_A_STEP = 64  # requests that join between two steps, so that a crowd does not hold up those that run
+_ADDS_A_STEP = 64  # requests added between two steps, so that a burst does not delay running ones
 
 
 class Failures:
-    """Counts an engine's failures, and says when to give up on it. Loading, which may take minutes, does not count as
-    time."""
+    """Counts an engine's failures and decides when to give up. The time of loading does not count."""
 
     def __init__(self) -> None:
         self._ready_since: float | None = None
         self._served_s = 0.0
-        self._times: deque[float] = deque(maxlen=_MAX_FAILURES)  #: in seconds served
+        self._times: deque[float] = deque(maxlen=_MAX_FAILURES)  #: in seconds of serving
 
-    def note_ready(self) -> None:
+    def record_ready(self) -> None:
         self._ready_since = time.monotonic()
 
-    def note(self, error: str) -> str | None:
-        """The engine was lost. Returns why to give up, if it is time to."""
+    def record_failure(self, error: str) -> str | None:
+        """Record the loss of the engine. Returns a reason if no other one should be loaded."""
         if self._ready_since is not None:
             self._served_s += time.monotonic() - self._ready_since
             self._ready_since = None
@@ -79,7 +77,7 @@ class Failures:
 
 @dataclass(slots=True)
 class _Client:
-    """A request's sender, and what it has been told."""
+    """A request of the engine, and the state that its sender knows."""
 
     key: int
     state: RequestState
@@ -89,8 +87,14 @@ class _Client:
 
 
 class EngineLoop:
-    """Owns an engine, which `make_engine` loads, and again where it fails; serves its inbox. `report` takes the
-    reports, in order; it must neither block nor raise."""
+    """Owns an engine.
+
+    Args:
+        name: name of the model.
+        make_engine: loads the engine, and again after a failure.
+        report: receives the reports in order; must neither block nor raise.
+        device: lock of the device, if other engines share it.
+    """
 
     def __init__(
         self,
@@ -100,116 +104,116 @@ class EngineLoop:
         device: FairLock | None = None,
     ) -> None:
         self.inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._step_began: float | None = None  #: `time.monotonic`, of the step under way
-        self._last_arrival = 0.0  #: when loading last came further
-        self._num_loads = 0  #: begun so far
+        self._step_began: float | None = None  #: start of the running step (`time.monotonic`)
+        self._last_arrival = 0.0  #: time of the last loading progress
+        self._num_loads = 0  #: number of loads so far
         self.engine: Engine | None = None
         self._name = name
         self._make_engine = make_engine
         self._report = report
         self._device = (device or FairLock()).add_user()
-        self._pending: dict[str, Add] = {}  #: by request id: taken in order, and not yet the engine's
-        self._clients: dict[str, _Client] = {}  #: by request id, of requests that the engine has
+        self._pending: dict[str, Add] = {}  #: requests not yet added to the engine, by request id
+        self._clients: dict[str, _Client] = {}  #: requests of the engine, by request id
         self._last_stats: Stats | None = None
-        self._taken: list[int] = []  #: keys of requests that the engine has got since the last step's report
+        self._received: list[int] = []  #: keys of requests added since the last step's report
 
     @property
     def busy_since(self) -> float | None:
-        """Since when nothing has come of the step under way, by `time.monotonic`; None between steps.
+        """Time since which the running step has made no progress (`time.monotonic`); None between steps.
 
-        The first step may wait long for layers, and does not hang while bytes of them arrive.
+        The first step may wait for layers; it makes progress while their bytes arrive.
         """
         began = self._step_began
         return None if began is None else max(began, self._last_arrival)
 
     def run(self) -> None:
-        """Load the engine and serve until `Stop` comes, or until the engine has failed for good. Never raises."""
+        """Load the engine and serve until `Stop`, or until the engine has failed for good. Never raises."""
         failures = Failures()
         error = self._load()
         while error is None:
-            failures.note_ready()
+            failures.record_ready()
             failure = self._serve()
-            self._forget()
+            self._drop_engine()
             if failure is None:
                 return
-            error = failures.note(failure)
+            error = failures.record_failure(failure)
             if error is None:
                 self._report(StateReport(ModelState.LOADING, failure))
                 error = self._load()
         self._report(StateReport(ModelState.FAILED, error))
 
     def _load(self) -> str | None:
-        """Make the engine. Returns what went wrong."""
+        """Make the engine. Returns the error, if any."""
         self._num_loads += 1
-        listening = load_listener.set(partial(self._tell_load, self._num_loads))
+        listening = load_listener.set(partial(self._report_load, self._num_loads))
         try:
             self.engine = self._make_engine()
-        except ValueError as error:  # its message says how to mend it, and is logged by who takes the report
+        except ValueError as error:  # its message says how to fix it; the receiver of the report logs it
             return f"the model could not be loaded: {error}"
         except BaseException as error:
             logger.exception("%s: the model could not be loaded", self._name)
             return f"the model could not be loaded: {error}"
         finally:
             load_listener.reset(listening)
-        self.engine.runner.watch(partial(self._tell_end, self._num_loads))
+        self.engine.runner.watch(partial(self._report_end, self._num_loads))
         if self.engine.promoter is not None:
             self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(StageArrived())
-            self.inbox.put(StageArrived())  # one may have arrived before
+            self.inbox.put(StageArrived())  # a stage may have arrived before
         forecast = self.engine.forecaster.forecast(time.monotonic())
         self._report(StateReport(ModelState.READY, None, self.engine.input_processor, forecast))
         return None
 
-    def _tell_load(self, number: int, progress: LoadProgress) -> None:
-        """From the thread of the loader of that number."""
+    def _report_load(self, number: int, progress: LoadProgress) -> None:
+        """Handle progress of load `number`, in the loader's thread."""
         if number != self._num_loads:
-            return  # of an engine that is gone
+            return  # of a lost engine
         if progress.error is None:
             self._last_arrival = time.monotonic()
         elif progress.stage == 0 and self.engine is not None:
             self.inbox.put(EngineFailed(number, progress.error))
         self._report(LoadReport(progress))
 
-    def _tell_end(self, number: int, why: str) -> None:
-        """From any thread: what executes the steps of the engine of that number has ended by itself."""
+    def _report_end(self, number: int, why: str) -> None:
+        """Handle the end of a rank of load `number`, in any thread."""
         self.inbox.put(EngineFailed(number, why))
 
     def _serve(self) -> str | None:
-        """Serve until told to stop. Returns what went wrong, if something did."""
+        """Serve until `Stop`. Returns the error, if any."""
         assert self.engine is not None
         try:
-            while self._take_commands(self.engine):
-                if self.engine.has_work():  # blocks of aborted requests may be under way
+            while self._handle_commands(self.engine):
+                if self.engine.has_work():  # e.g. transfers of aborted requests
                     self._step(self.engine)
-        except BaseException as error:  # this thread may not end unheard
-            # Its books may not add up any more, so nothing of this engine is used again.
-            logger.exception("%s: the engine failed; its requests end with an error, and it starts over", self._name)
+        except BaseException as error:  # the thread must report its end
+            # The engine's state may be inconsistent, so nothing of it is used again.
+            logger.exception("%s: the engine failed and is loaded again", self._name)
             return f"{type(error).__name__}: {error}"
         finally:
             self._step_began = None
             self._device.leave()
         return None
 
-    def _forget(self) -> None:
-        """Let go of the engine before another one takes its memory."""
+    def _drop_engine(self) -> None:
+        """Free the engine's memory before the next one is loaded."""
         if self.engine is not None:
             self.engine.close()
         self.engine = None
         self._clients.clear()
         self._pending.clear()
-        self._taken.clear()
+        self._received.clear()
         gc.collect()
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
-    def _take_commands(self, engine: Engine) -> bool:
-        """Take the commands that have come; wait for one where there is nothing to do. False: stop."""
+    def _handle_commands(self, engine: Engine) -> bool:
+        """Handle pending commands; wait for one if there is no work. Returns False on `Stop`."""
         ended = StepReport()
         goes_on = True
         if not self._pending and not engine.has_work():
             self._device.leave()
             self._step_began = None
             engine.pause()
-            engine.promote_if_ready()  # an older stage that nobody needs any more goes
+            engine.promote_if_ready()  # drops an unused older stage
             command: Command | None = self.inbox.get()
             self._device.enter()
         else:
@@ -220,8 +224,8 @@ class EngineLoop:
                     self._pending[command.request_id] = command
                 case Abort():
                     self._abort(engine, command, ended)
-                case Forget():
-                    self._forget_documents(engine, command)
+                case DeleteDocuments():
+                    self._delete_documents(engine, command)
                 case Heartbeat():
                     self._report(command)
                 case StageArrived():
@@ -234,7 +238,7 @@ class EngineLoop:
         for request_id in list(islice(self._pending, _ADDS_A_STEP)):
             self._add(engine, self._pending.pop(request_id), ended)
         if ended.events or ended.outputs:
-            if not self._clients:  # no step will tell that they are gone
+            if not self._clients:  # no step will report their end
                 ended.stats = engine.snapshot()
             self._report(ended)
         return goes_on
@@ -245,9 +249,9 @@ class EngineLoop:
         except queue.Empty:
             return None
 
-    def _forget_documents(self, engine: Engine, forget: Forget) -> None:
+    def _delete_documents(self, engine: Engine, command: DeleteDocuments) -> None:
         try:
-            engine.delete_documents(forget.prompts)
+            engine.delete_documents(command.prompts)
         except (OSError, ValueError) as error:
             logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
 
@@ -265,19 +269,19 @@ class EngineLoop:
         except ValueError as error:
             ended.events.append((add.key, error))
             return
-        if state.is_finished:  # nothing was missing but the word that it has ended
+        if state.is_finished:  # a resumed request that was complete
             ended.outputs.append(output := state.to_output())
             ended.events.append((add.key, Finished(output)))
             return
         self._clients[add.request_id] = _Client(add.key, state, add.wants_progress)
-        self._taken.append(add.key)
+        self._received.append(add.key)
 
     def _abort(self, engine: Engine, abort: Abort, ended: StepReport) -> None:
         request_id = abort.request_id
         pending = self._pending.get(request_id)
         if pending is not None and pending.key == abort.key:
             del self._pending[request_id]
-            if not abort.is_told:
+            if not abort.is_reported:
                 ended.outputs.append(pending.output("abort"))
             return
         client = self._clients.get(request_id)
@@ -294,25 +298,25 @@ class EngineLoop:
         with self._device:
             self._step_began = time.monotonic()
             changed = engine.step()
-        report = StepReport(taken=self._taken)
-        self._taken = []
+        report = StepReport(received=self._received)
+        self._received = []
         if engine.last_stats is not self._last_stats:
             report.stats = self._last_stats = engine.last_stats
-        self._tell_schedule(engine, report)
+        self._report_schedule(engine, report)
         for state in changed:
-            self._tell_progress(engine, state, report)
+            self._report_progress(engine, state, report)
         self._report(report)
         self._step_began = None
 
-    def _tell_schedule(self, engine: Engine, report: StepReport) -> None:
+    def _report_schedule(self, engine: Engine, report: StepReport) -> None:
         """Report requests that started, resumed or were preempted."""
         clients = self._clients
         for request in engine.scheduler.queue.running:
             client = clients.get(request.request_id)
-            if client is None:  # the engine's own: a pinned prefix
+            if client is None:  # the engine's own request, such as a pinned prefix
                 continue
             if not client.is_started or client.is_preempted:
-                self._tell_running(client, report)
+                self._report_running(client, report)
         if report.stats is not None and report.stats.preemptions == 0:
             return
         for request in engine.scheduler.queue.waiting:
@@ -324,7 +328,7 @@ class EngineLoop:
                 if client.wants_progress:
                     report.events.append((client.key, Preempted()))
 
-    def _tell_running(self, client: _Client, report: StepReport) -> None:
+    def _report_running(self, client: _Client, report: StepReport) -> None:
         request = client.state.request
         if not client.is_started and client.state.metrics.first_scheduled_time is not None:
             client.is_started = True
@@ -336,13 +340,13 @@ class EngineLoop:
             if client.wants_progress:
                 report.events.append((client.key, Resumed()))
 
-    def _tell_progress(self, engine: Engine, state: RequestState, report: StepReport) -> None:
-        """Report a request's new tokens, and its end."""
+    def _report_progress(self, engine: Engine, state: RequestState, report: StepReport) -> None:
+        """Report a request's new tokens and its end."""
         request = state.request
         client = self._clients.get(request.request_id)
-        if client is None:  # the engine's own: a pinned prefix
+        if client is None:  # the engine's own request, such as a pinned prefix
             return
-        self._tell_running(client, report)
+        self._report_running(client, report)
         try:
             has_text = client.wants_progress and request.error is None and request.beam is None
             if has_text and (deltas := state.take_progress()):
@@ -350,7 +354,7 @@ class EngineLoop:
             if not state.is_finished:
                 return
             output = state.to_output()
-        except Exception as error:  # a text that cannot be made fails its own request alone
+        except Exception as error:  # a failed detokenization fails one request only
             logger.exception("request %s: its answer could not be written", request.request_id)
             engine.abort(request.request_id)
             report.events.append((client.key, RequestFailed(f"{type(error).__name__}: {error}")))

@@ -1,6 +1,6 @@
-"""What passes between those who serve requests and the engine that runs them: plain data that survives pickling.
+"""Messages between the serving process and an engine: plain data that survives pickling.
 
-Commands go in and reports come out, each in order, over a queue or a pipe.
+Commands go to the engine and reports come back, each in order, through a queue or a pipe.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from quire.outputs import (
 )
 from quire.prompt import Prompt
 
-# -- what a client of a request sees ---------------------------------------------------------------------------------
+# -- events ----------------------------------------------------------------------------------------------------------
 
 
 class ModelState(enum.StrEnum):
-    """Whether a model takes requests: only a ready one does, and for one that loads or is unloaded they wait."""
+    """State of a model. A ready model takes requests; requests wait for a loading or unloaded one."""
 
     LOADING = "loading"
     READY = "ready"
-    UNLOADED = "unloaded"  #: idle, so its memory was given back; the next request has it loaded again
+    UNLOADED = "unloaded"  #: idle, memory freed; the next request loads it again
     FAILED = "failed"
     DRAINING = "draining"
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The request has been scheduled for the first time. Comes first."""
+    """The request was scheduled for the first time. The first event."""
 
     prompt_token_ids: list[int]
-    cached_tokens: dict[str, int]  #: of the prompt, found so far, by tier; what is loaded meanwhile comes with the end
-    stage: int = 1  #: that it begins on
+    cached_tokens: dict[str, int]  #: prompt tokens found so far, by tier; later loads are in `Finished`
+    stage: int = 1  #: the stage on which it starts
     seed: int = 0  #: the address of its random numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """New tokens, of one step, or of several where the reader was slower than the engine."""
+    """New tokens of one step, or of several if the reader is slow."""
 
-    deltas: list[Delta]  #: one an output that grew or ended, by index
+    deltas: list[Delta]  #: one per output that grew or ended, by index
 
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """The request gave its blocks away and waits; its tokens stand."""
+    """The request lost its blocks and waits; its tokens remain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The request is done. Comes last."""
+    """The request has ended. The last event."""
 
     output: RequestOutput
 
@@ -73,19 +73,19 @@ Event = Started | Progress | Preempted | Resumed | Finished
 
 
 class RequestFailed(RuntimeError):
-    """The request ended with an error that is not the client's (500); the message may be shown."""
+    """The request failed by a server error (500). The message may be shown."""
 
 
 class EngineLost(RequestFailed):
-    """The engine was lost while it had the request, and no other one goes on with it; the message says why."""
+    """The engine was lost with the request, and no other one resumes it."""
 
 
 class EngineUnavailable(RuntimeError):
-    """The model still loads, has failed or is shutting down (503); the message says which."""
+    """The model is loading, has failed or is shutting down (503)."""
 
 
 class QueueFull(EngineUnavailable):
-    """As many requests wait as may (429)."""
+    """Too many requests wait (429)."""
 
 
 # -- commands --------------------------------------------------------------------------------------------------------
@@ -93,28 +93,28 @@ class QueueFull(EngineUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Queue a request. Sent again with the same key, it is still one request."""
+    """Queue a request. Idempotent for the same key."""
 
-    key: int  #: no two requests of one serving process have the same, though their ids may be used again
+    key: int  #: unique in the serving process, unlike the request id
     request_id: str
     processed: ProcessedRequest
     arrival_time: float  #: `time.monotonic`
     wants_progress: bool = True
-    resumption: Resumption | None = None  #: the request was in an engine that was lost, and had come so far
-    serial: int | None = None  #: see `Engine.add`: counted by who serves, so that no further engine begins anew
+    resumption: Resumption | None = None  #: state from a lost engine
+    serial: int | None = None  #: see `Engine.add`; counted here, so that a new engine does not start over
 
     @property
     def num_known_tokens(self) -> int:
-        """Tokens that the engine gets with it: the prompt's, and those that it has made before."""
+        """Number of tokens of the prompt and of a resumed request's outputs."""
         return len(self.processed.prompt.token_ids) + (self.resumption.num_tokens if self.resumption is not None else 0)
 
     @property
     def first_stage(self) -> int:
-        """Of the model, before which it does not begin: it does not get worse in the middle."""
+        """The first stage on which it may run: a resumed request keeps its stage."""
         return max(self.processed.min_stage, self.resumption.stage if self.resumption is not None else 1)
 
     def output(self, finish_reason: str, error: str | None = None) -> RequestOutput:
-        """The output of a request that no engine has."""
+        """Return the output of a request that ends outside an engine."""
         return RequestOutput(
             request_id=self.request_id,
             prompt=self.processed.prompt.text,
@@ -128,74 +128,73 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """End a request wherever it is; harmless where it has ended."""
+    """End a request. Idempotent."""
 
     key: int
     request_id: str
-    is_told: bool = False  #: its end has been reported by who sends this
+    is_reported: bool = False  #: the sender has reported its end
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """Delete the KV of documents from disk, in every process."""
+class DeleteDocuments:
+    """Delete the KV of documents from disk, for all processes."""
 
-    prompts: tuple[tuple[Prompt, int], ...]  #: see `Engine.forget`
+    prompts: tuple[tuple[Prompt, int], ...]  #: see `Engine.delete_documents`
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Goes in as a command and comes back as a report."""
+    """A command that comes back as a report."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class StageArrived:
-    """A stage of the model is there; said by who loads it, in the engine's own process."""
+    """A stage of the model has arrived. Sent by the loader in the engine's process."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFailed:
-    """Layers that an engine which computes already waits for will not come, or what executes its steps has ended;
-    likewise."""
+    """The engine cannot go on: its layers will not arrive, or a rank has ended. Sent in the engine's process."""
 
-    load: int  #: which of the loop's loads it was
+    load: int  #: number of the load in the loop
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Run no further step."""
+    """End the loop."""
 
 
-Command = Add | Abort | Forget | Heartbeat | StageArrived | EngineFailed | Stop
+Command = Add | Abort | DeleteDocuments | Heartbeat | StageArrived | EngineFailed | Stop
 
 # -- reports ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class StepReport:
-    """Events and outputs of requests, of a step or between two."""
+    """Events and outputs of a step, or between two steps."""
 
-    events: list[tuple[int, Event | Exception]] = field(default_factory=list)  #: by the requests' keys
-    outputs: list[RequestOutput] = field(default_factory=list)  #: of all that ended, aborted ones too
+    events: list[tuple[int, Event | Exception]] = field(default_factory=list)  #: with the requests' keys
+    outputs: list[RequestOutput] = field(default_factory=list)  #: all ended requests, including aborted ones
     stats: Stats | None = None
-    taken: list[int] = field(default_factory=list)  #: keys of requests that the engine has got since the last report
+    received: list[int] = field(default_factory=list)  #: keys of requests received since the last report
 
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """The engine is in another state. LOADING after READY: it was lost, with every request that it had."""
+    """The state of the engine has changed. LOADING after READY: it was lost with all requests."""
 
     state: ModelState
     error: str | None = None
-    input_processor: InputProcessor | None = None  #: once READY
-    forecast: Forecast | None = None  #: likewise
+    input_processor: InputProcessor | None = None  #: if READY
+    forecast: Forecast | None = None  #: if READY
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """The engine has lost these requests, and serves on: it is several in one, of which one has gone."""
+class RequestsLost:
+    """One of several replicas was lost with these requests; the others serve on."""
 
     keys: list[int]
     error: str
@@ -203,9 +202,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Loading has come further. Comes before READY and, of a model in stages, after it."""
+    """Loading has progressed: before READY, and for a model in stages also afterwards."""
 
     progress: LoadProgress
 
 
-Report = StepReport | StateReport | Lost | LoadReport | Heartbeat
+Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat

@@ -1,7 +1,4 @@
-"""The requests of one model that have not ended, and the way of their events to their readers.
-
-Kept on the side of those who serve: an engine may be lost, and its requests are sent to the next one.
-"""
+"""The open requests of one model, kept in the serving process: they survive the loss of an engine."""
 
 from __future__ import annotations
 
@@ -19,29 +16,29 @@ from quire.async_engine.messages import Abort, Add, Command, Event, Finished, St
 
 @dataclass(slots=True, eq=False)
 class OpenRequest:
-    """A request that was sent to an engine, and has not ended."""
+    """A request that was sent to an engine and has not ended."""
 
     add: Add
     stream: EventStream
-    number: int  #: in the stream
-    collector: OutputCollector  #: the way there from other threads
+    number: int  #: number in the stream
+    collector: OutputCollector  #: the stream's event loop
     ledger: Ledger
 
-    def tell(self, event: Event | Exception) -> None:
-        """Give its reader an event that no engine reports. Not under a lock: in its own loop it is read at once."""
+    def notify(self, event: Event | Exception) -> None:
+        """Deliver an event that no engine reports. Call it without a lock: the reader may handle the event at once."""
         self.collector.put([(self.stream, self.number, event)])
 
 
 class OpenRequests:
-    """`len` is how many there are. Any thread may use them.
+    """Thread-safe. `len` is the number of requests.
 
     Args:
-        lock: over them. Whoever looks at them and at something else together holds it meanwhile.
-        send: takes commands to the engine.
+        lock: lock that guards the requests; hold it to combine calls.
+        send: sends a command to the engine.
 
     Attributes:
-        num_unstarted: those whose readers have not been told that they have begun.
-        last_end: when the last one ended, by `time.monotonic`.
+        num_unstarted: number of requests without a `Started` event.
+        last_end: time of the last request's end (`time.monotonic`).
     """
 
     def __init__(self, lock: threading.RLock, send: Callable[[Command], None]) -> None:
@@ -51,7 +48,7 @@ class OpenRequests:
         self._send = send
         self._by_key: dict[int, OpenRequest] = {}
         self._ids: set[str] = set()
-        self._untaken: dict[int, int] = {}  #: by key, tokens of those that the engine has not reported to have
+        self._unreceived: dict[int, int] = {}  #: tokens of requests that the engine has not received yet, by key
         self._collectors: WeakValueDictionary[asyncio.AbstractEventLoop, OutputCollector] = WeakValueDictionary()
 
     def __len__(self) -> int:
@@ -65,25 +62,24 @@ class OpenRequests:
             return list(self._by_key.values())
 
     @property
-    def untaken(self) -> list[int]:
-        """Tokens of each request that is on its way to the engine."""
+    def unreceived(self) -> list[int]:
+        """The number of tokens of each request that the engine has not received yet."""
         with self._lock:
-            return list(self._untaken.values())
+            return list(self._unreceived.values())
 
-    def note_taken(self, keys: Iterable[int]) -> None:
-        """The engine has these requests."""
+    def mark_received(self, keys: Iterable[int]) -> None:
+        """Record that the engine has received these requests."""
         with self._lock:
             for key in keys:
-                self._untaken.pop(key, None)
+                self._unreceived.pop(key, None)
 
-    # -- they come ---------------------------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------------------------
 
     def add(self, add: Add, stream: EventStream, number: int) -> OpenRequest:
-        """Send a request to the engine. Its events go to `stream`, which is the running event loop's, as those of the
-        request of that number.
+        """Send a request to the engine. Its events go to `stream`, which belongs to the running event loop.
 
         Raises:
-            ValueError: one with its id is open.
+            ValueError: a request with this id is open.
         """
         loop = asyncio.get_running_loop()
         with self._lock:
@@ -97,74 +93,74 @@ class OpenRequests:
             stream.keys.append(add.key)
             self._ids.add(add.request_id)
             self.num_unstarted += 1
-            self._pass_on(request)
+            self._send_request(request)
         return request
 
-    def add_again(self, request: OpenRequest, add: Add) -> None:
-        """Send a request to the next engine, in the form of `add`."""
+    def resend(self, request: OpenRequest, add: Add) -> None:
+        """Send a request to the next engine as `add`."""
         with self._lock:
             request.add = add
-            self._pass_on(request)
+            self._send_request(request)
 
-    def _pass_on(self, request: OpenRequest) -> None:
-        self._untaken[request.add.key] = request.add.num_known_tokens
+    def _send_request(self, request: OpenRequest) -> None:
+        self._unreceived[request.add.key] = request.add.num_known_tokens
         self._send(request.add)
 
-    # -- their events ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
-    def take(self, events: Iterable[tuple[int, Event | Exception]]) -> None:
-        """Hand on what an engine reports, by the requests' keys. An exception ends its request, as `Finished` does."""
+    def deliver(self, events: Iterable[tuple[int, Event | Exception]]) -> None:
+        """Deliver an engine's events, given with the requests' keys. `Finished` or an exception ends the request."""
         batches: dict[OutputCollector, list[Delivery]] = {}
         with self._lock:
             for key, event in events:
                 request = self._by_key.get(key)
                 if request is None:
-                    continue  # its reader has gone
+                    continue  # its reader has left
                 if isinstance(event, Exception):
                     self._end(request)
                     shown: Event | Exception | None = event
                 else:
                     self.num_unstarted -= type(event) is Started and not request.ledger.is_started
-                    shown = request.ledger.take(event)
+                    shown = request.ledger.record(event)
                     if type(event) is Finished:
                         self._end(request)
                 if shown is not None:
                     batches.setdefault(request.collector, []).append((request.stream, request.number, shown))
         for collector, batch in batches.items():
-            if not collector.put(batch):  # the readers' event loop was closed under them
+            if not collector.put(batch):  # the readers' event loop is closed
                 for stream, _, _ in batch:
                     self.leave(stream)
 
-    # -- they go -----------------------------------------------------------------------------------------------------
+    # -- ending ------------------------------------------------------------------------------------------------------
 
     def leave(self, stream: EventStream) -> None:
-        """Nobody reads a stream any more: abort its requests."""
+        """Abort the requests of a stream whose reader has left."""
         with self._lock:
             for key in stream.keys:
                 if (request := self._by_key.get(key)) is not None:
                     self._abort(request)
 
-    def cut_off(self, request: OpenRequest, error: Exception, *, is_told: bool = False) -> bool:
-        """End a request from here, and tell its reader. False where it had ended before.
+    def cut_off(self, request: OpenRequest, error: Exception, *, is_reported: bool = False) -> bool:
+        """End a request with an error for its reader. Returns False if it had ended before.
 
         Args:
-            is_told: the engine need not report its end.
+            is_reported: its end is reported elsewhere, not by the engine.
         """
         with self._lock:
             if request.add.key not in self._by_key:
                 return False
-            self._abort(request, is_told=is_told)
-        request.tell(error)
+            self._abort(request, is_reported=is_reported)
+        request.notify(error)
         return True
 
-    def _abort(self, request: OpenRequest, *, is_told: bool = False) -> None:
+    def _abort(self, request: OpenRequest, *, is_reported: bool = False) -> None:
         self._end(request)
-        self._send(Abort(request.add.key, request.add.request_id, is_told))
+        self._send(Abort(request.add.key, request.add.request_id, is_reported))
 
     def _end(self, request: OpenRequest) -> None:
         add = request.add
         del self._by_key[add.key]
         self._ids.discard(add.request_id)
-        self._untaken.pop(add.key, None)
+        self._unreceived.pop(add.key, None)
         self.num_unstarted -= not request.ledger.is_started
         self.last_end = time.monotonic()

@@ -1,7 +1,4 @@
-"""An engine in a process of its own, started again when it dies.
-
-Native code that hangs or ends the process then does so to the engine alone: its requests fail, and the server goes on.
-"""
+"""The engine process: native code that hangs or crashes then ends the engine only, not the server."""
 
 from __future__ import annotations
 
@@ -27,15 +24,15 @@ from quire.engine.input_processor import InputProcessor
 from quire.system.child_process import ChildProcess, forward_logs, handle_forwarded
 
 if TYPE_CHECKING:
-    from quire.engine.engine import Engine  # torch with it, and a process that serves has no need of that
+    from quire.engine.engine import Engine  # would import torch
 
 logger = logging.getLogger("quire")
 
-_PIECE = 1 << 16  # what a pipe holds
-_POLL_S = 1.0  # between two looks at the process
-_QUIET_S = 5.0  # without news of it, after which it is asked for an answer
-_GRACE_S = 5.0  # beyond the limit of a step: the process's own watchdog goes first, since it can say where it hangs
-_BEAT = -1  # the number of our own heartbeats, which nobody waits for
+_PIECE = 1 << 16  # capacity of a pipe
+_POLL_S = 1.0  # interval of checks
+_QUIET_S = 5.0  # silence after which a heartbeat is sent
+_GRACE_S = 5.0  # beyond a step's limit: the watchdog in the process goes first, since it logs the stacks
+_BEAT = -1  # number of the supervisor's heartbeats
 
 
 class ProcessHost(EngineHost):
@@ -88,12 +85,12 @@ class ProcessHost(EngineHost):
 
     def rest(self) -> bool:
         with self._lock:
-            if self._facts is None:  # the process has ended by itself, and another one is being started
+            if self._facts is None:  # the process has ended; another one starts
                 return False
             self._is_resting = True
             self._wanted.clear()
             self.send(Stop())
-            self._commands = queue.SimpleQueue()  # what is sent from now on waits for the next process
+            self._commands = queue.SimpleQueue()  # later commands wait for the next process
         return True
 
     def wake(self) -> None:
@@ -106,7 +103,7 @@ class ProcessHost(EngineHost):
         if self._thread.ident is None:
             self._kill()
             return
-        if self._facts is not None:  # else it loads, and need not finish that
+        if self._facts is not None:  # else it is loading, and is killed
             self._thread.join(STOP_TIMEOUT_S)
         self._kill()
         self._thread.join()
@@ -124,7 +121,7 @@ class ProcessHost(EngineHost):
             except Exception as error:
                 self._kill()
                 logger.exception("%s: the engine process cannot be started", self.name)
-                self._take(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
+                self._handle(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
                 return
             if self._is_resting:
                 self._is_resting = False
@@ -133,27 +130,27 @@ class ProcessHost(EngineHost):
             if self._is_over.is_set():
                 return
             logger.error("%s: the %s", self.name, failure)
-            self._commands = queue.SimpleQueue()  # commands to the dead process are sent again if need be
-            why_not_again = self._failures.note(failure)
-            if why_not_again is None:
-                self._take(StateReport(ModelState.LOADING, failure))
+            self._commands = queue.SimpleQueue()  # requests are resent if necessary
+            final_error = self._failures.record_failure(failure)
+            if final_error is None:
+                self._handle(StateReport(ModelState.LOADING, failure))
             else:
-                self._take(StateReport(ModelState.FAILED, why_not_again))
+                self._handle(StateReport(ModelState.FAILED, final_error))
 
     def _run(self) -> str:
-        """One process, from its start to its end. Returns how it ended."""
+        """Run one process to its end. Returns the reason of the end."""
         child = self._child = self._first_child or ChildProcess("engine")
         self._first_child = None
         if self._is_over.is_set():  # stopped while it started
             child.kill()
-        with suppress(OSError):  # it has ended, which is noticed
+        with suppress(OSError):  # it has ended, which `_watch` sees
             settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
             child.run(_serve, self.name, self._make_engine, *settings)
         commands = self._commands
         writer = threading.Thread(target=_send_all, args=(commands, child.commands, child.kill), daemon=True)
         writer.start()
         assert self._loop is not None
-        reports = _Reports(child.reports, self._take, lambda: self._give_up_on(child), self._loop)
+        reports = _Reports(child.reports, self._handle, lambda: self._give_up_on(child), self._loop)
         failure = self._watch(child, reports)
         reports.finish()
         with self._lock:
@@ -166,11 +163,9 @@ class ProcessHost(EngineHost):
         return failure or f"engine process {child.describe_end()}"
 
     def _watch(self, child: ChildProcess, reports: _Reports) -> str | None:
-        """Return once the process has ended, or has closed its reports. Where it has a model and no longer answers, it
-        is killed; returns why.
+        """Wait until the process has ended or has closed its reports. Kill it if it no longer answers; returns why.
 
-        Time is counted in looks: where the machine was suspended, or all of us were stopped, that is not held against
-        the process.
+        Time is counted in checks: a suspended machine, or a stopped process group, is not the process's fault.
         """
         silent_s = 0.0
         while child.is_alive() and not reports.wait_closed(_POLL_S):
@@ -187,60 +182,60 @@ class ProcessHost(EngineHost):
         logger.exception("%s: the engine process sent a report that cannot be read", self.name)
         child.kill()
 
-    def _take(self, report: Report | logging.LogRecord) -> None:
+    def _handle(self, report: Report | logging.LogRecord) -> None:
         if isinstance(report, logging.LogRecord):
             handle_forwarded(report)
             return
         if isinstance(report, StateReport):
             self._facts = report.input_processor
             if report.state is ModelState.READY:
-                self._failures.note_ready()
+                self._failures.record_ready()
             elif report.state is ModelState.FAILED:
                 self._is_over.set()
         self._report(report)
 
 
 class _Reports:
-    """All reports of an engine process, to its last one, which an event loop takes as they come.
+    """Reads the reports of an engine process in an event loop.
 
     Args:
-        connection: to the process; closed after the last report.
-        take: takes a report.
-        give_up: is called in the handler of an exception that `take` raised. Nothing more is taken then.
-        loop: reads, as long as it runs.
+        connection: pipe from the process; closed after the last report.
+        handle: handles a report.
+        give_up: called in an exception handler if `handle` has raised; then reading ends.
+        loop: event loop that reads while it runs.
     """
 
     def __init__(
         self,
         connection: Connection,
-        take: Callable[[Any], None],
+        handle: Callable[[Any], None],
         give_up: Callable[[], None],
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._connection = connection
-        self._take = take
+        self._handle = handle
         self._give_up = give_up
         self._loop = loop
         self._frames = FrameReader()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._is_over = threading.Event()
-        self._num_read = self._num_seen = 0  #: pieces that were read, and that `is_silent` knows of
+        self._num_read = self._num_seen = 0  #: pieces read, and pieces seen by `is_silent`
         descriptor = connection.fileno()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(loop.add_reader, descriptor, self._receive_in, descriptor)
 
     def wait_closed(self, timeout_s: float) -> bool:
-        """Whether the last report has been taken, now or within the timeout."""
+        """Wait until the last report is handled. Returns False on timeout."""
         return self._is_over.wait(timeout_s)
 
     def is_silent(self) -> bool:
-        """Whether nothing has come since the last call, and nothing waits to be read: a loop that is slow to read is
-        not the process's fault."""
+        """Whether nothing has arrived since the last call and nothing waits in the pipe. A slow loop is not the
+        process's fault."""
         num_seen, self._num_seen = self._num_seen, self._num_read
         return num_seen == self._num_seen and not self._connection.poll()
 
     def finish(self) -> None:
-        """Take what is left, in this thread: the process has ended, and the loop may not run any more."""
+        """Read the rest in this thread: the process has ended, and the loop may have stopped."""
         while not self._is_over.is_set():
             self._connection.poll(None)
             self._receive()
@@ -260,16 +255,16 @@ class _Reports:
         self._connection.close()
 
     def _receive(self) -> None:
-        """Take the messages that have come; wait where there are none."""
-        with self._turn:
+        """Handle arrived messages; blocks if there are none."""
+        with self._lock:
             if self._is_over.is_set():
                 return
             try:
                 piece = os.read(self._connection.fileno(), _PIECE)
                 self._num_read += 1
                 for message in self._frames.feed(piece):
-                    self._take(message)
-            except BlockingIOError:  # the other one who reads has been quicker
+                    self._handle(message)
+            except BlockingIOError:  # another thread was quicker
                 return
             except Exception:
                 self._give_up()
@@ -279,16 +274,16 @@ class _Reports:
 
 
 def _state(pid: int) -> str:
-    """What the system says that a process does, such as "T (stopped)"; it cannot say so itself."""
+    """Return the system's state of a process, such as "T (stopped)"."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
-        return "in a state that the system does not tell"
+        return "state unknown"
     return next((line.removeprefix("State:").strip() for line in lines if line.startswith("State:")), "")
 
 
 def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up: Callable[[], None]) -> None:
-    """Send until None comes. Where sending fails, nobody is left to serve."""
+    """Send messages until None; give up if sending fails."""
     while (message := messages.get()) is not None:
         try:
             connection.send_bytes(dump(message))
@@ -313,7 +308,7 @@ def _serve(
     switch_interval: float,
     log_level: int,
 ) -> None:
-    """The engine process: the loop, which sends its reports itself, in the main thread, and a thread for commands."""
+    """Run the loop in the main thread of the engine process, and a thread that receives commands."""
     sys.setswitchinterval(switch_interval)
     parent = _Parent(reports)
     forward_logs(parent.send, log_level)
@@ -330,25 +325,22 @@ def _receive_all(connection: Connection, inbox: queue.SimpleQueue[Command]) -> N
         try:
             inbox.put(load(connection.recv_bytes()))
         except (EOFError, OSError):
-            os._exit(0)  # the parent is gone
+            os._exit(0)  # the parent has ended
 
 
 class _Parent:
-    """The way to the parent, from any thread.
-
-    The parent reads all the time, so sending at once costs less than handing over to a thread, which would want the
-    interpreter in the middle of the next step.
-    """
+    """Sends messages to the parent, from any thread. A separate sender would compete with the next step for the
+    interpreter."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
     def send(self, message: Report | logging.LogRecord) -> None:
-        """Send a message. Where sending fails, nobody is left to serve."""
+        """Send a message; exit if that fails."""
         try:
             data = memoryview(frame(message))
-            with self._turn:
+            with self._lock:
                 while data:
                     data = data[os.write(self._connection.fileno(), data) :]
         except OSError:

@@ -1,7 +1,4 @@
-"""Messages between processes as bytes.
-
-A step's report is written once a step, so its many small objects go as tuples.
-"""
+"""Serialize messages between processes. The many small objects of a step's report are sent as tuples, for speed."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _values_of_forecast = attrgetter(*(field.name for field in fields(Forecast)))
 
 
 def dump(message: Any) -> bytes:
-    """Any message as bytes. Raises whatever pickling does."""
+    """Serialize a message. Raises the errors of pickling."""
     if type(message) is StepReport:
         events = [
             (key, list(map(_values_of_delta, event.deltas)) if type(event) is Progress else event)
@@ -31,16 +28,16 @@ def dump(message: Any) -> bytes:
         ]
         stats = message.stats and _values_of_stats(message.stats)
         forecast = message.stats and message.stats.forecast and _values_of_forecast(message.stats.forecast)
-        message = (events, message.outputs, message.taken, stats, forecast)
+        message = (events, message.outputs, message.received, stats, forecast)
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
 
 
 def load(data: bytes) -> Any:
-    """The message of `dump`."""
+    """Deserialize a message of `dump`."""
     message = pickle.loads(data)
     if type(message) is not tuple:
         return message
-    events, outputs, taken, stats, forecast = message
+    events, outputs, received, stats, forecast = message
     if stats is not None:
         stats = Stats(*stats)
         stats.forecast = forecast and Forecast(*forecast)
@@ -51,24 +48,24 @@ def load(data: bytes) -> Any:
         ],
         outputs,
         stats,
-        taken,
+        received,
     )
 
 
 def frame(message: Any) -> bytes:
-    """Any message with its length before it, so that `FrameReader` knows where the next one begins."""
+    """Serialize a message with its length in front."""
     data = dump(message)
     return _LENGTH.pack(len(data)) + data
 
 
 class FrameReader:
-    """Finds the messages in a stream of frames that arrives in pieces, wherever those are cut."""
+    """Reads messages from a stream of frames that arrives in arbitrary pieces."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, piece: bytes) -> Iterator[Any]:
-        """The messages that a piece completes. Read them all before the next piece."""
+        """Iterate over the messages that a piece completes. Exhaust it before the next piece."""
         self._rest += piece
         while len(self._rest) >= _LENGTH.size:
             end = _LENGTH.size + _LENGTH.unpack_from(self._rest)[0]

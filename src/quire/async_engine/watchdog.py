@@ -1,4 +1,4 @@
-"""Notices that an engine's step does not end, and says where it hangs."""
+"""Watchdog for hanging steps: logs all stacks and may end the process."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from collections.abc import Callable
 
 logger = logging.getLogger("quire")
 
-EXIT_STATUS = 70  # EX_SOFTWARE: for the process's supervisor
+EXIT_STATUS = 70  # EX_SOFTWARE
 _STDERR = 2
 
 
 class Watchdog:
-    """A thread that looks, now and then, how long the step under way has taken.
+    """A thread that checks the time of the running step.
 
-    Native code that hangs while it holds the interpreter stops this thread too. With `exit_on_hang` a timer outside
-    the interpreter is therefore wound up at each look: where it runs down, it writes all stacks to stderr and ends
-    the process (with status 1, which is not ours to choose).
+    Native code that hangs with the interpreter lock stops this thread too. With `exit_on_hang`, each check therefore
+    rearms faulthandler's timer, which writes all stacks to stderr and ends the process with status 1.
 
     Args:
-        busy_since: when the step under way began, by `time.monotonic`; None between steps.
-        timeout_s: a step that takes longer hangs.
+        busy_since: start of the running step (`time.monotonic`); None between steps.
+        timeout_s: time after which a step counts as hanging.
     """
 
     def __init__(
@@ -57,11 +56,11 @@ class Watchdog:
             since = self._busy_since()
             if since is not None and since != reported and time.monotonic() - since >= self._timeout_s:
                 reported = since
-                self._bark()
+                self._report_hang()
         if self._exits:
             faulthandler.cancel_dump_traceback_later()
 
-    def _bark(self) -> None:
+    def _report_hang(self) -> None:
         logger.critical("%s: a step has not ended for %.1f s; all stacks:\n%s", self._name, self._timeout_s, _stacks())
         if self._exits:
             logging.shutdown()

@@ -82,7 +82,7 @@ class ModelReplica:
             await self._engine.forward(stream, add)
             is_over = False
             while not is_over:
-                events = [event for _, event in await stream.take()]
+                events = [event for _, event in await stream.read()]
                 is_over = isinstance(events[-1], Finished)
                 has_begun = any(isinstance(event, Started) for event in events)
                 yield pack_events(add.key, events, self._engine.forecast if has_begun else None)
@@ -102,9 +102,9 @@ class ModelReplica:
         except EngineUnavailable as error:
             return error
 
-    async def forget(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
-        """Delete the KV of documents (`AsyncEngine.forget`)."""
-        self._engine.forget(prompts)
+    async def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> None:
+        """Delete the KV of documents (`AsyncEngine.delete_documents`)."""
+        self._engine.delete_documents(prompts)
 
     # -- hooks of Ray Serve --------------------------------------------------------------------------------------------
 

@@ -19,14 +19,14 @@ from quire.async_engine.messages import (
     Abort,
     Add,
     Command,
+    DeleteDocuments,
     EngineLost,
     EngineUnavailable,
     Finished,
-    Forget,
     LoadReport,
-    Lost,
     ModelState,
     QueueFull,
+    RequestsLost,
     Started,
     StateReport,
     StepReport,
@@ -125,8 +125,8 @@ class ReplicasHost(EngineHost):
             case Abort(key):
                 if (call := self._calls.pop(key, None)) is not None:
                     call.cancel()
-            case Forget(prompts):
-                self._in_background(self._forget(list(prompts)))
+            case DeleteDocuments(prompts):
+                self._in_background(self._delete_documents(list(prompts)))
             case _:
                 pass  # the others concern an engine's own process
 
@@ -171,7 +171,7 @@ class ReplicasHost(EngineHost):
             call.end()
         if why is not None:
             logger.warning("%s: replica %s was lost with a request: %s", self.name, call.replica, why)
-            self._report(Lost([add.key], f"replica {call.replica}: {why}"))
+            self._report(RequestsLost([add.key], f"replica {call.replica}: {why}"))
 
     async def _forward(self, add: Add, call: ReplicaCall, response: Any) -> str | None:
         """Report a request's events. Returns the reason if it did not end."""
@@ -236,9 +236,9 @@ class ReplicasHost(EngineHost):
         await asyncio.sleep(_FAILED_FOR_S)
         self._report(StateReport(ModelState.UNLOADED))
 
-    async def _forget(self, prompts: list[Any]) -> None:
+    async def _delete_documents(self, prompts: list[Any]) -> None:
         """Delete KV on every replica, since each may have its own directory."""
         try:
-            await self._handle.broadcast("forget", prompts).results_async()
+            await self._handle.broadcast("delete_documents", prompts).results_async()
         except Exception as error:
             logger.error("%s: KV of deleted documents could not be deleted: %s", self.name, error)

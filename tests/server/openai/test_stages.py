@@ -40,11 +40,11 @@ class StagedEngine(AsyncEngine):
         self.min_stages.append(add.processed.min_stage)
         return super()._send(stream, number, replace(add, processed=replace(add.processed, min_stage=1)))
 
-    def _take_report(self, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         match report:
             case StateReport(input_processor=facts) if facts is not None:
                 facts.num_stages = facts.last_stage = 3
-                super()._take_report(LoadReport(LoadProgress(2, 3, 600, 800, 12.34, "no such device")))
+                super()._handle_report(LoadReport(LoadProgress(2, 3, 600, 800, 12.34, "no such device")))
             case LoadReport():
                 return
             case StepReport():
@@ -53,7 +53,7 @@ class StagedEngine(AsyncEngine):
                         report.events[position] = key, replace(event, stage=1)
                     elif isinstance(event, Finished):
                         event.output.stages = [(1, 2), (2, 4)]
-        super()._take_report(report)
+        super()._handle_report(report)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_a_model_that_serves_a_stage_is_well_and_its_card_says_how_far_it_is(sta
 
 def test_a_model_without_stages_that_computes_while_it_arrives_says_how_far_it_is(server: RunningServer) -> None:
     for loaded, shown in ((5, {"state": "ready", "stage": 1, "num_stages": 1, "bytes_loaded": 5}), (20, {})):
-        server.registry.get(None).async_engine._take_report(LoadReport(LoadProgress(0, 1, loaded, 20)))
+        server.registry.get(None).async_engine._handle_report(LoadReport(LoadProgress(0, 1, loaded, 20)))
         card = server.get(f"/v1/models/{MODEL}").json()
         assert card.items() >= shown.items()
     assert "bytes_loaded" not in card
@@ -118,7 +118,7 @@ def test_requests_wait_for_their_model_and_health_says_how_far_it_is() -> None:
             model.async_engine.start()
         assert server.get("/health").json()["loading"] == [{"phase": "imports", "stage": 0, "num_stages": 1}] * 2
         for model in (late, hurried):
-            model.async_engine._take_report(LoadReport(LoadProgress(0, 2, 5, 20, 41.26)))
+            model.async_engine._handle_report(LoadReport(LoadProgress(0, 2, 5, 20, 41.26)))
         progress = {"stage": 0, "num_stages": 2, "bytes_loaded": 5, "bytes_total": 20, "seconds_left": 41.3}
         health = server.get("/health")
         expected = {"status": "loading", "loading": [{"phase": "weights", **progress}] * 2}

@@ -138,7 +138,7 @@ class PassageKV:
                 for start in range(0, len(passages), _DELETED_AT_ONCE):
                     some = passages[start : start + _DELETED_AT_ONCE]
                     found = (_prompt_of(model, each, collection_id, role, None) for each in some for role in _ROLES)
-                    model.async_engine.forget([prompt for prompt in found if prompt is not None])
+                    model.async_engine.delete_documents([prompt for prompt in found if prompt is not None])
                     if start + _DELETED_AT_ONCE < len(passages):
                         time.sleep(_PAUSE_S)
                     if self._is_closed:

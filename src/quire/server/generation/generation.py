@@ -97,7 +97,7 @@ class GenerationJob:
                     wants_progress=wants_progress,
                 )
             while num_open:
-                events = await stream.take()
+                events = await stream.read()
                 for number, event in events:
                     if isinstance(event, Started):
                         self.started_stages[number] = event.stage

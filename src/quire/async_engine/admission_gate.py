@@ -1,0 +1,141 @@
+"""The admission gate of a model: which requests enter the queue, and which wait for the model to load."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from quire.async_engine.messages import EngineUnavailable, ModelState, QueueFull
+from quire.async_engine.open_requests import OpenRequests
+
+
+class AdmissionGate:
+    """Admits requests to a model, or lets them wait until it is loaded. `len` is the number of waiting requests.
+
+    Args:
+        name: name of the model.
+        requests: the admitted requests.
+        lock: lock that guards `requests` and this object.
+        wake: loads an unloaded model.
+        max_queue: limit of requests that wait here or for their first step; None for no limit.
+        wait_s: longest wait for the model.
+
+    Attributes:
+        state: state of the engine; changed under the lock.
+        error: the reason for a failure or a reload.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        requests: OpenRequests,
+        lock: threading.RLock,
+        wake: Callable[[], None],
+        *,
+        max_queue: int | None,
+        wait_s: float,
+    ) -> None:
+        self.state = ModelState.LOADING
+        self.error: str | None = None
+        self._name = name
+        self._requests = requests
+        self._lock = lock
+        self._wake = wake
+        self._max_queue = max_queue
+        self._wait_s = wait_s
+        self._is_closed = False
+        self._changes: set[Future[None]] = set()  #: pending waits
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def shown_state(self) -> ModelState:
+        """The model's state as clients see it."""
+        return ModelState.DRAINING if self._is_closed and self.state is not ModelState.FAILED else self.state
+
+    @property
+    def num_queued(self) -> int:
+        """Requests that have not started, including those that wait here."""
+        return self._requests.num_unstarted + len(self._changes)
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the model takes no requests yet, but will."""
+        return self.shown_state in (ModelState.LOADING, ModelState.UNLOADED)
+
+    def check(self) -> None:
+        """Raise an error if the model takes no further request.
+
+        Raises:
+            EngineUnavailable: the model is not ready.
+            QueueFull: too many requests wait.
+        """
+        if self.shown_state is not ModelState.READY:
+            raise self.unavailable()
+        self._check_queue()
+
+    def _check_queue(self) -> None:
+        if self._max_queue is not None and self.num_queued >= self._max_queue:
+            raise QueueFull(f"{self.num_queued} requests wait for {self._name} already; try again later")
+
+    def unavailable(self) -> EngineUnavailable:
+        """Return an error with the reason."""
+        match self.shown_state:
+            case ModelState.DRAINING:
+                return EngineUnavailable(f"{self._name} is shutting down and takes no further requests")
+            case ModelState.FAILED:
+                return EngineUnavailable(f"{self._name} cannot be served: {self.error}")
+        return EngineUnavailable(f"{self._name} is being loaded; try again soon")
+
+    async def wait(self) -> None:
+        """Wait while the model is pending, and load it if it was unloaded. Call `check` afterwards.
+
+        Raises:
+            EngineUnavailable: the model is not ready within `wait_s`.
+            QueueFull: too many requests wait.
+        """
+        deadline = time.monotonic() + self._wait_s
+        while (change := self._expect_change()) is not None:
+            try:
+                await asyncio.wait_for(asyncio.wrap_future(change), deadline - time.monotonic())
+            except TimeoutError:
+                raise self.unavailable() from None
+            finally:
+                with self._lock:
+                    self._changes.discard(change)
+
+    def _expect_change(self) -> Future[None] | None:
+        """Return a future for the next change of a pending model; None if it is not pending."""
+        with self._lock:
+            if not self.is_pending:
+                return None
+            self._check_queue()
+            if self.state is ModelState.UNLOADED:
+                self.state = ModelState.LOADING
+                self._wake()
+            change: Future[None] = Future()
+            self._changes.add(change)
+        return change
+
+    def set_state(self, state: ModelState, error: str | None) -> None:
+        """Set the engine's state, and end all waits if it is no longer pending."""
+        with self._lock:
+            self.state, self.error = state, error
+            if not self.is_pending:
+                self._end_waits()
+
+    def close(self) -> None:
+        """Admit no further request."""
+        with self._lock:
+            self._is_closed = True
+            self._end_waits()
+
+    def _end_waits(self) -> None:
+        for change in self._changes:
+            if change.set_running_or_notify_cancel():
+                change.set_result(None)
+        self._changes.clear()
