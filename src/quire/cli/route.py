@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
+
+from quire.cli.options import check_json, options
+from quire.settings import Settings, setting
 
 if TYPE_CHECKING:
     from quire.routing import Router
@@ -40,53 +44,45 @@ COMMAND = RouteCommand
 
 
 def _check_json(path: Path | None) -> Path | None:
-    from quire.cli.options import check_json
-
     return path if path is None or str(path) == _PRINT else check_json(path)
 
 
+@dataclass(frozen=True)
+class RouteSettings(Settings):
+    """The policy and its models."""
+
+    policy: str | None = setting(None, "round-robin, query, domain or slo. (default: query)")
+    models: str | None = setting(
+        None,
+        "Served names by role: small and large for query, the roles of the examples for domain. "
+        "(default: quire-mini and quire-chat)",
+        metavar="ROLE=NAME,...",
+    )
+    config: Path | None = setting(None, "YAML file as for serve --routing.", metavar="FILE")
+    examples: Path | None = setting(None, "YAML file of example queries by role, for domain.", metavar="FILE")
+    embedder: str = setting(
+        "all-MiniLM-L6-v2", "Embedder for domain: a directory, a hub id, all-MiniLM-L6-v2, or hashing (tests)."
+    )
+
+
+@options()
 def route(
+    settings: RouteSettings,
     question: Annotated[str | None, typer.Argument(help="The question to route; or use --evaluate.")] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(help="round-robin, query, domain or slo. (default: query)"),
-    ] = None,
-    models: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROLE=NAME,...",
-            help="Served names by role: small and large for query, the roles of the examples for domain. "
-            "(default: quire-mini and quire-chat)",
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="YAML file as for serve --routing."),
-    ] = None,
     evaluate: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="JSONL file of labelled questions: print the policy's accuracy."),
+        Path | None, typer.Option(metavar="FILE", help="JSONL file of labelled questions: print the policy's accuracy.")
     ] = None,
-    examples: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML file of example queries by role, for domain.")
-    ] = None,
-    embedder: Annotated[
-        str, typer.Option(help="Embedder for domain: a directory, a hub id, all-MiniLM-L6-v2, or hashing (tests).")
-    ] = "all-MiniLM-L6-v2",
     json: Annotated[
         Path | None,
         typer.Option(
-            "--json",
-            metavar="[FILE]",
-            callback=_check_json,
-            help="Write the figures as JSON; without a file, print only them.",
+            metavar="[FILE]", callback=_check_json, help="Write the figures as JSON; without a file, print only them."
         ),
     ] = None,
 ) -> None:
     """Print the model that would answer a question, and the reason. No model is loaded."""
     if (question is None) == (evaluate is None):
         raise ValueError("give a question in quotes, or a file of labelled questions with --evaluate")
-    router = _make_router(policy, models, config, examples, embedder)
+    router = _make_router(settings)
     if question is not None:
         choice = router.route(question)
         if not _print_json(json, choice):
@@ -103,26 +99,19 @@ def route(
         _print_score(score, list(router.config.models))
 
 
-def _make_router(
-    policy: str | None, models: str | None, config: Path | None, examples: Path | None, embedder: str
-) -> Router:
-    from dataclasses import replace
-
+def _make_router(settings: RouteSettings) -> Router:
     from quire.routing import Router, RoutingConfig, parse_models
 
-    if config is not None:
-        made = RoutingConfig.from_file(config)
-        given: dict[str, Any] = {
-            "policy": policy,
-            "models": parse_models(models) if models else None,
-            "domain_examples": examples,
-        }
-        made = replace(made, **{name: value for name, value in given.items() if value is not None})
+    models = settings.models
+    if settings.config is None:
+        policy = settings.policy or "query"
+        config = RoutingConfig(policy, parse_models(models or _DEFAULT_MODELS.get(policy, "small,large")))
     else:
-        policy = policy or "query"
-        made = RoutingConfig(policy, parse_models(models or _DEFAULT_MODELS.get(policy, "small,large")))
-        made = made if examples is None else replace(made, domain_examples=examples)
-    return Router(made, embedder=_load_embedder(embedder) if made.policy == "domain" else None)
+        config = RoutingConfig.from_file(settings.config)
+        config = replace(config, policy=settings.policy or config.policy)
+        config = replace(config, models=parse_models(models)) if models else config
+    config = replace(config, domain_examples=settings.examples or config.domain_examples)
+    return Router(config, embedder=_load_embedder(settings.embedder) if config.policy == "domain" else None)
 
 
 def _load_embedder(name: str) -> QueryEmbedder:
@@ -142,7 +131,6 @@ def _print_json(path: Path | None, figures: Any) -> bool:
     if path is None:
         return False
     import json
-    from dataclasses import asdict
 
     text = json.dumps(asdict(figures), indent=2, ensure_ascii=False) + "\n"
     if str(path) == _PRINT:

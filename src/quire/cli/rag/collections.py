@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,10 +26,6 @@ Name = Annotated[str, typer.Option("--collection", "-c", help="The collection's 
 Where = Annotated[
     list[str] | None,
     typer.Option("--filter", metavar="KEY=VALUE", help="Only documents with this metadata; may be repeated."),
-]
-EmbedderName = Annotated[
-    str | None,
-    typer.Option(help="Embedder: a directory, a hub id, all-MiniLM-L6-v2 (the default), or hashing (tests)."),
 ]
 
 
@@ -77,10 +73,10 @@ def find_passages(collection: Collection, question: str, top_k: int, where: list
     return collection.search(vector, top_k, to_filter(where))
 
 
-def to_metadata(given: list[str] | None) -> dict[str, Plain]:
+def to_metadata(given: Sequence[str]) -> dict[str, Plain]:
     """Parse KEY=VALUE texts."""
     pairs: dict[str, Plain] = {}
-    for each in given or []:
+    for each in given:
         key, separator, value = each.partition("=")
         if not key or not separator:
             raise ValueError(f"{each!r} is not KEY=VALUE")

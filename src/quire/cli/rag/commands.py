@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.cli.options import Json
+from quire.cli.options import Json, options
 from quire.cli.rag import ask
 from quire.cli.rag.collections import (
-    EmbedderName,
     Name,
     RagDir,
     Where,
@@ -21,6 +21,7 @@ from quire.cli.rag.collections import (
 )
 from quire.cli.tables import print_table, show_time, write_figures
 from quire.config import EngineConfig
+from quire.settings import Settings, setting
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
@@ -41,30 +42,33 @@ app.command(epilog=ask.ASK_EXAMPLE)(ask.ask)
 app.command(epilog=ask.WARM_EXAMPLE)(ask.warm)
 
 
+@dataclass(frozen=True)
+class IngestSettings(Settings):
+    """The embedder, and the shape of a new collection."""
+
+    models: tuple[str, ...] = setting((), "A model that the chunks must fit; may be repeated.", name="model")
+    embedder: str | None = setting(
+        None, "Embedder: a directory, a hub id, all-MiniLM-L6-v2 (the default), or hashing (tests)."
+    )
+    num_threads: int | None = setting(None, "Threads of the embedder; by default one per core.", at_least=1)
+    chunk_tokens: int | None = setting(None, "Chunk size of a new collection; 256 by default.")
+    overlap_tokens: int | None = setting(None, "Overlap of neighbouring chunks; 32 by default.")
+    public: bool = setting(False, "New collection: readable by all keys of a server, not only by admins.", is_flag=True)
+    metadata: tuple[str, ...] = setting((), "Metadata of all these documents; may be repeated.", metavar="KEY=VALUE")
+    warm: tuple[str, ...] = setting(
+        (), "Also compute the passages' KV for this model; may be repeated.", metavar="MODEL"
+    )
+    kv_dir: str | None = setting(
+        None, "With --warm: the KV directory; by default beside the collections.", envvar="QUIRE_KV_DIR"
+    )
+
+
 @app.command(epilog="Example: quire rag ingest docs notes.pdf --collection manual")
+@options()
 def ingest(
+    settings: IngestSettings,
     paths: Annotated[list[Path], typer.Argument(help="Files and folders: text, Markdown, HTML, PDF, SQuAD JSON.")],
     collection: Name,
-    model: Annotated[list[str] | None, typer.Option(help="A model that the chunks must fit; may be repeated.")] = None,
-    embedder: EmbedderName = None,
-    chunk_tokens: Annotated[int | None, typer.Option(help="Chunk size of a new collection; 256 by default.")] = None,
-    overlap_tokens: Annotated[int | None, typer.Option(help="Overlap of neighbouring chunks; 32 by default.")] = None,
-    public: Annotated[
-        bool,
-        typer.Option("--public", help="New collection: readable by all keys of a server, not only by admins."),
-    ] = False,
-    metadata: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Metadata of all these documents; may be repeated.")
-    ] = None,
-    warm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="MODEL", help="Also compute the passages' KV for this model; may be repeated."),
-    ] = None,
-    kv_dir: Annotated[
-        str | None,
-        typer.Option(envvar="QUIRE_KV_DIR", help="With --warm: the KV directory; by default beside the collections."),
-    ] = None,
-    num_threads: Annotated[int | None, typer.Option(help="Threads of the embedder; by default one per core.")] = None,
     rag_dir: RagDir = None,
     json: Json = None,
 ) -> None:
@@ -72,12 +76,21 @@ def ingest(
 
     Exits with status 1 if a file cannot be read; the other files are ingested.
     """
-    report = _ingest(
-        paths, collection, rag_dir, embedder, num_threads, to_metadata(metadata), json,
-        readers=model, chunk_tokens=chunk_tokens, overlap_tokens=overlap_tokens, is_public=public,
-    )  # fmt: skip
-    for each in warm or []:
-        ask.warm_collection(EngineConfig.from_env(model=each, kv_dir=kv_dir), collection, rag_dir)
+    with open_collections(rag_dir) as collections:
+        from quire.rag.ingest import IngestReport, find_files
+
+        find_files(paths)  # a mistyped path must not leave an empty collection
+        report, found = IngestReport(), collections.find(collection)
+        with open_embedder(settings.embedder, found, settings.num_threads) as embedder:
+            found = found or _create(collections, collection, embedder, settings)
+            _check_unchanged(found, settings)
+            _ingest(found, paths, embedder, to_metadata(settings.metadata), report)
+        info = found.info
+        write_figures(json, {**vars(report), "collection": info.name, "collection_id": info.id,
+                             "num_documents": info.num_documents, "num_chunks_in_all": info.num_chunks})  # fmt: skip
+        typer.echo(f"{_words(report)}; {info.num_documents:,} documents in {info.num_chunks:,} chunks in {info.name!r}")
+    for model in settings.warm:
+        ask.warm_collection(EngineConfig.from_env(model=model, kv_dir=settings.kv_dir), collection, rag_dir)
     for name, reason in report.failed:
         typer.secho(f"not read: {name}: {reason}", fg=typer.colors.RED, err=True)
     if report.failed:
@@ -85,54 +98,37 @@ def ingest(
 
 
 def _ingest(
+    collection: Collection,
     paths: list[Path],
-    name: str,
-    rag_dir: Path | None,
-    embedder: str | None,
-    num_threads: int | None,
+    embedder: EmbedderProcess,
     metadata: dict[str, Plain],
-    json: Path | None,
-    **shape: Any,
-) -> IngestReport:
-    """Ingest files and print a summary.
+    report: IngestReport,
+) -> None:
+    """Ingest files behind a progress bar. Ctrl-C keeps finished work."""
+    from rich.progress import Progress
 
-    Args:
-        shape: `readers`, `chunk_tokens`, `overlap_tokens` and `is_public` of a new collection.
-    """
-    with open_collections(rag_dir) as collections:
-        from rich.progress import Progress
+    from quire.rag.ingest import ingest
+    from quire.rag.parser_process import ParserProcess
+    from quire.rag.reader_models import counters
 
-        from quire.rag.ingest import IngestReport, find_files, ingest
-        from quire.rag.parser_process import ParserProcess
-        from quire.rag.reader_models import counters
+    parser = ParserProcess()
+    with Progress(transient=True) as progress:
+        task = progress.add_task("reading", total=None)
 
-        find_files(paths)  # a mistyped path must not leave an empty collection
-        found = collections.find(name)
-        report, parser = IngestReport(), ParserProcess()
-        with open_embedder(embedder, found, num_threads) as vectors, Progress(transient=True) as progress:
-            found = found or _create(collections, name, vectors, **shape)
-            _check_unchanged(found, shape["readers"], shape["chunk_tokens"], shape["overlap_tokens"])
-            task = progress.add_task("reading", total=None)
+        def advance(done: int, total: int, so_far: IngestReport) -> None:
+            progress.update(task, completed=done, total=total, description=f"{so_far.num_chunks:,} chunks")
 
-            def advance(done: int, total: int, so_far: IngestReport) -> None:
-                progress.update(task, completed=done, total=total, description=f"{so_far.num_chunks:,} chunks")
-
-            try:
-                ingest(
-                    found, paths, embedder=vectors, parser=parser, metadata=metadata, report=report,
-                    counters=counters(vectors.source, found.info.readers), on_progress=advance,
-                )  # fmt: skip
-            except KeyboardInterrupt:
-                progress.stop()
-                typer.echo(f"interrupted: {_words(report)}; run the same command to continue", err=True)
-                raise typer.Exit(130) from None
-            finally:
-                parser.close()
-        info = found.info
-        write_figures(json, {**vars(report), "collection": info.name, "collection_id": info.id,
-                             "num_documents": info.num_documents, "num_chunks_in_all": info.num_chunks})  # fmt: skip
-        typer.echo(f"{_words(report)}; {info.num_documents:,} documents in {info.num_chunks:,} chunks in {info.name!r}")
-        return report
+        try:
+            ingest(
+                collection, paths, embedder=embedder, parser=parser, metadata=metadata, report=report,
+                counters=counters(embedder.source, collection.info.readers), on_progress=advance,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            progress.stop()
+            typer.echo(f"interrupted: {_words(report)}; run the same command to continue", err=True)
+            raise typer.Exit(130) from None
+        finally:
+            parser.close()
 
 
 @app.command(epilog="Example: quire rag query 'How do I start it?' --collection manual --top-k 3")
@@ -220,39 +216,27 @@ def rm(
         typer.echo(f"{len(ids):,} documents deleted")
 
 
-def _create(
-    collections: Collections,
-    name: str,
-    embedder: EmbedderProcess,
-    *,
-    readers: list[str] | None,
-    chunk_tokens: int | None,
-    overlap_tokens: int | None,
-    is_public: bool,
-) -> Collection:
+def _create(collections: Collections, name: str, embedder: EmbedderProcess, settings: IngestSettings) -> Collection:
     from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS
     from quire.rag.reader_models import chunk_limit
 
-    wanted = chunk_tokens or DEFAULT_CHUNK_TOKENS
-    limit = min(embedder.facts.max_tokens, chunk_limit(readers or []) or wanted)
-    if wanted > limit:
-        typer.echo(f"chunks of {limit} tokens, not {wanted}: the embedder or a model takes no more", err=True)
-    size = min(wanted, limit)
-    overlap = min(DEFAULT_OVERLAP_TOKENS, size // 2) if overlap_tokens is None else overlap_tokens
+    readers, overlap = list(settings.models), settings.overlap_tokens
+    wanted = settings.chunk_tokens or DEFAULT_CHUNK_TOKENS
+    size = min(wanted, embedder.facts.max_tokens, chunk_limit(readers) or wanted)
+    if wanted > size:
+        typer.echo(f"chunks of {size} tokens, not {wanted}: the embedder or a model takes no more", err=True)
+    overlap = min(DEFAULT_OVERLAP_TOKENS, size // 2) if overlap is None else overlap
     return collections.create(
-        name, embedder.facts, chunk_tokens=size, overlap_tokens=overlap, readers=readers or [], is_public=is_public
+        name, embedder.facts, chunk_tokens=size, overlap_tokens=overlap, readers=readers, is_public=settings.public
     )
 
 
-def _check_unchanged(
-    collection: Collection, models: list[str] | None, chunk_tokens: int | None, overlap_tokens: int | None
-) -> None:
+def _check_unchanged(collection: Collection, settings: IngestSettings) -> None:
     """Refuse chunk options that differ from those of an existing collection."""
     info = collection.info
-    is_new = info.version == 0
-    wanted = ((chunk_tokens, info.chunk_tokens), (overlap_tokens, info.overlap_tokens))
-    others = [model for model in models or [] if model not in info.readers]
-    if not is_new and (others or any(given not in (None, kept) for given, kept in wanted)):
+    wanted = ((settings.chunk_tokens, info.chunk_tokens), (settings.overlap_tokens, info.overlap_tokens))
+    is_changed = set(settings.models) - set(info.readers) or any(given not in (None, kept) for given, kept in wanted)
+    if info.version > 0 and is_changed:
         readers = f" for {', '.join(info.readers)}" if info.readers else ""
         raise ValueError(
             f"collection {info.name!r} was cut into chunks of {info.chunk_tokens} tokens that overlap by "
