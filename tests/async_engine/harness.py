@@ -125,7 +125,7 @@ class Gate:
     def _pass(self, out: Any) -> Any:
         self.steps.append(set(self._scheduler.queue.requests))
         if not self._is_open:
-            assert self._permits.acquire(timeout=TIMEOUT_S), "nobody opened the gate"
+            assert self._permits.acquire(timeout=TIMEOUT_S), "the gate was not opened"
         self.num_passed += 1
         return self._execute(out)
 

@@ -48,7 +48,7 @@ def test_what_somebody_takes_does_not_wake_the_reader_and_nothing_overtakes() ->
             return takes
 
         stream = EventStream(take)
-        stream.put(0, grown("first"))  # nobody waits yet
+        stream.put(0, grown("first"))  # no reader waits yet
         assert await stream.read() == [(0, grown("first"))]
         reader = asyncio.create_task(stream.read())
         await asyncio.sleep(0)

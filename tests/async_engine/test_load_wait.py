@@ -157,7 +157,7 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
         await until(lambda: engine.state is ModelState.UNLOADED and not process.is_alive())
         watching.cancel()
         await engine.wait_ready()
-        assert engine.state is ModelState.UNLOADED, "nobody has asked"
+        assert engine.state is ModelState.UNLOADED, "no request came"
         assert (await ask(engine, "d")).outputs[0].text == expected
         assert engine.unload()
         await asyncio.to_thread(engine.shutdown)

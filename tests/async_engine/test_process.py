@@ -132,7 +132,7 @@ def test_a_process_that_is_stopped_is_killed_and_started_again(
 
     async def scene() -> None:
         async with in_process(treacherous, hang_timeout_s=2.5) as engine:
-            await asyncio.sleep(3.5)  # nobody asks anything, and the process answers for itself
+            await asyncio.sleep(3.5)  # without requests the process sends heartbeats
             pid = pid_of(engine)
             lost = asyncio.create_task(finish(engine, [69], greedy(100), request_id="lost"))
             await until(lambda: any(sent.ledger.is_started for sent in engine._sent.values()))

@@ -155,7 +155,7 @@ def test_a_preempted_request_is_told_so_and_told_when_it_goes_on() -> None:
                         is_away = not is_away
                     assert not (is_away and isinstance(event, (Progress, Finished)))
                 assert events[-1].output.outputs == offline([i, 2, 3, 4, 5], greedy(24)).outputs
-            assert any(isinstance(event, Preempted) for events in told for event in events), "nobody was preempted"
+            assert any(isinstance(event, Preempted) for events in told for event in events), "no request was preempted"
             await idle(engine)
 
     run(scene())

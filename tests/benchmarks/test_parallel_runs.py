@@ -64,5 +64,5 @@ def test_nobody_outlives_who_started_them(how: signal.Signals, tmp_path: Path) -
             pids |= {int(line)} - set(range(100))  # beside them stands how far the runs have come
         parent.send_signal(how)
         began = time.monotonic()
-        parent.stdout.read()  # until nobody holds the pipe any more
+        parent.stdout.read()  # until no process holds the pipe
     assert time.monotonic() - began < 50, "they worked on"

@@ -104,7 +104,7 @@ def test_from_zero_to_zero_and_back() -> None:
     arrivals = [Arrival(at + 0.1 * number, 16, 4) for at in (0.0, 200.0) for number in range(6)]
     found = play(arrivals, scaling=Autoscaling(0, 2, 2.0, idle_s=5.0), cold_start=ColdStart(1.0, 1.0))
     assert (found.num_started, found.most_replicas, found.num_requests) == (4, 2, 12)
-    assert found.replica_s < 2 * 60, "nobody is paid for while nothing is asked"
+    assert found.replica_s < 2 * 60, "idle replicas are stopped"
 
 
 def test_requests_that_go_where_their_prefix_is_find_it() -> None:

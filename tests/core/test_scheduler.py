@@ -87,7 +87,7 @@ def test_a_prompt_alone_takes_larger_chunks_than_beside_streams() -> None:
     bench.step()
     assert bench.scheduled(first) == 16
     second, third = bench.add([1, *range(20)]), bench.add([2, *range(20)])
-    bench.step()  # nobody decodes yet
+    bench.step()  # no sequence decodes yet
     assert [bench.scheduled(each) for each in (first, second, third)] == [4, 12, 0]
     bench.step()
     assert [bench.scheduled(each) for each in (first, second, third)] == [1, 5, 0]

@@ -202,7 +202,7 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
 @given(lone_requests())
 def test_a_lone_request_that_outgrows_the_pool_runs_its_sequences_in_turns(schedule: Schedule) -> None:
     player = play(schedule)
-    assert player.scheduler.counts.preemptions == 0, "there is nobody to preempt"
+    assert player.scheduler.counts.preemptions == 0, "there is no other request to preempt"
 
 
 @st.composite

@@ -27,7 +27,7 @@ def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> Non
         swap.release(seq)
     saves = [transfer.op_id for transfer in swap.pop_transfers()]
     swap.end_transfers([TransferReport("save", saves, 10, 0.01)])
-    assert swap.tier.num_available == 10, "nobody keeps any of them"
+    assert swap.tier.num_available == 10, "none of them is held"
     assert len(swap.swap_out([victim], 0, set(victim.block_table))) == 2
     assert victim.swapped_keys[:6] == victim.block_keys[2:], "the six that were there"
     assert set(victim.swapped_keys) == set(victim.block_keys)

@@ -63,7 +63,7 @@ def test_what_another_process_deletes_is_found_nowhere_and_who_runs_on_it_goes_o
     assert_all_greedy("llama", [*running, later])
     assert all(sum(cached(job).values()) == NUM_FULL for job in running)
     assert sum(cached(later).values()) == 4 * first_deleted
-    assert llm.on_disk == set(keys), "whoever asks later keeps it again"
+    assert llm.on_disk == set(keys), "a later request stores it again"
     assert llm.moved["save"] == FULL + FULL - first_deleted
     other.delete(keys[:1])
     other.compact()

@@ -214,7 +214,7 @@ def test_a_document_that_another_engine_computes_is_waited_for(pair: tuple[Docum
     theirs, ours, other = ask(0), ask(1), ask(2, document=random_ids(20, 3))
     begin(first, theirs)
     wait_beside(second, ours)
-    other.send(second.engine)  # and nobody waits with it
+    other.send(second.engine)  # while no other request waits
     while not other.answer.is_finished:  # type: ignore[union-attr]
         second.engine.step()
     assert ours.answer.metrics.first_scheduled_time is None  # type: ignore[union-attr]

@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
     (folder / "deep" / "b.md").write_text("# Dogs\n\nDogs bark.")
     (folder / ".hidden.txt").write_text("hidden")
     (folder / "picture.png").write_text("png")
-    os.mkfifo(folder / "pipe.txt")  # whoever reads it waits for ever
+    os.mkfifo(folder / "pipe.txt")  # reading it would block for ever
     return folder
 
 

@@ -14,7 +14,7 @@ MODELS = {"large": "chat", "small": "mini"}
 #: A step takes 100 ms and 1 ms for each token of a prompt, of which it takes 100.
 IDLE = Forecast(chunk=100, decode_s=0.1, token_s=1e-3)
 QUICK = replace(IDLE, decode_s=0.01, token_s=1e-4)
-#: 16 sequences run, and nobody may come before one of them ends: one in a second.
+#: 16 sequences run, and no further one starts before one of them ends: one in a second.
 FULL = replace(IDLE, num_running=16, free_seats=0, answer_tokens=160.0, tokens_per_seq=500.0)
 
 

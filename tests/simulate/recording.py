@@ -46,7 +46,7 @@ class Recording:
 
     config: SchedulerConfig
     policy: str = "recompute"  #: as `make_policy` reads it
-    cost_model: dict[str, Any] | None = None  #: the prior (`to_dict`); None where nobody asks for costs
+    cost_model: dict[str, Any] | None = None  #: the prior (`to_dict`); None if costs are not used
     events: list[Event] = field(default_factory=list)  #: in order; see above
 
     def head(self) -> Event:

@@ -58,7 +58,7 @@ def test_a_document_that_the_device_has_lost_takes_the_time_of_its_load(is_synch
     assert found.makespan_s == 1000 + 8 / 64 + 1.25
     assert (found.hits_by_tier, found.prefix_ways) == ({"disk": DOCUMENT}, {"load": 1})
     assert (found.wait_s, found.stall_s) == (8 / 64, 0.0)
-    assert (found.load_s, found.num_preemptions) == (0.0, 0), "nobody recovers"
+    assert (found.load_s, found.num_preemptions) == (0.0, 0), "no request recovers"
 
 
 def test_a_slow_disks_document_is_computed() -> None:
@@ -107,7 +107,7 @@ def test_a_document_that_two_wait_for_is_computed_once() -> None:
 
 
 def test_a_document_is_loaded_while_its_request_waits_for_a_seat() -> None:
-    # Three prompts need more than the pool, one after the other; then somebody has the only seat for twenty steps.
+    # Three successive prompts need more than the pool; then one request has the only seat for twenty steps.
     floods = [FLOOD._replace(time_s=time_s) for time_s in (900.0, 925.0, 950.0)]
     load = [FIRST, *floods, Arrival(1000.0, 4, 20), about(0, 1000.0)]
     seat_s = 1.25 + 19 * 1.0625

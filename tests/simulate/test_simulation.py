@@ -68,7 +68,7 @@ def test_swapping_beside_the_steps_by_hand() -> None:
     assert found.preemptions_by_mode == {"swap": 1}
     assert (found.save_s, found.load_s, found.stall_s) == (0.75, 1.5, 0)
     assert found.num_recomputed_tokens == 0
-    assert found.wait_s == 1.5  # nobody else is there while it loads
+    assert found.wait_s == 1.5  # it loads alone
 
 
 def test_swapping_that_stops_the_engine_by_hand() -> None:
@@ -105,7 +105,7 @@ def test_every_request_ends_and_every_token_is_accounted_for(
     needed = found.num_prompt_tokens + found.num_output_tokens - found.num_requests
     assert found.num_scheduled_tokens == needed + found.num_recomputed_tokens
     assert sum(found.preemptions_by_mode.values()) == found.num_preemptions
-    # What the engine did not compute, stand still or wait for blocks in, it was idle, before somebody came.
+    # Apart from computing, stalling and waiting for blocks, the engine was idle before the first request.
     idle_s = found.makespan_s - found.compute_s - found.stall_s - found.wait_s
     assert min(load).time_s - 1e-6 <= idle_s <= max(load).time_s + 1e-6
 

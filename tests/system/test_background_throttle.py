@@ -78,7 +78,7 @@ def test_a_turn_that_was_not_taken_is_lost_and_one_that_was_too_long_is_paid_bac
     throttle = BackgroundThrottle(0.5, clock, longest_wait_s=60, longest_turn_s=60)
     throttle.begin_step()
     clock.now += 100.0
-    throttle.end_step(goes_on=True)  # nobody waits
+    throttle.end_step(goes_on=True)  # without waiting work
     throttle.begin_step()
     background = Background(throttle, clock, 5.0)
     with background.running():

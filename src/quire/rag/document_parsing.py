@@ -71,7 +71,7 @@ def parse(kind: str, data: bytes) -> list[ParsedDocument]:
     except Exception as error:  # parser libraries raise anything on a broken file
         raise ValueError(f"it cannot be parsed as {kind} ({type(error).__name__}: {error!s:.200})") from None
     if sum(len(each.text) for each in found) > MAX_CHARACTERS:
-        raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters of text; divide it")
+        raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters of text; split it")
     cleaned = [ParsedDocument(clean(each.text).strip("\n"), " ".join(clean(each.title).split())) for each in found]
     return [each for each in cleaned if each.text.strip()]
 

@@ -44,7 +44,7 @@ class ParserProcess:
     def parse_as(self, kind: str, data: bytes) -> list[ParsedDocument]:
         """As `parse`, with the format given as one of the values of `KINDS`."""
         if len(data) > MAX_FILE_BYTES:
-            raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; divide it")
+            raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; split it")
         head, _, texts = self._child.ask(json.dumps(["parse", kind]).encode() + b"\n" + data).partition(b"\n")
         found, start = [], 0
         for size, title in json.loads(head):

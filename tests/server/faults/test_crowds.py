@@ -123,6 +123,6 @@ def test_sigterm_under_load_ends_every_request_one_way_or_the_other() -> None:
     assert "Traceback" not in log
     assert "cut off" not in log
     assert counts.pop("200") >= 20
-    # Who came too late was told so, or found nobody listening any more. Nobody got a 500 or half an answer.
+    # Late clients were rejected or could not connect. None got a 500 or half an answer.
     assert sum(counts.values()) == 12
     assert set(counts) <= {"503", "ConnectError", "ReadError", "RemoteProtocolError"}, counts

@@ -116,11 +116,11 @@ def test_a_client_that_leaves_without_an_answer_is_written_as_499(caplog: pytest
         while (await receive())["type"] != "http.disconnect":
             pass
 
-    async def nobody() -> AsyncIterator[Message]:
+    async def no_messages() -> AsyncIterator[Message]:
         return
         yield
 
-    asyncio.run(send_by_hand(AccessLog(give_up), nobody()))
+    asyncio.run(send_by_hand(AccessLog(give_up), no_messages()))
     assert lines(caplog)[0]["status"] == 499
 
 

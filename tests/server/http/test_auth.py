@@ -115,7 +115,7 @@ def test_without_any_source_there_are_no_keys() -> None:
 
 def test_a_source_without_a_usable_key_is_an_error_and_not_an_open_server(tmp_path: Path) -> None:
     empty, binary = tmp_path / "empty", tmp_path / "binary"
-    empty.write_text("# nobody yet\n\n")
+    empty.write_text("# no keys yet\n\n")
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="empty has no key; write one a line"):
         load_api_keys(file=empty, environ={})

@@ -68,5 +68,5 @@ async def outcome_of(client: openai.AsyncOpenAI, model: str, seed: int) -> str:
     except ValueError:
         is_valid = False
     if not is_valid:
-        print("invalid", seed, json.dumps(schema), choice.message.content)  # for whoever has to mend it
+        print("invalid", seed, json.dumps(schema), choice.message.content)  # for debugging
     return "valid" if is_valid else "invalid"

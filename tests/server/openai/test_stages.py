@@ -147,7 +147,7 @@ def test_a_client_that_leaves_waits_no_longer() -> None:
 
     def load(config: EngineConfig) -> Engine:
         assert may_load.wait(PATIENCE_S)
-        raise ValueError("nobody is left")
+        raise ValueError("no engine is left")
 
     with running(make_model(start=load), is_ready=False) as server:
         engine = server.registry.get(None).async_engine

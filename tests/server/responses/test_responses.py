@@ -213,7 +213,7 @@ def test_the_store_is_bounded() -> None:
     for number in range(10):
         store.add(str(number), response(10, "greedy"))
     store.add("long", response(9_800, "greedy"))
-    assert store.find("mine", "me") is not None, "whoever holds most gives way"
+    assert store.find("mine", "me") is not None, "the owner with the most responses loses one"
     assert store.find("9", "greedy") is None
     none = ResponseStore(0)
     none.add("0", response(1))
