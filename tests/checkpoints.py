@@ -78,7 +78,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 ARCHITECTURES = tuple(_VARIANTS)
 STD = 0.3
-_FACTORS = {  # on STD, by what a parameter's name contains
+_FACTORS = {  # factors on STD by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }

@@ -189,7 +189,7 @@ class EmulatedLink:
         self._seed = seed
         self._fails = fails
         self._queue: list[tuple[BlockTransfer, np.ndarray | None]] = []
-        self._cancelled: set[int] = set()  #: of those in the queue
+        self._cancelled: set[int] = set()  #: queued transfers only
 
     def submit(self, transfers: list[BlockTransfer], kind: str) -> None:
         for transfer in transfers:

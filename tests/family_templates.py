@@ -45,7 +45,7 @@ QWEN = """\
 {%- endif %}
 """
 
-#: Llama 3.1: tools in the first user's message, one call a message as bare JSON, results of the role ipython.
+#: Llama 3.1: tools in the first user message, one call per message as bare JSON, results with the role ipython.
 LLAMA = """\
 {{- bos_token }}
 {%- set first = namespace(is_user=true) %}
@@ -114,7 +114,7 @@ MISTRAL = """\
 
 FAMILIES = {"qwen": QWEN, "llama": LLAMA, "mistral": MISTRAL}
 
-#: What each family writes to call `weather` for Zürich.
+#: The text in which each family calls `weather` for Zürich.
 ANSWERS = {
     "qwen": '<think>\nThey ask for weather.\n</think>\n\nI look.\n<tool_call>\n{"name": "weather", "arguments": '
     '{"city": "Zürich", "days": [1, 2]}}\n</tool_call>',

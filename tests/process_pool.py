@@ -75,7 +75,7 @@ class Forked:
 
     def send_signal(self, signum: int) -> None:
         if self.returncode is None:
-            with suppress(ProcessLookupError):  # it has just ended
+            with suppress(ProcessLookupError):  # it has just exited
                 os.kill(self.pid, signum)
 
     def kill(self) -> None:

@@ -109,7 +109,7 @@ def test_weights_are_hashed_on_their_way_where_kv_is_kept_and_no_digest_is_known
 ) -> None:
     model = write_model(tmp_path / "model")
     expected = hash_checkpoint(model)
-    monkeypatch.setattr("quire.loading.known_digest.hash_checkpoint", None)  # nothing is read a second time
+    monkeypatch.setattr("quire.loading.known_digest.hash_checkpoint", None)  # nothing is read twice
     config = config_of(model, kv_dir=str(tmp_path / "kv"), load_overlap=True)
     assert load(config).weights == expected, "no overlap, since KV needs a name"
     assert load(config_of(model)).weights == expected, "the digest is kept"

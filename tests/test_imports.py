@@ -127,7 +127,7 @@ def imports_of(body: Iterable[ast.AST], *, type_checking: bool) -> Iterator[ast.
             yield from imports_of(ast.iter_child_nodes(node), type_checking=type_checking)
 
 
-PENDING = {"quire.engine.engine"}  # its circle is being cut
+PENDING = {"quire.engine.engine"}  # its circle is being removed
 
 
 def test_no_files_import_each_other_in_a_circle_even_for_types_alone() -> None:
@@ -206,7 +206,7 @@ def test_the_command_line_imports_the_house_inside_functions_only() -> None:
         "quire.cluster.settings",
         "quire.progressive.healing.settings",
         "quire.server.settings",
-    }  # of the options that `--help` shows
+    }  # definitions of options for `--help`
     for path in FILES:
         if part_of(path) != "cli":
             continue

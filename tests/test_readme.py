@@ -27,10 +27,10 @@ COMMANDS = [
     line.removeprefix("$ quire ")
     for block in BLOCKS["console"]
     for line in block.splitlines()
-    if line.startswith("$ quire ") and "rag ask" not in block and "stages pack" not in block  # they have tests
+    if line.startswith("$ quire ") and "rag ask" not in block and "stages pack" not in block  # covered by tests
 ]
 URL = "http://127.0.0.1:8000"
-SYSTEMS = {  # system in the README's first table -> the folder of its code
+SYSTEMS = {  # system in the README's first table -> its folder
     "paged engine": "core",
     "recovery": "core/decisions",
     "document KV": "tiers/store",

@@ -47,7 +47,7 @@ def test_a_gpu_another_system_and_whoever_knows_better_are_not_overruled(
 
 
 def test_an_index_that_does_not_answer_is_given_up_soon(torch_index: ModuleType) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # takes connections, and never says a word
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts connections, and sends nothing
         began = time.monotonic()
         assert not torch_index.is_reachable(f"http://127.0.0.1:{listener.getsockname()[1]}", within_s=0.3)
         assert time.monotonic() - began < 5

@@ -21,7 +21,7 @@ from quire.outputs import Delta, RequestOutput
 from quire.sampling_params import SamplingParams
 
 OPTIONS: dict[str, Any] = {"num_kv_blocks": 64, "block_size": 4, "use_tqdm": False, "device": "cpu"}
-TIMEOUT_S = float(os.environ.get("QUIRE_TEST_TIMEOUT_S", "100"))  # for what would hang; a busy machine needs more
+TIMEOUT_S = float(os.environ.get("QUIRE_TEST_TIMEOUT_S", "100"))  # for operations that may hang
 
 
 @cache
@@ -114,7 +114,7 @@ class Gate:
     """Blocks each step of an engine until it is opened, or lets single steps pass."""
 
     def __init__(self, engine: Engine) -> None:
-        self.steps: list[set[str]] = []  #: of each that has come, the requests that there were
+        self.steps: list[set[str]] = []  #: number of requests at each arrival
         self.num_passed = 0
         self._permits = threading.Semaphore(0)
         self._is_open = False

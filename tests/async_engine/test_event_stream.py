@@ -56,7 +56,7 @@ def test_what_somebody_takes_does_not_wake_the_reader_and_nothing_overtakes() ->
         takes = False
         stream.put(0, grown("third"))
         takes = True
-        stream.put(0, grown("fourth"))  # the reader has not had its turn, and comes first
+        stream.put(0, grown("fourth"))  # the reader's turn comes first
         assert await reader == [(0, Progress([Delta(0, "thirdfourth", [1, 1])]))]
         assert passed == [grown("second")]
 

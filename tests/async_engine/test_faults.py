@@ -146,7 +146,7 @@ def test_a_listener_that_fails_changes_nothing() -> None:
 def test_an_engine_that_fails_starts_over_and_nothing_of_what_it_had_is_lost(
     stage: str, ended: list[RequestOutput], caplog: pytest.LogCaptureFixture
 ) -> None:
-    makes = Breaking(STAGES[stage], prompt=4)  # breaks once the fourth is there
+    makes = Breaking(STAGES[stage], prompt=4)  # breaks at the fourth request
 
     async def scene() -> None:
         async with running(makes, on_finished=ended.append) as engine:
@@ -213,7 +213,7 @@ def test_an_engine_that_fails_three_times_within_a_minute_has_failed() -> None:
 
     async def scene() -> None:
         async with running(makes) as engine:
-            for number in range(2):  # the first failure; each is tried twice or has begun
+            for number in range(2):  # the first failure; each request has been retried or has begun
                 with pytest.raises((RequestFailed, EngineUnavailable)):
                     await finish(engine, [66], request_id=str(number))
                 await until(lambda: engine.state is not ModelState.LOADING)
@@ -235,7 +235,7 @@ def test_failures_count_only_where_they_come_close_together(monkeypatch: pytest.
     now = 0.0
     monkeypatch.setattr("quire.async_engine.loop.time.monotonic", lambda: now)
     failures = Failures()
-    for served_s in (0, 40, 40, 40, 10):  # however long each of them loads
+    for served_s in (0, 40, 40, 40, 10):  # regardless of their loading times
         now += 1000
         failures.record_ready()
         now += served_s
@@ -316,7 +316,7 @@ asyncio.run(main())
     ("hang", "status", "said"),
     [
         ("time.sleep(1000)", 70, "a step has not ended"),
-        ("ctypes.PyDLL(None).sleep(1000)", 1, "Timeout"),  # holds the interpreter: no Python runs any more
+        ("ctypes.PyDLL(None).sleep(1000)", 1, "Timeout"),  # holds the GIL, so no other Python code runs
     ],
     ids=["waiting", "holding the interpreter"],
 )

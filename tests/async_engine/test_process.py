@@ -154,7 +154,7 @@ def test_a_slow_reader_is_not_the_fault_of_the_process(monkeypatch: pytest.Monke
             pid = pid_of(engine)
             task = asyncio.create_task(finish(engine, [1], greedy(200), request_id="a"))
             await until(lambda: engine.num_queued == 0)
-            time.sleep(4)  # the event loop stands still
+            time.sleep(4)  # the event loop blocks
             assert (await task).outputs[0].finish_reason == "length"
             assert pid_of(engine) == pid
 
@@ -165,7 +165,7 @@ def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_en
     async def scene() -> None:
         async with in_process(treacherous) as engine:
             pid = pid_of(engine)
-            drawn = SamplingParams(n=2, temperature=1.3, max_tokens=150, ignore_eos=True)  # with seeds that it draws
+            drawn = SamplingParams(n=2, temperature=1.3, max_tokens=150, ignore_eos=True)  # with random seeds
             lost = asyncio.create_task(collect(engine, [1], greedy(400), request_id="lost"))
             whole = asyncio.create_task(finish(engine, [2], drawn, request_id="whole", wants_progress=False))
             waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
@@ -188,7 +188,7 @@ def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_en
             with pytest.raises(RequestFailed, match="on purpose"):
                 await finish(engine, [66], greedy(400), request_id="bad")
             await until(lambda: engine.state is ModelState.READY)
-            os.kill(pid, signal.SIGINT)  # the terminal sends it to all
+            os.kill(pid, signal.SIGINT)  # a terminal sends it to the whole group
             await finish(engine, [1], request_id="good")
             assert pid_of(engine) == pid
 

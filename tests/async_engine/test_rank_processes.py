@@ -120,7 +120,7 @@ print(llm.generate("Once upon a time", params, use_tqdm=False)[0].outputs[0].tok
 @pytest.mark.slow  # six processes import torch
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_offline_in_processes_of_their_own(num_ranks: int, tmp_path: Path) -> None:
-    script = tmp_path / "script.py"  # a file, which multiprocessing would run once more in each process
+    script = tmp_path / "script.py"  # multiprocessing runs this file again in each process
     script.write_text(OFFLINE)
     done = subprocess.run([sys.executable, script, str(num_ranks)], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr

@@ -213,7 +213,7 @@ def test_an_id_in_use_is_refused_and_free_again_the_moment_its_reader_leaves() -
             with pytest.raises(ValueError, match="in use"):
                 await finish(engine, "second", request_id="a")
             await first.aclose()
-            # Nothing of the first, which the engine may still be running, comes to the second.
+            # The second request gets nothing from the first, which the engine may still be running.
             output = await finish(engine, "third", request_id="a")
             assert output.outputs == offline("third", greedy()).outputs
             await idle(engine)
@@ -227,7 +227,7 @@ def test_more_requests_than_may_wait_are_refused() -> None:
             gate = Gate(engine.engine)
             first = asyncio.create_task(finish(engine, "1", request_id="1"))
             await gate.wait()
-            assert engine.num_queued == 1  # not told yet that it has been scheduled
+            assert engine.num_queued == 1  # before it learns of its schedule
             second = asyncio.create_task(finish(engine, "2", request_id="2"))
             await until(lambda: engine.num_queued == 2)
             with pytest.raises(QueueFull, match="2 requests wait"):
@@ -349,7 +349,7 @@ def test_an_event_loop_that_closes_under_its_readers_takes_their_requests_along(
     task = loop.create_task(anext(stream))
     loop.run_until_complete(gate.wait())
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    loop.close()  # with no regard for what is in it
+    loop.close()  # regardless of its content
     gate.open()
     run(idle(engine))
     engine.shutdown()

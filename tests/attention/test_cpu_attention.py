@@ -51,7 +51,7 @@ def test_ragged_batches_of_prefill_and_decode(
     make: MakeBackend, lens: list[tuple[int, int]], shape: dict[str, int], dtype: torch.dtype, is_strided: bool,
     seed: int,
 ) -> None:  # fmt: skip
-    # Slots past a sequence's end hold whatever a former owner left, and none of it is read.
+    # Slots past a sequence's end hold a former owner's data, and are never read.
     World(lens, **shape, dtype=dtype, is_strided=is_strided, seed=seed, make=make, past_end=np.nan).check(
         TOLERANCE[dtype]
     )
@@ -104,7 +104,7 @@ def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypat
     cache = torch.randn(layout.shape(180), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     q, k, v = (torch.randn(3, heads, 64).to(torch.bfloat16) for heads in (14, 2, 2))
     tables = np.arange(180, dtype=np.int32).reshape(3, 60)
-    lens = np.array([900, 100, 513])  # enough for threads to be worth it
+    lens = np.array([900, 100, 513])  # enough work for several threads
 
     def attend(rows: list[int], num_threads: int) -> torch.Tensor:
         monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
@@ -122,7 +122,7 @@ def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypat
 def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dtype: torch.dtype) -> None:
     """Three samples of one prompt, a neighbour that shares less, one apart, and two that share all whole spans."""
     lens = np.array([700, 610, 640, 590, 300, 513, 512])
-    num_shared = (0, 528, 528, 272, 0, 0, 512)  # tokens in common with the row before
+    num_shared = (0, 528, 528, 272, 0, 0, 512)  # tokens shared with the previous row
     layout = KVLayout(1, 2, 16, 64)
     tables = np.arange(7 * 48, dtype=np.int32).reshape(7, 48)
     for row, tokens in enumerate(num_shared):
@@ -131,7 +131,7 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
     cache = torch.randn(layout.shape(tables.size), generator=generator).to(dtype)
     q, k, v = (torch.randn(7, heads, 64, generator=generator).to(dtype) for heads in (14, 2, 2))
     slots = tables[np.arange(7), (lens - 1) // 16].astype(np.int64) * 16 + (lens - 1) % 16
-    slots[6] = -1  # its last block is the row's before, which holds its token already
+    slots[6] = -1  # its last block is the previous row's, which already holds its token
 
     def attend(rows: list[int], kept: torch.Tensor) -> torch.Tensor:
         backend = make(kept, layout, 14)

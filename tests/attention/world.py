@@ -43,7 +43,7 @@ class World:
         self.dtype, self.device = dtype, device
         needed = [-(-(context + queries) // block_size) for context, queries in lens]
         order = torch.randperm(sum(needed) + 3, generator=self.generator).tolist()
-        # As in the engine: what blocks hold past the end of a sequence is finite, and what is no one's is anything.
+        # As in the engine: slots past a sequence's end are finite, and free blocks hold anything.
         self.cache = torch.full(self.layout.shape(len(order)), torch.nan, dtype=dtype, device=device)
         self.tables = np.full((len(lens), max(needed) + 2), order.pop(), dtype=np.int32)
         shared: list[int] = []
@@ -81,7 +81,7 @@ class World:
                 for i, (context, queries) in enumerate(self.lens)
             ]
         )
-        if with_padding:  # a token whose K and V are to be stored nowhere: the first of the batch's last sequence
+        if with_padding:  # the first token of the batch's last sequence, whose K and V are not stored
             slots[starts[-2]] = -1
             before = self.cache.clone()
         attention = self.make(self.cache, self.layout, self.num_heads)
@@ -91,7 +91,7 @@ class World:
             new = [kv[layer, :, context:] for kv, (context, _) in zip(contents, self.lens, strict=True)]
             k = torch.cat([kv[0] for kv in new])
             v = torch.cat([kv[1] for kv in new])
-            if self.is_strided:  # parts of one product's output, as models have them
+            if self.is_strided:  # slices of one product's output, as in models
                 heads = (q.shape[1], k.shape[1], v.shape[1])
                 q, k, v = torch.cat((q, k, v), dim=1).split(heads, dim=1)
             out = attention.attend(layer, q, k, v)

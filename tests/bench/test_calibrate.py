@@ -35,12 +35,12 @@ def calibration(seconds_per_byte: float, *, latency: float = 0.0) -> Calibration
 
 
 def test_a_crossing_point_is_told_with_the_road_on_either_side() -> None:
-    # Both ways take 0.14 ms a token: as much as computing at 250 tokens.
+    # Both ways take 0.14 ms per token, as does computing 250 tokens.
     (line,) = describe_crossing(calibration(0.07e-6))
     assert "below it swap is cheaper and from it on recompute" in line
     point = int(line.split()[2].replace(",", ""))
     assert 200 <= point <= 300
-    # A latency of 2 x 20 ms, and 0.05 ms a token: the other way round.
+    # A latency of 2 x 20 ms and 0.05 ms per token reverse the order.
     (line,) = describe_crossing(calibration(0.025e-6, latency=0.02))
     assert "below it recompute is cheaper and from it on swap" in line
 

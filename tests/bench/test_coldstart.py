@@ -25,7 +25,7 @@ from quire.progressive.stage_plan import StagePlan
 from quire.system.page_cache import drop_pages
 from weights import write_model
 
-#: Stands in for `python -m quire serve`: refuses once, then answers, then has its second stage once it was asked twice.
+#: Replaces `python -m quire serve`: refuses once, then answers, and reaches its second stage after two requests.
 SERVER = """
 import json, os, sys, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

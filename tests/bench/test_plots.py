@@ -35,7 +35,7 @@ def test_two_seeds_are_two_points_of_the_change_and_no_interval(tmp_path: Path) 
     figure = drawn(tmp_path, lambda figure: draw(figure, cases))
     assert "Against recompute on the same requests: left of the line is better" in figure.get_suptitle()
     points, mean, zero = lines(figure.axes[0])
-    assert points == pytest.approx([10.0, 20.0])  # %, though the seeds themselves differ threefold
+    assert points == pytest.approx([10.0, 20.0])  # %, although the seeds differ threefold
     assert mean == pytest.approx([15.0])
     assert zero == [0.0, 0.0]
     assert figure.axes[0].get_xlabel() == "mean TTFT, change in %"

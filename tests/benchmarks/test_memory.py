@@ -43,12 +43,12 @@ def steps_of(prompt: int, output: int, reserve: Callable[[int], int]) -> Iterato
 
 
 def test_one_request_by_hand() -> None:
-    # 3 prompt tokens and 3 generated ones: three steps that use 3, 4 and 5 tokens, 12 in all.
+    # 3 prompt tokens and 3 generated ones: three steps with 3, 4 and 5 tokens, 12 in all.
     prompt, output = tokens(3), tokens(3)
     assert waste_of_reservation(prompt, output, tokens(8)) == pytest.approx((1 - 12 / 24, 1 - 5 / 8))
     # Blocks of 4 hold 4, 4 and 8 tokens.
     assert waste_of_blocks(prompt, output, 4) == pytest.approx((1 - 12 / 16, 1 - 5 / 8))
-    # Blocks of 1 hold what is used.
+    # Blocks of 1 waste nothing.
     assert waste_of_blocks(prompt, output, 1) == (0, 0)
 
 
@@ -122,6 +122,6 @@ def test_a_run_prints_a_table_and_writes_json_and_a_plot(tmp_path: Path, capsys:
     assert data["benchmark"] == "memory"
     assert data["machine"]["cores"] >= 1
     limits = {figure["max_model_len"] for figure in data["figures"]}
-    assert limits == {2048, 4096}  # the paper's, and the first that cuts nothing
+    assert limits == {2048, 4096}  # the paper's, and the first without truncation
     assert {"policy", "max_model_len", "time_weighted", "at_completion"} == set(data["figures"][0])
     assert (tmp_path / "waste.png").read_bytes().startswith(b"\x89PNG")

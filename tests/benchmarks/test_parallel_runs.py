@@ -61,7 +61,7 @@ def test_nobody_outlives_who_started_them(how: signal.Signals, tmp_path: Path) -
         while len(pids) < 2:
             line = parent.stdout.readline().strip()
             assert line, "it ended before"
-            pids |= {int(line)} - set(range(100))  # beside them stands how far the runs have come
+            pids |= {int(line)} - set(range(100))  # progress of the runs beside them
         parent.send_signal(how)
         began = time.monotonic()
         parent.stdout.read()  # until no process holds the pipe

@@ -27,7 +27,7 @@ from benchmarks.peers.roof import ModelWork, work_of
 from benchmarks.script import make_app
 from quire.bench.workload import Workload, WorkloadRequest, write_workload
 
-# A peer that needs so many seconds for everything, says other things, too, and logs what it is asked.
+# A baseline that takes this long for everything, prints other output too, and logs its requests.
 PEER = """
 import json, os, sys
 seconds = float(sys.argv[1])
@@ -110,9 +110,9 @@ def test_engines_take_turns_and_the_marks_are_of_those_that_were_there(
     assert by_name["W1"]["ratio"]["max"] < 0.1
     assert by_name["W2"]["ratio"]["min"] > 10  # tokens a second: more is better
     assert 0 < by_name["W2"]["of_limit"] < 1.0
-    assert by_name["W1"]["kept"] is None  # nothing is asked of float32
+    assert by_name["W1"]["kept"] is None  # float32 has no target
     asked = [json.loads(line) for line in (folder / "asked.jsonl").read_text().splitlines()]
-    assert [words[0] for words in asked] == ["1e4", "2e4", "3e4", "2e4", "1e4"]  # the second turn goes back
+    assert [words[0] for words in asked] == ["1e4", "2e4", "3e4", "2e4", "1e4"]  # the second round is reversed
     assert asked[0][-6:] == ["--runs", "1", "--threads", "1", "--label", "slow"]
 
 

@@ -20,7 +20,7 @@ from quire.core.decisions.load_or_compute import LoadOrCompute
 from quire.rag import embedder_process, parser_process
 from quire.system.child_process import ChildProcess
 
-SMALL, LARGE = "random:tiny", "random:TINY"  # one preset, two engines and two directories of KV
+SMALL, LARGE = "random:tiny", "random:TINY"  # one preset, two engines and two KV directories
 DOCUMENTS = {
     "whales.txt": "Whales breathe air and sleep near the surface. Some sing for hours, and others hear them far away.",
     "bridges.txt": "The stone bridge was built by monks. Its seven arches have carried carts and rain for ages.",
@@ -57,7 +57,7 @@ def _engines_in_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for module in (warm, embedder_process, parser_process):
         monkeypatch.setattr(module, "WorkerProcess", ChildInHere)
     monkeypatch.setattr("quire.assembly.costs.quick_profile", lambda *args, **options: None)
-    # What is on disk is loaded, however long that takes beside other tests.
+    # Blocks on disk are loaded, however long that takes beside other tests.
     monkeypatch.setattr(LoadOrCompute, "split", lambda self, first, start, tiers, num_tokens: start)
     monkeypatch.setattr(LoadOrCompute, "is_load_late", lambda self, start, end, tiers: False)
     (tmp_path / "temporary").mkdir()

@@ -55,7 +55,7 @@ def test_changes_are_taken_within_repetitions_and_marks_from_bytes_and_raw_reads
     assert figures[WARM]["queries_change"] == pytest.approx(1 / 0.75 - 1)
     assert figures[WARM]["paper_latency_change"] == -0.16
     assert figures[WARM]["hits"] == {"device": 0, "disk": 0.8}
-    # Each play loads 2 x 80 tokens of 100 bytes, two seconds of raw reads: 6 / (2 + 2), 12 / (4 + 2), 2 / (2 + 2).
+    # Each run loads 2 x 80 tokens of 100 bytes, two seconds of raw reads: 6 / (2 + 2), 12 / (4 + 2), 2 / (2 + 2).
     assert figures[WARM]["loaded_bytes"] == 16_000
     assert figures[WARM]["mark_ratio"] == pytest.approx(1.5)
     assert not figures[WARM]["is_met"]

@@ -49,7 +49,7 @@ def test_questions_that_no_policy_can_take_are_refused_with_what_is_there() -> N
 
 
 def test_zipf_asks_about_few_documents_and_about_each_in_turns() -> None:
-    passages = [at // 4 for at in range(200)]  # four questions a document
+    passages = [at // 4 for at in range(200)]  # four questions per document
     drawn = draw_by_zipf(passages, 1.5, seed=0)
     assert len(drawn) == 200
     by_document = Counter(passages[at] for at in drawn)

@@ -122,7 +122,7 @@ def test_outputs_are_the_same_under_every_policy(
         assert not engine.scheduler.kv.pool.num_used
         modes |= set(found.by_mode)
         assert found.recovery_s > 0
-    assert modes - {"fell back"} == {"recompute", "swap", "mixed"}  # a try of the link may be cancelled
+    assert modes - {"fell back"} == {"recompute", "swap", "mixed"}  # a probe of the link may be cancelled
 
 
 def test_the_first_difference_is_found() -> None:

@@ -55,10 +55,10 @@ def test_copies_save_nothing_and_shared_blocks_do(loaded: LoadedModel) -> None:
     workload = make_workload("w", fixed_lengths(2, 64, 20), ids=range(3, 253))
     saved, _ = run_once(shared, workload, "parallel", 4)
     unsaved, _ = run_once(copied, workload, "parallel", 4)
-    # 64 prompt tokens are 4 full blocks, held 4 times; each sample adds one or two of its own.
+    # 64 prompt tokens are 4 full blocks, shared 4 times; each sample adds one or two of its own.
     assert 0.4 < saved < 0.75
     assert unsaved <= 0.05
-    assert copied.scheduler.kv.pool.num_used <= 4 * 6  # sources of the last fork at most
+    assert copied.scheduler.kv.pool.num_used <= 4 * 6  # at most the sources of the last fork
 
 
 def test_the_engines_own_waste_is_that_of_the_arithmetic() -> None:

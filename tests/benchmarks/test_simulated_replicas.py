@@ -19,7 +19,7 @@ from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, simulate
 from simulate.machines import limits, machine
 
-#: Prompts that share prefixes, so that some are found; answers that are long enough to go on undisturbed.
+#: Prompts with common prefixes, and answers long enough to continue undisturbed.
 LENGTHS = st.tuples(st.floats(0, 60), st.integers(1, 30), st.integers(1, 30), st.sampled_from((0, 1, 2)))
 ARRIVALS = st.lists(LENGTHS, min_size=1, max_size=10)
 CONFIG = limits(num_blocks=20, enable_prefix_caching=True, max_num_seqs=4)
@@ -39,7 +39,7 @@ def play(arrivals: list[Arrival], num_replicas: int = 1, **given: Any) -> FleetF
 def test_one_replica_is_the_plain_simulator_whatever_the_policy(
     lengths: list[tuple[float, int, int, int]], recovery: str
 ) -> None:
-    arrivals = [*load(lengths), Arrival(1.0, 60, 1)]  # one of them is refused
+    arrivals = [*load(lengths), Arrival(1.0, 60, 1)]  # one is rejected
     plain = simulate(arrivals, machine(), CONFIG, make_compared_policy(recovery))
     for routing in POLICIES:
         found = play(arrivals, routing=routing, recovery=recovery)
@@ -87,7 +87,7 @@ def test_every_request_is_answered_once_and_every_time_alike(
 
 
 def test_a_cold_replica_serves_from_its_first_stage_on() -> None:
-    # Asked for at the first look, it serves 2 s later; 16 tokens take 2 s of the whole model, and half of it at first.
+    # Started at the first check, it serves 2 s later; 16 tokens take 2 s of the full model, and half of that at first.
     scaling = Autoscaling(0, 1, idle_s=100.0)
     arrivals = [Arrival(0.0, 16, 2), Arrival(20.0, 16, 2)]
     found = play(arrivals, scaling=scaling, cold_start=ColdStart(2.0, 10.0, share=0.5))

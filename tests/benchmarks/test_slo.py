@@ -17,7 +17,7 @@ from quire.routing import SLO
 from quire.simulate.simulation import Arrival
 from simulate.machines import limits, machine
 
-SMALL = machine()  # a step takes a second, and 1/16 for each token
+SMALL = machine()  # a step takes a second plus 1/16 per token
 CONFIG = limits(num_blocks=120, max_num_seqs=4)
 
 

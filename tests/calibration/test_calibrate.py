@@ -80,7 +80,7 @@ def test_lengths_are_whole_blocks_and_serving_goes_on_after_measuring(engine: En
     prompt = list(range(300, 360))
     before = generate(engine, prompt)
     model = calibrate_engine(engine, lengths=[70, 64], repeats=1, decodes=False).cost_model
-    assert model.links["host"].saves.num_observed == 1  # 70 tokens are 64 in whole blocks
+    assert model.links["host"].saves.num_observed == 1  # 70 tokens have 64 in full blocks
     assert_clean(engine)
     assert generate(engine, prompt) == before
 
@@ -139,7 +139,7 @@ def test_blocks_that_are_lost_end_it_and_leave_nothing_behind(engine: Engine) ->
         calibrate_engine(engine, lengths=[64], repeats=1)
     assert_clean(engine)
     model = CostModel()
-    quick_profile(engine, model, seconds=0.2)  # which a start does not fail by
+    quick_profile(engine, model, seconds=0.2)  # which must not make a start fail
     assert model.links["host"].loads.num_observed == 0
     assert_clean(engine)
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from command_line import app
 from fake_openai import fake_openai
 
-pytestmark = pytest.mark.timeout(300)  # processes are started, which a busy machine does slowly
+pytestmark = pytest.mark.timeout(300)  # starting processes is slow on a busy machine
 SOURCE = Path(__file__).parents[2] / "src"
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "64", "--no-use-tqdm", "--max-tokens", "8"]
 
@@ -83,7 +83,7 @@ def test_a_turn_that_fails_is_told_and_the_next_goes_on() -> None:
 
     with fake_openai(said=fail_once) as fake:
         result = run("--url", fake.url, input="a\nb\n")
-    assert result.exit_code == 1  # a pipe's reader must be able to know
+    assert result.exit_code == 1  # the reader of a pipe must be able to tell
     assert result.stdout == "Hel\nHello\n"
     assert result.stderr == "Error: the step failed\n"
 
@@ -287,7 +287,7 @@ def test_ctrl_c_stops_a_model_in_process_too() -> None:
         for _ in range(2):
             screen.wait_for("\n> ")
             screen.type("Hi\n")
-            screen.wait_for("[")  # the tokens of this model are numbers in brackets
+            screen.wait_for("[")  # this model's tokens are numbers in brackets
             screen.type("\x03")
             screen.wait_for("Stopped. Ctrl-C again leaves.")
         screen.wait_for("\n> ")

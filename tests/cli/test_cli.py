@@ -229,7 +229,7 @@ def test_generate_streams_the_text_that_the_offline_api_gives() -> None:
 def test_generate_cuts_a_completion_and_no_chat() -> None:
     arguments = ["generate", *SMALL, "--max-model-len", "200", "--temperature", "0", "--ignore-eos"]
     completion, message = (quire(*arguments, *chat, "Hello").stdout for chat in ([], ["--chat"]))
-    assert len(message) > 1.2 * len(completion)  # 128 tokens, and what is left of 200
+    assert len(message) > 1.2 * len(completion)  # 128 tokens, and the rest of 200
     assert quire(*arguments, "--chat", "--max-tokens", "4", "Hello").stdout.startswith(message[:4])
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from command_line import app
 from fake_openai import fake_openai
 
-pytestmark = pytest.mark.timeout(300)  # processes are started, which a busy machine does slowly
+pytestmark = pytest.mark.timeout(300)  # starting processes is slow on a busy machine
 SOURCE = Path(__file__).parents[2] / "src"
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "32", "--no-use-tqdm"]
 

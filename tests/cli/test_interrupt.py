@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(300)  # processes are started, which a busy machine does slowly
+pytestmark = pytest.mark.timeout(300)  # starting processes is slow on a busy machine
 SOURCE = Path(__file__).parents[2] / "src"
 SMALL = ["--model", "random:tiny", "--num-kv-blocks", "64", "--no-use-tqdm"]
-# Python itself ends by the signal where it met a KeyboardInterrupt in code that was made at run time; shells say 130.
+# Python ends by the signal after a KeyboardInterrupt in code compiled at run time; shells report 130.
 INTERRUPTED = (130, -signal.SIGINT)
 
 
@@ -25,7 +25,7 @@ def start(*command: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell may have it ignored
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a shell may ignore it
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
     )
 
@@ -86,7 +86,7 @@ def test_ctrl_c_while_the_engine_s_process_loads_shows_no_traceback_of_it() -> N
     while "while loading" not in process.stderr.readline():
         pass
     tasks = Path(f"/proc/{process.pid}/task")
-    while len(" ".join((task / "children").read_text() for task in tasks.iterdir()).split()) < 2:  # and the tracker
+    while len(" ".join((task / "children").read_text() for task in tasks.iterdir()).split()) < 2:  # with the tracker
         time.sleep(0.01)
-    time.sleep(0.2)  # the child's interpreter has its handler, and imports torch
+    time.sleep(0.2)  # the child has its handler and imports torch
     assert "Traceback" not in interrupt(process)

@@ -27,7 +27,7 @@ def test_every_kernel_of_every_level_is_held_against_float64(monkeypatch: pytest
     assert result.exit_code == 0, result.output
     for level in levels:
         assert result.output.count(f" {level} ") == 2 * len(kernel_errors.CHECKS)
-    # A kernel that errs, or whose answer is not a number, is not passed over.
+    # A kernel that fails, or returns NaN, is reported.
     for error in (0.5, float("nan")):
         monkeypatch.setattr(kernel_errors, "CHECKS", {"broken": lambda *_, error=error: (error, "anywhere")})
         result = CliRunner().invoke(app, ["kernels", "test", "--shapes", "1"])

@@ -81,7 +81,7 @@ def test_chunks_fit_the_smallest_of_the_models_that_read_them(tmp_path: Path, do
     (docs / "long.txt").write_text("Nobody knows how long this is. " * 60)
     models = ("--model", "random:tiny", "--model", "quire-chat")
     quire(tmp_path, "ingest", docs, "-c", "c", "--embedder", "hashing", "--chunk-tokens", 100, *models)
-    # The preset counts bytes, and so makes the most of a text.
+    # The preset counts bytes, the largest possible number of tokens.
     quire(tmp_path, "query", "nobody", "-c", "c", "--top-k", 99, "--json", tmp_path / "json")
     passages = json.loads((tmp_path / "json").read_text())
     assert max(len(passage["text"]) for passage in passages) == 92  # three sentences

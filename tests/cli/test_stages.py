@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from progressive.models import make_model
 from quire.cli.stages.commands import app
 
-COMMAND = typer.main.get_command(app)  # made once: it takes longer than what it is asked
+COMMAND = typer.main.get_command(app)  # made once, since it takes longer than the tests
 
 
 def stages(*arguments: object) -> Result:
@@ -105,7 +105,7 @@ def test_a_plan_without_text(tmp_path: Path) -> None:
         "--model", "quire-mini", "--baseline", "deepest", "--ttft", 4, "--bandwidth", "18MB", "--allowance", 3
     )
     stage = json.loads(plan.read_text())["stages"][0]
-    assert stage["weight_bytes"] <= 18e6 < stage["weight_bytes"] + 1_200_000  # a layer more would not fit
+    assert stage["weight_bytes"] <= 18e6 < stage["weight_bytes"] + 1_200_000  # one more layer would not fit
 
 
 @pytest.mark.parametrize(
@@ -153,5 +153,5 @@ def test_mistakes_are_told_before_a_model_is_loaded(
     write_plan(preset_plan("progressiveserve", 32), Path("deep.json"))
     command, *more = arguments.split()
     result = stages(command, "--model", "quire-mini", *more)
-    assert isinstance(result.exception, ValueError)  # which `quire` shows in one line
+    assert isinstance(result.exception, ValueError)  # which `quire` prints as one line
     assert message in str(result.exception)

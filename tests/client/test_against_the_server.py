@@ -43,7 +43,7 @@ def test_a_model_answers_the_same_behind_a_url_and_in_process(remote: RemoteMode
             near = list(getattr(local, ask)(prompt, stream=stream, **GREEDY))
             assert "".join(chunk.text for chunk in far) == "".join(chunk.text for chunk in near)
             usages = [next(chunk.usage for chunk in chunks if chunk.usage is not None) for chunks in (far, near)]
-            # (Cached tokens depend on what was asked before.)
+            # (Cached tokens depend on earlier requests.)
             assert [(u.prompt_tokens, u.completion_tokens) for u in usages[:1]] == [
                 (u.prompt_tokens, u.completion_tokens) for u in usages[1:]
             ]
@@ -84,5 +84,5 @@ def test_a_load_is_measured(server: RunningServer, form: list[str], tmp_path: Pa
         assert (figure["model"], figure["completed"], figure["errors"]) == (MODEL, 6, {})
         assert figure["out_got"] == figure["out"]
         assert figure["token_counts"] == "usage"
-        assert 6 * 25 <= figure["in"] <= 6 * 80  # words are not exactly as long as on average
+        assert 6 * 25 <= figure["in"] <= 6 * 80  # words differ from their average length
         assert figure["goodput"]["share"] == 1.0

@@ -107,7 +107,7 @@ def test_the_cost_of_an_answer_by_hand() -> None:
 
     def chunks() -> Iterator[AnswerChunk]:
         clock.now = 0.5
-        yield AnswerChunk()  # the turn is opened
+        yield AnswerChunk()  # the event that opens the turn
         for now in (2.0, 2.5, 4.0):
             clock.now = now
             yield AnswerChunk("x", is_token=True)

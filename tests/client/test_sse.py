@@ -29,7 +29,7 @@ def read(*pieces: bytes) -> list[str]:
         (b"", []),
         ("data: größer 🙂\n\n".encode(), ["größer 🙂"]),
         (b"data: \xff\n\n", ["\ufffd"]),
-        (b"data: one\n\ndata: [DONE]", ["one", "[DONE]"]),  # the last empty line left out
+        (b"data: one\n\ndata: [DONE]", ["one", "[DONE]"]),  # without the last empty line
         (b"data: one\n\ndata: [DONE]\n", ["one", "[DONE]"]),
     ],
 )

@@ -21,7 +21,7 @@ import httpx
 HAS_RAY = importlib.util.find_spec("ray") is not None
 WITHOUT_RAY = "Ray is not installed; pip install 'quire[ray]'"
 TIMEOUT_S = 100
-_MARK = "QUIRE_TEST_CLUSTER"  #: in the environment of every process of a cluster
+_MARK = "QUIRE_TEST_CLUSTER"  #: in the environment of every process of the cluster
 
 
 class RayServer:

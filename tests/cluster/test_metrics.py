@@ -14,7 +14,7 @@ from quire.outputs import RecoveryStats, Stats
 from quire.server.load_log import LoadLog
 from quire.server.metrics.metrics import Metrics
 
-#: Every figure that a step may have.
+#: Every statistic that a step may have.
 STATS = Stats(
     step_id=1, num_running=2, num_waiting=3, num_preempted=1, num_blocked=Counter(grammar=1), num_scheduled_tokens=9,
     num_sampled_tokens=2, num_prompt_tokens=7, num_blocks=10, num_used_blocks=4, num_disk_blocks=7, disk_bytes=70,
@@ -60,7 +60,7 @@ def test_the_replicas_of_a_cluster_tell_what_their_engines_do() -> None:
         log = LoadLog(metrics)
         async with cluster(on_metrics=partial(metrics.observe_replicas, "tiny")) as (found, engine):
             await found.add("r1")
-            for request_id in "ab":  # the figures of the first come with news of the second
+            for request_id in "ab":  # the first replica's figures arrive with the second's events
                 await finish(engine, list(range(40, 60)), greedy(4), request_id=request_id)
             series = shown(metrics)
             assert series["r1"]["quire_generation_tokens_total"] == 4

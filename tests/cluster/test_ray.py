@@ -133,7 +133,7 @@ def test_new_replicas_find_the_kv_on_disk_of_those_that_were_killed(pair: RaySer
         return int(pair.complete(prompt=prompt)["usage"]["prompt_tokens_details"]["cached_tokens"])
 
     assert num_cached() == 0
-    time.sleep(3)  # blocks are written behind the answer
+    time.sleep(3)  # blocks are written after the answer
     old = pair.replicas()
     for pid in old:
         os.kill(pid, signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_new_replicas_find_the_kv_on_disk_of_those_that_were_killed(pair: RaySer
 
 
 @needs_ray
-@pytest.mark.slow  # two minutes: replicas come and go by the clock
+@pytest.mark.slow  # two minutes: replicas start and stop by the clock
 @pytest.mark.timeout(400)
 def test_replicas_follow_the_load_from_none_to_two_and_back_and_no_request_fails() -> None:
     options = "--min-replicas=0 --max-replicas=2 --target-requests=4 --scale-down-after=6 --max-model-len=2048"

@@ -98,7 +98,7 @@ def test_a_prompt_goes_where_its_prefix_is_and_none_to_a_replica_that_loads() ->
             await found.add("r2")
             await until(lambda: found.replicas["r2"].engine.state is ModelState.READY, "the second replica")
             other = [token + 100 for token in PROMPT]
-            stream = generate(engine, PROMPT, greedy(200), request_id="b")  # keeps the first one busy
+            stream = generate(engine, PROMPT, greedy(200), request_id="b")  # keeps the first replica busy
             await anext(stream)
             await finish(engine, other, request_id="c")
             await stream.aclose()

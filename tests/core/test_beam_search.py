@@ -12,7 +12,7 @@ from quire.core.beam_search import BeamSearch
 from quire.sampling_params import BeamSearchParams
 
 VOCAB_SIZE = 50
-PAD = 49  # only ever behind an end
+PAD = 49  # only after an end
 EARLY_STOPPING = (True, False, "never")
 LENGTH_PENALTIES = (-1.0, 0.0, 0.5, 1.0, 2.0)
 EOS = {"none": (), "one": (7,), "several": (3, 7, 11, 20)}
@@ -92,7 +92,7 @@ GRID = list(itertools.product(EARLY_STOPPING, LENGTH_PENALTIES, EOS))
 
 @pytest.mark.parametrize(("early_stopping", "length_penalty", "eos"), GRID)
 def test_beams_and_scores_are_the_references(early_stopping: bool | str, length_penalty: float, eos: str) -> None:
-    # One of either family at each point of the grid, and every width beside every way to end.
+    # One of each family at each point of the grid, and every width with every way to end.
     is_odd = GRID.index((early_stopping, length_penalty, eos)) % 2
     for width, seed in ((2, 1), (3, 2)) if is_odd else ((2, 0), (5, 3)):
         params = BeamSearchParams(width, 10, length_penalty=length_penalty, early_stopping=early_stopping)

@@ -148,7 +148,7 @@ class TestPrefixes:
         begin(kv, first)
         kv.free(first)
         assert (kv.pool.num_used, kv.pool.num_cached) == (0, 2)
-        other = make_sequence([50, 51, 52, 53, 54, 55, 56, 57, 58])  # takes three: the free ones and the tail
+        other = make_sequence([50, 51, 52, 53, 54, 55, 56, 57, 58])  # needs three: the free ones and the tail
         compute(kv, other)
         assert len(kv.find_prefix(make_sequence(PROMPT))) == 1
 

@@ -54,7 +54,7 @@ def test_the_link_gets_what_it_brings_in_two_steps_and_the_head_of_the_queue_com
     others = bench.put_on_disk(OTHER)
     bench.ask()
     bench.ask(OTHER)
-    begun = [loads(bench.step(arrived=2)) for _ in range(15)]  # a step takes a second, and two blocks one and a half
+    begun = [loads(bench.step(arrived=2)) for _ in range(15)]  # a step takes a second, two blocks one and a half
     assert [len(keys) for keys in begun] == [2] * 15
     assert [key for keys in begun for key in keys] == [*bench.keys, *others[:10]]
 
@@ -85,7 +85,7 @@ def test_loads_for_who_has_left_are_cancelled() -> None:
 
 
 def test_only_room_that_nobody_needs_is_taken() -> None:
-    # The one that runs has a block of the 25 and may soon need one more; the first in the queue will need 21.
+    # The running request has a block of the 25 and may soon need one more; the first in the queue will need 21.
     bench, _ = bench_with_one_seat(0.05, num_blocks=25)
     others = bench.put_on_disk(OTHER)
     bench.ask()
@@ -101,7 +101,7 @@ def test_what_a_waiting_request_will_find_is_evicted_last() -> None:
     bench.ask()
     bench.step(arrived=NUM_BLOCKS)
     end(bench, running)
-    for token in (0, 1):  # each needs the half of the pool, and one after the other all of it
+    for token in (0, 1):  # each needs half of the pool, and both in turn all of it
         flood = bench.ask([9000 + token] * (NUM_BLOCKS * BLOCK), max_tokens=9, priority=-1)
         bench.step()
         end(bench, flood)

@@ -13,9 +13,9 @@ from quire.outputs import StoreChanges
     ("load_s", "way", "first_loaded"),
     [
         (0.1, "load", 0),
-        (4.0, "both", 10),  # a block takes four seconds either way: half of them each
+        (4.0, "both", 10),  # a block takes four seconds either way, so each way gets half
         (12.0, "both", 15),
-        (200.0, "compute", None),  # loading a single block takes longer than computing all
+        (200.0, "compute", None),  # loading one block takes longer than computing all
     ],
 )
 def test_the_way_that_brings_the_first_token_soonest(load_s: float, way: str, first_loaded: int | None) -> None:
@@ -82,7 +82,7 @@ def test_blocks_that_are_late_are_computed_after_all() -> None:
     bench = Bench(0.1)
     request = bench.ask()
     bench.step(arrived=5)
-    bench.costs.load_s = 50.0  # so it turns out
+    bench.costs.load_s = 50.0  # as it turns out
     out = bench.step()
     assert len(out.cancelled) == NUM_BLOCKS - 5
     assert bench.step().total_tokens == 15 * BLOCK + 2

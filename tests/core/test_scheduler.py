@@ -185,7 +185,7 @@ def test_the_watermark_is_left_free_at_admission_and_not_beyond() -> None:
 
 def test_blocks_promised_to_a_prompt_in_chunks_are_not_given_to_others() -> None:
     bench = Bench(num_blocks=10, max_num_batched_tokens=16, max_model_len=40)
-    first = bench.add(range(33), max_tokens=1)  # nine blocks, of which four are taken by the first chunk
+    first = bench.add(range(33), max_tokens=1)  # nine blocks, four of them taken by the first chunk
     bench.step()
     second = bench.add([1] * 8, max_tokens=1)
     bench.step()
@@ -339,12 +339,12 @@ def test_blocks_that_the_tier_has_need_no_saving() -> None:
     bench.step(2)
     scheduler = bench.scheduler
     seq = young.sequences[0]
-    scheduler.swap.swap_out([seq], 5, set(seq.block_table))  # the back
+    scheduler.swap.swap_out([seq], 5, set(seq.block_table))  # the back half
     scheduler.swap.release(seq)
     while scheduler.swap.num_pending:
         bench.step()
     victim = scheduler.recovery._describe(young, scheduler.recovery._freed_by(young))
-    num_later = victim.num_full_blocks - 8  # filled since
+    num_later = victim.num_full_blocks - 8  # filled since then
     assert (victim.num_shared, victim.is_unsaved) == (0, [True] * 5 + [False] * 3 + [True] * num_later)
 
 
@@ -415,7 +415,7 @@ def test_a_save_is_given_up_while_it_is_under_way_where_computing_has_become_sho
     thoughts = SecondThoughts(bench)
     bench.scheduler.queue.running[0].max_tokens = 60
     thoughts.is_saving_late = True
-    bench.scheduler.queue.waiting.remove(young)  # it does not come back at once
+    bench.scheduler.queue.waiting.remove(young)  # it does not resume at once
     out = bench.scheduler.schedule()
     bench.scheduler.queue.waiting.append(young)
     assert thoughts.asked == [("save", 0, 8)]

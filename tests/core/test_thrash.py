@@ -55,7 +55,7 @@ class Accountant(Player):
         super().__init__(schedule, recovery, costs)
         self.in_vain: Counter[str] = Counter()
         self.lost: Counter[str] = Counter()
-        self._had: dict[int, int] = {}  #: seq_id -> as many of its tokens had KV at some time
+        self._had: dict[int, int] = {}  #: seq_id -> number of its tokens that ever had KV
 
     def _schedule(self) -> SchedulerOutput:
         scheduler = self.scheduler
@@ -68,7 +68,7 @@ class Accountant(Player):
         for seq, (num_computed, num_preemptions) in before.items():
             request_id, count = seq.request.request_id, new_tokens.get(seq.seq_id, 0)
             start = seq.num_computed_tokens - count
-            # Preempted; or it made room for its siblings, since its request is the oldest and runs them in turns.
+            # Preempted; or it made room for its siblings, since the oldest request runs them in turns.
             if seq.request.num_preemptions > num_preemptions or start < num_computed:
                 self.lost[request_id] += len(seq.token_ids) - 1
             if count:
@@ -136,7 +136,7 @@ def loads(draw: st.DrawFn) -> Schedule:
 @st.composite
 def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
     length = draw(st.integers(1, config.max_model_len - 2))
-    own = draw(st.sampled_from((0, 0, 1, 2, 3, 4, 5)))  # some prompts begin alike
+    own = draw(st.sampled_from((0, 0, 1, 2, 3, 4, 5)))  # some prompts have a common start
     max_tokens = draw(st.integers(2, config.max_model_len - length))
     plan = Plan(
         prompt=tuple(mix(own, i) % 8 for i in range(length)),
@@ -183,7 +183,7 @@ def deep(max_examples: int) -> settings:
 @given(
     loads() | storms(),
     policies(),
-    st.sampled_from((0.125, 0.01, 1.0)),  # seconds a block: near the crossing, where swapping wins, and where it loses
+    st.sampled_from((0.125, 0.01, 1.0)),  # seconds per block: near the crossing, in favour of swapping, and against it
 )
 def test_every_request_finishes_and_what_is_computed_in_vain_stays_under_its_bound(
     schedule: Schedule, policy: RecoveryPolicy, block_s: float

@@ -20,9 +20,9 @@ from quire import LLM, SamplingParams
 from quire.evaluate.reading import prompt_of, score
 from quire.loading.source import embedded_path
 
-# What this model keeps, less the noise of a hundred questions. What it was made for (its card): 90, 75, 90, 75 and 10.
+# The model's results, less the noise of a hundred questions. Targets on its card: 90, 75, 90, 75 and 10.
 TWO_FACTS, ON_ONE_LINE, FIVE_FACTS, IN_A_CHAT, FALL = 86, 85, 70, 79, 7
-# Written without sight of the generator; the second file with knowledge of its sorts of facts, not of its wording.
+# Written without the generator; the second file knows its kinds of facts, but not its wording.
 WRITTEN_BY_HAND = {"hand_written.json": 42, "hand_written_topics.json": 47}
 FOLDER = embedded_path("quire-mini")
 

@@ -20,7 +20,7 @@ from quire.outputs import Stats
 from quire.tiers.store.block_store import BlockStore
 
 BLOCK_SIZE = 4
-DOCUMENT = tuple(random_ids(37, 900))  # nine full blocks, and a token
+DOCUMENT = tuple(random_ids(37, 900))  # nine full blocks and one token
 NUM_FULL = 36  # tokens
 QUESTIONS = tuple(tuple(random_ids(3 + i, 910 + i)) for i in range(10))
 

@@ -27,8 +27,8 @@ from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 
-NUM_TOKENS = 20  # how far references are computed; what asks for less takes their beginning
-CLOSE = 1e-5  # of the logits' range: nearer than this, two best logits may change places
+NUM_TOKENS = 20  # length of reference outputs; shorter requests use their beginning
+CLOSE = 1e-5  # fraction of the logits' range below which the two best logits may swap
 
 _directories: list[tempfile.TemporaryDirectory[str]] = []  # alive until the tests end
 
@@ -59,7 +59,7 @@ def random_ids(length: int, seed: int, vocab_size: int = 256) -> list[int]:
 
 
 _SHARED = random_ids(24, 100)
-#: of several lengths, state block boundaries; the last four begin alike
+#: various lengths around block boundaries; the last four have a common start
 PROMPTS: tuple[tuple[int, ...], ...] = tuple(
     tuple(ids)
     for ids in (
@@ -80,7 +80,7 @@ class Greedy:
     """Generate with the reference, ignoring end tokens."""
 
     token_ids: tuple[int, ...]
-    gaps: tuple[float, ...]  #: between the two best logits at each position, as a share of the logits' range
+    gaps: tuple[float, ...]  #: difference of the two best logits at each position, as a fraction of the logits' range
 
 
 @cache

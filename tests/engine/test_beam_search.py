@@ -22,7 +22,7 @@ from engine.harness import (
 )
 from quire import LLM, BeamSearchParams, SamplingParams
 
-ENDS = tuple(range(3, 256, 17))  # 15 of 256 tokens end a beam, so that many do, early and late
+ENDS = tuple(range(3, 256, 17))  # 15 of 256 tokens end a beam, so many end, early and late
 GRID = list(product((2, 3, 4), (-1.0, 0.0, 1.0, 2.0), (True, False, "never")))
 
 

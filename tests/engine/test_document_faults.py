@@ -174,7 +174,7 @@ def test_where_every_write_fails_it_keeps_nothing(tmp_path: Path, monkeypatch: p
     check_serves(llm)
     assert (llm.on_disk, llm.moved["save"]) == (set(), 0)
     assert llm.failed["save"] > 0
-    check_serves(other)  # which waits for no claim of the first
+    check_serves(other)  # which does not wait for claims of the first
     assert len(other.on_disk) == FULL
     llm.close()
     other.close()
@@ -257,7 +257,7 @@ def spoil_each_record(directory: Path) -> None:
                 data[at + row * 9] ^= 1 << row % 8
             else:
                 data[at + 128 : at + record_bytes] = bytes([255] * namespace.block_bytes)
-        with path.open("r+b") as file:  # in place, as a disk does it
+        with path.open("r+b") as file:  # in place, as disk errors are
             file.write(data)
 
 

@@ -141,7 +141,7 @@ def test_after_export_and_import(tmp_path: Path) -> None:
     [
         ("load", {"token_s": 1.0, "byte_s": 0.0}),
         ("compute", {"token_s": 1e-9, "byte_s": 1.0}),
-        ("both", {"token_s": 1.0, "byte_s": 1 / 768}),  # a token of these models has 768 bytes of KV
+        ("both", {"token_s": 1.0, "byte_s": 1 / 768}),  # these models have 768 bytes of KV per token
     ],
 )
 @pytest.mark.parametrize("budget", [3, 64])
@@ -229,7 +229,7 @@ def rewrite(segment: Path, row: int, at: int) -> None:
     told = decode_header(root, namespace.block_bytes, data[start : start + HEADER_BYTES])
     assert told is not None
     assert data[start + HEADER_BYTES + at] != 0x45
-    data[start + HEADER_BYTES + at] = 0x45  # as a float's last byte: some thousands
+    data[start + HEADER_BYTES + at] = 0x45  # thousands of them, as a float's last byte
     data[start : start + HEADER_BYTES] = encode_header(root, told, bytes(data[start + HEADER_BYTES : end]))
     segment.write_bytes(data)
 

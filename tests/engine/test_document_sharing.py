@@ -112,15 +112,15 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 def test_a_document_is_found_by_those_who_may_and_a_question_by_its_tenant_alone(servers: Any) -> None:
-    question = random_ids(12, 7)  # three full blocks after the one that the document's last token is in
+    question = random_ids(12, 7)  # three full blocks after the block of the document's last token
     asked = [
         (PUBLIC, ANN, 0),
-        (PUBLIC, ANN, NUM_FULL + 12),  # her own question, too
+        (PUBLIC, ANN, NUM_FULL + 12),  # including her own question
         (PUBLIC, BOB, NUM_FULL),  # the same words
         (PUBLIC, ANN.salted("a"), NUM_FULL),
         (PUBLIC, BOB, NUM_FULL + 12),
         (PAPERS, ANN, 0),  # the same words in a collection
-        (PAPERS, BOB, NUM_FULL),  # who was given it
+        (PAPERS, BOB, NUM_FULL),  # the recipient
         (LETTERS, BOB, 0),  # another
         (ANN, ANN, 0),  # a document of her own
         (BOB, BOB, 0),
@@ -130,11 +130,11 @@ def test_a_document_is_found_by_those_who_may_and_a_question_by_its_tenant_alone
         (PUBLIC.salted("a"), BOB, NUM_FULL),
         (PUBLIC, PUBLIC, 0),
     ]
-    own = random_ids(len(DOCUMENT), 44)  # of which nothing is public: of what is, everyone finds it
+    own = random_ids(len(DOCUMENT), 44)  # without public blocks, which everyone could find
     for document, tenant, expected in asked:
         job = ask(question, ONE, document=own if document == tenant else DOCUMENT, domains=belonging(document, tenant))
         assert num_found(servers(), job) == expected, (document, tenant)
-        assert_all_greedy("llama", [job])  # the same words, so always the same token
+        assert_all_greedy("llama", [job])  # the same words, hence the same token
 
 
 # -- single flight ---------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_logits_that_are_not_numbers_fail_their_request_only(bad: float, params:
     assert "not numbers" in jobs[1].output.error
     assert {output.finish_reason for output in jobs[1].output.outputs} <= {"error"}
     assert_all_greedy(NAME, [jobs[0], jobs[2]])
-    # Nothing of the failed request is found again.
+    # No block of the failed request is found again.
     again = drive(llm, [Job(PROMPTS[4])])[0]
     assert again.output.num_cached_tokens == 0
     assert_all_greedy(NAME, [again])
@@ -108,7 +108,7 @@ def test_logits_that_are_not_numbers_fail_their_request_only(bad: float, params:
 
 @pytest.mark.parametrize(("name", "budget"), [("llama", 3), ("llama", 7), ("llama", 64), ("gpt2", 7), ("opt-350m", 3)])
 def test_a_cache_that_is_not_numbers_reaches_no_other_request(name: str, budget: int) -> None:
-    # So few blocks that those of the failed request are soon used by others.
+    # So few blocks that others soon reuse those of the failed request.
     llm = make_llm(name, block_size=4, num_kv_blocks=18, max_num_batched_tokens=budget, watermark=0)
     prefix = tuple(random_ids(14, 999))
     harmless = {token for prompt in (*PROMPTS, prefix) for token in (*prompt, *greedy(name, prompt).token_ids)}
@@ -116,12 +116,12 @@ def test_a_cache_that_is_not_numbers_reaches_no_other_request(name: str, budget:
     bad_prompt = [*prefix[:9], poison, *prefix[10:]]
     with model_of(llm, lambda model: Poisoned(model, poison)):
         jobs = [Job(PROMPTS[3], greedy_params(10)), Job(bad_prompt, greedy_params(10)), Job(PROMPTS[5])]
-        # One begins with blocks that the failed one computed: they are not found any more.
+        # One begins with blocks of the failed request, which are not found any more.
         jobs += [Job(prompt, greedy_params(10), arrival=12 + i) for i, prompt in enumerate((prefix, *PROMPTS))]
         drive(llm, jobs)
         assert jobs[1].output.error is not None
         assert_all_greedy(name, [jobs[0], *jobs[2:]])
-        # Aborted while its prompt is computed, it was never found out; its NaN stays where it is all the same.
+        # Aborted during its prompt, its failure was never noticed; its NaN must not spread either.
         jobs = drive(llm, [Job(bad_prompt, greedy_params(10), abort_at=4)])
         assert_all_greedy(name, drive(llm, [Job(prompt, greedy_params(8)) for prompt in PROMPTS]))
         cache = llm.engine.runner.cache.tensor

@@ -74,7 +74,7 @@ def test_a_pinned_prefix_is_loaded_after_a_restart(engine: Callable[..., Engine]
 def test_warming_computes_once_and_keeps_what_the_disk_takes_bit_by_bit(engine: Callable[..., Engine]) -> None:
     first = engine()
     assert first.scheduler.disk is not None
-    first.scheduler.disk._max_saving = 2  # as with very many blocks
+    first.scheduler.disk._max_saving = 2  # as with many blocks
     warmer = DocumentWarmer(first)
     short = Prompt(token_ids=PREFIX, documents=(len(PREFIX),))
     whole = Prompt(token_ids=PROMPT, documents=(len(PROMPT),))

@@ -51,7 +51,7 @@ def test_a_pinned_prefix_survives_heavy_traffic(name: str) -> None:
     assert job.output.num_cached_tokens == 24
     assert_all_greedy(name, [job])
     assert [block for block, count in enumerate(pool.ref_counts) if count] == pinned
-    # Turns, preemption and beams work in what is left of the pool.
+    # Turns, preemption and beams work in the rest of the pool.
     jobs = drive(llm, [Job(prompt, greedy_params(10, n=2)) for prompt in PROMPTS[5:]])
     assert_all_greedy(name, jobs)
 
@@ -112,7 +112,7 @@ def test_statistics_add_up(caching: bool) -> None:
     llm = make_llm(NAME, block_size=4, num_kv_blocks=17, max_num_batched_tokens=16, enable_prefix_caching=caching)
     seen: list[Stats] = []
     llm.engine.on_stats.append(seen.append)
-    llm.engine.clock = count(0.0).__next__  # every look takes a second
+    llm.engine.clock = count(0.0).__next__  # every read of the clock takes a second
     jobs = [Job(prompt, greedy_params(10), arrival=3 * i) for i, prompt in enumerate((*PROMPTS, PROMPTS[4]))]
     drive(llm, jobs)
     requests = [job.answer.request for job in jobs if job.answer is not None]
@@ -228,7 +228,7 @@ def test_a_stream_grows_to_what_generate_gives(texts: LLM, stop: list[str]) -> N
             assert not last.finished
             for before, after in zip(last.outputs, output.outputs, strict=False):
                 assert after.token_ids[: len(before.token_ids)] == before.token_ids
-                # Text grows; only what was part of a stop string may go again.
+                # Text grows; only parts of a stop string may disappear again.
                 kept = len(before.text) - max(map(len, stop), default=0)
                 assert after.text.startswith(before.text[: max(kept, 0)])
                 if not stop:
@@ -250,7 +250,7 @@ def test_streams_and_calls_beside_each_other_all_see_their_end(texts: LLM) -> No
     first, second = texts.stream("Hello", params), texts.stream("Hello", params)
     next(first)
     next(second)
-    # All of the streams' tokens are made in steps that this call takes.
+    # All tokens of the streams are generated in the steps of this call.
     texts.generate("What else?", SamplingParams(temperature=0, max_tokens=30, ignore_eos=True), use_tqdm=False)
     for stream in (first, second):
         last = list(stream)[-1]

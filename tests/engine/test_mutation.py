@@ -18,7 +18,7 @@ from quire.core import kv_cache_manager
 NUM_PROMPTS = 12
 NUM_TOKENS = 8
 BLOCK_SIZE = 4
-#: 4 full blocks and a little: what is replaced lies well before the end
+#: 4 full blocks and a little more: the replaced block is well before the end
 MUTATED_PROMPTS = tuple(tuple(random_ids(18, 1000 + i)) for i in range(NUM_PROMPTS))
 
 Mutation = Callable[[torch.Tensor, list[int]], None]
@@ -82,7 +82,7 @@ def test_wrong_sharing_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     drive(llm, [Job(prompts[0], greedy_params(NUM_TOKENS))])
     num_wrong = 0
     for prompt in prompts[1:]:
-        # Its first block is known, so that the others are looked up: they followed the first prompt's beginning.
+        # Its first block is cached, so that lookup goes on to the following ones.
         drive(llm, [Job(prompt[:5], greedy_params(1))])
         job = drive(llm, [Job(prompt, greedy_params(NUM_TOKENS))])[0]
         assert job.output.num_cached_tokens == 16
@@ -104,4 +104,4 @@ def test_a_missing_copy_on_write_is_seen(name: str) -> None:
 
     right, wrong = run(False), run(True)
     num_changed = sum(a != b for x, y in zip(right, wrong, strict=True) for a, b in zip(x, y, strict=True))
-    assert num_changed >= 0.6 * 3 * len(prompts)  # one of three keeps the block that it began in
+    assert num_changed >= 0.6 * 3 * len(prompts)  # one of three keeps the block in which it began

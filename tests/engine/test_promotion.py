@@ -155,7 +155,7 @@ def test_requests_in_flight_get_the_tokens_of_their_stages(policy: str) -> None:
     for prompt, output in zip((*prompts, prompts[0]), outputs, strict=True):
         follows_its_stages(prompt, output)
     stages = [[stage for stage, _ in output.stages] for output in outputs]
-    if policy == "pin":  # the third stage waits until those of the first have ended
+    if policy == "pin":  # the third stage waits for requests of the first
         assert stages == [[1]] * 4 + [[2]]
     else:
         assert stages == [[1, 2, 3]] * 4 + [[2, 3]]
@@ -235,7 +235,7 @@ def test_a_pinned_prefix_is_computed_at_every_stage() -> None:
         (output,) = run(engine, [engine.add_request(question, params(max_tokens=3))])
         assert output.num_cached_tokens == 32
         follows_its_stages(question.token_ids, output)
-        engine.reset_prefix_cache()  # what is pinned stays
+        engine.reset_prefix_cache()  # pinned requests stay
     assert engine.scheduler.kv.num_pinned == 2
     engine.runner.execute, usual = _fail, engine.runner.execute  # type: ignore[method-assign, assignment]
     assert engine.promoter is not None

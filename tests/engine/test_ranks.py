@@ -116,7 +116,7 @@ def test_a_step_that_raises_on_one_rank_or_all_fails_its_requests_and_no_more() 
         raise RuntimeError("the device is gone")
 
     def before_step(step: int) -> None:
-        for runner in runners:  # one that fails alone does so once it has done its part of what all compute
+        for runner in runners:  # a rank that fails alone does so after its part of the common work
             is_wrong = runner in fails_on.get(step, ())
             runner.model.forward = fail if is_wrong and step == 4 else type(runner.model).forward.__get__(runner.model)
             runner._collect_reports = fail if is_wrong and step != 4 else type(runner)._collect_reports.__get__(runner)

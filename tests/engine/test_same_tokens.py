@@ -27,8 +27,8 @@ from engine.harness import (
 )
 from quire import SamplingParams
 
-# What depends on a model's arithmetic is tested for every architecture: prompts whole and in chunks, batches, and what
-# preemption computes again. What the scheduler alone decides is tested for one of each kind of code.
+# Tests that depend on a model's arithmetic run for every architecture: whole and chunked prompts, batches, and
+# recomputation. Tests of the scheduler alone run for one of each kind of code.
 every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
 FAMILIES = ("llama", "llama-biases", "qwen3", "gpt2", "opt-350m")
 one_of_each_family = pytest.mark.parametrize("name", FAMILIES)

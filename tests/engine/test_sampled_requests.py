@@ -243,7 +243,7 @@ def check_prompt_logprobs(name: str, job: Job, count: int) -> None:
 @pytest.mark.parametrize("count", [0, 3])
 def test_prompt_log_probabilities_are_the_references(name: str, budget: int, count: int) -> None:
     llm = make_llm(name, block_size=4, max_num_batched_tokens=budget)
-    drive(llm, [Job(PROMPTS[4])])  # its prefix is in the cache now
+    drive(llm, [Job(PROMPTS[4])])  # its prefix is cached now
     jobs = [Job(prompt, greedy_params(3, prompt_logprobs=count)) for prompt in (PROMPTS[4], PROMPTS[0], PROMPTS[2])]
     jobs.append(Job(PROMPTS[4], greedy_params(3, n=2, prompt_logprobs=count)))
     for job in drive(llm, jobs):

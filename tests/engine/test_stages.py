@@ -37,7 +37,7 @@ from quire.outputs import NewSequence, SchedulerOutput
 
 ABSENT = 1  # of three layers
 NUM_TOKENS = 10
-NAMES = tuple(name for name in ARCHITECTURES if "rope" not in name)  # how positions turn is all the same to adapters
+NAMES = tuple(name for name in ARCHITECTURES if "rope" not in name)  # adapters do not depend on rotary positions
 
 TARGETS = {
     "gpt2": ["c_attn", "c_fc", "mlp.c_proj"],
@@ -152,7 +152,7 @@ def test_bfloat16_stays_as_close_to_float32_as_pefts(name: str, num_tokens: int)
     theirs = copy.deepcopy(exact).bfloat16()
     for (parameter_name, parameter), original in zip(theirs.named_parameters(), exact.parameters(), strict=True):
         if "lora_" in parameter_name:
-            parameter.data = original.data  # in float32, as PEFT has them where it loads them
+            parameter.data = original.data  # in float32, as PEFT loads them
     model = load_model(resolve_model(str(checkpoint(name))), dtype="bfloat16", use_tqdm=False)
     model.switch_to(make_stage(name, model))
     with torch.inference_mode():

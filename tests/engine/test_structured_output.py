@@ -123,7 +123,7 @@ def check_output(completion: CompletionOutput, params: SamplingParams, is_in: Ca
     if completion.finish_reason == "stop" and completion.stop_reason is None:
         assert is_in(completion.text), completion.text
         return
-    assert params.structured_outputs is not None  # cut off: it is the beginning of something in the language
+    assert params.structured_outputs is not None  # cut off: a prefix of something in the language
     grammars = roomy().engine.grammars
     assert grammars is not None
     matcher = grammars.matcher(params.structured_outputs, ())
@@ -146,7 +146,7 @@ def test_bans_hold_within_a_grammar_and_the_model_is_seen_as_it_is() -> None:
     (completion,) = output.outputs
     assert completion.text == "cccccccc"
     assert completion.logprobs is not None
-    assert completion.logprobs[0][completion.token_ids[0]].rank != 1  # a model of random weights wants something else
+    assert completion.logprobs[0][completion.token_ids[0]].rank != 1  # random weights prefer another token
     every = replace(params, bad_words=("a", "b", "c"))
     with pytest.raises(RuntimeError, match="every token is banned"):
         roomy().generate("Hello", every, use_tqdm=False)
@@ -166,7 +166,7 @@ def test_a_key_with_many_grammars_keeps_nobody_elses_waiting() -> None:
     engine.grammars._compile = compile_slowly  # type: ignore[method-assign]
     for key, regexes in ((b"many", "abcdef"), (b"one", "z")):
         for number, regex in enumerate(regexes):
-            domain = Domain(TENANT, key, b"" if number < 3 else b"%d" % number)  # salts make no further keys
+            domain = Domain(TENANT, key, b"" if number < 3 else b"%d" % number)  # salts do not change the owner
             prompt = Prompt(token_ids=[1, 2], domains=((0, domain),))
             accepted = engine.input_processor.accept(
                 prompt, SamplingParams(max_tokens=2, structured_outputs=StructuredOutputsParams(regex=regex))

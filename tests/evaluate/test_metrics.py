@@ -15,11 +15,11 @@ from quire.evaluate.metrics import exact_match, f1, normalize_answer
         ("The Grey Heron", "grey heron"),
         ("  an\told \n  pier. ", "old pier"),
         ("Don't!", "dont"),
-        ("fifty-two", "fiftytwo"),  # punctuation is deleted, no space takes its place
-        ("A.", ""),  # punctuation goes first, then what is left is an article
+        ("fifty-two", "fiftytwo"),  # punctuation is deleted without a space
+        ("A.", ""),  # punctuation goes first, so an article remains
         ("a-the", "athe"),
         ("theatre another Anna", "theatre another anna"),  # articles are whole words
-        ("“the” end", "“ ” end"),  # only ASCII punctuation is known, yet a curly quote ends a word
+        ("“the” end", "“ ” end"),  # only ASCII punctuation counts, yet a curly quote ends a word
         ("", ""),
     ],
 )
@@ -37,7 +37,7 @@ def test_an_answer_is_normalized_as_in_squad(text: str, normal: str) -> None:
         ("pier old", ["old pier"], False),
         ("on the old pier", ["old pier"], False),
         ("", ["old pier"], False),
-        ("the", ["an"], True),  # both are empty in their normal form
+        ("the", ["an"], True),  # both are empty after normalization
     ],
 )
 def test_an_exact_match_equals_any_one_answer(prediction: str, answers: list[str], matches: bool) -> None:

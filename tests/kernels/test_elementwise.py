@@ -18,7 +18,7 @@ from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 from quire.models.layers import RMSNorm, Sum
 from quire.models.rotary import rotate, rotate_heads
 
-#: Of the largest value: one rounding to the dtype, and what sums in another order differ by.
+#: Relative to the largest value: one rounding to the dtype, and differences of summation order.
 TOLERANCE = {torch.float32: 1e-6, torch.bfloat16: 2**-7}
 
 
@@ -63,7 +63,7 @@ def test_norms_and_the_sums_before_them(kernels: Elementwise, dtype: torch.dtype
         exact = F.rms_norm(total.double(), norm.size, norm.weight.double(), 1e-5)
         check(normed, exact)
         assert torch.equal(normed, norm(total))
-        both = torch.cat((total, total), dim=1)[:, : shape[1]]  # rows that lie apart
+        both = torch.cat((total, total), dim=1)[:, : shape[1]]  # rows with gaps
         assert torch.equal(normed, norm(both))
         assert torch.equal(normed[:1], norm(total[:1])), "a neighbour changed it"
 

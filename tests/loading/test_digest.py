@@ -111,7 +111,7 @@ def test_an_interrupt_ends_hashing_in_the_midst_of_a_tensor(tmp_path: Path, monk
 
     def interrupt(num_bytes: int) -> None:
         passed.append(num_bytes)
-        if len(passed) == 20:  # the main thread waits by now
+        if len(passed) == 20:  # the main thread waits by then
             signal.pthread_kill(main, signal.SIGINT)  # Ctrl-C
         never.wait(0.001)
 

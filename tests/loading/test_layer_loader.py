@@ -210,7 +210,7 @@ def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_ser
         assert file.name in str(loader.progress().error)
         assert loader.progress().stage == 1
         logits_of_first = _at(loader, 1)
-        if file.exists():  # by inode it is another one, whatever the clock says
+        if file.exists():  # its inode differs, whatever the clock says
             file.rename(file.with_suffix(".old"))
         file.write_bytes(whole)
         loader.wait_stage(2)
@@ -378,7 +378,7 @@ def test_a_report_that_takes_long_is_not_overtaken_by_a_newer_one(directory: Pat
         is_within.wait()
         newer = threading.Thread(target=loader.set_served_stage, args=(2,))
         newer.start()
-        newer.join(0.05)  # it would be through by now
+        newer.join(0.05)  # it would be finished by now
         may_go_on.set()
         slow.join()
         newer.join()
@@ -387,7 +387,7 @@ def test_a_report_that_takes_long_is_not_overtaken_by_a_newer_one(directory: Pat
 
 def test_closing_ends_whoever_waits(directory: Path) -> None:
     manifest = pack(directory)
-    loader = loader_of(directory, manifest=manifest, bandwidth=1)  # a byte a second: never
+    loader = loader_of(directory, manifest=manifest, bandwidth=1)  # one byte per second: never
     loader.start()
     waiting = threading.Thread(target=loader.close)
     waiting.start()

@@ -15,7 +15,7 @@ from quire.loading.random_weights import CHUNK, fill_random
 from quire.models.base import CausalLM
 from quire.text.tokenizer import Tokenizer
 
-# As their model cards and the number of tensors' elements on the hub state.
+# From their model cards, and the number of parameters on the hub.
 PUBLISHED_PARAMETERS = {
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-1.5b": 1_543_714_304,
@@ -72,7 +72,7 @@ def test_an_unknown_preset_lists_close_matches_and_all_names() -> None:
 
 
 def test_a_preset_ends_where_the_byte_level_tokenizer_does() -> None:
-    tokenizer = Tokenizer.byte_level(512)  # its special tokens have the same ids at every size
+    tokenizer = Tokenizer.byte_level(512)  # its special tokens have the same ids in every size
     for name in preset_names():
         config = resolve_model(name).config
         assert config.eos_token_ids == (tokenizer.eos_token_id,)

@@ -99,13 +99,13 @@ class Clock:
 def test_reads_take_their_turns_and_nobody_waits_where_nothing_is_read() -> None:
     clock = Clock()
     pace = Pace(100.0, clock, clock.wait)
-    first, second = pace.begin(100), pace.begin(50)  # in flight together, on a device that has one head
+    first, second = pace.begin(100), pace.begin(50)  # concurrent reads on a device with a single head
     clock.now = 0.25
     pace.end(first)
     assert clock.now == 1.0
     pace.end(second)
     assert clock.now == 1.5
-    clock.now = 9.0  # idle time is lost, as a device's is
+    clock.now = 9.0  # idle time is lost, as on a real device
     due = pace.begin(100)
     clock.now = 11.0
     pace.end(due)

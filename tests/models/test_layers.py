@@ -28,7 +28,7 @@ def test_a_packed_layer_computes_what_a_plain_one_does(dtype: torch.dtype, has_b
     layer.pack()
     assert (layer.packed is not None) == can_pack(dtype)
     torch.testing.assert_close(layer(x), expected)
-    wide = torch.randn(num_rows, 96).to(dtype)  # a strided input, as a slice of a merged output is
+    wide = torch.randn(num_rows, 96).to(dtype)  # a strided input, such as a slice of a merged output
     torch.testing.assert_close(layer(wide[:, :48]), layer(wide[:, :48].contiguous()))
 
 

@@ -51,7 +51,7 @@ def test_products_are_those_of_float64(
 
     width = in_features + 3 if is_strided else in_features
     x = numbers(num_rows, width)
-    x[:, in_features:] = torch.nan  # of a neighbour, and not to be read
+    x[:, in_features:] = torch.nan  # a neighbour's, which must not be read
     x = x[:, :in_features]
     weight, up = (numbers(out_features, in_features) / in_features**0.5 for _ in range(2))
     bias, up_bias = (numbers(out_features) if has_bias else None for _ in range(2))
@@ -88,7 +88,7 @@ def test_threads_and_neighbours_do_not_change_a_bit(
     torch.testing.assert_close(together.double(), exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert torch.equal(packed.gated_product(x, None, packed_up, None), together)
-    for few in (7, 40):  # which are laid out whole
+    for few in (7, 40):  # packed as a whole
         assert torch.equal(packed.gated_product(x[:few], None, packed_up, None), together[:few])
     others = torch.randn(140, 4864).to(dtype)
     others[7] = x[7]

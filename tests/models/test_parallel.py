@@ -17,9 +17,9 @@ from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from ranks import load, logits_of, on_ranks
 
-#: How a position turns a head is no rank's business.
+#: Rotary positions do not depend on ranks.
 NAMES = [name for name in ARCHITECTURES if "rope" not in name]
-#: That no number of ranks divides: the MLP, the vocabulary and the positions are cut in parts of two sizes.
+#: Sizes indivisible by any number of ranks: MLP, vocabulary and positions are split into parts of two sizes.
 ODD = {
     "gpt2": {"vocab_size": 253, "n_inner": 90, "n_positions": 61},
     "opt": {"vocab_size": 253, "ffn_dim": 90, "max_position_embeddings": 61},
@@ -32,7 +32,7 @@ def test_two_and_four_ranks_give_one_ranks_logits(name: str, tmp_path: Path) -> 
     family = name if name in ODD else name.partition("-")[0]
     directory = make_checkpoint(name, tmp_path, **ODD.get(family, ODD["llama"]))
     expected = logits_of(load(directory))
-    for size in (2, 4) if name in ("llama", "gpt2", "opt-350m") else (4,):  # four ranks have each of two KV heads twice
+    for size in (2, 4) if name in ("llama", "gpt2", "opt-350m") else (4,):  # four ranks share two KV heads
         found = on_ranks(size, lambda group: logits_of(load(directory, group)))
         assert all(torch.equal(found[0], each) for each in found), "they would draw different tokens"
         assert (found[0] - expected).abs().max() < 1e-5 * (expected.max() - expected.min())

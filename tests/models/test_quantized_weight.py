@@ -84,7 +84,7 @@ def test_products_are_those_of_integers(
         rows = torch.cat([packed.product(row[None], bias) for row in x])
         assert torch.equal(outputs[-1], rows), "a row depends on nothing but itself"
         by_torch = TorchQuantizedWeight(weight, bits).product(x, bias)
-        # Of 4 bits, sums in another order may find another grid to be the best.
+        # With 4 bits, another summation order may choose another grid.
         assert (by_torch.double() - expected).norm() <= (0.01 if bits == 8 else 0.05) * expected.norm() + 0.01
     for other in outputs[1:] if bits == 8 else ():
         torch.testing.assert_close(outputs[0], other, rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-4)
@@ -95,7 +95,7 @@ def test_products_are_those_of_integers(
 def test_weights_stay_near(bits: int, error: float) -> None:
     weight = torch.randn(96, 700, generator=torch.Generator().manual_seed(0))
     weight[5] = 0.0
-    weight[6] = 0.25  # one value: a grid without a width
+    weight[6] = 0.25  # a single value: a grid without width
     found = torch.from_numpy(decoded(QuantizedWeight(weight, bits, load_library(LEVELS[-1]))))
     assert (found - weight).norm() / weight.norm() < error
     torch.testing.assert_close(found[5:7].float(), weight[5:7], atol=1e-6, rtol=1e-2)

@@ -46,7 +46,7 @@ def test_a_strong_ridge_leaves_the_identity() -> None:
     model = make_reference("llama")
     found, fit = fit_linear_map(model, batches(random_texts(24)), 0, 2, ridge=1e12)
     torch.testing.assert_close(found.weight, torch.eye(64), atol=1e-6, rtol=0)
-    assert fit.error == pytest.approx(1, abs=0.1)  # the bias is all it has learned
+    assert fit.error == pytest.approx(1, abs=0.1)  # only the bias is fitted
 
 
 def test_too_little_text_and_a_file_of_something_else_are_refused(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_a_block_comes_back_in_groups_the_first_half_first() -> None:
     assert plan_block(8, 2, 7, 3).groups[1:] == ((2, 3, 4), (5, 6))
     assert plan_block(8, 2, 7, 2).groups[1:] == ((2, 3, 4, 5, 6),)
     assert plan_block(8, 2, 7, 6).groups[1:] == ((2,), (3,), (4,), (5,), (6,))
-    assert plan_block(8, 4, 5).groups == ((0, 1, 2, 3, 5, 6, 7), (4,))  # two stages: there is but one layer
+    assert plan_block(8, 4, 5).groups == ((0, 1, 2, 3, 5, 6, 7), (4,))  # two stages for a single layer
     for num_stages in range(2, 8):
         sizes = [len(group) for group in plan_block(20, 5, 13, num_stages).groups[1:]]
         assert sum(sizes) == 8
@@ -77,7 +77,7 @@ def test_bytes_are_those_in_the_files(tmp_path: Path, name: str) -> None:
 def test_a_presets_bytes_are_those_of_its_published_shape() -> None:
     sizes = model_bytes(resolve_model("random:llama-2-7b"))
     assert sizes.total == 2 * 6_738_415_616
-    assert 1 - sizes.without(20, 28) / sizes.total == pytest.approx(0.240, abs=0.001)  # what the paper left out
+    assert 1 - sizes.without(20, 28) / sizes.total == pytest.approx(0.240, abs=0.001)  # the paper's absent layers
 
 
 @pytest.mark.parametrize(

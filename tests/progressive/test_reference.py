@@ -42,7 +42,7 @@ def test_without_its_first_layer_a_model_generates_as_one_that_never_had_it(name
     model = make_reference(name)
     whole = generate(model)
     expected = generate(without_layer(model, name, 0))
-    removed = remove_layers(model, [0])  # whose KV cache transformers counts past tokens by
+    removed = remove_layers(model, [0])  # by whose KV cache transformers counts past tokens
     assert generate(model) == expected != whole
     put_back(model, removed)
     assert generate(model) == whole

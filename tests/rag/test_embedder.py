@@ -86,7 +86,7 @@ def test_vectors_are_those_of_the_reference_in_the_order_of_the_texts(tiny: Path
     assert found.vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-6)
     others = [float(found.vectors[0] @ found.vectors[index]) for index in (1, 2, 3, 5)]
-    assert max(others) < 0.99  # the checkpoint can tell texts apart
+    assert max(others) < 0.99  # the checkpoint distinguishes texts
 
 
 def test_what_was_cut_off_is_told(embedder: Embedder) -> None:

@@ -41,7 +41,7 @@ def test_questions_by_hand_that_no_weight_was_fitted_on():
     [
         ("What is the capital of Mongolia?", "small"),
         ("What caused the fall of Rome?", "large"),
-        # Words of a title, or of a clause that says which one is meant, are not what is asked.
+        # Words of a title, or of a relative clause, do not count as the question.
         ('Who wrote "Why Nations Fail"?', "small"),
         ("Which essay explains why the author gave up smoking?", "small"),
         # A fact after a long story, and a reason in three words.
@@ -52,7 +52,7 @@ def test_questions_by_hand_that_no_weight_was_fitted_on():
         ("capital of peru", "small"),
         ("advantages of wind power", "large"),
         ("The Danube flows into which sea?", "small"),
-        # What began as a fact and asks for more.
+        # Begins with a fact and asks for more.
         ("Who was right, Newton or Huygens, and why?", "large"),
     ],
 )

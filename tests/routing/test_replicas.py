@@ -11,7 +11,7 @@ from quire.routing import RoutingError
 from quire.routing.replicas import POLICIES, Autoscaler, Autoscaling, ReplicaRouter, Residency, RoutedRequest
 
 KEYS = [bytes([number]) for number in range(8)]
-IDLE = Forecast(chunk=100, decode_s=0.1, token_s=1e-3)  # 100 ms a step, and 1 ms a token
+IDLE = Forecast(chunk=100, decode_s=0.1, token_s=1e-3)  # 100 ms per step and 1 ms per token
 
 
 def router(policy: str, *names: str, **given: int) -> ReplicaRouter:
@@ -35,7 +35,7 @@ def test_round_robin_and_least_loaded() -> None:
     made.end("a", "0")
     made.end("a", "2")
     assert send(made, "3") == "a"
-    made.report("b", 1.0, Forecast(num_running=5), taken=["1"])  # most of them are other routers' requests
+    made.report("b", 1.0, Forecast(num_running=5), taken=["1"])  # mostly other routers' requests
     assert [send(made, str(number)) for number in range(4, 8)] == ["a"] * 4
 
 

@@ -11,7 +11,7 @@ from quire.forecast import Forecast
 from quire.routing import SLO, Router, RoutingConfig, RoutingError
 
 MODELS = {"large": "chat", "small": "mini"}
-#: A step takes 100 ms and 1 ms for each token of a prompt, of which it takes 100.
+#: A step takes 100 ms, plus 1 ms for each of up to 100 prompt tokens.
 IDLE = Forecast(chunk=100, decode_s=0.1, token_s=1e-3)
 QUICK = replace(IDLE, decode_s=0.01, token_s=1e-4)
 #: 16 sequences run, and no further one starts before one of them ends: one in a second.
@@ -63,7 +63,7 @@ def test_the_best_model_that_keeps_the_slo_is_taken_and_where_none_does_the_best
 
 
 def test_what_hangs_on_others_is_predicted_with_care() -> None:
-    forecasts = {"chat": FULL, "mini": QUICK}  # 1.15 s, give or take one
+    forecasts = {"chat": FULL, "mini": QUICK}  # 1.15 s, with a spread of one
     assert router(ttft_s=3.0).route("?", num_tokens=50, forecasts=forecasts).model == "mini"
     assert router(ttft_s=3.2).route("?", num_tokens=50, forecasts=forecasts).model == "chat"
 

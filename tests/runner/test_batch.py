@@ -93,7 +93,7 @@ def test_batches_are_what_going_token_by_token_gives(data: st.DataObject) -> Non
         for seq_id, seq in known.items():
             is_new = any(new.seq_id == seq_id for new in out.new_sequences)
             if not is_new and len(seq.tokens) == seq.num_computed:
-                seq.tokens.append(choose("token", 0, 99))  # chosen elsewhere: a beam's
+                seq.tokens.append(choose("token", 0, 99))  # chosen elsewhere: a beam's token
                 out.new_tokens[seq_id] = [seq.tokens[-1]]
             missing = len(seq.tokens) - seq.num_computed
             count = choose("scheduled", 0, missing)

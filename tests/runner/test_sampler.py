@@ -115,7 +115,7 @@ def test_nothing_is_drawn_that_a_sort_would_cut(
     if is_coarse:
         logits = logits.round()  # ties
     params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    # Where a cut falls within rounding of a token, either is right.
+    # If a cut is within rounding of a token, both results are right.
     wider = SamplingParams(temperature=temperature, top_k=top_k, top_p=min(1, top_p + 1e-5), min_p=max(0, min_p - 1e-5))
     expected = oracle(logits, wider)
     drawn = draw(logits, params, 200, seed)
@@ -200,13 +200,13 @@ def test_penalties_biases_and_bans_are_what_they_say(
     seed: int, prompt: list[int], output: list[int], repetition: float, presence: float, frequency: float,
     bias: dict[int, float], allowed: list[int] | None, words: list[list[int]],
 ) -> None:  # fmt: skip
-    words.append([*output[-2:], 7])  # one that is about to be completed
+    words.append([*output[-2:], 7])  # one about to be completed
     params = SamplingParams(
         repetition_penalty=repetition, presence_penalty=presence, frequency_penalty=frequency, logit_bias=bias,
         allowed_token_ids=allowed, bad_words_token_ids=tuple(map(tuple, words)),
     )  # fmt: skip
     logits = torch.randn(VOCAB, generator=torch.Generator().manual_seed(seed)) * 3
-    # What was counted at once and what was counted token by token is the same.
+    # Batched counts equal counts by token.
     grown = RowState(new_sequence(params, token_ids=prompt, num_prompt_tokens=len(prompt)))
     for token in output:
         grown.append(token)
@@ -297,7 +297,7 @@ def test_logits_of_minus_infinity_are_never_drawn() -> None:
 
 @pytest.mark.parametrize("temperature", [2e-5, 1e-3, 0.01])
 def test_a_very_low_temperature_is_nearly_greedy(temperature: float) -> None:
-    logits = torch.randn(1300, generator=torch.Generator().manual_seed(8)) * 10 + 100  # the best is far ahead
+    logits = torch.randn(1300, generator=torch.Generator().manual_seed(8)) * 10 + 100  # the best token is far ahead
     assert set(draw(logits, SamplingParams(temperature=temperature), 200)) == {int(logits.argmax())}
 
 

@@ -288,7 +288,7 @@ def test_a_flood_of_headers_is_refused_and_others_do_not_notice(server: TinyServ
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as flood:
         answer = b""
-        with contextlib.suppress(OSError):  # it hangs up
+        with contextlib.suppress(OSError):  # it disconnects
             flood.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n")
             for number in range(100_000):
                 flood.sendall(b"X-Flood-%d: %s\r\n" % (number, b"x" * 100))

@@ -32,7 +32,7 @@ def test_the_front_page_says_what_is_served_and_how_to_ask(server: RunningServer
     assert f"curl -s {server.url}/v1/chat/completions" in answer.text
     assert f"{server.url}/v1" in answer.text
     for path in re.findall(r'href="([^"]+)"', answer.text):
-        if path != "/metrics":  # this server has none
+        if path != "/metrics":  # this server has no such model
             assert server.get(path).status_code == 200, path
 
 

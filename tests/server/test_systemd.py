@@ -57,7 +57,7 @@ def test_a_server_says_that_it_is_ready_that_it_lives_and_that_it_ends(
             assert systemd.hear(20 * PERIOD_S) == "WATCHDOG=1"
         server.process.send_signal(signal.SIGSTOP)  # it hangs
         while systemd.hear(0) is not None:
-            pass  # what was said before
+            pass  # the earlier messages
         assert systemd.hear(6 * PERIOD_S) is None, "and systemd would end it"
         server.process.send_signal(signal.SIGCONT)
         systemd.hear_until("WATCHDOG=1")

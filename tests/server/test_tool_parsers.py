@@ -26,7 +26,7 @@ from quire.server.tools.reasoning import ReasoningParser
 THINK = REASONING_PARSERS["think"]
 PARIS, NIGHT = ("weather", {"city": "Paris"}), ("time", {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]})
 
-#: As the families' models write: parser, text, reasoning, content, calls (name, arguments).
+#: Model outputs by family: parser, text, reasoning, content, calls (name, arguments).
 RECORDED: dict[str, tuple[type[ToolParser], str, str, str, list[tuple[str, Any]]]] = {
     "hermes": (
         HermesParser,

@@ -35,7 +35,7 @@ from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TokenLogpro
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 VERSION = 6
-KINDS = ("add", "store", "schedule", "observe", "update", "fail", "end", "pin", "begin")  #: of events
+KINDS = ("add", "store", "schedule", "observe", "update", "fail", "end", "pin", "begin")  #: number of events
 
 Event = dict[str, Any]
 

@@ -27,8 +27,8 @@ class ReplayDiffers(Exception):
 
     def __init__(self, step_id: int, what: str, recorded: Any, replayed: Any) -> None:
         super().__init__(f"step {step_id} differs in {what}: recorded {recorded}, replayed {replayed}")
-        self.step_id = step_id  #: of the first step that differs
-        self.what = what  #: the part of it that differs
+        self.step_id = step_id  #: of the first difference
+        self.what = what  #: the differing field
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class ReplayFigures:
     ttft_s: Distribution | None
     tpot_s: Distribution | None
     itl_s: Distribution | None
-    arrivals: list[Arrival]  #: of requests with one output, as long as it became, from the first one on
+    arrivals: list[Arrival]  #: of requests with one output, from the first arrival to the end
 
 
 def replay(recording: Recording) -> ReplayFigures:

@@ -51,7 +51,7 @@ def test_a_run_prints_figures_sources_and_pairs(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     for text in ("mean TTFT", "P99 TPOT", "Published: swap out", "Assumed: decode steps", "Swapping stops the engine"):
         assert text in result.output
-    assert "1,648.35" in result.output  # the paper's own, beside ours
+    assert "1,648.35" in result.output  # the paper's costs beside ours
     data = json.loads((tmp_path / "s.json").read_text())
     assert [figure["policy"] for figure in data["figures"]] == ["recompute", "swap"]
     assert data["figures"][1]["changes"]["recompute"]["tpot_p99_s"]["low"] is not None
@@ -79,7 +79,7 @@ def test_a_trace_and_a_calibrated_profile(tmp_path: Path) -> None:
     assert "Measured: steps, saves and loads" in result.output
     assert "Assumed: what requests of more than 1,024 tokens cost (extrapolated)" in result.output
     assert "2 requests, 2 times as fast" in result.output
-    assert "at most 3 sequences and 96 tokens a step; prefix caching on" in result.output  # as the profile's engine
+    assert "at most 3 sequences and 96 tokens a step; prefix caching on" in result.output  # as in the profile's engine
 
 
 ABOUT = ["--trace", "TRACE", "--documents", "3", "--document-tokens", "256", "--num-blocks", "40", "--seeds", "2"]

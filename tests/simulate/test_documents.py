@@ -68,8 +68,8 @@ def test_a_slow_disks_document_is_computed() -> None:
 
 
 def test_in_between_the_front_is_computed_while_the_back_is_loaded() -> None:
-    # Loading all takes 4 s, and as long as computing. Of both at once: four blocks in a step of 16 tokens, while the
-    # other four come in 2 s.
+    # Loading everything takes 4 s, as does computing. With both, four blocks are computed in a step of 16 tokens, while
+    # the other four load in 2 s.
     found = run([FIRST, FLOOD, AGAIN], block_s=0.5)
     assert found.makespan_s == 1000 + 2 + 1.25 < 1000 + min(COMPUTED_S, 4 + 1.25)
     assert (found.hits_by_tier, found.prefix_ways) == ({"disk": 16}, {"both": 1})
@@ -87,13 +87,13 @@ def test_without_a_disk_documents_share_the_devices_cache() -> None:
 
 def test_saves_do_not_delay_steps_nor_who_comes_while_they_go_on() -> None:
     load = [FIRST, about(1, 1.0), about(2, 7.5, num_output=3), Arrival(40.0, 9, 4), Arrival(77.25, 5, 2)]
-    without, beside = run(load), run(load, block_s=32)  # the saves go on for more than ten minutes
+    without, beside = run(load), run(load, block_s=32)  # the saves take more than ten minutes
     assert beside.makespan_s == without.makespan_s
     assert (beside.ttft_s, beside.tpot_s, beside.itl_s) == (without.ttft_s, without.tpot_s, without.itl_s)
 
 
 def test_a_save_that_has_not_ended_is_not_found() -> None:
-    # Three blocks have been saved when the second request comes; the others it would have to compute anyway.
+    # Three blocks are saved when the second request arrives; it has to compute the others anyway.
     load = [FIRST, Arrival(20.0, 47, 1), about(0, 32.0)]
     found = run(load, block_s=8)
     assert found.makespan_s == 32 + COMPUTED_S

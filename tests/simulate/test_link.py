@@ -16,7 +16,7 @@ from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from quire.simulate.virtual_runner import VirtualLink
 from simulate.machines import BLOCK_BYTES, ExactCosts, limits, machine
 
-FAST_S, SLOW_S = 0.02, 0.6  #: of a block, one way; computing it again adds 0.25 s to steps
+FAST_S, SLOW_S = 0.02, 0.6  #: of a block in one direction; recomputing it adds 0.25 s to steps
 CROWD = [Arrival(0.0, 8 + at % 5, 30 + at % 7) for at in range(40)]
 CROWDS = [[Arrival(0.0, 8 + (at + k) % 5, 30 + at * (k + 1) % 7) for at in range(40)] for k in range(6)]
 CALM = [Arrival(0.0, 12 + at % 3, 28 - at % 7) for at in range(30)]
@@ -93,10 +93,10 @@ class ChangingLink(ExactCosts):
 
     after: int = 0
     other_s: float = SLOW_S
-    modes: list[RecoveryMode] = field(default_factory=list)  #: of victims so far
+    modes: list[RecoveryMode] = field(default_factory=list)  #: victims so far
 
     def step(self, shape: StepShape) -> float:
-        return shape.num_tokens / 16  # a step without its fixed second, in which even a slow link brings a block
+        return shape.num_tokens / 16  # a step without its constant second, in which even a slow link moves a block
 
     def save(self, num_bytes: int, tier: str = "host") -> float:
         seconds = self.other_s if len(self.modes) >= self.after else self.save_s

@@ -25,7 +25,7 @@ TINY = EngineConfig(
     max_model_len=80,
     swap_space=2**20,
     watermark=0.0,
-    recovery_policy="recompute",  # or else costs are measured, and swapping chosen on a busy machine
+    recovery_policy="recompute",  # otherwise costs are measured, and a busy machine prefers swapping
     use_tqdm=False,
     device="cpu",
 )

@@ -49,8 +49,8 @@ def test_a_request_that_comes_in_the_middle_of_a_step_waits_for_its_end() -> Non
     assert (found.ttft_s.largest, found.makespan_s) == (2.5, 4.0)
 
 
-# Six blocks; both requests grow beyond three. At the step in which the older one needs its fourth block, the younger,
-# with 12 tokens computed, gives way, and comes back when the older one has ended.
+# Six blocks; both requests grow beyond three. When the older one needs its fourth block, the younger, with 12 tokens
+# computed, is preempted, and resumes after the older one has ended.
 CROWD = [Arrival(0.0, 8, 16), Arrival(0.0, 8, 8)]
 SMALL = {"num_blocks": 6, "max_model_len": 24}
 
@@ -217,7 +217,7 @@ def test_over_hours_below_capacity_nobody_waits_long_whatever_the_priority() -> 
 def test_larger_priorities_wait_as_long_as_smaller_ones_leave_no_room_and_no_longer() -> None:
     urgent, patient = stream(1.5, HOUR_S / 3), stream(60.0, HOUR_S / 3, priority=1)
     alone = run(urgent, "cost", **SMALL)
-    assert alone.makespan_s > HOUR_S / 2  # they come faster than they are served
+    assert alone.makespan_s > HOUR_S / 2  # they arrive faster than they are served
     waited = longest_wait([*urgent, *patient], **SMALL)
     assert alone.makespan_s - 60 < waited < alone.makespan_s + 60
 

@@ -153,7 +153,7 @@ def test_beside_the_steps_a_transfer_is_reported_with_the_step_in_which_it_ends(
     runner = VirtualRunner(machine(), BLOCK)
     new = [new_sequence(0, 16)]
     result = runner.execute(step(1, (0, 16), new_sequences=new, transfers=[*loads(4, 5, 6), *saves(1, 2, 3)]))
-    assert runner.now == 2.0  # a step of 16 tokens; the saves end at 0.75, the loads after them, at 1.25, 1.75 and 2.25
+    assert runner.now == 2.0  # a step of 16 tokens; the saves end at 0.75, the later loads at 1.25, 1.75 and 2.25
     assert [kind for kind, _ in told(result.transfers)] == ["save"] * 3 + ["load"] * 2
     assert sum(report.copy_s for report in result.transfers) == 1.75
     result = runner.execute(step(2, (0, 1)))

@@ -34,7 +34,7 @@ def test_a_mask_allows_the_tokens_that_keep_the_text_in_the_language(kind: str) 
     else:
         tokenizer = Tokenizer(KINDS[kind](), special_tokens={"bos_token": "<s>", "eos_token": "</s>"})
     assert tokenizer.pieces is not None
-    vocab_size = tokenizer.vocab_size + 37  # rows without a token, as models have them
+    vocab_size = tokenizer.vocab_size + 37  # logits without a token, as in real models
     end = tokenizer.eos_token_id
     assert end is not None
     grammars = Grammars(tokenizer, vocab_size, (end,))
@@ -111,7 +111,7 @@ HOSTILE = {
 
 def test_an_intersection_that_is_not_found_to_be_empty_is_too_complex() -> None:
     text = grammar_text(StructuredOutputsParams(json=json.dumps({"allOf": INTERSECTION})))
-    with pytest.raises(GrammarError, match="too complex"):  # by the compiler's own limit, and not by the time it takes
+    with pytest.raises(GrammarError, match="too complex"):  # by the compiler's own limit, not by time
         compile_grammar(text, byte_vocabulary())
 
 
@@ -152,7 +152,7 @@ def test_a_grammar_that_cannot_be_tried_is_asked_for_again_and_keeps_nobody_wait
         with pytest.raises(TooManyGrammars, match="status 1"):
             await checker.check(StructuredOutputsParams(regex="a"))
         starts = True
-        for _ in range(36):  # more than may wait
+        for _ in range(36):  # more than the queue holds
             with pytest.raises(TooManyGrammars, match=r"too many open files|too late|no memory"):
                 await checker.check(StructuredOutputsParams(regex="a"))
         await checker.check(StructuredOutputsParams(regex="a"))

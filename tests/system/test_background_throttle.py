@@ -98,7 +98,7 @@ def test_nothing_waits_where_nobody_steps_or_nobody_gives_turns() -> None:
     idle.end_step(goes_on=False)
     idle.acquire()
     left = BackgroundThrottle(0.1, longest_wait_s=0.01)
-    left.begin_step()  # and no step after it
+    left.begin_step()  # and no later step
     left.acquire()
 
 

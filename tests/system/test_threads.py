@@ -89,7 +89,7 @@ def test_ranks_are_spread_over_the_nodes_and_share_their_cores(
 def test_threads_stay_on_the_node_with_the_most_cores(
     machine: Path, monkeypatch: pytest.MonkeyPatch, allowed: set[int], num_threads: int, kept: set[int] | None
 ) -> None:
-    for node, cpus in enumerate(("0-3,8-11\n", "4-7,12-15\n", "\n")):  # the last has memory alone
+    for node, cpus in enumerate(("0-3,8-11\n", "4-7,12-15\n", "\n")):  # the last node has only memory
         folder = machine.parent / "nodes" / f"node{node}"
         folder.mkdir(parents=True)
         (folder / "cpulist").write_text(cpus)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quire.text.detokenizer import IncrementalDetokenizer, StopStrings
 from quire.text.tokenizer import Tokenizer
 
-EXACT = ["byte_level", "preset", "unigram"]  # the text equals the library's decode for any ids whatsoever
+EXACT = ["byte_level", "preset", "unigram"]  # the text equals the library's decode for any ids
 PIECEWISE = [*EXACT, "sentencepiece"]
 texts = st.text() | st.text(alphabet="한국 어éé😀👩‍👧ab \n▁<>0x4")
 ids_of_any_kind = st.lists(st.integers(0, 460), max_size=40)
@@ -92,7 +92,7 @@ def test_the_text_is_what_decode_adds_behind_the_prompt(
     text = "".join(stream(detokenizer, output))
     before = tokenizer.decode(prompt, skip_special_tokens=skip)
     whole = tokenizer.decode(prompt + output, skip_special_tokens=skip)
-    if before.endswith("\ufffd"):  # perhaps a character that the output completes: it belongs to the output
+    if before.endswith("\ufffd"):  # possibly a character that the output completes, which then belongs to the output
         assert whole in (before + text, before[:-1] + text)
     else:
         assert whole == before + text

@@ -14,7 +14,7 @@ from quire.text.tokenizer import Tokenizer
 
 TOKENIZER, ESCAPING = Tokenizer.byte_level(300), Tokenizer.byte_level(300)
 ESCAPING.escaper = SpecialTokenEscaper(ESCAPING.backend)
-#: Templates as models have them: Qwen and its like; trimmed; with a default system prompt; with bos and brackets.
+#: Templates of real models: Qwen and similar; trimmed; with a default system prompt; with bos and brackets.
 TEMPLATES = {
     "plain": TOKENIZER.chat_template,
     "trimmed": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}",
@@ -82,7 +82,7 @@ def test_a_conversation_with_documents_is_what_the_template_renders(
     tokenizer = ESCAPING if escapes else TOKENIZER
     if not documents[0].strip():
         documents[0] = "a"
-    rest += "!"  # a trimming template would trim the document, were nothing behind it
+    rest += "!"  # a trimming template would trim the document if no text followed
     more = [{"role": "assistant", "content": "yes"}, *user("and?")] if later else []
     joined = join_messages(
         tokenizer, documents, [*user(rest), *more], chat_template=TEMPLATES[template], head="Read:\n"

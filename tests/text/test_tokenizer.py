@@ -345,7 +345,7 @@ def test_many_texts_are_encoded_as_each_alone() -> None:
         preset.encode_batch([*texts, "\ud800"])
 
 
-# In a process of its own, whose memory nothing else touches, and thread after thread, so that they always keep as much.
+# In a child process with undisturbed memory, thread after thread, so that the amount is constant.
 KEEPING = """
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -92,7 +92,7 @@ def finish(runner: ModelRunner, first: StepOutput) -> list[str]:
 def test_saved_overwritten_and_loaded_elsewhere_a_sequence_goes_on_as_before(runner: ModelRunner) -> None:
     expected = runner.execute(step(1, PROMPT, [3, 4, 5]))
     before = as_bytes(runner.cache).clone()
-    # In one step: the first one goes, its blocks are saved, and another sequence computes into them.
+    # In one step the first sequence ends, its blocks are saved, and another one computes into them.
     first = runner.execute(
         step(2, OTHER, [4, 3], removed_seq_ids=[1], transfers=[save(3, 2, op_id=1), save(4, 0, op_id=2)])
     )
@@ -113,7 +113,7 @@ def test_the_front_is_computed_while_the_back_is_loaded(runner: ModelRunner) -> 
     """A sequence may start with blocks that the same step loads; the runner does not clear them later."""
     expected = runner.execute(step(1, PROMPT, [3, 4, 5]))
     before = as_bytes(runner.cache).clone()
-    # The front alone: a batch of another length rounds differently, on some processors by more than others.
+    # Only the front: a batch of another length rounds differently, on some processors more than on others.
     runner.execute(step(2, PROMPT[:4], [10], removed_seq_ids=[1]))
     front_alone = as_bytes(runner.cache)[10].clone()
     first = runner.execute(step(3, OTHER, [4, 3], removed_seq_ids=[2], transfers=[save(4, 0)]))
@@ -132,7 +132,7 @@ def test_the_front_is_computed_while_the_back_is_loaded(runner: ModelRunner) -> 
 def test_copies_are_done_between_saves_and_loads(runner: ModelRunner) -> None:
     runner.execute(step(1, PROMPT, [3, 4, 5]))
     before = as_bytes(runner.cache).clone()
-    copy = BlockTransfer(1, "copy", 4, 3)  # over the block that is saved, which is loaded over the copy's source
+    copy = BlockTransfer(1, "copy", 4, 3)  # over the saved block, which is loaded over the copy's source
     first = runner.execute(transfers_only(load(0, 4, 3, op_id=3), copy, save(3, 0, op_id=2)))
     assert sorted(finish(runner, first)) == ["load", "save"]
     assert torch.equal(as_bytes(runner.cache)[3], before[4])

@@ -167,7 +167,7 @@ def test_a_load_of_a_slot_whose_save_is_under_way_reads_what_was_saved(make_link
     before = as_bytes(cache).clone()
     space = GatedSpace(tmp_path)
     link = make_link(cache, space)
-    link.submit([load(3, 7, 2), save(2, 3)])  # saves go first, whatever the order
+    link.submit([load(3, 7, 2), save(2, 3)])  # saves go first, in any order
     cache.tensor.zero_()
     space.reached.wait(60)
     assert link.poll() == [], "nothing has arrived"
@@ -297,7 +297,7 @@ def test_a_piece_takes_20_ms_at_the_speed_of_the_last_one_of_its_transfer(make_l
     def sizes(kind: str, num_blocks: int) -> list[int]:
         reports = move(link, *transfers_of(kind, range(num_blocks)))
         for report in reports:
-            assert report.copy_s == pytest.approx(space.seconds(report.op_ids))  # slots have the same numbers
+            assert report.copy_s == pytest.approx(space.seconds(report.op_ids))  # with equal slot numbers
         return [len(report.op_ids) for report in reports]
 
     assert sizes("save", 80) == [1, 2, 4, 8, 16, 22, 22, 5]
@@ -345,7 +345,7 @@ def test_a_piece_that_fails_ends_nothing_but_itself(
     space = BreakingSpace(tmp_path)
     link = make_link(make_cache(64), space, clock=space.clock)
     space.go()
-    space.order = [("", [])] * 10  # nothing breaks yet
+    space.order = [("", [])] * 10  # no failure yet
     move(link, *transfers_of("save", range(64)))
     space.order.clear()
     with caplog.at_level(logging.DEBUG, logger="quire"):
@@ -353,7 +353,7 @@ def test_a_piece_that_fails_ends_nothing_but_itself(
     assert in_short(reports) == [
         ("moved", [0]),
         ("lost", [1, 2]),
-        ("moved", [3, 4]),  # as big as the one that failed: it has shown no speed
+        ("moved", [3, 4]),  # as large as the failed one, which showed no speed
         ("lost", [*range(5, 9)]),
         ("moved", [*range(9, 13)]),
         ("moved", [*range(13, 21)]),
@@ -381,7 +381,7 @@ class BadSlots(DiskSpace):
 
 def test_a_block_that_is_not_written_fails_alone_wherever_it_was_staged(make_link: MakeLink, tmp_path: Path) -> None:
     link = make_link(make_cache(20), BadSlots(tmp_path, 20, BLOCK_BYTES, NAMESPACE), clock=lambda: 0.0)
-    even_first = [*range(0, 20, 2), *range(1, 20, 2)]  # what is staged side by side is written in different pieces
+    even_first = [*range(0, 20, 2), *range(1, 20, 2)]  # adjacent staged blocks are written in different pieces
     reports = move(link, *(save(slot, slot, op_id=slot) for slot in even_first))
     assert sorted(op_id for report in reports for op_id in report.failed) == [6, 17]
     sizes = [len(report.op_ids) for report in reports]
@@ -422,7 +422,7 @@ def test_what_has_begun_is_moved_what_has_not_is_not_and_all_is_reported_in_its_
     space = SteppedSpace(tmp_path)
     link = make_link(make_cache(60), space, clock=space.clock)
     space.go()
-    link.cancel([5, 12])  # before anybody knows them
+    link.cancel([5, 12])  # before they are known
     move(link, *transfers_of("save", range(60)))
     while space.lets.acquire(blocking=False):
         pass
@@ -444,7 +444,7 @@ def test_what_has_begun_is_moved_what_has_not_is_not_and_all_is_reported_in_its_
         ("moved", [*range(3, 7)]),
         ("moved", [7, 8, 9]),
         ("cancelled", [*range(10, 15)]),
-        ("moved", [*range(15, 21)]),  # twice the three that were moved last
+        ("moved", [*range(15, 21)]),  # twice the three moved last
         ("moved", [*range(21, 29)]),
         ("cancelled", [29]),
         ("cancelled", [*range(30, 40)]),
@@ -630,7 +630,7 @@ def test_whatever_is_cancelled_every_transfer_is_reported_once_and_brings_its_by
     transfers: dict[int, BlockTransfer] = {}
     cancelled: set[int] = set()
     reports: list[TransferReport] = []
-    content_of: dict[int, int] = {}  # slot -> the content that was last submitted for it
+    content_of: dict[int, int] = {}  # slot -> content submitted last
     next_content, next_block = 1, 20
     for _ in range(draw.randrange(1, 8)):
         batch: list[BlockTransfer] = []
@@ -699,7 +699,7 @@ def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return shapes
 
 
-SCATTERED = {0: 8, 1: 9, 2: 10, 5: 3, 6: 4, 9: 12, 8: 13}  # block -> slot: three runs of both, and two loners
+SCATTERED = {0: 8, 1: 9, 2: 10, 5: 3, 6: 4, 9: 12, 8: 13}  # block -> slot: three common runs, and two single blocks
 
 
 @pytest.mark.parametrize("kind", SPACES)
@@ -860,7 +860,7 @@ def test_closing_with_work_outstanding_reports_it_as_failed(make_link: MakeLink,
 
 
 def test_closing_does_not_wait_for_a_slow_link(make_link: MakeLink) -> None:
-    link = make_link(make_cache(4), "host", bandwidth=1)  # 16 minutes a block
+    link = make_link(make_cache(4), "host", bandwidth=1)  # 16 minutes per block
     link.submit([save(0, 0, op_id=1), load(0, 1, 0, op_id=2)])
     link.close()
     assert sorted(op_id for report in drain(link) for op_id in report.op_ids) == [1, 2]

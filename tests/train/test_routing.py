@@ -29,7 +29,7 @@ def test_a_form_of_one_class_gets_its_sign_and_classes_count_the_same():
     weights = fit(features, is_complex)
     assert weights[0] > 3 * np.abs(weights[1:-1]).max()
     flat = fit(np.hstack([np.zeros((100, 2 + len(MEASURES))), np.ones((100, 1))]), is_complex)
-    assert flat[-1] == pytest.approx(0, abs=1e-6)  # nine complex questions to one simple move no bias
+    assert flat[-1] == pytest.approx(0, abs=1e-6)  # nine complex questions for each simple one move no bias
 
 
 def test_a_quarter_of_each_label_is_set_aside_whatever_the_order():

@@ -83,7 +83,7 @@ def test_what_a_token_weighs(tokenizer):
     row = encode(sample, tokenizer)
     first_of_branch = row.segments.index(1)
     assert row.weights[0] == row.weights[first_of_branch] == 0.0
-    assert row.weights[-1] == 1.0  # it learns to end, too
+    assert row.weights[-1] == 1.0  # it also learns to end
     assert {w for i, w in enumerate(row.weights[:first_of_branch]) if i} == {0.1}
 
 
@@ -155,7 +155,7 @@ def test_an_export_may_be_the_mean_of_what_was_trained_and_where_it_began(tokeni
         export(TINY, tmp_path, tmp_path / name)
     export(TINY, tmp_path, tmp_path / "mean", halfway_from=tmp_path / "start")
     start, trained, mean = (load_file(tmp_path / name / "model.safetensors") for name in ("start", "trained", "mean"))
-    assert "model.embed_tokens.weight" in mean  # which is the head, too
+    assert "model.embed_tokens.weight" in mean  # which is also the head
     for name, weight in mean.items():
         expected = (start[name].float() + trained[name].float()) / 2
         torch.testing.assert_close(weight.float(), expected, atol=2e-3, rtol=2e-2)

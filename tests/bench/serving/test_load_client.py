@@ -20,7 +20,7 @@ from virtual_time import VirtualLoop, run_in_virtual_time
 ENDPOINT = ServerAddress.of("http://server")
 TOKEN = {"choices": [{"index": 0, "text": "a", "finish_reason": None}]}
 END = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
-Steps = list[tuple[float, Any]]  #: seconds to wait, and what is sent then: an event's data, bytes, or an error
+Steps = list[tuple[float, Any]]  #: seconds to wait, then what to send: an event's data, bytes, or an error
 
 
 def usage(count: int) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def test_the_order_in_which_requests_are_given_does_not_matter() -> None:
 def test_a_client_that_is_held_up_shows_its_lag_and_latencies_count_from_the_due_time() -> None:
     async def holds_the_loop(loop: VirtualLoop, body: dict[str, Any]) -> httpx.Response:
         if body["n"] == 0:
-            loop.pass_time(2.0)  # nothing else of this client runs meanwhile
+            loop.pass_time(2.0)  # blocks the client's event loop
         return httpx.Response(200, stream=Stream(answer(0.5)))
 
     result = play(holds_the_loop, due(1.0, 1.5))

@@ -67,7 +67,7 @@ def test_a_load_of_drawn_lengths_is_sent_measured_and_written(tmp_path: Path) ->
     assert figure["out"] == figure["out_got"] == sum(body["max_tokens"] for body in load)
     for name in ("ttft_s", "tpot_s", "itl_s", "e2el_s", "normalised_latency_s"):
         assert {"mean", "p50", "p90", "p99"} <= set(figure[name])
-    # The server waited so long before each token: no figure may be shorter.
+    # The server's delay before each token is a lower bound.
     assert figure["ttft_s"]["min"] >= 0.002
     assert figure["normalised_latency_s"]["min"] >= 0.002
     assert figure["e2el_s"]["min"] >= 0.002 * min(body["max_tokens"] for body in load)
@@ -88,7 +88,7 @@ def test_a_sweep_compares_servers_at_the_same_arrivals_and_draws_the_papers_pict
     assert "one: 90% of the requests are within ttft 60000 ms up to 200 requests/s." in result.output
     text = plot.read_text()
     assert "<svg" in text
-    # No load meets what an earlier one left in a cache.
+    # Loads do not share cached prefixes.
     prompts = [tuple(body["prompt"]) for body in asked(one, num_probes=1)]
     assert len(set(prompts)) == 10
 
@@ -138,7 +138,7 @@ def test_a_workload_file_is_sent_as_it_stands(tmp_path: Path) -> None:
 
 def test_a_server_that_does_not_say_its_vocabulary_gets_words_of_the_length_it_counts(tmp_path: Path) -> None:
     figures = tmp_path / "f.json"
-    with fake_openai(said=as_asked) as fake:  # it counts two tokens a word
+    with fake_openai(said=as_asked) as fake:  # the server counts two tokens per word
         lengths = ["--input-len", "100", "--output-len", "2", "--num-requests", "3", "--request-rate", "inf"]
         result = bench("--url", fake.url, *lengths, "--json", str(figures))
     assert result.exit_code == 0, result.output
@@ -219,7 +219,7 @@ def dying_server(after: int) -> Iterator[str]:
 
     def run() -> None:
         with listener:
-            for number in range(after + 2):  # the models are asked for first
+            for number in range(after + 2):  # the client lists the models first
                 connection, _ = listener.accept()
                 with connection:
                     read_request(connection)

@@ -105,7 +105,7 @@ def test_recomputing_is_learnt_from_steps_of_all_kinds(seed: int) -> None:
 
 def test_the_coefficients_themselves_are_found_where_the_samples_can_tell_them() -> None:
     world, model = World(3), CostModel()
-    world.c2, world.c3 = 4e-7, 2e-6  # attention weighs as much as the rest
+    world.c2, world.c3 = 4e-7, 2e-6  # attention costs as much as the rest
     world.teach_steps(model, 3000)
     c2, c3, _ = model.steps.coefficients
     assert c2 == pytest.approx(world.c2, rel=0.15)
@@ -153,7 +153,7 @@ def test_recomputing_is_the_steps_with_the_span_less_the_steps_without() -> None
 def test_transfer_costs_are_learnt_through_noise_and_outliers(latency: float, bandwidth: float) -> None:
     world, model = World(1, latency=latency, bandwidth=bandwidth), CostModel()
     world.teach_transfers(model, 300)
-    for num_blocks in (16, 64, 100, 400):  # the last was never seen
+    for num_blocks in (16, 64, 100, 400):  # the last size was never observed
         truth = world.transfer(num_blocks * BLOCK_BYTES)
         assert model.save(num_blocks * BLOCK_BYTES) == pytest.approx(truth, rel=0.25)
         assert model.load(num_blocks * BLOCK_BYTES) == pytest.approx(truth, rel=0.25)
@@ -182,7 +182,7 @@ def test_a_handful_of_transfers_is_enough_to_notice_a_change() -> None:
         model.observe_transfer(("save", "load")[number % 2], num_bytes, 10 * world.transfer(num_bytes))
     assert model.num_refreshes == 1
     assert model.save(num_bytes // 5) == pytest.approx(10 * world.transfer(num_bytes // 5), rel=0.3)
-    for number in range(2):  # nothing is faster by chance
+    for number in range(2):  # no random speedup
         model.observe_transfer(("save", "load")[number % 2], num_bytes, world.transfer(num_bytes))
     assert model.num_refreshes == 2
     assert model.load(num_bytes * 2) == pytest.approx(world.transfer(num_bytes * 2), rel=0.3)
@@ -469,7 +469,7 @@ def table(swap: list[tuple[int, float]], recompute: list[tuple[int, float]]) -> 
 def test_crossing_points_may_be_none_one_the_other_way_round_or_several() -> None:
     linear = [(0, 0.0), (1000, 1.0)]
     assert find_crossings(table([(0, 0.0), (1000, 0.5)], linear), 1, 1000) == []
-    with_latency = table([(0, 0.25), (1000, 0.75)], linear)  # the longer, the better swap: they meet at 500
+    with_latency = table([(0, 0.25), (1000, 0.75)], linear)  # swapping improves with length: equal at 500
     assert find_crossings(with_latency, 1, 1000) == [512]
     assert find_crossings(with_latency, 1, 1000, granularity=1) == [501]
     wavy = table([(0, 0.1), (200, 0.15), (400, 0.5), (1000, 0.8)], linear)

@@ -184,7 +184,7 @@ def test_shared_blocks_are_not_brought_back_and_saved_ones_not_saved_again() -> 
 
 
 def test_a_saved_back_may_be_kept_and_nothing_else_saved() -> None:
-    costs = FlatCosts(token=1e-3, save=1e-4, load=1e-6)  # to save a block takes as long as to compute six
+    costs = FlatCosts(token=1e-3, save=1e-4, load=1e-6)  # saving a block takes as long as computing six
     found = plan(costs, victim_of(160, saved=range(7, 10)))
     assert (found.mode, found.keep_from) == (RecoveryMode.MIXED, 7)
     assert found.predicted["mixed"] == pytest.approx(7 * 0.016 + 3 * 0.001)
@@ -192,7 +192,7 @@ def test_a_saved_back_may_be_kept_and_nothing_else_saved() -> None:
 
 def test_only_what_will_be_evicted_costs_to_bring_back() -> None:
     costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    found = plan(costs, victim_of(168), 2)  # 10 full blocks, of which 8 stay
+    found = plan(costs, victim_of(168), 2)  # 10 full blocks, 8 of which stay
     assert found.predicted["recompute"] == pytest.approx(0.032 + 0.008)
     assert found.predicted["swap"] == pytest.approx(0.020 + 0.006 + 0.008), "all is saved, and little loaded"
     assert found.predicted["mixed"] == pytest.approx(0.004 + 0.006 + 0.008)
@@ -332,7 +332,7 @@ def test_without_costs_everything_is_loaded() -> None:
 
 
 def test_loads_that_have_become_slow_are_late() -> None:
-    costs = FlatCosts(token=1e-3, load=1.6e-5)  # a block takes 16 ms either way
+    costs = FlatCosts(token=1e-3, load=1.6e-5)  # a block takes 16 ms by either way
     decider = decider_of(costs, queued=100)
     tiers = ["host"] * 10
     assert not decider.is_load_late(0, 160, tiers), "the queue delays no one else"
@@ -384,7 +384,7 @@ class Life:
         self.block_bytes = 36_864 * BLOCK
         self.decider = decider_of(self.model, block_bytes=self.block_bytes, beside=StepShape(8, 8, 0.0, 4000))
         self.count = 0
-        self.errors: list[float] = []  #: of predictions, relative
+        self.errors: list[float] = []  #: relative error of predictions
         self._loads: list[int] = []
 
     def seconds(self, shape: StepShape) -> float:

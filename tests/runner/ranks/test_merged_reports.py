@@ -82,9 +82,9 @@ def test_a_block_is_found_on_disk_while_every_rank_has_its_slice(num_ranks: int,
             mine |= new
             changes.append(StoreChanges(sorted(new), sorted(removed), deleted) if draw.random() < 0.9 or new else None)
             if changes[-1] is None:
-                mine |= gone | removed  # it told of nothing, so nothing happened
+                mine |= gone | removed  # no report means no change
         told = merged.merge(changes)
-        if told is not None:  # as the scheduler takes it in
+        if told is not None:  # as the scheduler handles it
             assert not set(told.added) & set(told.removed)
             found -= set(told.deleted)
             found -= set(told.removed)

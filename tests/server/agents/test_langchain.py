@@ -19,7 +19,7 @@ from server.agents.programs import run_program
 PROGRAM = Path(__file__).with_name("langchain_program.py")
 
 
-@pytest.mark.slow  # another environment's imports alone take ten seconds
+@pytest.mark.slow  # imports in another environment take ten seconds
 @pytest.mark.timeout(900)
 def test_langchain_works_with_forced_calls(served: str) -> None:
     python = os.environ.get("LANGCHAIN_PYTHON")

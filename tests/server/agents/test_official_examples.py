@@ -23,7 +23,7 @@ from scripted import Script
 from server.agents.programs import run_program
 from serving import RunningServer, make_model, running
 
-# Each program imports a client and waits for whole answers of a small model: minutes together.
+# Each program imports a client and waits for complete answers of a small model, minutes in all.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 #: On the server that `make serve` starts.
@@ -31,11 +31,11 @@ ON_SHIPPED_MODELS = (
     "openai/parsing.py", "openai/parsing_stream.py", "anthropic/messages.py", "anthropic/messages_stream.py",
     "anthropic/structured_outputs_streaming.py", "anthropic/thinking.py",
 )  # fmt: skip
-#: A small model now and then writes a string that has no end, for which these clients raise an error.
+#: A small model occasionally writes an endless string, for which these clients raise an error.
 _ATTEMPTS = 4
-#: On a model that says what they ask for; and what they then print. `quire-mini` follows their schemas, but comes to no
-#: end: an `explanation` goes on for all 2,030 tokens that its context has left, a price is nines up to max_tokens. The
-#: answer says that it is incomplete, at which these clients do not look, and raise an error over half a string.
+#: On a scripted model, and their output. `quire-mini` follows their schemas, but does not finish: an
+#: `explanation` takes all 2,030 tokens left of its context, a price is nines up to max_tokens. The answer is marked
+#: incomplete, which these clients ignore, so they fail on half a string.
 _SOLUTION = {"steps": [{"explanation": "Subtract 31.", "output": "8x = -29"}], "final_answer": "x = -29/8"}
 _ORDER = {"product_name": "Green Tea", "price": 5.5, "quantity": 2}
 ON_AN_ANSWERING_MODEL = {
@@ -48,7 +48,7 @@ _QUERY = {
     "conditions": [{"column": "id", "operator": "=", "value": 1}], "order_by": "asc",
 }  # fmt: skip
 _IN_SAN_FRANCISCO = {"location": "San Francisco, CA", "units": "f"}
-#: What the model calls, and what the program then prints.
+#: The model's calls, and the program's output.
 ON_A_CALLING_MODEL = {
     "openai/parsing_tools.py": (("Query", _QUERY), "Table.orders"),
     "openai/parsing_tools_stream.py": (("get_weather", {"city": "New York", "country": "US"}), "GetWeather("),

@@ -26,7 +26,7 @@ def test_the_client_gets_the_embedder_s_vectors(official: openai.OpenAI, options
     expected = HashingEmbedder().embed(TEXTS)
     assert [each.index for each in answer.data] == [0, 1]
     for each, vector in zip(answer.data, expected.vectors, strict=True):
-        if options.get("encoding_format") == "base64":  # which the client then leaves as it is
+        if options.get("encoding_format") == "base64":  # so the client leaves it unchanged
             assert base64.b64decode(each.embedding) == vector.tobytes()
         else:
             assert each.embedding == pytest.approx(vector.tolist())

@@ -16,7 +16,7 @@ from serving import SMALL, RunningServer, make_model, running, wait_until
 CLOCKS = "Ann Verrow mends old clocks in Ashby, and never on a Sunday."
 BREAD = "Tom Weber bakes bread in Marlow. He rises at three every morning."
 TOWN = "/v1/collections/town"
-#: What all conversations begin with fills blocks that all passages share.
+#: The common start of all conversations fills blocks shared by all passages.
 TEMPLATE = "You are the town's clerk, and answer in a few words. {% for m in messages %}[{{ m.content }}]{% endfor %}"
 
 

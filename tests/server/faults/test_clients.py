@@ -72,7 +72,7 @@ def test_a_killed_client_leaves_nothing_behind_and_nobody_notices(server: Runnin
 
 
 def test_a_reader_that_stands_still_holds_up_nobody_and_gets_everything_in_the_end() -> None:
-    body = {**ENDLESS, "max_tokens": 250, "logprobs": 100, "stream": True}  # more than the sockets take in between
+    body = {**ENDLESS, "max_tokens": 250, "logprobs": 100, "stream": True}  # more than the sockets' buffers hold
     config = replace(SMALL, num_kv_blocks=256, max_model_len=2048)
     with running(make_model(config), send_buffer=4096) as server, socket.socket() as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -82,7 +82,7 @@ def test_a_reader_that_stands_still_holds_up_nobody_and_gets_everything_in_the_e
         slow.sendall(request_bytes("/v1/completions", json.dumps(body).encode(), Connection="close"))
         wait_until(server.engine.has_unfinished)
         assert server.complete(**GREEDY).status_code == 200
-        server.wait_until_idle()  # its answer is made, and its blocks are free, though it has read nothing
+        server.wait_until_idle()  # its answer is complete and its blocks are free, although nothing was read
         assert server.complete(**GREEDY).status_code == 200
         received = bytearray()
         while piece := slow.recv(1 << 20):
@@ -118,7 +118,7 @@ def test_50_mb_are_refused_before_they_are_sent(server: RunningServer) -> None:
 def test_while_50_mb_arrive_others_do_not_notice(server: RunningServer, threads: ThreadPoolExecutor) -> None:
     expected = server.complete(**GREEDY).json()["choices"][0]["text"]
     beside = Stream(server.url, threads, GREEDY)
-    large = threads.submit(server.send, "POST", "/v1/completions", content=_chunks(50))  # its length is not announced
+    large = threads.submit(server.send, "POST", "/v1/completions", content=_chunks(50))  # without a content length
     assert beside.text() == expected
     answer = large.result(PATIENCE_S)
     assert answer.status_code == 413
@@ -131,7 +131,7 @@ def _chunks(megabytes: int) -> Iterator[bytes]:
         yield b" " * 1_000_000
 
 
-LARGE = b" " * 300_000  # read in another process
+LARGE = b" " * 300_000  # parsed in another process
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def _flood(url: str, header: Callable[[int], bytes]) -> bytes:
             client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n")
             for number in range(100_000):
                 client.sendall(header(number))
-        except OSError:  # it hung up
+        except OSError:  # it disconnected
             pass
         else:
             pytest.fail("10 MB of headers were taken")

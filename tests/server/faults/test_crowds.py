@@ -23,7 +23,7 @@ from server.tiny_server import completion, tiny_server
 from serving import MODEL, SMALL, make_model, running, wait_until
 
 CROWD = 10_000
-BYTES_A_REQUEST = 20_000  # that wait
+BYTES_A_REQUEST = 20_000  # waiting requests
 
 
 class Held:
@@ -70,7 +70,7 @@ def test_10000_requests_wait_further_ones_get_429_and_memory_is_bounded() -> Non
             client.close()
         held.go.set()
         answer = bytearray()
-        while b'"usage"' not in answer:  # it comes last
+        while b'"usage"' not in answer:  # the last one
             answer += crowd[0].recv(1 << 20)
         assert answer.startswith(b"HTTP/1.1 200")
         assert len(re.findall(rb'"finish_reason":"length"', answer)) == 1000, "who stayed is served whole"

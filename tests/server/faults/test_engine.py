@@ -39,7 +39,7 @@ def begin_two(server: RunningServer, threads: ThreadPoolExecutor) -> tuple[Strea
     whole = threads.submit(server.complete, prompt=[6, 7], **ENDLESS)
     wait_until(lambda: len(server.engine.scheduler.queue.running) == 2)
     async_engine = server.registry.get(None).async_engine
-    wait_until(lambda: async_engine.num_queued == 0)  # it has been told that both have begun
+    wait_until(lambda: async_engine.num_queued == 0)  # both have begun
     return stream, whole
 
 
@@ -141,7 +141,7 @@ def test_an_engine_that_fails_again_and_again_has_failed_and_every_endpoint_says
     with running(make_model(CONFIG, start=fault)) as server:
         answers: list[httpx.Response] = []
 
-        def ask() -> bool:  # while it starts over it refuses, which is no failure of its own
+        def ask() -> bool:  # while restarting it rejects requests, which is not its own failure
             answers.append(server.complete(**GREEDY))
             return server.registry.get(MODEL).async_engine.state == "failed"
 

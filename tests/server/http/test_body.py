@@ -144,7 +144,7 @@ def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_agai
         (child,) = set(running_children()) - before
         child.kill()
         answers = [server.complete(suffix=" " * LARGE_BODY_BYTES) for _ in range(2)]
-        assert {answer.status_code for answer in answers} <= {400, 503}  # an executor may have noticed before
+        assert {answer.status_code for answer in answers} <= {400, 503}  # an executor may notice earlier
         assert answers[-1].status_code == 400
         assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 503)
 
@@ -153,7 +153,7 @@ def test_when_the_server_is_killed_so_ends_the_process_that_reads_large_bodies(t
     (script := tmp_path / "killed.py").write_text(KILLED)
     (body := tmp_path / "body").write_text('{"prompt": "x"}')
     pid = tmp_path / "pid"
-    with pid.open("wb") as out:  # not a pipe, which the child would hold open too
+    with pid.open("wb") as out:  # not a pipe, which the child would keep open
         done = subprocess.run(
             [sys.executable, str(script), str(body)], stdout=out, timeout=PATIENCE_S,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

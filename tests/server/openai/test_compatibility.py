@@ -24,7 +24,7 @@ from quire.text.tokenizer import Tokenizer
 from serving import MODEL, RunningServer, make_model, running
 
 TURN = [{"role": "user", "content": "Hi"}]
-#: As models with tools have it: calls as JSON in <call>, their results in <out>.
+#: As in models with tools: calls as JSON in <call>, results in <out>.
 TOOL_TEMPLATE = (
     "{%- for m in messages %}<|im_start|>{{ m.role }}\n"
     "{%- if m.role == 'tool' %}<out>{{ m.name }} {{ m.tool_call_id }}: {{ m.content }}</out>"
@@ -109,7 +109,7 @@ def names_on_the_way() -> set[str]:
     return names | {"self", "cls", "template", "args", "kwargs", "", " ", "é-1", "0", "__class__", *keyword.kwlist[:3]}
 
 
-#: Of them, those that mean something else than a variable.
+#: Those with a meaning other than a variable.
 NOT_VARIABLES = {"messages", "tools", "chat_template", "add_generation_prompt", "continue_final_message"}
 
 
@@ -186,7 +186,7 @@ def test_a_prompt_is_cut_on_the_side_that_was_asked_for(server: RunningServer) -
 def test_a_request_is_named_by_its_client(server: RunningServer) -> None:
     assert server.complete(request_id="my/request-1").json()["id"] == "cmpl-my/request-1"
     assert server.chat(request_id="x" * 128).json()["id"] == "chatcmpl-" + "x" * 128
-    with server.client() as client:  # two at once, and of several prompts, may have one name
+    with server.client() as client:  # several at once, or of several prompts, may share a name
         asked: dict[str, Any] = {"model": MODEL, "max_tokens": 30, "stream": True, "extra_body": {"request_id": "same"}}
         first, second = (
             client.completions.create(prompt="a", **asked),
@@ -225,7 +225,7 @@ def test_a_fingerprint_stays_the_same_over_restarts(server: RunningServer, toler
         assert {chunk.system_fingerprint for chunk in stream} == {fingerprint}
 
 
-#: Keys that OpenAI's answers have only where there is something to show, and ours never.
+#: Keys that OpenAI's answers have conditionally, and ours never.
 ABSENT = {"annotations", "audio", "function_call", "tool_calls", "metadata", "moderation", "obfuscation"}
 
 

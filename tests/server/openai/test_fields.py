@@ -77,7 +77,7 @@ def test_what_clients_send_without_meaning_anything_is_taken(server: RunningServ
     assert server.chat(**field).status_code == 200
 
 
-#: Fields of other servers that ask for nothing: at this value they are taken, at the other one refused by name.
+#: Fields of other servers without effect: accepted at this value, rejected by name at the other.
 NEUTRAL: dict[str, tuple[Any, Any]] = {
     "use_beam_search": (False, "yes"), "length_penalty": (1.0, 2.0),
     "return_tokens_as_token_ids": (False, 1), "truncation_side": ("left", "middle"),

@@ -35,8 +35,8 @@ DOCUMENT = {"name": "a folder/of words.txt", "text": "Some words, and others.", 
 
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    kv_dir = str(tmp_path_factory.mktemp("kv") / "kv")  # for /warm
-    config = replace(SMALL, max_model_len=48, max_num_seqs=4, kv_dir=kv_dir)  # answers are short, whatever is asked for
+    kv_dir = str(tmp_path_factory.mktemp("kv") / "kv")  # needed by /warm
+    config = replace(SMALL, max_model_len=48, max_num_seqs=4, kv_dir=kv_dir)  # answers are short for any request
     service = CollectionService(tmp_path_factory.mktemp("rag"), find_embedder("hashing"))
     with running(make_model(config), service=service) as server:
         yield server
@@ -56,7 +56,7 @@ def document(small_server: RunningServer) -> Any:
         "/v1/responses",
         "/v1/responses/{response_id}",
         "/v1/messages",
-        # the fields of /v1/messages, which take seconds to make up
+        # generating fields of /v1/messages takes seconds
         pytest.param("/v1/messages/count_tokens", marks=pytest.mark.slow),
         "/tokenize",
         "/detokenize",
@@ -84,7 +84,7 @@ def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningSe
     @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     def fuzz(case: Any, is_there: int) -> None:
         nonlocal num_found
-        if "{name}" in path and is_there:  # or all that is asked for would be 404
+        if "{name}" in path and is_there:  # otherwise most requests would get 404
             small_server.post("/v1/collections", name=COLLECTION)
             small_server.post(f"/v1/collections/{COLLECTION}/documents", documents=[DOCUMENT])
             case.path_parameters |= {"name": COLLECTION} | ({"document": DOCUMENT["name"]} if is_there > 1 else {})

@@ -117,11 +117,11 @@ def _by_index(found: list[Any]) -> list[Any]:
 
 def test_text_is_held_back_while_a_stop_string_may_still_match(server: RunningServer) -> None:
     only_a = {"logit_bias": {"65": 100}, "max_tokens": 10, "return_token_ids": True}
-    found = [chunk["choices"][0] for chunk in chunks(server, **only_a, stop="AAAA!")]  # begins and never ends
+    found = [chunk["choices"][0] for chunk in chunks(server, **only_a, stop="AAAA!")]  # starts and never ends
     shown = made = 0
     for choice in found:
         shown, made = shown + len(choice["text"]), made + len(choice["token_ids"])
-        held = 0 if choice["finish_reason"] else min(4, made)  # all that the stop string could begin with
+        held = 0 if choice["finish_reason"] else min(4, made)  # every possible start of the stop string
         assert shown == made - held, "however many tokens a chunk has: no letter is shown too early, and none late"
     assert "".join(choice["text"] for choice in found) == "A" * 10
     found = chunks(server, **only_a, stop="AAA")
@@ -135,7 +135,7 @@ def test_a_chunk_never_splits_a_character(server: RunningServer) -> None:
     broken = [[a, b] for a in euro for b in euro if (a, b) not in follows]
     forced = {"allowed_token_ids": euro, "bad_words_token_ids": broken, "logit_bias": {str(first): 100}}
     texts = [chunk["choices"][0]["text"] for chunk in chunks(server, **forced, max_tokens=9)]
-    assert "".join(texts) == "€€€"  # and no U+FFFD in any of them
+    assert "".join(texts) == "€€€"  # without U+FFFD in any of them
 
 
 def test_events_are_ascii_so_that_no_client_breaks_their_lines(server: RunningServer) -> None:
@@ -153,7 +153,7 @@ def test_what_is_refused_before_a_stream_begins_is_an_ordinary_error(server: Run
 def test_a_stream_that_is_preempted_says_so_in_comments_and_goes_on() -> None:
     config = replace(SMALL, num_kv_blocks=12, max_model_len=128)
     with running(make_model(config)) as server:
-        prompts = [f"Reader {number}" for number in range(2)]  # of one body, so that they come together
+        prompts = [f"Reader {number}" for number in range(2)]  # from one body, so they arrive together
         body = {**LONG, "temperature": 0}
         found = list(events(server, prompt=prompts, **body))
         assert found.count(": preempted") == found.count(": resumed") > 0

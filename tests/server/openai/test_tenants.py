@@ -102,7 +102,7 @@ def test_the_access_log_has_the_tokens_and_none_of_the_words(
         for body in ({}, {"stream": True}):
             caplog.clear()
             server.complete(prompt="A secret", max_tokens=3, ignore_eos=True, **body)
-            # The line is written once the answer is out.
+            # The line is written after the answer is sent.
             wait_until(lambda: any(record.name == "quire.access" for record in caplog.records))
             (line,) = [record for record in caplog.records if record.name == "quire.access"]
             noted = line.fields  # type: ignore[attr-defined]

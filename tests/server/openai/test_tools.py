@@ -71,7 +71,7 @@ def test_an_agent_s_loop_is_what_the_family_s_model_was_trained_on(agent: Runnin
     history = [*QUESTION, message.to_dict(), told]
     text = agent.post("/apply-template", messages=history, tools=[WEATHER], **own).json()["prompt"]
     assert text == rendered_by_transformers(history, FAMILIES[family])
-    if family == "qwen":  # word for word what the model said
+    if family == "qwen":  # the model's exact words
         assert SCRIPT.says in text
         assert '"strict": true, "description": "Tells the weather & <wind>."' in text, "in the client's order"
 
@@ -154,7 +154,7 @@ def test_the_choice_of_tools_is_kept(agent: RunningServer) -> None:
     assert cut["message"]["tool_calls"][0]["function"]["name"] == "weather"
 
 
-#: A tool whose arguments are short whatever a model says.
+#: A tool with short arguments for any model output.
 CLOTHES: dict[str, Any] = {
     "type": "function",
     "function": {

@@ -81,7 +81,7 @@ def test_blocks_written_together_lie_side_by_side_and_are_read_at_once(
 ) -> None:
     store = open_store(tmp_path, max_bytes=8 * (128 + 8 * RECORD_BYTES))
     write(store, chain(1, 2, 3, 4, 5))
-    write(store, chain(11, 12, 13, 14))  # does not fit behind them
+    write(store, chain(11, 12, 13, 14))  # does not fit after them
     write(store, chain(*range(20, 30)))  # fits nowhere: two segments
     assert [(path.stat().st_size - 128) // RECORD_BYTES for path in segments(tmp_path)] == [5, 4, 8, 2]
     calls: list[int] = []
@@ -356,7 +356,7 @@ def test_a_forgotten_store_ends(tmp_path: Path) -> None:
     write(store, chain(1))
     thread, gone = store._thread, weakref.ref(store)
     del store
-    gc.collect()  # the thread holds the store while it works
+    gc.collect()  # the thread holds the store while working
     thread.join(20)
     assert gone() is None
     assert not thread.is_alive()

@@ -26,7 +26,7 @@ def test_a_key_is_granted_to_one_and_told_to_the_other_once_it_is_written(
     first, second = stores
     granted(first, 2)
     second.claim(key(2), math.inf)
-    granted(second, 7)  # after a round in which it did not get 2
+    granted(second, 7)  # after a round without 2
     write(first, chain(1, 2))
     told = poll_until(second, lambda told: key(2) in told.added)
     assert told.granted == []
@@ -108,7 +108,7 @@ def test_a_failed_write_keeps_the_claim(stores: tuple[BlockStore, BlockStore], m
 def test_where_there_are_no_locks_everyone_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_locks: bool
 ) -> None:
-    if has_locks:  # and the file system has not
+    if has_locks:  # while the file system has not
 
         def refusing(*_: object) -> None:
             raise OSError(errno.ENOLCK, "No locks available")

@@ -197,7 +197,7 @@ def test_where_a_tombstone_is_damaged_everything_older_is_dead(tmp_path: Path, r
     write(store, chain(7))
     for number in (3, 2, 1):
         store.delete(keys(number))
-    store._is_closed = True  # as if it had been killed
+    store._is_closed = True  # as if killed
     store._stop()
     flip(store.namespace.path / "deletions", 64 + row * 48 + 2)
     again = open_store(tmp_path)

@@ -215,7 +215,7 @@ def test_compaction_keeps_what_was_written_last(
 
 
 def test_what_an_ended_process_left_is_compacted_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(block_store, "compact", lambda *_: True)  # it ends before
+    monkeypatch.setattr(block_store, "compact", lambda *_: True)  # it ends earlier
     first = open_store(tmp_path)
     write(first, chain(1, 2, 3))
     first.delete(keys(3))
@@ -276,7 +276,7 @@ def test_who_missed_a_whole_list_takes_everything_for_deleted(
     write(mine, chain(3))
     other.refresh()
     poll(other)
-    with other._catalog.lock:  # it is stopped for a while
+    with other._catalog.lock:  # it is paused for a while
         for number in (2, 1):
             mine.delete(keys(number))
             mine.compact()
@@ -284,7 +284,7 @@ def test_who_missed_a_whole_list_takes_everything_for_deleted(
     changes = poll(other)
     assert set(changes.deleted) == set(keys(1, 2, 3))
     added = set(changes.added)
-    while added != set(keys(3)):  # what is left is told once it has been seen
+    while added != set(keys(3)):  # the rest is reported once it was seen
         assert added < set(keys(3))
         added.update(poll(other).added)
     assert readable(other, keys(1, 2, 3)) == keys(3)

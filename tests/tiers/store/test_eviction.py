@@ -155,7 +155,7 @@ def test_what_an_ended_process_left_unsealed_is_evicted(tmp_path: Path, monkeypa
     write(store, chain(500))
     store.close()
     (left,) = segments(tmp_path)
-    store._writer.active = None  # closes the file, as the end of the process does
+    store._writer.active = None  # closes the file, as a process's end does
     store = open_store(tmp_path, max_bytes=MAX_BYTES)
     left.with_suffix(".idx").unlink()
     for at in range(0, 100, 4):

@@ -58,7 +58,7 @@ def check(store: BlockStore) -> None:
         store.refresh()
         found = store._catalog._index.all_keys()
         if len(readable(store, found)) == len(found):
-            break  # else the other has evicted some
+            break  # unless the other has evicted some
     else:
         raise AssertionError("what is found cannot be read")
     assert store.stats.failed_checks == 0

@@ -57,8 +57,8 @@ def test_deleted_blocks_are_never_found_and_others_always(operations: list[tuple
     with tempfile.TemporaryDirectory() as name:
         stores = [open_store(Path(name)) for _ in range(3)]
         there: set[int] = set()
-        told = [set[int]() for _ in range(3)]  #: what each engine believes to be there
-        unaware: list[set[int]] = [set(), set(), set()]  #: deleted, and not told to this one
+        told = [set[int]() for _ in range(3)]  #: blocks that each engine believes to be there
+        unaware: list[set[int]] = [set(), set(), set()]  #: deleted, but not reported to this one
         number_of = {key(n): n for n in range(1, NUM_KEYS + 1)}
 
         def poll(i: int) -> None:
@@ -70,7 +70,7 @@ def test_deleted_blocks_are_never_found_and_others_always(operations: list[tuple
 
         for operation, i, numbers in operations:
             store = stores[i]
-            if operation == "write":  # from the root on, as engines do
+            if operation == "write":  # from the root on, as engines store them
                 numbers = sorted({above for n in numbers for above in range(1, n + 1) if is_after(n, above)})
                 blocks = [block for n in numbers for block in chain(n, after=parent(n))]
                 failed = {numbers[at] for at in write(store, blocks)}

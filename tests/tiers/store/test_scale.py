@@ -11,7 +11,7 @@ from tiers.store.stores import chain, key, open_store, readable, segments, write
 
 BLOCK_BYTES = 16
 RECORD_BYTES = 128 + BLOCK_BYTES
-ROWS_BYTES = 80  #: of a row of an index
+ROWS_BYTES = 80  #: bytes of an index row
 
 
 @pytest.mark.parametrize("num_blocks", [5_000, pytest.param(200_000, marks=pytest.mark.slow)])
