@@ -43,18 +43,14 @@ def make_engine(
     built: BuiltRunner | None = None,
     others: Sequence[RankHandle] = (),
 ) -> Engine:
-    """Make an engine with its own KV pool over a loaded model.
+    """Make an engine with its own KV pool over a loaded model. Raises ValueError as `make_runner`.
 
     Args:
-        loaded: the model; several engines may share it.
         memory_share: share of the free memory for the KV pool, where the config sets no size.
         cost_model: replaces the profile on disk. It is not measured or kept.
         recovery: replaces `config.recovery_policy`; as above, no profile is used.
         built: this model's runner, if it exists.
         others: the model's other ranks, already built.
-
-    Raises:
-        ValueError: the pool does not fit, or an option is not supported.
     """
     built = built or make_runner(config, loaded, memory_share=memory_share)
     first = built.runner

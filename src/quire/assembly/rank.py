@@ -23,13 +23,7 @@ from quire.system.threads import keep_to_ranks_node, rank_threads
 
 @dataclass(frozen=True)
 class RankOptions:
-    """Options of a rank beside the engine's config.
-
-    Attributes:
-        memory_share: see `start_engine`.
-        ranks_here: number of ranks on this machine. They share its cores, memory and disks.
-        is_progressive: see `load`.
-    """
+    """Options of a rank, see `start_engine` and `load`. The `ranks_here` of a machine share its cores and memory."""
 
     memory_share: float = 1.0
     ranks_here: int = 1
@@ -40,16 +34,10 @@ class ModelRank:
     """See `runner.ranks.interface.RankWorker`. The constructor loads this rank's slice and waits for all ranks.
 
     Args:
-        config: the engine's config, the same on every rank.
+        config: the engine's config; the attribute is this rank's part of it.
         rank: from 0; the first rank draws the tokens and belongs to the engine.
-        size: number of ranks.
-        rendezvous: meeting point of all ranks.
         check: called during waits for other ranks; may raise.
         reading: the model's checkpoint, if reading has started.
-        start: records the phases of the start.
-
-    Attributes:
-        config: this rank's part of the config.
 
     Raises:
         ValueError: the model is not supported, or not with this number of ranks.
@@ -138,11 +126,7 @@ def config_of_rank(config: EngineConfig, rank: int, size: int, ranks_here: int) 
 
 
 def check_ranks(config: EngineConfig) -> None:
-    """Check that the model can be split among the ranks, before their processes start.
-
-    Raises:
-        ValueError: it cannot, the machine has too few GPUs, or the model does not exist.
-    """
+    """Raise ValueError if the model cannot be split among the ranks or the machine has too few GPUs."""
     size = config.tensor_parallel_size
     ModelSplit(resolve_model(config.model, load_format=config.load_format).config, ParallelGroup(0, size))
     check_devices(config.device, size)

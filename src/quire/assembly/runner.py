@@ -53,15 +53,7 @@ class BuiltRunner:
 
 
 def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: float = 1.0) -> BuiltRunner:
-    """Make a runner with its own KV pool over a loaded model. All ranks call this together.
-
-    Args:
-        loaded: the model; several runners may share it.
-        memory_share: share of the free memory for the pool, where the config sets no size.
-
-    Raises:
-        ValueError: the pool does not fit.
-    """
+    """Make a runner with its own KV pool over a loaded model. All ranks call this; ValueError if it does not fit."""
     model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
     prefix = _read_prefix(config, tokenizer)
     shape = model.config
@@ -197,11 +189,8 @@ def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bo
     """Return the namespace of the engine's KV blocks.
 
     Args:
-        is_persistent: blocks outlive the process or are shared, so the weights need a digest, even if they must be
-            read again. Otherwise weights without a known digest get a name unique to this process.
-
-    Raises:
-        ModelLoadError: the namespace is persistent, and the files changed after loading.
+        is_persistent: blocks outlive the process or are shared, so unknown digests are computed; otherwise the weights
+            get a name unique to this process. Raises ModelLoadError if the files changed after loading.
     """
     weights, group = loaded.weights, loaded.group
     if weights is None and is_persistent and group.rank == 0:
@@ -222,13 +211,7 @@ def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bo
 def make_namespace(
     shape: ModelConfig, *, weights: str, dtype: str, block_size: int, quantization: str = "none"
 ) -> Namespace:
-    """Return the namespace of a whole model's KV blocks.
-
-    Args:
-        weights: digest of the weights.
-        dtype: dtype of arithmetic and KV, such as bfloat16.
-        quantization: none, int8 or int4 for linear layers.
-    """
+    """Return the namespace of a whole model's KV blocks. `weights` is their digest."""
     return Namespace(
         weights=weights,
         dtype=dtype,

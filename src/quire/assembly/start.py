@@ -94,18 +94,12 @@ def start_on_ranks(
     reading: CheckpointReading | None = None,
     start: ColdStart | None = None,
 ) -> Engine:
-    """Start an engine over ranks on any machines. The first rank is created here.
+    """Start an engine over ranks on any machines; raises as `start_engine`. The first rank is created here.
 
     Args:
         others: the other ranks, each building a `ModelRank`.
         rendezvous: meeting point of all ranks.
         options: options of the first rank.
-        reading: see `start_engine`.
-        start: records the phases of the start.
-
-    Raises:
-        ValueError: as `start_engine`, from any rank.
-        RuntimeError: another rank ended.
     """
     size, start = 1 + len(others), start or ColdStart()
 

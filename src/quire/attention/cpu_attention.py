@@ -51,12 +51,9 @@ class _AttentionCall(ctypes.Structure):
 
 
 class CpuAttention:
-    """See `AttentionBackend`.
+    """See `AttentionBackend`. The cache is in main memory.
 
     Args:
-        cache: the KV cache, shaped by `layout`, in main memory.
-        num_heads: number of query heads.
-        library: the kernels of one level.
         takes_prompts: whether the kernel computes prompts; None chooses the faster way.
     """
 

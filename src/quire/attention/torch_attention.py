@@ -40,12 +40,7 @@ class _Prefill:
 
 
 class TorchAttention:
-    """See `AttentionBackend`.
-
-    Args:
-        cache: the KV cache, shaped by `layout`.
-        num_heads: number of query heads.
-    """
+    """See `AttentionBackend`."""
 
     def __init__(self, cache: torch.Tensor, layout: KVLayout, num_heads: int) -> None:
         self.layout = layout

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 class MachineGroup:
     """The machines of a replica's ranks.
 
-    Attributes:
-        address: address of the cluster.
-        host: this machine's address for the others.
-        group: id of the placement group in hex. It has one bundle per machine, this machine's first.
-        share: resources of the replica.
+    `host` is this machine's address for the others, `group` the placement group in hex: one bundle per machine.
     """
 
     address: str
@@ -51,11 +47,7 @@ class MachineGroup:
 
 
 def start_engine(config: EngineConfig, machines: MachineGroup, *, memory_share: float) -> Engine:
-    """As `startup.start_engine`, with ranks on several machines. May be called again after a rank was lost.
-
-    Args:
-        memory_share: this engine's share of each machine's free memory.
-    """
+    """As `startup.start_engine`, with ranks on several machines. May be called again after a rank was lost."""
     _join(machines.address)
     size, ranks_here = machines.share.num_ranks, machines.share.ranks_a_machine
     others = [ActorRank(rank, machines) for rank in range(1, size)]  # they start while this process imports

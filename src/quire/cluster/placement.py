@@ -126,7 +126,6 @@ class ReplicaCall:
 
     Args:
         request: the features to choose by; None accepts any replica, even one that loads.
-        data: payload for the replica.
 
     Attributes:
         replica: the last choice; None while the call waits.

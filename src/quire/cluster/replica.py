@@ -37,12 +37,7 @@ _TYPICAL_PROMPT = 512  # tokens of the prompt whose TTFT is predicted for autosc
 
 
 class ModelReplica:
-    """Args:
-    name: name of the model.
-    share: the replica's resources.
-    hang_timeout_s: limit of an engine's step.
-    load_wait_s: seconds that requests wait for a lost engine's restart.
-    """
+    """A Ray Serve replica. Requests wait up to `load_wait_s` for a lost engine's restart."""
 
     def __init__(
         self, name: str, config: EngineConfig, *, share: ReplicaShare, hang_timeout_s: float, load_wait_s: float

@@ -51,13 +51,10 @@ class ReplicasHost(EngineHost):
     Replicas start and end by Serve's rules. A model without replicas counts as loading once a request wants it.
 
     Args:
-        name: name of the model.
         handle: handle of the deployment (`ModelReplica`).
         is_dead: returns whether a call's error means that its replica died.
         policy: replica routing policy (`ReplicaRouter`).
-        load_wait_s: seconds that a request waits for a replica.
         starts_on_demand: the first request starts a replica; otherwise replicas run from the start.
-        on_metrics: receives the replicas' counters (`Placement`).
     """
 
     answers_heartbeats = False  # Serve checks its replicas, and a call would count as use

@@ -16,13 +16,9 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True)
 class ReplicaShare:
-    """The resources that Ray reserves for one replica.
+    """The resources that Ray reserves for one replica, over all of its machines.
 
-    Attributes:
-        num_ranks: tensor-parallel ranks, evenly spread over the machines.
-        num_machines: with one machine, all ranks are processes beside the engine; else all but the first are actors.
-        num_cpus: CPUs of all machines together.
-        num_gpus: GPUs of all machines together.
+    On one machine, all ranks are processes beside the engine; on several, all but the first are actors.
     """
 
     num_ranks: int
@@ -58,15 +54,7 @@ class ReplicaShare:
         }
 
     def check_room(self, name: str, *, is_all: bool) -> None:
-        """Check that the cluster's machines are large enough, if empty.
-
-        Args:
-            name: the model's name.
-            is_all: the cluster does not grow; otherwise only warn.
-
-        Raises:
-            ValueError: the machines are too small or too few.
-        """
+        """Raise ValueError if even empty machines are too small; warn instead if more may come (not `is_all`)."""
         import ray
 
         machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -92,11 +80,7 @@ class ReplicaShare:
 
 
 def share_of(config: EngineConfig, cluster: ClusterSettings) -> ReplicaShare:
-    """Compute the resources of each replica of an engine.
-
-    Raises:
-        ValueError: its ranks cannot be spread evenly over the machines.
-    """
+    """Compute a replica's resources; raise ValueError if its ranks cannot be spread evenly over the machines."""
     ranks, machines = config.tensor_parallel_size, cluster.replica_machines
     if ranks % machines:
         raise ValueError(

@@ -30,10 +30,7 @@ class _CollectiveCall(ctypes.Structure):
 class Collective:
     """One rank's side. The functions take addresses, and return whether the operation is complete.
 
-    Args:
-        library: the kernels of one level.
-        memory: address of `bytes_for(size)` bytes, zeroed before the first rank starts.
-        wait_s: limit of waiting for other ranks in one call.
+    `memory` is the address of `bytes_for(size)` zeroed bytes. A call waits up to `wait_s` for other ranks.
     """
 
     def __init__(self, library: ctypes.CDLL, memory: int, rank: int, size: int, wait_s: float) -> None:

@@ -19,13 +19,7 @@ _VARIABLE = "QUIRE_KERNELS"
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of this process.
-
-    Attributes:
-        level: level of the library; none if torch is used.
-        functions: the loaded library.
-        reason: why there is no library.
-    """
+    """The kernels of this process: level (none with torch), library, and why there is none."""
 
     level: str
     functions: ctypes.CDLL | None = None
@@ -38,8 +32,7 @@ class Kernels:
 def load_kernels() -> Kernels:
     """Load the kernels. QUIRE_KERNELS=none disables them, any other value names a level.
 
-    Raises:
-        ValueError: QUIRE_KERNELS names an unknown level, or one that this processor does not support.
+    Raises ValueError for an unknown level, or one that this processor does not support.
     """
     wanted = os.environ.get(_VARIABLE, "").strip().lower()
     if wanted == "none":
@@ -59,11 +52,7 @@ def load_kernels() -> Kernels:
 
 
 def runnable_levels() -> list[str]:
-    """Return the built levels that this processor supports, the best one last.
-
-    Raises:
-        OSError: the library that detects the processor cannot be loaded.
-    """
+    """Return the built levels that this processor supports, the best one last. Raises OSError."""
     if not library_path("generic").exists():
         return []
     runs = load_library("generic").quire_cpu_runs
@@ -71,11 +60,7 @@ def runnable_levels() -> list[str]:
 
 
 def load_library(level: str) -> ctypes.CDLL:
-    """Load the library of a supported level.
-
-    Raises:
-        OSError: the library is missing or cannot be loaded.
-    """
+    """Load the library of a supported level. Raises OSError if it is missing or damaged."""
     return _load(library_path(level))
 
 

@@ -66,11 +66,7 @@ class ScatteredEntry(TensorEntry):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return the files of a checkpoint's weights by name: a single file, or the shards of its index.
-
-    Raises:
-        ModelLoadError: no weights, an unreadable index, or a missing shard.
-    """
+    """Return a checkpoint's weight files by name: one, or the shards of its index. Raises as `read_headers`."""
     return _find_files(directory)[0]
 
 
@@ -190,15 +186,12 @@ def match_tensors(
     optional_prefix: str = "",
     ignored: re.Pattern[str],
 ) -> dict[str, TensorEntry]:
-    """Match the model's tensors to a checkpoint's entries, in the files' order.
+    """Match the model's tensors to a checkpoint's entries, in the files' order; raise ModelLoadError otherwise.
 
     Args:
         expected: shapes of the model's tensors by name.
         optional_prefix: prefix of names that files saved from the headless model lack.
         ignored: pattern of superfluous tensors.
-
-    Raises:
-        ModelLoadError: tensors are missing, unexpected, of another shape or not floats.
     """
     found: dict[str, TensorEntry] = {}
     unexpected = []

@@ -29,15 +29,7 @@ _VERSION = b"quire-weights-1"
 def hash_checkpoint(
     directory: Path, *, num_threads: int | None = None, advance: Callable[[int], None] = lambda num_bytes: None
 ) -> str:
-    """Read a checkpoint and return its digest, `sha256:...`.
-
-    Args:
-        num_threads: by default one per core, up to four.
-        advance: called with the number of bytes read, from any thread.
-
-    Raises:
-        ModelLoadError: no weights, or a truncated or unreadable file.
-    """
+    """Read a checkpoint in up to `num_threads` threads and return its digest, `sha256:...`."""
     spans = read_headers(directory)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     stop = threading.Event()
@@ -86,8 +78,7 @@ class RunningDigest:
 def random_digest(config: ModelConfig, *, dtype: str, seed: int) -> str:
     """Return the digest of random weights, `random:...`, without creating them.
 
-    It covers the model's shape, dtype and seed, and the version and CPU features of torch, whose random numbers may
-    change with them.
+    It includes torch's version and CPU features, on which its random numbers depend.
     """
     import torch  # reading starts before torch is imported
 

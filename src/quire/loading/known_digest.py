@@ -58,11 +58,7 @@ WeightFiles = tuple[WeightFile, ...]
 
 
 def stat_weights(directory: Path) -> WeightFiles:
-    """Return the identities of a checkpoint's weight files, by name.
-
-    Raises:
-        ModelLoadError: no weights, or an inaccessible file.
-    """
+    """Return the identities of a checkpoint's weight files, by name."""
     found = []
     for path in weight_files(directory):
         try:
@@ -75,11 +71,7 @@ def stat_weights(directory: Path) -> WeightFiles:
 
 
 def known_digest(directory: Path, files: WeightFiles) -> str | None:
-    """Return the digest from the cache or a valid manifest; None if the weights must be hashed.
-
-    Args:
-        files: result of `stat_weights`.
-    """
+    """Return the digest from the cache or a valid manifest; None if the weights must be hashed."""
     if (cached := _cached_digest(directory, files)) is not None:
         return cached
     with contextlib.suppress(ModelLoadError):
@@ -117,11 +109,7 @@ def checkpoint_digest(
 
 
 def hash_weights(directory: Path, *, use_tqdm: bool = True) -> str:
-    """Hash all weights and cache the digest, if the cache is writable.
-
-    Raises:
-        ModelLoadError: the weights cannot be read, or changed during hashing.
-    """
+    """Hash all weights and cache the digest. Raises as `checkpoint_digest`."""
     started_ns = time.time_ns()
     files = stat_weights(directory)
     with bytes_progress("Hashing weights", sum(file.size for file in files), use_tqdm) as advance:
@@ -132,12 +120,7 @@ def hash_weights(directory: Path, *, use_tqdm: bool = True) -> str:
 
 
 def keep_digest(directory: Path, files: WeightFiles, digest: str, started_ns: int) -> None:
-    """Cache a new digest, if the cache is writable.
-
-    Args:
-        files: the files, unchanged since before reading.
-        started_ns: start of reading by the system's clock.
-    """
+    """Cache the digest of unchanged files that were read from `started_ns` on, if the cache is writable."""
     if _seconds_to_settle(files, started_ns) <= 0:
         with contextlib.suppress(OSError):
             _keep(directory, files, digest)
@@ -151,11 +134,7 @@ def _check_unchanged(directory: Path, files: WeightFiles) -> None:
 
 
 def read_manifest(directory: Path, files: WeightFiles) -> str | None:
-    """Return the digest from the manifest beside the weights; None without a manifest.
-
-    Raises:
-        ModelLoadError: the manifest does not match the files.
-    """
+    """Return the digest from the manifest beside the weights; None without one. A mismatch is an error."""
     try:
         manifest = json.loads((directory / MANIFEST_FILE).read_bytes())
     except FileNotFoundError:
@@ -199,9 +178,6 @@ def write_manifest(directory: Path, *, use_tqdm: bool = True) -> str:
     """Hash all weights, write or replace the manifest, and return the digest.
 
     Waits up to three seconds after the weights were written, until a later change would give them a new mtime.
-
-    Raises:
-        ModelLoadError: the weights cannot be read or changed during hashing, or the directory is not writable.
     """
     files = stat_weights(directory)
     seconds = _seconds_to_settle(files, time.time_ns())

@@ -165,11 +165,7 @@ class LayerLoader:
         return self.model.layers[index]
 
     def stage(self, number: int) -> ServableStage:
-        """Wait for a stage and return it; raises as `wait_stage`.
-
-        Raises:
-            ValueError: a later stage is served, and this one was dropped.
-        """
+        """Wait for a stage and return it; raises as `wait_stage`, and ValueError if a later stage is served."""
         self.wait_stage(number)
         with self._changed:
             if (stage := self._stages.get(number)) is None:
@@ -177,11 +173,7 @@ class LayerLoader:
             return stage
 
     def arriving_stage(self, number: int) -> ServableStage:
-        """Return a stage at once; its forward passes wait for each layer (`ArrivingLayers`).
-
-        Raises:
-            ValueError: its adapter or linear map cannot be read.
-        """
+        """Return a stage at once; its forward passes wait for each layer (`ArrivingLayers`)."""
         return self._stages.arriving(number, self)
 
     def bytes_until(self, number: int) -> int:
@@ -206,10 +198,9 @@ class LayerLoader:
         return max(0, self._units.pending_bytes(self.last_stage) - buffered)
 
     def close(self) -> None:
-        """Stop loading. Layers in place remain; waiting threads get an error.
+        """Stop loading and drop all callbacks. Layers in place remain; waiting threads get an error.
 
-        All callbacks are dropped, so that an engine which closes its loader can be freed. A callback that calls this
-        method may still run to its end.
+        A callback that calls this method may still run to its end.
         """
         self._closing.set()
         self.throttle.close()

@@ -20,12 +20,7 @@ _RATE_WINDOW_S = 10.0  # over which the bandwidth is measured
 
 
 class LoadStatus:
-    """The state of loading one model, reported to the current `load_listener`. Thread-safe.
-
-    Args:
-        last_stage: the last stage that is loaded.
-        bytes_total: bytes of all stages up to that.
-    """
+    """The state of loading one model, reported to the current `load_listener`. Thread-safe."""
 
     def __init__(self, num_stages: int, last_stage: int, bytes_total: int) -> None:
         self.stage_ready = 0  #: the highest stage that can be served

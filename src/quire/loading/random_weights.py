@@ -28,7 +28,6 @@ def fill_random(
     A large tensor repeats CHUNK numbers, since drawing billions would take minutes.
 
     Args:
-        std: standard deviation.
         shares: this rank's parts of tensors, which get the numbers of the whole tensor.
     """
     for name, view in views.items():

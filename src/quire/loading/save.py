@@ -56,12 +56,10 @@ def save_model(
 
     Args:
         dtype: dtype of the files; auto is the dtype that loading would choose.
-        seed: seed of random weights.
         shard_bytes: largest size of a file, except for a single larger tensor.
 
     Raises:
-        ModelLoadError: the checkpoint cannot be read.
-        ValueError: the directory is not empty or not writable.
+        ValueError: the checkpoint cannot be read, or the directory is not empty or not writable.
     """
     entries: dict[str, TensorEntry] = {}
     if source.path is None:

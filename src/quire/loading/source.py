@@ -54,12 +54,8 @@ class ModelSource:
 def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
     """Find a model by embedded name, path, hub id or preset (`random:NAME`), and download a hub model.
 
-    An embedded name takes precedence; `./quire-mini` is a directory of that name. A hub model's config is checked
-    before its weights are downloaded; with load_format="random" they are not downloaded.
-
-    Raises:
-        ModelLoadError: the model does not exist, or its files cannot be read.
-        UnsupportedModelError: the hub model's architecture is not supported.
+    An embedded name takes precedence; `./quire-mini` is a directory. A hub model's config is checked before its weights
+    are downloaded; load_format="random" downloads none. Raises ModelLoadError or UnsupportedModelError.
     """
     return find_model(name) or _download(name, load_format)
 

@@ -90,11 +90,7 @@ def adapter_files(folder: str) -> tuple[str, ...]:
 
 
 def read_stage_manifest(directory: Path) -> StageManifest:
-    """Read a pack's manifest.
-
-    Raises:
-        ModelLoadError: the manifest cannot be read, has another version or contradicts itself.
-    """
+    """Read a pack's manifest. Raises ModelLoadError if it is unreadable, outdated or contradictory."""
     try:
         values = json.loads((directory / STAGES_FILE).read_bytes())
     except PermissionError as error:
@@ -112,12 +108,7 @@ def read_stage_manifest(directory: Path) -> StageManifest:
 
 
 def write_stage_manifest(manifest: StageManifest) -> None:
-    """Write or replace the manifest in its directory.
-
-    Raises:
-        ValueError: the manifest contradicts itself.
-        OSError: the disk is full, or the directory is not writable.
-    """
+    """Write or replace the manifest in its directory. Raises ValueError if it contradicts itself, or OSError."""
     _check(manifest)
     values = {
         "quire_stages": VERSION,

@@ -101,13 +101,11 @@ def read_adapter(
 
     Args:
         model: the model, packed or not; layers replaced later do not get the adapter.
-        dtype: the model's dtype.
         digest: digest of the adapter's files, for the namespace.
         read: returns a file's content, once per file.
 
     Raises:
-        ModelConfigError: a file cannot be read, contradicts itself or does not fit the model.
-        UnsupportedModelError: the kind of adapter is not supported.
+        ModelConfigError: a file cannot be read, does not fit the model, or is another kind of adapter.
     """
     config = _read_config(directory / CONFIG_FILE, read)
     weights = directory / WEIGHTS_FILE

@@ -163,11 +163,7 @@ class CausalLM(nn.Module):
                 yield module, name
 
     def quantize(self, quantization: str) -> None:
-        """Make `pack()` quantize the linear layers to none, int8 or int4, and the head to int8.
-
-        Raises:
-            ValueError: the model's dtype or device is not supported.
-        """
+        """Make packing quantize linear layers to none, int8 or int4, and the head to int8. Raises ValueError."""
         if quantization != "none" and (self.dtype not in QUANTIZED_DTYPES or self.device.type == "cuda"):
             raise ValueError(
                 f"quantization={quantization} supports float32 and bfloat16 on cpu, not {self.dtype} on "

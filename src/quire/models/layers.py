@@ -73,11 +73,7 @@ class RMSNorm(nn.Module):
         return self._norm(None, x, self._kernels)
 
     def of_sum(self, x: Tensor | Sum) -> tuple[Tensor, Tensor]:
-        """Return the sum and its norm. The sum overwrites its second addend.
-
-        Args:
-            x: [num_tokens, size], or a `Sum` of two such tensors.
-        """
+        """Return the sum and its norm, each [num_tokens, size]. The sum overwrites its second addend."""
         if not isinstance(x, Sum):
             return x, self(x)
         x, y = x
@@ -114,9 +110,7 @@ class LayerNorm(nn.Module):
 class Embedding(nn.Module):
     """A table of vectors by id. It may share a tied head's packed weight.
 
-    Args:
-        num_rows: all rows, or this rank's share of them. With a share, other ids give zeros, so that the sum over the
-            group is complete.
+    On a rank's share of the rows, other ids give zeros, so that the sum over the group is complete.
     """
 
     def __init__(self, num_rows: int | Share, size: int, *, dtype: torch.dtype, device: torch.device | str) -> None:

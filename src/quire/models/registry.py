@@ -68,12 +68,7 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
 
 
 def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
-    """Read the shape that a `config.json` describes.
-
-    Raises:
-        UnsupportedModelError: the model has an unsupported feature, which the message names.
-        ModelConfigError: a field is missing or invalid.
-    """
+    """Read the shape that a `config.json` describes. Raises UnsupportedModelError or ModelConfigError."""
     reader = ConfigReader(values)
     architecture = find_architecture(values)
     for name in ("quantization_config", "compression_config"):
@@ -87,10 +82,6 @@ def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
 
 
 def build_model(config: ModelConfig, dtype: Any, device: Any, group: ParallelGroup = ALONE) -> CausalLM:
-    """Build an uninitialised model of this shape, or a rank's part of it. `dtype` and `device` are torch's.
-
-    Raises:
-        UnsupportedModelError: the model cannot be split among this number of ranks.
-    """
+    """Build an uninitialised model of this shape, or a rank's part of it; raises as `ModelSplit`."""
     model = ARCHITECTURES[config.architecture].model_class(config, dtype=dtype, device=device, group=group)
     return model.requires_grad_(False).eval()

@@ -48,14 +48,11 @@ def rotate_heads(
     norms: tuple[RMSNorm, RMSNorm] | None,
     kernels: Elementwise | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Split qkv into q, k and v; norm q and k if there are norms, and rotate them.
+    """Split qkv into q, k and v, each [num_tokens, its heads, dim]; norm q and k if there are norms, and rotate them.
 
     Args:
         qkv: [num_tokens, heads, dim], queries first, then keys and as many values. The kernel overwrites it.
         norms: norms of queries and of keys.
-
-    Returns:
-        q, k and v, each [num_tokens, its heads, dim].
     """
     cos, sin = rotation
     sizes = [num_query_heads, num_key_heads, num_key_heads]

@@ -52,14 +52,9 @@ def read_linear_map(
     group: ParallelGroup = ALONE,
     read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LinearMap:
-    """Read a map: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
+    """Read and pack a map: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
 
-    Args:
-        hidden_size: the size, or this rank's share of it.
-        read: returns the file's content.
-
-    Raises:
-        ModelConfigError: the file cannot be read, or its tensors do not fit.
+    A rank reads its share. Raises ModelConfigError if the file cannot be read, or its tensors do not fit.
     """
     hidden = Share.of(hidden_size)
     expected = {"weight": (hidden.total, hidden.total), "bias": (hidden.total,)}

@@ -16,13 +16,9 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def read_tensors(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file.
+    """Read all tensors of a safetensors file, whose content `read` returns.
 
-    Args:
-        read: returns a file's content; its errors are passed on, except OSError.
-
-    Raises:
-        ModelConfigError: the file cannot be read, is damaged, or contains other values than finite floats.
+    Raises ModelConfigError if the file cannot be read, is damaged, or contains other values than finite floats.
     """
     content = read_small_file(path, read)
     try:

@@ -29,10 +29,7 @@ class ArrivingLayers(Sequence[nn.Module]):
     """The layers of one stage. Iteration waits for each layer, and before it ends for the whole stage.
 
     So the final norm and the head are in place, and the stage is verified, before the first token is computed.
-    `CausalLM.waited_s` counts the seconds.
-
-    Args:
-        stand_ins: replacements for layers absent from the stage, by index.
+    `stand_ins` replace absent layers, by index. `CausalLM.waited_s` counts the seconds.
     """
 
     def __init__(self, source: LayerSource, number: int, stand_ins: Mapping[int, nn.Module]) -> None:

@@ -19,12 +19,7 @@ _TYPES = {name: getattr(torch, dtype) for name, dtype in TORCH_TYPES.items()} | 
 
 
 class TensorFill:
-    """One tensor of a model while its bytes arrive, in order.
-
-    Args:
-        view: destination with the tensor's shape, in any layout and dtype.
-        entry: the tensor in the file.
-    """
+    """One tensor of a model while its bytes arrive in order. `view` may have any layout and dtype."""
 
     def __init__(self, view: Tensor, entry: TensorEntry) -> None:
         self.view = view
@@ -45,14 +40,7 @@ class TensorFill:
         self._put(self.view.view(-1)[first : first + len(data) // self._dtype.itemsize], piece.view(self._dtype))
 
     def finish(self, before_piece: Callable[[], None] = lambda: None) -> None:
-        """Complete the tensor.
-
-        Args:
-            before_piece: called before each piece of work.
-
-        Raises:
-            ModelLoadError: the tensor holds NaN or infinity.
-        """
+        """Complete the tensor, calling `before_piece` before each piece of work; ModelLoadError for NaN or infinity."""
         if self._buffer is not None:
             whole = self._buffer.view(self._dtype).view(self.entry.shape)
             rows = max(1, PIECE_BYTES * len(whole) // max(1, self.entry.num_bytes)) if whole.dim() else 1
@@ -72,14 +60,7 @@ class TensorFill:
 def load_tensors(
     matched: Mapping[str, TensorEntry], views: Mapping[str, Tensor], advance: Callable[[int], None]
 ) -> None:
-    """Copy each entry into its view and convert it to the view's dtype.
-
-    Args:
-        advance: called with the bytes of each complete tensor.
-
-    Raises:
-        ModelLoadError: a file cannot be read, or a tensor holds NaN or infinity.
-    """
+    """Copy each entry into its view in the view's dtype, and report its bytes; raises as `TensorFill.finish`."""
     names = {entry: name for name, entry in matched.items()}
     fill: TensorFill | None = None
     reader = ByteReader(runs_in_order_of_use(matched.values()))

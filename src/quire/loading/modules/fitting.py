@@ -24,19 +24,13 @@ HEAD_NAME = "lm_head.weight"
 def fit_model(
     config: ModelConfig, entries: Mapping[str, TensorEntry], dtype: str, group: ParallelGroup = ALONE
 ) -> tuple[CausalLM, dict[str, TensorEntry]]:
-    """Build this rank's part of the model, and select the parts of the tensors that it needs.
+    """Build this rank's part of the model on the meta device, and select the parts of the tensors that it needs.
 
-    Args:
-        dtype: float32, bfloat16, float16, or auto: the config's dtype, else the files'.
-        group: the tensor-parallel group, whose ranks all call this.
-
-    Returns:
-        The model on the meta device, and the entries by the model's names.
+    All ranks of the group call this. Returns the model, and the entries by the model's names.
 
     Raises:
         ModelLoadError: the tensors do not match the config.
-        UnsupportedModelError: the model cannot be split among this number of ranks.
-        ValueError: the dtype is not supported.
+        ValueError: the dtype, or the split among the ranks, is not supported.
     """
     entries = dict(entries)
     config = resolve_head(config, entries, group)
@@ -110,11 +104,7 @@ def _are_equal(head: TensorEntry, embedding: TensorEntry, split: ModelSplit) -> 
 
 
 def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:
-    """Resolve auto: the config's dtype, else the files', else float32.
-
-    Raises:
-        ValueError: the dtype is not supported.
-    """
+    """Resolve auto: the config's dtype, else the files', else float32. Raises ValueError for other dtypes."""
     if dtype == "auto":
         dtype = config.dtype or in_files or "float32"
         if dtype not in DTYPE_BYTES:

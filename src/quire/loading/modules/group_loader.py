@@ -38,7 +38,6 @@ class GroupLoader:
     reading: the checkpoint; None for random weights.
     names: the model's names of the checkpoint's tensors.
     digest: the running digest of all bytes; None to skip it.
-    seed: seed of random weights.
     """
 
     def __init__(
@@ -69,12 +68,7 @@ class GroupLoader:
         return 0 if self._reader is None else self._reader.buffered_bytes
 
     def load(self, number: int) -> None:
-        """Fill the units that a stage adds.
-
-        Raises:
-            ModelLoadError: the group's file cannot be read, is damaged, or lacks tensors.
-            LoadingClosed: see `LoadHooks.is_closing`.
-        """
+        """Fill the units that a stage adds. Raises ModelLoadError for a damaged file, or LoadingClosed."""
         units = self._units.of_stage(number)
         for unit in units:
             self._report(unit)

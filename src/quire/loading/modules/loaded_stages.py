@@ -32,12 +32,7 @@ class LoadedStages:
         return self._left_out.get(number)
 
     def make(self, number: int) -> None:
-        """Complete a stage, whose layers are all in place.
-
-        Raises:
-            ModelLoadError: its adapter or linear map cannot be read, or fails its checksum.
-            ModelConfigError: the adapter or map does not fit the stage.
-        """
+        """Complete a stage, whose layers are all in place; raises as `read_stage_parts`."""
         if number in self._arriving:
             self._made[number] = self._arriving[number]
             return

@@ -22,9 +22,7 @@ def read_stage_parts(
 ) -> tuple[dict[int, nn.Module], Adapter | None]:
     """Return a stage's stand-ins for absent layers, by index, and its adapter; a rank gets its parts of both.
 
-    Raises:
-        ModelLoadError: a file cannot be read, or fails its checksum.
-        ModelConfigError: a file does not fit the stage.
+    Raises ModelLoadError for an unreadable or damaged file, ModelConfigError for one that does not fit.
     """
     stage, directory = manifest.stages[number - 1], manifest.directory
     stand_ins: dict[int, nn.Module] = {i: PassLayer() for i in range(manifest.num_layers) if i not in stage.layers}
@@ -58,11 +56,7 @@ def _damaged(path: Path) -> ModelLoadError:
 
 
 class GroupCheck:
-    """Verifies a group's file in a pack: by its checksum if all of it is read, else by a sample at the start.
-
-    Raises:
-        ModelLoadError: the sample differs.
-    """
+    """Verifies a group's file in a pack: by its checksum if all of it is read, else by a sample at the start."""
 
     def __init__(self, directory: Path, group: ReadGroup) -> None:
         self._packed = packed = group.file

@@ -20,10 +20,7 @@ from quire.system.pages import new_empty
 class Unit:
     """One unit on the meta device. It gets memory, is filled tensor by tensor and packed layer by layer.
 
-    Args:
-        name: the model's attribute, with the index for a layer.
-        prefix: prefix of its tensors in a checkpoint.
-        layer: index of a layer.
+    `name` is the model's attribute, with a layer's index, and `prefix` starts its tensors' names in a checkpoint.
     """
 
     def __init__(self, name: str, module: nn.Module, prefix: str, layer: int | None = None) -> None:

@@ -46,7 +46,6 @@ class CheckpointReading:
 
     Args:
         manifest: the stages; None reads any checkpoint as one group.
-        last_stage: the last stage to read; None for all.
         bandwidth: limit in bytes per second, to emulate slower storage.
         buffer_bytes: limit of read-ahead.
 

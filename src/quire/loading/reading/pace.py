@@ -10,9 +10,7 @@ from collections.abc import Callable
 class Pace:
     """A device with a bandwidth, which serves one read at a time. As on a device, idle time between reads is lost.
 
-    Args:
-        bandwidth: bytes per second; None for no limit.
-        wait: sleeps some seconds; returns true to give up.
+    `wait` sleeps some seconds and returns true to give up.
     """
 
     def __init__(

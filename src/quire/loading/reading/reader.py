@@ -63,7 +63,6 @@ class ByteReader:
 
     Args:
         bandwidth: limit in bytes per second, to emulate slower storage.
-        buffer_bytes: limit of read-ahead.
         uses_direct_io: None decides per file.
     """
 
@@ -112,12 +111,7 @@ class ByteReader:
             self._skipped.update(entries)
 
     def next_piece(self) -> Piece | None:
-        """Wait for the next piece; None after the last one, or once the reader is closed.
-
-        Raises:
-            UnreadableError: the file cannot be read, or a buffer cannot be allocated.
-            ModelLoadError: the file is shorter than expected.
-        """
+        """Wait for the next piece; None after the last one, or once closed. Raises ModelLoadError if reading failed."""
         with self._changed:
             index = self._next_given
             if index == len(self._ranges):
@@ -246,12 +240,7 @@ class _OpenFile:
         return self._direct >= 0 and not self._is_refused
 
     def read(self, start: int, end: int, buffer: mmap.mmap) -> memoryview:
-        """Read a range into the buffer and return its view.
-
-        Raises:
-            OSError: reading fails.
-            ModelLoadError: the file is shorter than expected.
-        """
+        """Read a range into the buffer and return its view; raises OSError, or ModelLoadError for a short file."""
         first = start // _ALIGNMENT * _ALIGNMENT
         room = memoryview(buffer)[: -(-(end - first) // _ALIGNMENT) * _ALIGNMENT]
         position = first

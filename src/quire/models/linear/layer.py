@@ -24,12 +24,7 @@ class LinearAdapter(Protocol):
     """The part of a LoRA adapter in one linear layer; see `models/adapter.py`."""
 
     def add_to(self, y: Tensor, x: Tensor) -> Tensor:
-        """Return y plus the adapter's output for x, in y's dtype; may write to y.
-
-        Args:
-            y: [num_tokens, out_features], the layer's output.
-            x: [num_tokens, in_features]
-        """
+        """Return y plus the adapter's output for x, in y's dtype; may write to y."""
         ...
 
 
@@ -44,9 +39,7 @@ class Projection(NamedTuple):
 class Linear(nn.Module):
     """y = x W^T + b, plus the output of an adapter. `pack()` replaces the loaded weight by a faster layout.
 
-    Args:
-        in_features: all features, or this rank's share of them. With a share, y is summed over the group.
-        out_features: all features, or this rank's share of them.
+    Features may be this rank's share. With a share of `in_features`, y is summed over the group.
     """
 
     def __init__(

@@ -47,12 +47,9 @@ class _PanelRows(ctypes.Structure):
 
 
 class PanelWeight:
-    """See `PackedWeight`.
+    """See `PackedWeight`. Packs float32 or bfloat16 in main memory.
 
-    Args:
-        weight: [out_features, in_features], float32 or bfloat16, in main memory. It is packed in place if its sizes are
-            whole panels, which invalidates views.
-        library: the kernels of one level.
+    A weight of whole panels is packed in place, which invalidates views.
     """
 
     def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
@@ -92,11 +89,7 @@ class PanelWeight:
         return self._call(x, bias, up, up_bias, True)
 
     def rows(self, ids: Tensor) -> Tensor:
-        """Return rows of the unpacked weight: int64 [n] -> [n, in_features].
-
-        Raises:
-            IndexError: an id is out of range.
-        """
+        """Return rows of the unpacked weight: int64 [n] -> [n, in_features]. Raises IndexError for a bad id."""
         ids = ids.contiguous()
         to = self._packed.new_empty(len(ids), self.in_features)
         num_threads = torch.get_num_threads() if len(ids) > _SERIAL_ROWS else 1

@@ -62,15 +62,9 @@ class _Quantize(ctypes.Structure):
 
 
 def quantize_weight(weight: Tensor, quantization: str, library: ctypes.CDLL | None = None) -> PackedWeight:
-    """Quantize a weight.
+    """Quantize a weight, [out_features, in_features], to int8 or int4.
 
-    Args:
-        weight: [out_features, in_features], float32 or bfloat16, in main memory.
-        quantization: int8 or int4.
-        library: the kernels; None uses `load_kernels`, or else torch.
-
-    Raises:
-        ValueError: the dtype, device or size is not supported.
+    Without `library`, uses `load_kernels`, or else torch. Raises ValueError for other dtypes, devices or sizes.
     """
     if weight.device.type != "cpu" or weight.dtype not in DTYPES or weight.shape[1] > _MAX_DEPTH:
         raise ValueError(
@@ -98,13 +92,7 @@ def _warn_of_torch() -> None:
 
 
 class QuantizedWeight:
-    """See `PackedWeight`: for the kernels in csrc/quantized_linear.cpp. All levels share one layout.
-
-    Args:
-        weight: [out_features, in_features].
-        bits: 8 or 4.
-        library: the kernels of one level.
-    """
+    """See `PackedWeight`: for csrc/quantized_linear.cpp. `bits` is 8 or 4. All levels share one layout."""
 
     def __init__(self, weight: Tensor, bits: int, library: ctypes.CDLL) -> None:
         self.bits = bits

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 class ParallelGroup:
-    """The ranks that share one model. This base class is a group of one; see `runner.ranks.group.RankGroup`.
-
-    Args:
-        rank: this process's rank, from 0.
-        size: number of ranks.
-    """
+    """The ranks that share one model, from 0. This base class is a group of one; see `runner.ranks.group.RankGroup`."""
 
     def __init__(self, rank: int = 0, size: int = 1) -> None:
         if not 0 <= rank < size:

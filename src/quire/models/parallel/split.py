@@ -85,11 +85,7 @@ class TensorShare:
 
 
 class ModelSplit:
-    """A rank's part of a model.
-
-    Raises:
-        UnsupportedModelError: the model cannot be split among this number of ranks.
-    """
+    """A rank's part of a model. Raises UnsupportedModelError if it cannot be split among this number of ranks."""
 
     def __init__(self, config: ModelConfig, group: ParallelGroup) -> None:
         self.group = group
