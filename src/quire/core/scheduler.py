@@ -116,7 +116,7 @@ class Scheduler:
             if step.num_seqs:
                 self.stages.record_served(stage)
                 break
-        self.lookahead.end_step(queue.waiting, queue.running, step.num_reserved, step.shape.total())
+        self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.pop_transfers(), self.swap.pop_cancelled())
         if self.disk is not None:
             self.disk.add_requests_to_store(out)
@@ -270,7 +270,7 @@ class Scheduler:
     def _release(self, request: Request) -> None:
         """Release all that is kept for a request beside its blocks."""
         self.stages.leave(request)
-        self.lookahead.leave(request)
+        self.lookahead.remove(request)
         self.recovery.log.close(request.request_id)
         if self.disk is not None:
             self.disk.remove_request(request)

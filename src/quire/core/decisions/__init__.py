@@ -1,1 +1,1 @@
-"""What loading and computing cost: learnt from what was measured, asked before every decision."""
+"""Decide whether to load blocks or compute without them, by measured costs."""

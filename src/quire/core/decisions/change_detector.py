@@ -1,7 +1,7 @@
-"""Tells a change of the world from noise, by how predictions miss.
+"""Detect changes of machine or link from prediction errors.
 
-Noise is one-sided: a busy machine makes something three times slower now and then, but nothing is three times faster
-by chance. So fewer misses in a row make a change for the faster than for the slower.
+Noise is one-sided: a busy machine may triple a duration, but nothing is three times faster by chance. So fewer misses
+in a row show that something has become faster than that it has become slower.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from statistics import median_low
 
 
 class ChangeDetector:
-    """The latest predictions, as far as they missed one after the other on the same side."""
+    """Counts consecutive predictions that missed on the same side."""
 
     __slots__ = ("misses",)
 
     def __init__(self) -> None:
         self.misses: list[float] = []  #: log(actual / predicted), oldest first
 
-    def note(self, log_ratio: float, threshold: float) -> None:
-        """Take in log(actual / predicted) of one prediction; within `threshold` of 0 it is a hit and ends the run."""
+    def observe(self, log_ratio: float, threshold: float) -> None:
+        """Record log(actual / predicted) of one prediction. Within `threshold` of 0 it is a hit and ends the run."""
         misses = self.misses
         if -threshold <= log_ratio <= threshold:
             if misses:
@@ -30,18 +30,18 @@ class ChangeDetector:
 
     @property
     def side(self) -> int:
-        """1 where things are slower than predicted, -1 where faster, 0 where there is no run."""
+        """1 for a run of slower actuals than predicted, -1 for faster ones, 0 without a run."""
         return 0 if not self.misses else 1 if self.misses[0] > 0.0 else -1
 
-    def take(self) -> float:
-        """End the run. Returns what the change amounts to: the median, and of two the faster, noise being one-sided."""
+    def pop_change(self) -> float:
+        """End the run and return its median log ratio; of two middle ones the faster, since noise is one-sided."""
         middle = median_low(self.misses)
         self.misses.clear()
         return middle
 
 
 def has_changed(runs: list[ChangeDetector], *, slower_after: int, faster_after: int) -> int:
-    """Whether the runs, of things that change together, make a change: 1 slower, -1 faster, 0 none."""
+    """Whether runs of things that change together show a change: 1 for slower, -1 for faster, 0 for none."""
     for side, enough in ((1, slower_after), (-1, faster_after)):
         if sum(len(run.misses) for run in runs if run.side == side) >= enough:
             return side

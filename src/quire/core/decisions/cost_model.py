@@ -1,7 +1,7 @@
-"""Measured costs: every step and every transfer teaches, every prediction is compared with what came.
+"""The cost model: predicts steps and transfers from measurements of all earlier ones.
 
-The engine tells the model what things took; recovery asks it what they would take. Starts from crude priors, is usable
-at once and says so (`is_calibrated`). One thread only. Knows no clock, no file and no request.
+Starts from crude priors, is usable at once and says so (`is_calibrated`). One thread only. Knows no clock, file or
+request.
 """
 
 from __future__ import annotations
@@ -18,32 +18,34 @@ from quire.core.decisions.step_cost import StepCost
 
 VERSION = 3  #: of `to_dict`
 
-_SHORTEST_S = 1e-9  #: clocks that stand still count as this
+_SHORTEST_S = 1e-9  #: counts for a clock that stands still
 
 
 class CostModel:
-    """Predicts steps, recomputing and transfers (`Costs`) from what steps and transfers have taken so far.
+    """`Costs` that learn from every step and transfer.
 
-    Errors of its own predictions are remembered from when it is calibrated. Where several in a row miss on one side,
-    the machine or a link has changed: then everything that is older is rescaled by that change, at once
-    (`num_refreshes` counts).
+    When several predictions in a row miss on one side, the machine or a link has changed. All older measurements are
+    then rescaled by that change at once.
+
+    Attributes:
+        num_refreshes: number of such changes.
     """
 
     def __init__(self) -> None:
         self.steps = StepCost()
         self.links = {tier: LinkCost() for tier in TIERS}
         self.num_refreshes = 0
-        #: By stage of the model, the share of its layers that are there, and what steps take; 0 is the whole model.
+        #: By model stage: its share of layers, and its step costs. 0 is the whole model.
         self._stages: dict[int, tuple[float, StepCost]] = {0: (1.0, self.steps)}
         self._stage = 0
 
     def enter_stage(self, stage: int, share: float) -> None:
-        """Predict and learn the steps of another stage of the model from now on. Transfers stay what they are.
+        """Predict and learn the steps of another model stage from now on. Links keep their costs.
 
         Args:
             stage: its number.
-            share: of the full model's layers, that it has. Until steps tell, they take in proportion to it what those
-                of the whole model took in earlier runs, or else those of the stage before.
+            share: its share of the full model's layers. Until its steps are measured, they take this share of the whole
+                model's in earlier runs, or in proportion of those of the stage before.
         """
         if stage not in self._stages:
             known, steps = self._stages[0 if self._stages[0][1].is_calibrated else self._stage]
@@ -52,7 +54,7 @@ class CostModel:
 
     @contextmanager
     def at_stage(self, stage: int) -> Iterator[None]:
-        """Predict and learn as of a stage that was entered before."""
+        """Predict and learn for a stage that was entered before."""
         usual, self.steps = self.steps, self._stages.get(stage, (1.0, self.steps))[1]
         try:
             yield
@@ -60,45 +62,41 @@ class CostModel:
             self.steps = usual
 
     def take_over(self, costs: dict[str, Any]) -> None:
-        """Believe from now on what another model did (`to_dict`); what this one has counted stays."""
+        """Replace all measurements by another model's (`to_dict`); counts stay."""
         other = CostModel.from_dict(costs)
         self.steps, self.links = other.steps, other.links
         self._stages, self._stage = {0: (1.0, self.steps)}, 0
 
     @property
     def is_calibrated(self) -> bool:
-        """Whether steps and both ways of swapping have been measured often enough to be more than a guess."""
+        """Whether steps and both directions of the swap link have been measured often enough."""
         return self.steps.is_calibrated and self.links["host"].is_calibrated
 
     @property
     def is_link_usable(self) -> bool:
-        """Whether both ways of swapping have been measured, and bring what is given to them."""
+        """Whether both directions of the swap link have been measured, and do not fail."""
         return self.links["host"].is_usable
 
     def is_failing(self, kind: str, tier: str = "host") -> bool:
-        """Whether the last few transfers one way, "save" or "load", did not arrive whole: until the next one does."""
+        """Whether the last few transfers in one direction, "save" or "load", failed."""
         return self.links[tier].is_failing(kind)
 
     # -- predicting ----------------------------------------------------------------------------------------------
 
     def step(self, shape: StepShape) -> float:
-        """Seconds of a step; one without tokens takes none."""
+        """Seconds of a step; 0 for one without tokens."""
         return self.steps.seconds(shape)
 
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
-        """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
-
-        The difference of the steps with and without them. A last chunk of one token counts as prefill. Without
-        anything `beside`, the steps are there for these tokens alone and count whole.
-        """
+        """Seconds that computing tokens [start, start + num_tokens) adds to steps: see `Costs.recompute`."""
         return self.steps.recompute(num_tokens, start, chunk, beside)
 
     def save(self, num_bytes: int, tier: str = "host") -> float:
-        """Seconds that the link is busy with taking bytes to a tier."""
+        """Seconds that a link is busy with saving bytes to a tier."""
         return self.links[tier].predict("save", num_bytes)
 
     def load(self, num_bytes: int, tier: str = "host") -> float:
-        """Seconds that the link is busy with bringing bytes back."""
+        """Seconds that a link is busy with loading bytes from a tier."""
         return self.links[tier].predict("load", num_bytes)
 
     def crossing_points(
@@ -110,7 +108,7 @@ class CostModel:
     # -- learning ------------------------------------------------------------------------------------------------
 
     def observe_step(self, shape: StepShape, seconds: float) -> None:
-        """Take in a step that was executed. One without tokens, or whose seconds are no number, teaches nothing."""
+        """Record a step. Steps without tokens, or without finite seconds, are ignored."""
         if shape.num_tokens <= 0 or not 0.0 <= seconds < math.inf:
             return
         steps = self.steps
@@ -122,14 +120,14 @@ class CostModel:
     def observe_transfer(
         self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False, tier: str = "host"
     ) -> None:
-        """Take in a run of blocks that was moved, or a piece of one.
+        """Record a run of blocks on a link, or a piece of one.
 
         Args:
             kind: "save" or "load".
-            num_bytes: of the run. None, or seconds that are no number, teach nothing.
-            seconds: that the link was busy with it.
-            continues: the run of the last piece of this kind.
-            tier: where from, or where to.
+            num_bytes: size of the run; 0 is ignored.
+            seconds: busy time of the link; ignored if not finite.
+            continues: the piece belongs to the run of the last piece of this kind.
+            tier: the link's tier.
 
         Raises:
             ValueError: another kind.
@@ -140,13 +138,13 @@ class CostModel:
         self.num_refreshes += has_changed
 
     def observe_failure(self, kind: str, tier: str = "host") -> None:
-        """Take in a transfer, "save" or "load", that did not arrive whole: how long it took says nothing."""
+        """Record a failed transfer, "save" or "load". Its duration says nothing."""
         self.links[tier].observe_failure(kind)
 
     # -- keeping -------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """What it has learnt, as plain numbers, lists and dicts."""
+        """The measurements as plain numbers, lists and dicts."""
         return {
             "version": VERSION,
             "steps": self.steps.to_dict(),
@@ -155,10 +153,10 @@ class CostModel:
 
     @classmethod
     def from_dict(cls, data: Any) -> CostModel:
-        """The inverse of `to_dict`; predictions are the same but for rounding, errors and seconds start anew.
+        """The inverse of `to_dict`. Predictions are equal but for rounding.
 
         Raises:
-            ValueError: it is not a cost model, or of another version.
+            ValueError: the data is no cost model, or of another version.
         """
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise ValueError(f"this is no cost model of version {VERSION}")

@@ -40,8 +40,8 @@ class CostObserver:
         """Report one step.
 
         Args:
-            shape: of the step.
-            seconds: of its execution, without the time in which copying blocks held it up (`StepOutput.stall_s`).
+            shape: the executed step.
+            seconds: execution time without stalls by copies (`StepOutput.stall_s`).
             reports: transfers that ended with it.
         """
         for report in reports:

@@ -1,6 +1,6 @@
-"""The words of cost prediction: what a step looks like, what a prediction is, and who can give one.
+"""Interface of cost predictions: the shape of a step, and predicted seconds.
 
-Behind `Costs` stand the model that learns (`cost_model`) and the tables that others published (`table_costs`).
+`CostModel` learns its predictions; the simulator has published tables and hypothetical machines.
 """
 
 from __future__ import annotations
@@ -8,21 +8,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-#: Places for KV blocks beside the device: the swap tier, wherever it is, and the KV directory.
+#: Tiers of KV blocks besides the device: the swap tier, in memory or in a file, and the KV directory.
 TIERS = ("host", "disk")
 
 
 @dataclass(frozen=True, slots=True)
 class StepShape:
-    """What a step computes, as far as its cost depends on it."""
+    """The features of a step on which its cost depends."""
 
     num_tokens: int
     num_seqs: int
-    attended: float = 0.0  #: sum over prefill chunks (n > 1) of n * (start + n / 2): pairs of query and key
-    context_decode: int = 0  #: sum over sequences with one new token of the tokens that they look back on
+    attended: float = 0.0  #: pairs of query and key: sum of n * (start + n / 2) over prefill chunks (n > 1)
+    context_decode: int = 0  #: tokens attended by sequences with one new token
 
     def plus(self, other: StepShape) -> StepShape:
-        """One step that computes what both do, of different sequences."""
+        """A step that computes the different sequences of both."""
         return StepShape(
             self.num_tokens + other.num_tokens,
             self.num_seqs + other.num_seqs,
@@ -31,14 +31,14 @@ class StepShape:
         )
 
     def plus_chunk(self, start: int, num_tokens: int) -> StepShape:
-        """The same step with one more chunk: `num_tokens` of a sequence that has `start` already."""
+        """The step with one more chunk, tokens [start, start + num_tokens) of another sequence."""
         attended = self.attended + num_tokens * (start + num_tokens / 2)
         return StepShape(self.num_tokens + num_tokens, self.num_seqs + 1, attended, self.context_decode)
 
     def minus_chunk(self, start: int, num_tokens: int) -> StepShape:
-        """The same step without the tokens [start, start + num_tokens) of one of its sequences; 1 token is a decode.
+        """The step without tokens [start, start + num_tokens) of a sequence, which still counts in `num_seqs`.
 
-        The sequence keeps its place (`num_seqs`), and nothing falls below 0.
+        One token is a decode. No value falls below 0.
         """
         is_decode = num_tokens == 1
         pairs = 0.0 if is_decode else num_tokens * (start + num_tokens / 2)
@@ -51,7 +51,7 @@ class StepShape:
 
     @property
     def decoding(self) -> StepShape:
-        """What of it goes on step after step: its sequences with a token each, their prefill done."""
+        """The part that continues in the next step: one token of each sequence."""
         num_seqs = min(self.num_seqs, self.num_tokens)
         return StepShape(num_seqs, num_seqs, 0.0, self.context_decode)
 
@@ -60,12 +60,12 @@ EMPTY_STEP = StepShape(0, 0)
 
 
 def decoding_beside(last: StepShape) -> StepShape | None:
-    """What of the last step goes on beside what is computed anew: its decoding. None where there was none."""
+    """The decoding of the last step, which continues beside new work; None if there was no step."""
     return last.decoding if last.num_tokens > 0 else None
 
 
 class StepShapeSum:
-    """Adds up what a step computes, sequence by sequence."""
+    """Accumulates the shape of a step, sequence by sequence."""
 
     __slots__ = ("attended", "context_decode", "num_seqs", "num_tokens")
 
@@ -86,14 +86,14 @@ class StepShapeSum:
 
 
 class Costs(Protocol):
-    """Predicts seconds: of steps, of computing a span of tokens, of moving bytes to a tier and back.
+    """Predicted seconds of steps, of computing a span of tokens, and of transfers.
 
-    No prediction is negative, and none falls where tokens or bytes grow.
+    Predictions are never negative, and never fall as tokens or bytes grow.
     """
 
     @property
     def is_link_usable(self) -> bool:
-        """Whether both ways of swapping are known, and bring what is given to them."""
+        """Whether both directions of the swap link are known, and do not fail."""
         ...
 
     def step(self, shape: StepShape) -> float: ...
@@ -102,41 +102,41 @@ class Costs(Protocol):
         """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
 
         Args:
-            num_tokens: 0 costs nothing.
-            start: tokens of the sequence that are there already.
-            chunk: tokens of it that one step takes.
-            beside: what the steps compute anyway; None where each chunk needs a step of its own.
+            num_tokens: length of the span; 0 costs nothing.
+            start: computed tokens of the sequence before it.
+            chunk: maximum tokens of it per step.
+            beside: the rest of each step; None if each chunk has a step of its own, which counts whole.
         """
         ...
 
     def save(self, num_bytes: int, tier: str = "host") -> float:
-        """Seconds that the link to one of `TIERS` is busy with taking bytes there."""
+        """Seconds that the link is busy with saving bytes to one of `TIERS`."""
         ...
 
     def load(self, num_bytes: int, tier: str = "host") -> float:
-        """Seconds that the link is busy with bringing bytes back from there."""
+        """Seconds that the link is busy with loading bytes from there."""
         ...
 
 
 def transfer_seconds(costs: Costs, kind: str, num_bytes: int, tier: str = "host") -> float:
-    """What moving bytes one way, "save" or "load", is predicted to take."""
+    """Predicted seconds of a transfer of one kind, "save" or "load"."""
     return costs.save(num_bytes, tier) if kind == "save" else costs.load(num_bytes, tier)
 
 
 def find_crossings(
     costs: Costs, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
 ) -> list[int]:
-    """Token counts from which on the other of swap (save and load) and recompute is the cheaper one.
+    """Token counts at which the cheaper of swap (save and load) and recompute changes.
 
     Args:
-        costs: whose predictions.
+        costs: predictions to compare.
         bytes_per_token: KV bytes of a token.
-        max_tokens: where to stop looking.
-        granularity: only multiples of it are looked at (a block's tokens: partial blocks are not moved).
-        chunk: tokens that a step takes; None computes any length in one step.
+        max_tokens: largest count to check.
+        granularity: step between checked counts; a block's tokens, since partial blocks are not moved.
+        chunk: maximum tokens per step; None computes any length in one step.
 
     Returns:
-        None, one or several, ascending: each the first count that is cheaper by the other mode than the count before.
+        Ascending counts, each the first at which the other mode is cheaper.
     """
     crossings: list[int] = []
     was_swap: bool | None = None

@@ -1,4 +1,4 @@
-"""What moving bytes to and from one tier costs, learnt from transfers, and whether they arrive."""
+"""Costs and failures of the link to one tier."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any
 from quire.core.decisions.change_detector import has_changed
 from quire.core.decisions.transfer_cost import TransferCost
 
-_FAILING_AFTER = 3  #: transfers one way, one after the other, that did not arrive whole
+_FAILING_AFTER = 3  #: consecutive failed transfers in one direction
 
 
 class LinkCost:
-    """Both ways of the link to one tier. They change together, unless one of them is seen to go on as it was."""
+    """Both directions of a link. They change together, unless one is seen to be unchanged."""
 
     def __init__(self) -> None:
         self.saves = TransferCost()
         self.loads = TransferCost()
         self._num_transfers = 0
-        self._failures = {"save": 0, "load": 0}  #: in a row, up to now
-        self._latest_two = {"save": (0, 0), "load": (0, 0)}  #: by kind: which transfers were the last but one, the last
+        self._failures = {"save": 0, "load": 0}  #: consecutive, up to now
+        self._latest_two = {"save": (0, 0), "load": (0, 0)}  #: by kind: numbers of the last two transfers
 
     @property
     def is_calibrated(self) -> bool:
@@ -26,20 +26,20 @@ class LinkCost:
 
     @property
     def is_usable(self) -> bool:
-        """Whether both ways have been measured, and bring what is given to them."""
+        """Whether both directions have been measured, and do not fail."""
         return self.is_calibrated and not (self.is_failing("save") or self.is_failing("load"))
 
     def is_failing(self, kind: str) -> bool:
-        """Whether the last few transfers one way, "save" or "load", did not arrive whole: until the next one does."""
+        """Whether the last few transfers in one direction, "save" or "load", failed."""
         return self._failures[kind] >= _FAILING_AFTER
 
     def predict(self, kind: str, num_bytes: int) -> float:
-        """Seconds that the link is busy with moving bytes one way."""
-        return self._way(kind).predict(num_bytes)
+        """Seconds that the link is busy with moving bytes in one direction."""
+        return self._direction(kind).predict(num_bytes)
 
     def observe(self, kind: str, num_bytes: int, seconds: float, *, continues: bool) -> bool:
-        """Take in a transfer, or a piece of one. Returns whether it showed that the link has changed."""
-        cost = self._way(kind)
+        """Record a transfer or a piece of one. Returns whether it shows that the link has changed."""
+        cost = self._direction(kind)
         self._failures[kind] = 0
         self._num_transfers += 1
         self._latest_two[kind] = self._latest_two[kind][1], self._num_transfers
@@ -50,21 +50,21 @@ class LinkCost:
         return bool(side)
 
     def observe_failure(self, kind: str) -> None:
-        """Take in a transfer that did not arrive whole: how long it took says nothing."""
+        """Record a failed transfer. Its duration says nothing."""
         self._failures[kind] += 1
 
     def _follow(self, side: int) -> None:
-        """Both ways have changed, but one that was seen since to be as before."""
+        """Rescale the directions that have changed; one that was observed unchanged since stays."""
         for kind, other in (("save", "load"), ("load", "save")):
-            way, that = self._way(kind), self._way(other)
-            if way.misses.side != side:
+            direction, that = self._direction(kind), self._direction(other)
+            if direction.misses.side != side:
                 continue
             is_other_unseen = self._latest_two[other][1] < self._latest_two[kind][0]  # a first miss may be noise
-            change = way.follow()
+            change = direction.follow()
             if is_other_unseen:
                 that.rescale(change)
 
-    def _way(self, kind: str) -> TransferCost:
+    def _direction(self, kind: str) -> TransferCost:
         if kind == "save":
             return self.saves
         if kind == "load":
@@ -76,10 +76,10 @@ class LinkCost:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LinkCost:
-        """The inverse of `to_dict`; what failed is forgotten.
+        """The inverse of `to_dict`, without failures.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not one.
+            ValueError, KeyError, TypeError: the data is invalid.
         """
         link = cls()
         link.saves = TransferCost.from_dict(data["saves"])

@@ -69,7 +69,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What to save of a victim."""
+    """Blocks of a victim to save."""
 
     mode: RecoveryMode
     keep_from: int = 0  #: the first full block to save; RECOMPUTE saves none

@@ -1,15 +1,15 @@
-"""What waiting requests will begin with is loaded before their turn, while the link has nothing else to do.
+"""Load prefixes for waiting requests while the links are idle.
 
-    a waiting prompt     found | coming | in another tier | what nobody has
+    a waiting prompt     cached | loading | in another tier | nowhere
 
-In the order of the queue and from each prompt's front on, so that whatever has arrived when its turn comes is a prefix
-that is on the device; the rest is then loaded or computed, as `prefix_loader` decides. Nobody waits for these loads:
+Loads follow the order of the queue, and each prompt from its front, so that whatever has arrived when the request is
+admitted is a prefix on the device; `PrefixLoader` handles the rest. No request waits for these loads:
 
-- The link gets no more at once than it brings until the next look, by the cost model. A load that somebody waits for
-  goes first: it cancels those that have not begun (`SwapManager.swap_in`), and they are begun anew behind it.
-- They take blocks that nobody holds, beyond what running and earlier waiting requests need. What has arrived is a
-  cached block. While its request waits it is evicted after all others, but like them.
-- What no request that waits wants any more is cancelled.
+- A link gets no more blocks than it can load before the next check, by the cost model. A load that a sequence waits for
+  goes first: it cancels loads ahead that have not begun (`SwapManager.swap_in`), and they begin again behind it.
+- They use blocks that neither running nor earlier waiting requests need. An arrived block is cached; while its request
+  waits, it is evicted after all others.
+- Loads that no waiting request needs any more are cancelled.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request, RequestStatus
 from quire.core.swap_manager import SwapManager
 
-_MAX_REQUESTS = 16  #: that are looked at, from the head of the queue on
-_MAX_BLOCKS = 512  #: of theirs: looking takes half a microsecond for each, and naming it ten, once
-_LEAST_S = 0.04  #: that the link is given work for: two of its pieces. The next look is after half of it
-_STEPS = 2.0  #: where these take longer, so many steps: the link must not run dry before the next look
+_MAX_REQUESTS = 16  #: checked from the head of the queue
+_MAX_BLOCKS = 512  #: checked in total: 0.5 µs each, and 10 µs once for its key
+_LEAST_S = 0.04  #: minimum work for a link, two of its pieces; the next check is after half of it
+_STEPS = 2.0  #: minimum work in steps, so that the link does not run dry before the next check
 
 
 class Lookahead:
     """Args:
-    config: of the scheduler.
+    config: whether lookahead is enabled.
     kv: block tables and pool.
     swap: the tiers.
-    decider: says what a link can load in time.
-    admission: says what there is room for.
+    decider: predicts what a link can load in time.
+    admission: counts free blocks.
 
     Attributes:
-        is_enabled: may be changed between two steps.
+        is_enabled: may be changed between steps.
     """
 
     def __init__(
@@ -58,18 +58,18 @@ class Lookahead:
         self._swap = swap
         self._decider = decider
         self._admission = admission
-        self._head: Request | None = None  #: of the queue, at the last look
-        self._pause_s = 0.0  #: of steps, until the next look
-        self._brought: dict[str, dict[bytes, str]] = {}  #: by id of who waits: keys begun for it, and their tiers
+        self._head: Request | None = None  #: of the queue, at the last check
+        self._pause_s = 0.0  #: seconds of steps until the next check
+        self._loaded_ahead: dict[str, dict[bytes, str]] = {}  #: by request id: key -> tier
 
-    def end_step(self, waiting: Seq[Request], running: Seq[Request], promised: int, shape: StepShape) -> None:
-        """All requests of the step that is being made have their places: load for those that have none.
+    def load_for_waiting(self, waiting: Seq[Request], running: Seq[Request], reserved: int, shape: StepShape) -> None:
+        """Load for waiting requests, after a step has been scheduled.
 
         Args:
-            waiting: in their order.
-            running: those that have one, and those that wait for blocks.
-            promised: blocks that they will need for tokens which they know already.
-            shape: of the step.
+            waiting: requests in order.
+            running: admitted requests.
+            reserved: blocks that they still need for known tokens.
+            shape: the scheduled step.
         """
         swap = self._swap
         if not (waiting and self.is_enabled and swap.has_blocks) or has_exhausted([*running, waiting[0]]):
@@ -83,51 +83,51 @@ class Lookahead:
             return
         seconds = max(_LEAST_S, _STEPS * step_s)
         self._head, self._pause_s = waiting[0], seconds / 2 - step_s
-        growth = sum(request.width for request in running)  # a block each, while loads are under way
-        look = _Look(self, self._admission.room(promised) - growth, seconds)
+        growth = sum(request.width for request in running)  # a block each while loads are pending
+        check = _QueueCheck(self, self._admission.room(reserved) - growth, seconds)
         for request in islice(waiting, _MAX_REQUESTS):
-            look.at(request)
-            if look.room <= 0 or look.num_seen >= _MAX_BLOCKS:
+            check.add(request)
+            if check.room <= 0 or check.num_seen >= _MAX_BLOCKS:
                 break
-        swap.cancel_ahead(look.coming)
-        self._kv.pool.touch(reversed(look.cached))  # before loads take the place of the oldest
-        for request, key in look.to_load:
-            self._brought.setdefault(request.request_id, {})[key] = swap.load_ahead(key)
+        swap.cancel_ahead(check.loading)
+        self._kv.pool.touch(reversed(check.cached))  # before loads evict the oldest
+        for request, key in check.to_load:
+            self._loaded_ahead.setdefault(request.request_id, {})[key] = swap.load_ahead(key)
 
-    def take_brought(self, request: Request, num_found: int) -> Counter[str]:
-        """A request begins with a prefix that was found: how many of its blocks were loaded for it, by tier."""
-        brought = self._brought.pop(request.request_id, None)
-        if not brought:
+    def pop_loaded_ahead(self, request: Request, num_found: int) -> Counter[str]:
+        """Return how many blocks of a beginning request's prefix were loaded ahead, by tier."""
+        loaded = self._loaded_ahead.pop(request.request_id, None)
+        if not loaded:
             return Counter()
         keys = self._kv.keys_of(request.unfinished[0], num_found)
-        return Counter(brought[key] for key in keys if key in brought)
+        return Counter(loaded[key] for key in keys if key in loaded)
 
-    def leave(self, request: Request) -> None:
-        """A request has ended."""
-        self._brought.pop(request.request_id, None)
+    def remove(self, request: Request) -> None:
+        """Drop what is recorded for a request."""
+        self._loaded_ahead.pop(request.request_id, None)
 
 
-class _Look:
-    """At the queue.
+class _QueueCheck:
+    """One pass over the queue.
 
     Args:
-        lookahead: whose.
-        room: blocks that there are for what is loaded.
-        seconds: that the link is given work for.
+        lookahead: the owner.
+        room: free blocks for loads.
+        seconds: work for each link.
     """
 
     def __init__(self, lookahead: Lookahead, room: int, seconds: float) -> None:
-        self.room = room  #: blocks that are left for those that come later
-        self.num_seen = 0  #: blocks that were looked at
-        self.coming: set[bytes] = set()  #: keys of blocks that are on their way, or will be
-        self.to_load: list[tuple[Request, bytes]] = []  #: of these, those to begin, and for whom
-        self.cached: dict[int, None] = {}  #: blocks that nobody holds and a waiting request wants
+        self.room = room  #: free blocks for later requests
+        self.num_seen = 0  #: checked blocks
+        self.loading: set[bytes] = set()  #: keys of blocks that are loading, or will be
+        self.to_load: list[tuple[Request, bytes]] = []  #: loads to begin, with their requests
+        self.cached: dict[int, None] = {}  #: cached blocks that a waiting request needs
         self._lookahead = lookahead
         self._seconds = seconds
-        self._left: dict[str, int] = {}  #: by tier, blocks that may still be given to its link
+        self._left: dict[str, int] = {}  #: by tier, blocks that its link can still load in time
 
-    def at(self, request: Request) -> None:
-        """See what a waiting request will begin with, and how much of it is to be loaded now."""
+    def add(self, request: Request) -> None:
+        """Reserve blocks for a waiting request, and load its prefix as far as the links can."""
         ahead = self._lookahead
         need = ahead._admission.count_needed(request)
         first = request.unfinished[0]
@@ -136,8 +136,11 @@ class _Look:
         self.room -= need
 
     def _follow(self, request: Request) -> int:
-        """Along a request's prefix, to the first block that it will have to compute or to load in its turn. Returns how
-        many blocks it was; they have been taken off the room."""
+        """Follow a request's prefix to the first block that is neither cached nor loading.
+
+        Returns:
+            Its length in blocks, which have been subtracted from the room.
+        """
         kv, swap = self._lookahead._kv, self._lookahead._swap
         if not request.is_settled:
             request.is_settled = kv.share_public_prefix(request, swap.can_load)
@@ -145,32 +148,32 @@ class _Look:
         num_full = (len(seq.token_ids) - 1) // kv.block_size
         self.num_seen += 1
         if not any(kv.pool.find(key) is not None or swap.can_load(key) for key in kv.keys_of(seq, min(1, num_full))):
-            return 0  # of a prompt that begins with nothing known, the other keys need not be known yet
+            return 0  # nothing known at the front: no need for the other keys
         self.num_seen += num_full
         found = kv.find_prefix(seq)
         self._keep([block for block in found if kv.pool.ref_counts[block] == 0])
-        num_there = len(found)
-        for key in kv.keys_of(seq, num_full)[num_there:]:
-            if key in self.coming or swap.is_loading(key):
-                self.coming.add(key)
-            elif (block := kv.pool.find(key)) is not None:  # there was a gap, which is being loaded
+        num_loaded = len(found)
+        for key in kv.keys_of(seq, num_full)[num_loaded:]:
+            if key in self.loading or swap.is_loading(key):
+                self.loading.add(key)
+            elif (block := kv.pool.find(key)) is not None:  # behind a gap that is loading
                 self._keep([block] if kv.pool.ref_counts[block] == 0 else [])
-            elif self.room > 0 and swap.can_load(key) and self._take_turn(swap.tier_of(key)):
+            elif self.room > 0 and swap.can_load(key) and self._can_load_in_time(swap.tier_of(key)):
                 self.to_load.append((request, key))
-                self.coming.add(key)
+                self.loading.add(key)
                 self.room -= 1
             else:
                 break
-            num_there += 1
-        return num_there
+            num_loaded += 1
+        return num_loaded
 
     def _keep(self, cached: list[int]) -> None:
         before = len(self.cached)
         self.cached.update(dict.fromkeys(cached))
         self.room -= len(self.cached) - before
 
-    def _take_turn(self, tier: str) -> bool:
-        """Whether a tier's link takes one more block."""
+    def _can_load_in_time(self, tier: str) -> bool:
+        """Whether a tier's link can load one more block in time."""
         if tier not in self._left:
             self._left[tier] = self._lookahead._decider.count_loadable(self._seconds, tier, self.room)
         self._left[tier] -= 1

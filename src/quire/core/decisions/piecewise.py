@@ -1,7 +1,4 @@
-"""Piecewise linear functions that never fall: costs over tokens or bytes, between and beyond what was measured.
-
-Knows numbers only, neither what they measure nor where they came from.
-"""
+"""Monotone piecewise linear functions, and isotonic regression."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ from itertools import pairwise
 
 
 class PiecewiseLinear:
-    """Straight lines between points, and beyond the first and the last; never falling, never below zero.
+    """Lines between and beyond points; never falling, never below zero.
 
     Args:
-        points: (x, y) by growing x, y neither falling nor negative; at least one.
-        before: slope below the first point; None takes that of the first two.
-        after: slope above the last point; None takes that of the last two.
+        points: (x, y) with growing x, and y neither falling nor negative; at least one.
+        before: slope below the first point; by default the first segment's.
+        after: slope above the last point; by default the last segment's.
 
     Raises:
-        ValueError: the points are not in order, or they fall.
+        ValueError: the points are out of order or fall.
     """
 
     __slots__ = ("_after", "_before", "_slopes", "_xs", "_ys")
@@ -30,10 +27,10 @@ class PiecewiseLinear:
         if not points:
             raise ValueError("a piecewise linear function needs at least one point")
         if not points[0][1] >= 0.0:
-            raise ValueError(f"values are not negative, and that of {points[0]} is")
+            raise ValueError(f"the value of {points[0]} is negative")
         for (x, y), (next_x, next_y) in pairwise(points):
             if not (x < next_x and y <= next_y):
-                raise ValueError(f"points grow in x and never fall in y; ({next_x}, {next_y}) comes after ({x}, {y})")
+                raise ValueError(f"points grow in x and never fall in y; ({next_x}, {next_y}) follows ({x}, {y})")
         self._xs = [float(x) for x, _ in points]
         self._ys = [float(y) for _, y in points]
         self._slopes = [(y1 - y0) / (x1 - x0) for (x0, y0), (x1, y1) in pairwise(points)]
@@ -47,24 +44,24 @@ class PiecewiseLinear:
             return max(0.0, ys[0] - self._before * (xs[0] - x))
         if at == len(xs):
             return ys[-1] + self._after * (x - xs[-1])
-        return min(ys[at], ys[at - 1] + self._slopes[at - 1] * (x - xs[at - 1]))  # min: rounding must not make it fall
+        return min(ys[at], ys[at - 1] + self._slopes[at - 1] * (x - xs[at - 1]))  # min: never falls by rounding
 
     def scaled(self, factor: float) -> PiecewiseLinear:
-        """The same function times a factor that is not negative."""
+        """The function times a non-negative factor."""
         points = [(x, y * factor) for x, y in zip(self._xs, self._ys, strict=True)]
         return PiecewiseLinear(points, self._before * factor, self._after * factor)
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The sequence that never falls and is nearest to `values` in weighted squares.
+    """The non-falling sequence nearest to `values` in weighted squares.
 
-    Pool adjacent violators (Ayer et al., 1955): neighbours in the wrong order take their common mean. O(n).
+    Pool adjacent violators (Ayer et al., 1955), O(n).
 
     Args:
         values: any numbers.
-        weights: one a value, positive.
+        weights: positive, one per value.
     """
-    pools: list[tuple[float, float, int]] = []  # (mean, weight, how many)
+    pools: list[tuple[float, float, int]] = []  # (mean, weight, count)
     for value, weight in zip(values, weights, strict=True):
         mean, total, count = float(value), float(weight), 1
         while pools and pools[-1][0] >= mean:

@@ -118,7 +118,7 @@ class RecoveryLog:
             request_id: the victim.
             step_id: the step that is being made.
             num_tokens: its computed tokens.
-            plan: what the policy chose.
+            plan: the policy's choice.
             save_ids: op_ids of the saves of its blocks.
         """
         self.close(request_id)

@@ -1,7 +1,7 @@
-"""How many tokens a step computes: of prompts as many as pay, and beside streams as many as these can bear.
+"""Token budget of a step: how large a chunk of a prompt may be, alone and beside decoding streams.
 
-A stream's next token comes with the end of its step, so that a chunk of a prompt is an interval between two tokens of
-every stream. With nobody decoding nothing but the step's memory speaks against large chunks.
+A stream gets its next token at the end of a step, so that every chunk adds to the time between its tokens. Without
+streams only the step's memory limits chunks.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from quire.config import SchedulerConfig
 from quire.core.decisions.costs import Costs, StepShape
 
-LEAST_CHUNK = 16  #: that a step computes of a prompt though streams miss their target by it, or it would never end
-_MARGIN = 0.9  #: of the target, that a step is predicted to take: beside computing there is deciding and telling
+LEAST_CHUNK = 16  #: minimum tokens of a prompt per step, even if streams miss their target: the prompt must progress
+_MARGIN = 0.9  #: share of the target for computing; scheduling and delivery need the rest
 
 
 class StepBudget:
-    """The tokens of one step after the other.
+    """The budget of one step after the other.
 
     Args:
-        config: of the scheduler.
-        costs: predicts steps, for a target.
+        config: limits, and the target for the time between tokens.
+        costs: predicts steps; needed for a target.
 
     Attributes:
         left: tokens that the step can still compute.
 
     Raises:
-        ValueError: there is a target, and nothing to predict steps by.
+        ValueError: there is a target but no costs.
     """
 
     def __init__(self, config: SchedulerConfig, costs: Costs | None) -> None:
@@ -35,41 +35,38 @@ class StepBudget:
         self._target_s = None if config.target_itl_s is None else config.target_itl_s * _MARGIN
         self._costs = costs
         self.left = 0
-        self._num_waiting = 0  #: streams whose token this step still has to compute
-        self._beside: StepShape | None = None  #: the streams, and the chunks beside them; None until they are known
+        self._num_waiting = 0  #: streams that this step still has to serve
+        self._beside: StepShape | None = None  #: streams and the chunks beside them; None until streams are known
         self._num_streams = 0
 
     def begin(self) -> None:
-        """A step is to be made."""
+        """Begin a step."""
         self.left = self._most
         self._num_waiting = self._num_streams = 0
         self._beside = None
 
     @property
     def knows_streams(self) -> bool:
-        """Whether `meet_streams` was called for this step."""
+        """Whether `set_streams` was called for this step."""
         return self._beside is not None
 
-    def meet_streams(self, served: StepShape, to_come: StepShape) -> None:
-        """Before the first chunk of a step.
+    def set_streams(self, served: StepShape, pending: StepShape) -> None:
+        """Record the streams of a step, before its first chunk.
 
         Args:
-            served: what the step computes so far: streams.
-            to_come: the other streams, that the step is to serve as well.
+            served: streams that the step computes already.
+            pending: streams that it still has to serve.
         """
-        self._beside = served.plus(to_come)
-        self._num_waiting = to_come.num_tokens
+        self._beside = served.plus(pending)
+        self._num_waiting = pending.num_tokens
         self._num_streams = self._beside.num_tokens
 
     def grant(self, start: int, num_missing: int) -> int:
-        """How many of a sequence's tokens the step computes.
+        """How many of a sequence's tokens the step may compute; 0 if it has no room for the sequence.
 
         Args:
-            start: tokens of it that are computed already.
-            num_missing: the others that it knows. More than one are a chunk, before which streams have to be known.
-
-        Returns:
-            0 where the step has no room for it; others may have.
+            start: computed tokens of the sequence.
+            num_missing: its other known tokens. For more than one, a chunk, the step's streams must be known.
         """
         if num_missing <= 1:
             return min(num_missing, self.left)
@@ -82,14 +79,16 @@ class StepBudget:
                 room = self._within_target(self._beside, start, min(room, num_missing))
                 room = max(room, min(LEAST_CHUNK, self.left - self._num_waiting)) if is_first else room
         if is_first:
-            room = max(1, room)  # the oldest goes on in every step
+            room = max(1, room)  # the oldest progresses in every step
         return max(0, min(num_missing, room, self.left))
 
-    def take(self, start: int, num_tokens: int, *, is_stream: bool) -> None:
-        """The step computes a sequence's next tokens.
+    def charge(self, start: int, num_tokens: int, *, is_stream: bool) -> None:
+        """Charge the budget for a sequence's next tokens.
 
         Args:
-            is_stream: it is the one token that the sequence missed.
+            start: computed tokens of the sequence.
+            num_tokens: tokens that the step computes.
+            is_stream: the sequence decodes: it had one token to compute.
         """
         self.left -= num_tokens
         if is_stream and self._num_waiting:
@@ -99,17 +98,17 @@ class StepBudget:
 
     @property
     def max_decodes(self) -> int:
-        """How many sequences may decode now (`take_decodes`)."""
+        """How many sequences may decode now (`charge_decodes`)."""
         return self.left if self._beside is None else min(self.left, self._num_waiting)
 
-    def take_decodes(self, count: int) -> None:
+    def charge_decodes(self, count: int) -> None:
         """The step computes one token each of `count` decoding sequences."""
         self.left -= count
         if self._beside is not None:
             self._num_waiting -= count
 
     def chunk_beside(self, streams: StepShape | None) -> int:
-        """How many tokens of a prompt a step is going to compute beside these streams: at least one."""
+        """Predict how many tokens of a prompt a step computes beside these streams: at least one."""
         if streams is None or streams.num_tokens == 0:
             return self._most
         room = self._most_beside_streams - streams.num_tokens
@@ -118,7 +117,7 @@ class StepBudget:
         return max(1, room)
 
     def _within_target(self, beside: StepShape, start: int, most: int) -> int:
-        """Of `most` tokens from `start` on, as many as leave the step within its target."""
+        """How many of `most` tokens from `start` on keep the step within its target."""
         assert self._costs is not None
         assert self._target_s is not None
         low, high = 0, max(0, most)

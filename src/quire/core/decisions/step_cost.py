@@ -1,11 +1,11 @@
-"""What a step costs, learnt from steps.
+"""Cost of a step, fitted to measured steps.
 
     seconds = F(num_tokens) + c2 * attended + c3 * context_decode + c4 * num_seqs
 
-F, which holds the fixed cost too, never falls and is piecewise linear with a point an octave; the rest is never
-negative. Observations are kept by kind of step (octaves of its tokens and of what they look back on), a few of each: a
-thousand decode steps do not push out what is known of prefill. Every so often all is fitted anew to what is kept, by
-least squares of relative errors in which an outlier counts little.
+F includes the fixed cost; it never falls, and is piecewise linear with one point per octave. The coefficients are never
+negative. A few observations of each kind of step (octaves of tokens and of context) are kept, so that a thousand decode
+steps do not displace prefill. All kept observations are refitted now and then, by robust least squares of relative
+errors.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
 _KIND_SIZE = 6
 _MAX_KINDS = 48
 _NUM_ERRORS = 256
-_ENOUGH = 16  #: steps for a fit that deserves to be called measured
+_ENOUGH = 16  #: steps for a calibrated fit
 _REFIT_EVERY = 256
-_HURRIED_REFIT = 16  #: where predictions have become worse than the fit was
-_PRIOR = (5e-3, 5e-4, 7.5e-8, 3e-6, 2e-4)  #: c0, seconds a token, c2, c3, c4: of a small model on a CPU
-_PRIOR_WEIGHT = 0.02  #: of an observation
-_LEAST_S = 1e-9  #: keeps logarithms and ratios of predictions defined
-_FIRM = 1.0 + 1e-9  #: keeps the equations solvable where observations cannot tell two coefficients apart
-_POINT_PRIOR = 1.0  #: observations' worth of prior that an octave lies on the straight line
+_HURRIED_REFIT = 16  #: if predictions have become worse than the fit was
+_PRIOR = (5e-3, 5e-4, 7.5e-8, 3e-6, 2e-4)  #: c0, seconds per token, c2, c3, c4 of a small model on a CPU
+_PRIOR_WEIGHT = 0.02  #: observations
+_LEAST_S = 1e-9  #: keeps logarithms and ratios defined
+_FIRM = 1.0 + 1e-9  #: keeps the equations solvable if two coefficients cannot be told apart
+_POINT_PRIOR = 1.0  #: observations' worth of prior that an octave lies on the line
 _HALF_LIFE = 8192.0  #: steps
-_HUBER = 1.5  #: deviations from which on a residual counts no more than in proportion to it
-_MISS = 0.4  #: log ratio that no noise explains, of a kind of step that is known
+_HUBER = 1.5  #: deviations beyond which a residual's weight falls
+_MISS = 0.4  #: log ratio that noise does not explain, for a known kind of step
 
 
 class _Observation(NamedTuple):
@@ -41,20 +41,20 @@ class _Observation(NamedTuple):
     attended: float
     context_decode: int
     seconds: float
-    number: int  #: which observation
+    number: int  #: counted from 1
 
 
 class StepCost:
-    """Bounded memory; `observe` takes microseconds, and a fit, once in hundreds of steps, a millisecond or two."""
+    """Step costs in bounded memory. `observe` takes microseconds; a fit, every few hundred steps, 1 to 2 ms."""
 
     def __init__(self) -> None:
         self.num_observed = 0
         self.misses = ChangeDetector()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
-        self._kinds: dict[tuple[int, int], deque[_Observation]] = {}  #: the one that was met last stands last
-        self._num_fitted = 0  #: observed when it was fitted last
-        self._recent_error = 0.0  #: of the latest predictions, decaying mean, relative
-        self._spread = 1.0  #: scatter of single steps around the fit, relative
+        self._kinds: dict[tuple[int, int], deque[_Observation]] = {}  #: latest kind last
+        self._num_fitted = 0  #: observations at the last fit
+        self._recent_error = 0.0  #: decaying mean of relative errors
+        self._spread = 1.0  #: relative scatter of steps around the fit
         self._line = _PRIOR
         self._curve = PiecewiseLinear([(0.0, _PRIOR[0])], after=_PRIOR[1])
 
@@ -64,7 +64,7 @@ class StepCost:
 
     @property
     def coefficients(self) -> tuple[float, float, float]:
-        """c2, c3, c4 as they are believed to be: seconds a pair, a token of context, a sequence."""
+        """c2, c3, c4: seconds per attended pair, token of context, and sequence."""
         return self._line[2:]
 
     def seconds(self, shape: StepShape) -> float:
@@ -75,7 +75,7 @@ class StepCost:
         return fixed + c2 * shape.attended + c3 * shape.context_decode + c4 * shape.num_seqs
 
     def recompute(self, num_tokens: int, start: int, chunk: int, beside: StepShape | None) -> float:
-        """As in `Costs`: the steps with the span less the steps without, summed up without going through them."""
+        """The steps with the span minus the steps without it, in closed form (see `Costs`)."""
         if num_tokens <= 0:
             return 0.0
         chunk = max(1, chunk)
@@ -90,12 +90,12 @@ class StepCost:
             seconds += num_whole * (self._curve(others + chunk) - without)
         if rest:
             seconds += self._curve(others + rest) - without
-        # Chunks [s, e) that follow each other: n * (s + n/2) = (e^2 - s^2) / 2 adds up to that of the whole span.
+        # n * (s + n/2) = (e^2 - s^2) / 2 of consecutive chunks [s, e) adds up to that of the whole span.
         seconds += c2 * num_tokens * (start + num_tokens / 2)
         return seconds
 
     def observe(self, shape: StepShape, seconds: float) -> None:
-        """Take in one step that was executed: its shape, and how long it took."""
+        """Record one executed step."""
         num_tokens, num_seqs = shape.num_tokens, shape.num_seqs
         attended, context = shape.attended, shape.context_decode
         _, _, c2, c3, c4 = self._line
@@ -108,7 +108,7 @@ class StepCost:
                 del self._kinds[next(iter(self._kinds))]
             kind = deque(maxlen=_KIND_SIZE)
         elif self.num_observed >= _ENOUGH and len(kind) >= 3:
-            self.misses.note(math.log(seconds / predicted), _MISS)
+            self.misses.observe(math.log(seconds / predicted), _MISS)
         self._kinds[key] = kind
         if self.num_observed >= _ENOUGH:
             self.errors.append(error)
@@ -129,9 +129,9 @@ class StepCost:
             self.fit()
 
     def follow(self) -> None:
-        """The machine has changed by what the run of misses says: take everything older by that factor."""
+        """Rescale all older observations by the change that the run of misses shows."""
         num_new = len(self.misses.misses)
-        factor = math.exp(self.misses.take())
+        factor = math.exp(self.misses.pop_change())
         last_old = self.num_observed - num_new
         for kind in self._kinds.values():
             rescaled = [s._replace(seconds=s.seconds * factor) if s.number <= last_old else s for s in kind]
@@ -143,14 +143,14 @@ class StepCost:
         self.fit()
 
     def scaled(self, factor: float) -> StepCost:
-        """Another one that has seen the same steps take `factor` times as long."""
+        """A copy in which all steps took `factor` times as long."""
         costs = self.to_dict()
         for observation in costs["observations"]:
             observation[4] *= factor
         return StepCost.from_dict(costs)
 
     def fit(self) -> None:
-        """Fit line, coefficients and curve to the observations that are kept."""
+        """Fit line, coefficients and curve to the kept observations."""
         observations = [observation for kind in self._kinds.values() for observation in kind]
         if not observations:
             return
@@ -165,11 +165,11 @@ class StepCost:
         self._num_fitted = self.num_observed
 
     def _fit_line(self, observations: list[_Observation], prior: tuple[float, ...]) -> None:
-        """One round of robust least squares for c0 to c4, given how far the curve leaves its straight line."""
+        """One round of robust least squares for c0 to c4, given the curve's deviation from its line."""
         c0, c1, c2, c3, c4 = line = self._line
         curve, cut, now = self._curve, _HUBER * max(self._spread, 0.01), self.num_observed
-        # Normal equations in multiples of the prior: the upper triangle, and the right side.
-        # The prior's proportions pull in proportion to what there is: a coefficient 100 times its own is no offence.
+        # Normal equations in multiples of the prior. The prior pulls in proportion to the coefficient, so that a
+        # coefficient 100 times the prior's is possible.
         right = [_PRIOR_WEIGHT / max(1.0, c / p) ** 2 for c, p in zip(line, prior, strict=True)]
         matrix = [[right[i] if i == j else 0.0 for j in range(5)] for i in range(5)]
         for n, num_seqs, attended, context, seconds, number in observations:
@@ -190,7 +190,7 @@ class StepCost:
         self._line = prior[0] * m[0], prior[1] * m[1], prior[2] * m[2], prior[3] * m[3], prior[4] * m[4]
 
     def _draw_curve(self, observations: list[_Observation]) -> None:
-        """F: the straight line, moved in each octave by the median of what it misses there."""
+        """Draw F: the line, shifted in each octave by its median residual."""
         c0, c1, c2, c3, c4 = self._line
         octaves: dict[int, list[tuple[int, float, float]]] = {}
         for n, num_seqs, attended, context, seconds, _ in observations:
@@ -221,7 +221,7 @@ class StepCost:
         """The inverse of `to_dict`, fitted.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not one.
+            ValueError, KeyError, TypeError: the data is invalid.
         """
         cost = cls()
         num_observed = int(data["num_observed"])
@@ -236,7 +236,7 @@ class StepCost:
             cost._kinds.setdefault(key, deque(maxlen=_KIND_SIZE)).append(observation)
         if len(cost._kinds) > _MAX_KINDS:
             raise ValueError("more kinds of steps than are ever kept")
-        cost.num_observed = min(num_observed, 4 * _ENOUGH)  # so that it is fitted in earnest
+        cost.num_observed = min(num_observed, 4 * _ENOUGH)  # for a thorough fit
         cost.fit()
         cost.num_observed = cost._num_fitted = num_observed
         return cost
@@ -249,7 +249,7 @@ def _line_seconds(line: tuple[float, ...], observation: _Observation) -> float:
 
 
 def _solve_non_negative(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Solve a small positive definite system; unknowns that come out negative are set to 0 and left out."""
+    """Solve a small positive definite system with non-negative unknowns: negative ones are set to 0 and removed."""
     active = list(range(len(right)))
     while active:
         solution = _solve([[matrix[i][j] for j in active] for i in active], [right[i] for i in active])
@@ -264,7 +264,7 @@ def _solve_non_negative(matrix: list[list[float]], right: list[float]) -> list[f
 
 
 def _solve(a: list[list[float]], b: list[float]) -> list[float]:
-    """Gaussian elimination without pivoting, in place: the matrix is symmetric and positive definite."""
+    """Gaussian elimination in place, without pivoting: the matrix is symmetric and positive definite."""
     size = len(b)
     for i in range(size):
         for j in range(i + 1, size):

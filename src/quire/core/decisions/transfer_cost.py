@@ -1,11 +1,11 @@
-"""What moving bytes one way costs, learnt from transfers: seconds over bytes, monotone and piecewise linear.
+"""Cost of moving bytes one way over a link, fitted to measured transfers.
 
-Transfers of like size (half an octave) form a bin, of which the last few count; the middle of a bin is a point of the
-curve. A line, latency and bandwidth, through all points continues it where nothing was measured.
+Seconds over bytes are monotone and piecewise linear. Transfers of similar size (half an octave) form a bin of the last
+few; the middle of a bin is a point of the curve. A line of latency and bandwidth through all points extends it.
 
-A transfer that is reported in pieces is an observation of each size that it passes. Where its pieces begin to miss the
-prediction, they wait until it is known whether that was noise or a change. Then the transfer counts from there on, so
-that no observation is of two speeds.
+A transfer that is reported in pieces is an observation of each size that it passes. If its pieces begin to miss the
+prediction, they are held back until that is known to be noise or a change. After a change the transfer counts from
+there on, so that no observation mixes two speeds.
 """
 
 from __future__ import annotations
@@ -18,47 +18,49 @@ from typing import Any
 from quire.core.decisions.change_detector import ChangeDetector
 from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
 
-_BIN_SIZE = 12  #: with outliers in under a third of them, the middle third is clean
+_BIN_SIZE = 12  #: with outliers in less than a third, the middle third is clean
 _MAX_BINS = 64
 _NUM_ERRORS = 256
-_ENOUGH = 4  #: transfers for a curve that deserves to be called measured
+_ENOUGH = 4  #: transfers for a calibrated curve
 _PRIOR_LATENCY_S = 1e-4
 _PRIOR_S_PER_BYTE = 1e-9
-_PRIOR_WEIGHT = 0.01  #: of a point: decides latency against bandwidth where all transfers were of one size
+_PRIOR_WEIGHT = 0.01  #: points; decides latency against bandwidth if all transfers have one size
 _POINT_PRIOR = 3.0  #: transfers' worth of prior that a bin lies on the line
-_CUTS = (math.inf, 0.2, 0.1)  #: rounds of fitting the line, and the relative miss from which on a point counts less
-_HALF_LIFE = 256.0  #: transfers after which a bin's point has half its say against its neighbours
-_KNOWN_MISS, _UNKNOWN_MISS = 0.4, 1.0  #: log ratios that no noise explains, where a size is known and where it is new
+_CUTS = (math.inf, 0.2, 0.1)  #: per round of fitting, the relative miss beyond which a point's weight falls
+_HALF_LIFE = 256.0  #: transfers after which a bin's weight has halved
+_KNOWN_MISS, _UNKNOWN_MISS = 0.4, 1.0  #: log ratios that noise does not explain, for a known and for a new size
 
-_Observation = tuple[float, float, int]  #: bytes, seconds, and which observation began it
+_Observation = tuple[float, float, int]  #: bytes, seconds, number of its first observation
 
 
 class TransferCost:
-    """One direction of the link. Bounded memory; `observe` and `predict` take microseconds."""
+    """One direction of a link, in bounded memory. `observe` and `predict` take microseconds."""
 
     def __init__(self) -> None:
         self.num_observed = 0
         self.misses = ChangeDetector()
         self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
         self._bins: dict[int, deque[_Observation]] = {}
-        self._moved = 0.0  #: bytes of the latest transfer so far
-        self._run: _Observation | None = None  #: what of it counts so far
-        self._pending: _Observation | None = None  #: what of it came after that, and misses
-        self._curve: PiecewiseLinear | None = None  #: None where observations came since it was drawn
+        self._moved = 0.0  #: bytes of the current transfer so far
+        self._run: _Observation | None = None  #: its accepted part
+        self._pending: _Observation | None = None  #: its later part, which misses
+        self._curve: PiecewiseLinear | None = None  #: None after new observations
 
     @property
     def is_calibrated(self) -> bool:
         return self.num_observed >= _ENOUGH
 
     def predict(self, num_bytes: float) -> float:
-        """Seconds."""
+        """Predicted seconds."""
         return (self._curve or self._draw())(num_bytes) if num_bytes > 0 else 0.0
 
     def observe(self, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
-        """Take in a transfer, or a piece of one: bytes, and the seconds that the link was busy with them.
+        """Record a transfer or a piece of one.
 
         Args:
-            continues: what was observed last.
+            num_bytes: its size.
+            seconds: busy time of the link.
+            continues: the piece continues the last observation.
         """
         self._moved = self._moved + num_bytes if continues else float(num_bytes)
         predicted = self._predict_piece(num_bytes)
@@ -67,13 +69,17 @@ class TransferCost:
         if self.is_calibrated:
             self.errors.append(abs(predicted - seconds) / seconds)
             is_known = len(self._bins.get(_bin_of(self._moved), ())) >= _ENOUGH
-            self.misses.note(log_ratio, _KNOWN_MISS if is_known else _UNKNOWN_MISS)
+            self.misses.observe(log_ratio, _KNOWN_MISS if is_known else _UNKNOWN_MISS)
         self.num_observed += 1
-        self._take_in((float(num_bytes), seconds, self.num_observed), continues, has_turned=self.misses.side != side)
+        self._accept((float(num_bytes), seconds, self.num_observed), continues, has_turned=self.misses.side != side)
 
-    def _take_in(self, piece: _Observation, continues: bool, *, has_turned: bool) -> None:
-        """Args:
-        has_turned: it is the first to miss on its side, or the first that does not.
+    def _accept(self, piece: _Observation, continues: bool, *, has_turned: bool) -> None:
+        """Add a piece to the run, or hold it back.
+
+        Args:
+            piece: the observation.
+            continues: it continues the run.
+            has_turned: the misses have changed sides with it.
         """
         if not continues or self._run is None:
             self._run, self._pending = piece, None
@@ -88,18 +94,18 @@ class TransferCost:
         self._put(self._run)
 
     def _predict_piece(self, num_bytes: int) -> float:
-        """Seconds of the last `num_bytes` of what has been moved: their share of the whole without its latency.
+        """Seconds of the last `num_bytes` moved: their share of the whole without its latency.
 
-        Not the curve's rise there, which its points' noise makes steep here and flat there.
+        The curve's own slope there would be too noisy.
         """
         curve = self._curve or self._draw()
-        whole = max(1e-9, curve(self._moved))  # a logarithm is taken of it
+        whole = max(1e-9, curve(self._moved))  # its logarithm is taken
         if num_bytes >= self._moved:
             return whole
         return max(whole - curve(0.0), whole / 2) * num_bytes / self._moved
 
     def _put(self, observation: _Observation) -> None:
-        """One observation of a transfer in each bin: the latest."""
+        """Add an observation to its bin, in place of an earlier one of the same transfer."""
         key = _bin_of(observation[0])
         if key not in self._bins and len(self._bins) >= _MAX_BINS:
             del self._bins[min(self._bins, key=lambda other: self._bins[other][-1][2])]
@@ -110,13 +116,9 @@ class TransferCost:
         self._curve = None
 
     def follow(self) -> float:
-        """The link has changed by what the run of misses says: take everything older by that factor.
-
-        Returns:
-            Its logarithm.
-        """
+        """Rescale all older observations by the change that the run of misses shows. Returns its logarithm."""
         num_new = len(self.misses.misses)
-        change = self.misses.take()
+        change = self.misses.pop_change()
         self.rescale(change, num_new)
         if self._pending is not None:
             self._run, self._pending = self._pending, None
@@ -124,11 +126,11 @@ class TransferCost:
         return change
 
     def rescale(self, change: float, num_new: int = 0) -> None:
-        """Take all transfers but the newest by a factor.
+        """Rescale all observations but the newest.
 
         Args:
-            change: its logarithm.
-            num_new: transfers that came after the change.
+            change: logarithm of the factor.
+            num_new: observations since the change.
         """
         factor = math.exp(change)
         last_old = self.num_observed - num_new
@@ -147,19 +149,19 @@ class TransferCost:
         if not points:
             self._curve = PiecewiseLinear([(0.0, latency)], after=s_per_byte)
             return self._curve
-        shrunk = []  # towards the line: a single transfer may be an outlier
+        shrunk = []  # towards the line, since a single transfer may be an outlier
         for x, y, _, count in points:
             line = latency + s_per_byte * x
             shrunk.append(line + (y - line) * count / (count + _POINT_PRIOR))
         ys = isotonic(shrunk, [weight for _, _, weight, _ in points])
         xs = [x for x, _, _, _ in points]
-        # Below the first point the line goes on, but not to less than the latency and not below zero.
+        # Below the first point the line continues, but not below the latency or zero.
         before = max(0.0, min(s_per_byte, (ys[0] - latency) / xs[0]))
         self._curve = PiecewiseLinear(list(zip(xs, ys, strict=True)), before, s_per_byte)
         return self._curve
 
     def _middle(self, ring: deque[_Observation]) -> tuple[float, float, float, int]:
-        """A bin as a point: (bytes, seconds, weight, how many). Means of the middle thirds: outliers have no say."""
+        """A bin as a point (bytes, seconds, weight, count): means of the middle thirds, without outliers."""
         xs = sorted(x for x, _, _ in ring)
         ys = sorted(y for _, y, _ in ring)
         count = len(xs)
@@ -169,14 +171,14 @@ class TransferCost:
         return sum(xs[cut : count - cut]) / kept, sum(ys[cut : count - cut]) / kept, max(weight, 1e-3), count
 
     def _fit_line(self, points: list[tuple[float, float, float, int]]) -> tuple[float, float]:
-        """(latency, seconds a byte), neither negative, by least squares of relative errors."""
+        """(latency, seconds per byte), not negative, by least squares of relative errors."""
         if not points:
             return _PRIOR_LATENCY_S, _PRIOR_S_PER_BYTE
         speed = median(y / (_PRIOR_LATENCY_S + _PRIOR_S_PER_BYTE * x) for x, y, _, _ in points)
         a0, b0 = speed * _PRIOR_LATENCY_S, speed * _PRIOR_S_PER_BYTE
         a, b = a0, b0
         for cut in _CUTS:
-            # The prior's proportions pull in proportion to what there is: a latency 100 times its own is no offence.
+            # The prior pulls in proportion to the values, so that a latency 100 times the prior's is possible.
             aa, bb, ab = _PRIOR_WEIGHT / max(a, a0) ** 2, _PRIOR_WEIGHT / max(b, b0) ** 2, 0.0
             ay, by = aa * a0, bb * b0
             for x, y, weight, _ in points:
@@ -188,7 +190,7 @@ class TransferCost:
                 bb += weight * v * v
                 ay += weight * u
                 by += weight * v
-            determinant = aa * bb * (1.0 + 1e-9) - ab * ab  # more than nothing, in spite of rounding
+            determinant = aa * bb * (1.0 + 1e-9) - ab * ab  # positive despite rounding
             a = (ay * bb - by * ab) / determinant
             b = (by * aa - ay * ab) / determinant
             if a < 0.0:
@@ -206,7 +208,7 @@ class TransferCost:
         """The inverse of `to_dict`.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not one.
+            ValueError, KeyError, TypeError: the data is invalid.
         """
         cost = cls()
         cost.num_observed = int(data["num_observed"])

@@ -41,7 +41,7 @@ class SequenceStarter:
             request.cached_tokens = {}
             self._counts.begun_requests += 1
             self._counts.prefix_queries += len(seq.token_ids)
-            loaded_ahead = self._lookahead.take_brought(request, len(found))
+            loaded_ahead = self._lookahead.pop_loaded_ahead(request, len(found))
             if loaded_ahead:
                 self._prefixes.ways["ahead"] += 1
             self._count_cached(request, "device", len(found) - loaded_ahead.total())

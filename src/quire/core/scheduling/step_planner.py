@@ -82,7 +82,7 @@ class StepPlanner:
         requests = self._queue.running[first : first + self._budget.max_decodes]
         seq_ids, num_context, new_blocks = self._kv.append_decodes(requests)
         if seq_ids:
-            self._budget.take_decodes(len(seq_ids))
+            self._budget.charge_decodes(len(seq_ids))
             self._step.add_decodes(seq_ids, num_context, new_blocks)
         return len(seq_ids)
 
@@ -152,7 +152,7 @@ class StepPlanner:
             self._counts.recomputed_tokens += count
             self._recovery.log.record_recomputed(seq.request.request_id, start, count)
         self._step.add(seq, num_new, appended)
-        self._budget.take(start, num_new, is_stream=start + 1 == len(seq.token_ids))
+        self._budget.charge(start, num_new, is_stream=start + 1 == len(seq.token_ids))
         if seq.num_computed_tokens < len(seq.token_ids):
             self._step.reserve(self._missing_blocks(seq))
 
@@ -162,16 +162,16 @@ class StepPlanner:
         """Return how many of a sequence's missing tokens the budget allows."""
         num_missing = len(seq.token_ids) - seq.num_computed_tokens
         if num_missing > 1:
-            self._meet_streams()
+            self._set_streams()
         return self._budget.grant(seq.num_computed_tokens, num_missing)
 
     def _has_budget_to_admit(self) -> bool:
-        self._meet_streams()
+        self._set_streams()
         return self._budget.grant(0, 2) > 0
 
-    def _meet_streams(self) -> None:
+    def _set_streams(self) -> None:
         if not self._budget.knows_streams:
-            self._budget.meet_streams(self._step.shape.total(), self._pending_decodes())
+            self._budget.set_streams(self._step.shape.total(), self._pending_decodes())
 
     def _pending_decodes(self) -> StepShape:
         """Return the shape of the decoding sequences of this stage that the step has not scheduled yet."""
