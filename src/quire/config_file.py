@@ -1,6 +1,6 @@
-"""A YAML file of options: what the command line of `quire serve` takes, by the same names, and a list of models.
+"""YAML configuration files: the options of `quire serve` by the same names, and a list of models.
 
-Serves one process and a cluster alike, so it knows settings (`settings.py`) of whatever kind, and no server.
+This module knows settings (`settings.py`) but no server, since a cluster reads the same files.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from quire.config import EngineConfig
 from quire.settings import EnvironmentSettings, Settings, option_name, setting_fields
 
 S = TypeVar("S", bound=Settings)
-_MODELS = ("model", "models")  #: the key that names them, in either number
-_NAME = "name"  #: of a model, among its own options
+_MODELS = ("model", "models")  #: keys of the list of models
+_NAME = "name"  #: key of a model's served name
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """What a file says. Values have the types of their fields; their ranges are checked when settings are made.
+    """The contents of a file. Values have the types of their fields; `make` checks their ranges.
 
-    The command line comes before the environment, and that before the file.
+    The command line overrides the environment, which overrides the file.
     """
 
-    origin: str  #: for messages
-    settings: Mapping[type[Settings], Mapping[str, Any]]  #: by kind and field
-    engine: Mapping[str, Any]  #: for every model, by field of `EngineConfig`
-    models: Mapping[str, Mapping[str, Any]]  #: served name -> the model's own fields, `model` among them
+    origin: str  #: name of the file, for messages
+    settings: Mapping[type[Settings], Mapping[str, Any]]  #: values by kind and field
+    engine: Mapping[str, Any]  #: values for all models, by field of `EngineConfig`
+    models: Mapping[str, Mapping[str, Any]]  #: served name -> the model's own fields, including `model`
 
     def make(self, kind: type[S], **given: Any) -> S:
-        """Settings of a kind.
+        """Make settings of a kind.
 
         Args:
-            kind: one of those that the file was read for.
-            **given: by field, what the command line says.
+            kind: one of the kinds given to `read_config`.
+            **given: values from the command line, by field.
 
         Raises:
-            ValueError: a value is not what its field expects.
+            ValueError: a value is invalid.
         """
         found = self.settings.get(kind, {})
         if issubclass(kind, EnvironmentSettings):
@@ -50,15 +50,15 @@ class ConfigFile:
     def make_engines(
         self, default_models: Sequence[str] = (), *, models: Sequence[str] = (), **given: Any
     ) -> dict[str, EngineConfig]:
-        """The engines to run, by the names that they are served under, in order.
+        """Return the engines to run by served name, in order.
 
         Args:
-            default_models: where nobody names one.
-            models: what the command line names, in the place of all others; SOURCE or NAME=SOURCE.
-            **given: by field, what it says about every model.
+            default_models: models to serve if none is named.
+            models: models from the command line (SOURCE or NAME=SOURCE), which replace all others.
+            **given: values from the command line for all models, by field.
 
         Raises:
-            ValueError: a value is not what its field expects, or two models have one name.
+            ValueError: a value is invalid, or two models have one name.
         """
         if not models and (named := os.environ.get("QUIRE_MODEL")) is not None:
             models = named.split(",")
@@ -77,15 +77,15 @@ NO_FILE = ConfigFile("no file", {}, {}, {})
 
 
 def read_config(source: Path | str | Mapping[str, Any], kinds: Sequence[type[Settings]]) -> ConfigFile:
-    """Read a file.
+    """Read a configuration file.
 
     Args:
-        source: the path of a YAML file; or the mapping that it would have, from elsewhere.
-        kinds: of the settings whose options it may have beside those of `EngineConfig`.
+        source: path of a YAML file, or its contents as a mapping.
+        kinds: settings whose options the file may contain, besides those of `EngineConfig`.
 
     Raises:
-        ValueError: it cannot be read, or says something that is no option, or has a value of another type; the message
-            names the file and the key.
+        ValueError: the file cannot be read, or has an unknown key or a value of the wrong type. The message names the
+            file and the key.
     """
     import yaml
 
@@ -96,7 +96,7 @@ def read_config(source: Path | str | Mapping[str, Any], kinds: Sequence[type[Set
         values = yaml.load(path.read_text(encoding="utf-8"), _strict_loader())
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    except Exception as error:  # beside its own, PyYAML raises whatever a wrong date or number meets
+    except Exception as error:  # besides its own errors, PyYAML raises those of invalid dates and numbers
         raise ValueError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
     return _parse({} if values is None else values, kinds, str(path))
 
@@ -122,10 +122,10 @@ def _parse(values: Any, kinds: Sequence[type[Settings]], origin: str) -> ConfigF
 
 
 def by_name(chosen: Sequence[str]) -> dict[str, str]:
-    """Served name -> source, in order, of models that are written as SOURCE or NAME=SOURCE.
+    """Parse models written as SOURCE or NAME=SOURCE. Returns sources by served name, in order.
 
     Raises:
-        ValueError: two have one name, or one is empty.
+        ValueError: two models have one name, or a part is empty.
     """
     found: dict[str, str] = {}
     for text in chosen:
@@ -141,12 +141,12 @@ def by_name(chosen: Sequence[str]) -> dict[str, str]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text with an equals sign is a path as a whole."""
+    """Whether a text with an equals sign is a path."""
     return text.startswith(("/", "./", "../", "~")) or os.path.exists(text)
 
 
 def _read_models(value: Any, origin: str) -> dict[str, dict[str, Any]]:
-    """Models by their served names: each a text, or a mapping with options of its own."""
+    """Read models by served name; each is a text or a mapping with its own options."""
     fields = {option_name(each): each for each in setting_fields(EngineConfig)}
     found: dict[str, dict[str, Any]] = {}
     for entry in value if isinstance(value, list) else [value]:
@@ -181,8 +181,7 @@ def _read_models(value: Any, origin: str) -> dict[str, dict[str, Any]]:
 
 
 def _by_option(values: Mapping[Any, Any], origin: str) -> dict[str, tuple[str, Any]]:
-    """The keys as they are written and their values, by options' names as parameters have them: dashes and underscores
-    are one."""
+    """Return (key, value) by parameter name; dashes and underscores are equal."""
     found: dict[str, tuple[str, Any]] = {}
     for key, value in values.items():
         if not isinstance(key, str):
@@ -197,12 +196,12 @@ def _by_option(values: Mapping[Any, Any], origin: str) -> dict[str, tuple[str, A
 
 
 def _parameter_name(key: str) -> str:
-    """A key as parameters are written, whichever way it was."""
+    """Normalize a key to a parameter name."""
     return key.removeprefix("--").replace("-", "_")
 
 
 def _nearest(key: str, known: Sequence[str]) -> str:
-    """What somebody meant who wrote an unknown key; with dashes, but for whoever writes underscores."""
+    """Suggest an option for an unknown key, in the key's style of dashes or underscores."""
     name = _parameter_name(key)
 
     def shown(option: str) -> str:
@@ -215,7 +214,7 @@ def _nearest(key: str, known: Sequence[str]) -> str:
 
 
 def _typed(kind: type[Settings], each: Field[Any], value: Any, place: str) -> Any:
-    """A value as its field has it, from what YAML made of the text."""
+    """Convert a YAML value to its field's type."""
     hint = get_type_hints(kind)[each.name]
     types = get_args(hint) or (hint,)
     if Ellipsis in types:
@@ -241,11 +240,11 @@ def _typed(kind: type[Settings], each: Field[Any], value: Any, place: str) -> An
 
 
 def _strict_loader() -> Any:
-    """PyYAML's safe loader, but a key that comes twice is an error."""
+    """PyYAML's safe loader with an error for duplicate keys."""
     import yaml
 
     class Loader(yaml.SafeLoader):
-        def compose_mapping_node(self, anchor: Any) -> Any:  # before what is merged (<<) stands beside its own keys
+        def compose_mapping_node(self, anchor: Any) -> Any:  # before merged keys (<<) are added
             node = super().compose_mapping_node(anchor)
             seen = set()
             for key, _ in node.value:

@@ -13,7 +13,7 @@ from quire.engine.request_state import RequestState
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.system.interrupts import interrupts_put_off
+from quire.system.interrupts import interrupts_deferred
 
 #: Text, {"prompt": text}, {"prompt_token_ids": [...]}, both keys for a text that is encoded, or a `Prompt`.
 PromptInput = str | Mapping[str, Any] | Prompt
@@ -155,14 +155,14 @@ class LLM:
         states: list[RequestState] = []
         try:
             for i, (prompt, param) in enumerate(zip(prompts, params, strict=True)):
-                with interrupts_put_off():
+                with interrupts_deferred():
                     states.append(self._add(prompt, param, priority[i] if priority is not None else 0))
             with _progress(engine, len(states), use_tqdm) as show:
                 while not all(state.is_finished for state in states):
                     engine.step()
                     show(sum(state.is_finished for state in states))
         finally:  # a bad prompt, an exception, Ctrl-C: nothing of this call stays behind
-            with interrupts_put_off():
+            with interrupts_deferred():
                 for state in states:
                     engine.abort(state.request.request_id)
         if states and all(state.request.error is not None for state in states):

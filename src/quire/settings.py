@@ -1,6 +1,6 @@
-"""A setting is defined once: a dataclass field with its default, its sentence of help, and the rules of its value.
+"""Settings: each is defined once, as a dataclass field with a default, a help text and rules for its value.
 
-`quire.cli.options` makes an option of every such field; `EnvironmentSettings` also reads it from the environment.
+`quire.cli.options` makes an option of each field; `EnvironmentSettings` also reads it from the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 REQUIRED: Any = MISSING
 N = TypeVar("N", int, float)
-_LEAST_SIZE = 1024  # bytes; less is a number that lacks its unit
+_LEAST_SIZE = 1024  # bytes; a smaller number lacks its unit
 _UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     _UNITS[_letter] = _UNITS[_letter + "ib"] = 1024**_power
@@ -27,17 +27,17 @@ def setting(default: Any, help: str, **rules: Any) -> Any:
     """A field that is an option.
 
     Args:
-        default: as a user would write it, where `read` reads it; `REQUIRED` has to be given.
-        help: the sentence that the command line's help shows.
+        default: default value, as a text if `read` is given; `REQUIRED` if there is none.
+        help: sentence for the command line's help.
         **rules: any of
-            read: the value from a text; its ValueError begins with that text.
-            metavar: how help names the value; one of `_METAVARS` by default.
-            name: of the option, where the field has another (a plural, or a unit).
+            read: parses a text; its ValueError starts with that text.
+            metavar: name of the value in help; one of `_METAVARS` by default.
+            name: name of the option, if it differs from the field's (a plural, a unit).
             at_least, at_most, above, below: bounds of a number, or of each number of a tuple.
-            choices: all values there are.
+            choices: all valid values.
             is_flag: a bool that can only be switched on.
-            envvar: a variable that the option is read from under any command.
-            in_environment: False where somebody else reads QUIRE_<NAME>.
+            envvar: environment variable that every command reads.
+            in_environment: False if other code reads QUIRE_<NAME>.
             repr: False for a secret.
     """
     rules.setdefault("metavar", _METAVARS.get(rules.get("read")))
@@ -45,21 +45,21 @@ def setting(default: Any, help: str, **rules: Any) -> Any:
 
 
 def setting_fields(kind: type[Settings]) -> Iterator[Field[Any]]:
-    """The fields that are options."""
+    """Iterate over the fields that are options."""
     return (each for each in fields(kind) if "help" in each.metadata)
 
 
 def option_name(each: Field[Any]) -> str:
-    """With underscores, as a parameter."""
+    """Return an option's name with underscores, as a parameter."""
     return str(each.metadata.get("name", each.name))
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What somebody may choose. Texts are read, and values are checked, when an instance is made.
+    """User settings. Creating an instance parses texts and checks values.
 
     Raises:
-        ValueError: which field is wrong, and what is expected.
+        ValueError: a value is invalid; the message names the field and the expected values.
     """
 
     def __post_init__(self) -> None:
@@ -70,12 +70,12 @@ class Settings:
                 _check(each, value)
 
     def changed(self, *names: str) -> list[str]:
-        """The fields among these that do not have their default."""
+        """Return the names whose fields differ from their default."""
         by_name = {each.name: each for each in fields(self)}
         return [name for name in names if getattr(self, name) != _value(by_name[name], by_name[name].default)]
 
     def as_json(self) -> dict[str, Any]:
-        """The values for a report; of a secret only whether it was given."""
+        """Return the values for a report, without secrets."""
         values = {each: getattr(self, each.name) for each in fields(self)}
         return {each.name: _as_json(value) if each.repr or value is None else "given" for each, value in values.items()}
 
@@ -86,13 +86,14 @@ class EnvironmentSettings(Settings):
 
     @classmethod
     def from_env(cls, under: Mapping[str, Any] | None = None, /, **given: Any) -> Self:
-        """The environment's settings, under what is given explicitly (None is not given).
+        """Make settings from the environment and from explicit values, which go first.
 
         Args:
-            under: by field, what holds where the environment says nothing.
+            under: values by field for variables that are not set.
+            **given: explicit values; None counts as not given.
 
         Raises:
-            ValueError: a variable, or a value, is not what its field expects.
+            ValueError: a variable or a value is invalid.
         """
         hints = get_type_hints(cls)
         values = dict(under or {})
@@ -114,7 +115,7 @@ _BOUNDS: dict[str, Callable[[float, float], bool]] = {
 
 
 def _value(each: Field[Any], given: Any) -> Any:
-    """Of a field, from a text where it is to be read."""
+    """Parse a field's value if it is a text to be parsed."""
     read = each.metadata.get("read")
     if read is None or not isinstance(given, str):
         return given
@@ -144,7 +145,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _from_text(variable: str, hint: Any, raw: str) -> Any:
-    """The value of a field of this type, from the environment."""
+    """Parse an environment variable for a field of type `hint`."""
     kinds = get_args(hint) or (hint,)
     if bool in kinds:
         if raw.lower() not in ("0", "1", "true", "false", "yes", "no"):
@@ -165,7 +166,7 @@ def _from_text(variable: str, hint: Any, raw: str) -> Any:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from text such as ``4GiB``, ``500MB`` or ``2g`` (binary unless it ends in B without an i).
+    """Parse a size such as ``4GiB``, ``500MB`` or ``2g`` into bytes (binary unless it ends in B without an i).
 
     Raises:
         ValueError: the text is not a size.
@@ -177,10 +178,10 @@ def parse_size(text: str) -> int:
 
 
 def check_unit(**sizes: int | None) -> None:
-    """Refuse a bare small number for a size by name: whoever writes 4 means GiB, as other engines do.
+    """Refuse small sizes without a unit: 4 means 4 GiB in other engines.
 
     Raises:
-        ValueError: naming the size, and how it is written.
+        ValueError: a size lacks its unit.
     """
     for name, size in sizes.items():
         if size is not None and 0 < size < _LEAST_SIZE:
@@ -188,27 +189,27 @@ def check_unit(**sizes: int | None) -> None:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """From text such as swap,cost."""
+    """Parse a list such as swap,cost."""
     return tuple(part.strip() for part in text.split(","))
 
 
 def integers(text: str) -> tuple[int, ...]:
-    """From text such as 1,2,4."""
+    """Parse a list such as 1,2,4."""
     return _read(int, text, text.split(","), "a list of integers such as 16 or 1,2,4")
 
 
 def numbers(text: str) -> tuple[float, ...]:
-    """From text such as 0.5,1,2."""
+    """Parse a list such as 0.5,1,2."""
     return _read(float, text, text.split(","), "a list of numbers such as 0.5,1,2")
 
 
 def integer_range(text: str) -> tuple[int, ...]:
-    """Both ends from text such as 64-512, or from one number."""
+    """Parse a range such as 64-512, or one number, into both ends."""
     return _read(int, text, _ends(text), "a length such as 128 or a range such as 64-512")
 
 
 def share_range(text: str) -> tuple[float, ...]:
-    """Both ends from text such as 0.1-0.9, or from one number."""
+    """Parse a range such as 0.1-0.9, or one number, into both ends."""
     return _read(float, text, _ends(text), "a share such as 0.5 or a range such as 0.1-0.9")
 
 

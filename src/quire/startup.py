@@ -1,4 +1,4 @@
-"""Starts an engine in a process that has imported little yet. Importing this brings no torch."""
+"""Start an engine: reading begins before torch is imported. Importing this module imports no torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 def start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
-    """As `build.start_engine`, which brings torch; before that is there, reading begins.
+    """As `assembly.start_engine`, but reading the checkpoint begins before torch is imported.
 
     Args:
-        memory_share: of the device's free memory, that this engine may take.
+        memory_share: share of the device's free memory for this engine.
     """
     if config.tensor_parallel_size > 1:
         return _start_on_ranks(config, memory_share)
@@ -29,8 +29,7 @@ def start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
 
 
 def _start_on_ranks(config: EngineConfig, memory_share: float) -> Engine:
-    """Likewise, where several processes hold the model: they import while this one does. What each of them reads is
-    known when torch is there."""
+    """Start the other ranks' processes first, so that they import in parallel."""
     from quire.runner.ranks.process import start_rank_processes
 
     processes = start_rank_processes(config.tensor_parallel_size)

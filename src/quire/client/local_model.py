@@ -11,7 +11,7 @@ from quire.config import EngineConfig
 from quire.engine.request_state import RequestState
 from quire.llm import LLM
 from quire.prompt import Prompt, PromptLike
-from quire.system.interrupts import interrupts_put_off
+from quire.system.interrupts import interrupts_deferred
 
 
 class LocalModel:
@@ -58,7 +58,7 @@ class LocalModel:
         params = engine.default_sampling_params(**sampling)
         state: RequestState | None = None
         try:
-            with interrupts_put_off():
+            with interrupts_deferred():
                 state = engine.add_request(prompt, params)
             while not state.is_finished:
                 grown = engine.step()
@@ -74,5 +74,5 @@ class LocalModel:
             yield AnswerChunk(rest, is_token=bool(rest), finish_reason=first.finish_reason, usage=usage)
         finally:
             if state is not None:
-                with interrupts_put_off():
+                with interrupts_deferred():
                     engine.abort(state.request.request_id)

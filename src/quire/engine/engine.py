@@ -30,7 +30,7 @@ from quire.runner.model_runner import Runner, RunnerLost
 from quire.runner.random import derived_seed
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.structured.matcher import Grammars
-from quire.system.interrupts import interrupts_put_off
+from quire.system.interrupts import interrupts_deferred
 from quire.text.tokenizer import Tokenizer
 
 logger = logging.getLogger("quire")
@@ -278,7 +278,7 @@ class Engine:
         Where the runner raises, the requests of the step end with an error and the others go on; the exception is
         logged. No block that the failed step was to write is ever found by its key. Ctrl-C waits for the step's end.
         """
-        with interrupts_put_off():
+        with interrupts_deferred():
             throttle = None if self.promoter is None else self.promoter.arrivals.throttle
             failed = self._poll_grammars() if self._compiling else []
             if throttle is not None:

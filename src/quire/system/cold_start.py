@@ -1,4 +1,4 @@
-"""Where the time of a process's start went, phase after phase, up to its first answer."""
+"""The time of a process's start up to its first answer, by phase."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 
 class ColdStart:
-    """A stopwatch that was started with the process. Phases end in the order in which they are named."""
+    """A stopwatch that starts with the process and measures consecutive phases."""
 
     def __init__(self) -> None:
         self._phases: dict[str, float] = {}
         self._last = time.monotonic() - process_age()
 
     def end(self, phase: str) -> None:
-        """A phase is over, which began when the one before it was."""
+        """End a phase, which began at the end of the phase before."""
         now = time.monotonic()
         self._phases[phase] = now - self._last
         self._last = now
 
     def add(self, phase: str, seconds: float) -> None:
-        """A phase whose seconds are known."""
+        """Add a phase of known length."""
         self._phases[phase] = seconds
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class ColdStart:
 
 
 def process_age() -> float:
-    """Seconds since this process began, to a hundredth; 0 where the system does not tell."""
+    """Return the seconds since this process started, to a hundredth; 0 if unknown."""
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
         ticks = int(fields[19])  # the 22nd field: starttime

@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment of our choosing."""
+"""Deferred Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 
 @contextmanager
-def interrupts_put_off() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done: between two instructions of a scheduler, say, its books do not add up.
+def interrupts_deferred() -> Iterator[None]:
+    """Defer Ctrl-C to the end of the block: in the middle of a step the scheduler's state is inconsistent.
 
-    A second Ctrl-C does not wait. Signals reach the main thread only, so elsewhere there is nothing to do.
+    A second Ctrl-C is not deferred. In other threads than the main one this does nothing, since they get no signals.
     """
     usual = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
     if not callable(usual):
@@ -21,13 +21,13 @@ def interrupts_put_off() -> Iterator[None]:
         return
     is_pending = False
 
-    def note(number: int, frame: Any) -> None:
+    def defer(number: int, frame: Any) -> None:
         nonlocal is_pending
         if is_pending:
             usual(number, frame)
         is_pending = True
 
-    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, defer)
     try:
         yield
     finally:

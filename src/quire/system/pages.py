@@ -1,4 +1,4 @@
-"""Tensors in memory of its own, for what is large and stays: weights, the KV cache."""
+"""Memory in large pages for large, long-lived tensors: weights, the KV cache."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-_LARGE_PAGE = 2 << 20  # of x86-64 and, mostly, of AArch64; below it malloc does as well
+_LARGE_PAGE = 2 << 20  # of x86-64 and usually of AArch64; malloc serves smaller tensors as well
 
 
 def new_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Uninitialized main memory: in large pages, where that much is asked for.
+    """Return an uninitialized tensor in main memory, in large pages if it is large.
 
     Raises:
-        MemoryError: there is not as much.
+        MemoryError: the memory is not available.
     """
     if math.prod(shape) * dtype.itemsize < _LARGE_PAGE:
         return torch.empty(shape, dtype=dtype, device="cpu")
@@ -25,23 +25,22 @@ def new_empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
 
 
 def new_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Zeros in large pages where the system has them, taken only where they are written, and given back when the last
-    who holds them lets go.
+    """Return zeros in large pages if the system has them. Pages take memory once written.
 
-    With small pages a core waits for page tables: it read 20 GB/s where it reads 28 with large ones, on a Zen 4 EPYC.
+    With small pages a core waits for page tables: it read 20 GB/s instead of 28 on a Zen 4 EPYC.
 
     Raises:
-        MemoryError: there is not as much.
+        MemoryError: the memory is not available.
     """
     num_bytes = math.prod(shape) * dtype.itemsize
     if not num_bytes:
         return torch.zeros(shape, dtype=dtype, device="cpu")
     try:
-        # Not the default, which is shared memory: that has no large pages as most systems are set.
+        # Private memory: shared memory, the default, has no large pages on most systems.
         pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise MemoryError(f"{num_bytes >> 20} MiB of memory cannot be had: {error.strerror}") from None
-    if hasattr(mmap, "MADV_HUGEPAGE"):  # of Linux
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux
         with suppress(OSError):
             pages.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(pages, dtype=dtype).view(*shape)

@@ -1,4 +1,4 @@
-"""Where this user's caches are, and how a file there is replaced: whole, so that a reader never sees half of one."""
+"""The user's cache directory, and atomic replacement of files."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """`$XDG_CACHE_HOME/quire`, or ~/.cache/quire where that is not set or not absolute.
+    """Return `$XDG_CACHE_HOME/quire`, or ~/.cache/quire if that is not set or not absolute.
 
-    For a user without a home, such as a container's, a place where nothing is found and nothing can be kept.
+    Without a home directory, as in some containers, it is a path under /dev/null, where nothing can be stored.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():
@@ -23,10 +23,10 @@ def user_cache() -> Path:
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write a file, in the place of an earlier one; its directory is made if there is none.
+    """Write a file atomically, replacing an earlier one. Creates its directory.
 
     Raises:
-        OSError: the disk is full, or the directory cannot be written.
+        OSError: the disk is full, or the directory is not writable.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
