@@ -28,7 +28,6 @@ class EngineCosts:
 
     @classmethod
     def load(cls, config: EngineConfig, loaded: LoadedModel) -> EngineCosts:
-        """Load the profile of this kind of engine."""
         place = profile_place(config, loaded.model, loaded.device)
         kept = place.load()
         return cls(kept or CostModel(), place, kept is not None)

@@ -110,7 +110,6 @@ def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRun
 
 
 def _make_promoter(loaded: LoadedModel, runner: ModelRunner | MultiRankRunner, namespace: Namespace) -> Promoter | None:
-    """Make the promoter of a model in stages."""
     manifest, arrivals = loaded.manifest, loaded.arrivals
     if manifest is None or arrivals is None:
         return None
@@ -129,7 +128,6 @@ def _make_promoter(loaded: LoadedModel, runner: ModelRunner | MultiRankRunner, n
 
 
 def _name_additions(stage: Stage) -> str:
-    """Name a stage's adapter and map for the namespace."""
     return stage.adapter_digest + (f"+map:{stage.linear_map_digest}" if stage.linear_map_digest else "")
 
 

@@ -278,5 +278,4 @@ def check_devices(name: str, num_ranks: int) -> None:
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """Return a dtype's name, such as bfloat16."""
     return str(dtype).removeprefix("torch.")

@@ -144,7 +144,6 @@ def make_attention(cache: torch.Tensor, layout: KVLayout, num_heads: int) -> Att
 def _make_transfer_worker(
     config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace
 ) -> TransferWorker:
-    """Make the swap tier and its worker."""
     space: SwapSpace
     if config.swap_dir is not None:
         space = DiskSpace(config.swap_dir, num_slots, block_bytes, namespace.root())
@@ -164,7 +163,6 @@ def _make_transfer_worker(
 def _open_disk_tier(
     config: EngineConfig, cache: KVCache, block_bytes: int, namespace: Namespace, model: str
 ) -> DiskLink | None:
-    """Open the disk tier, if the config has one."""
     if config.kv_dir is None:
         return None
     store = BlockStore(

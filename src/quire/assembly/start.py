@@ -136,8 +136,6 @@ def _cause(error: Exception, others: Sequence[RankHandle]) -> Exception:
 
 
 def _log_start(engine: Engine, start: ColdStart) -> None:
-    """Log the phases of the start after the first step."""
-
     def log(stats: Stats) -> None:
         if stats.num_scheduled_tokens and log in engine.on_stats:
             engine.on_stats.remove(log)

@@ -120,7 +120,6 @@ class CpuAttention:
         self.is_recordable = self._prompts is None or len(slots) == len(lens)
 
     def _make_room(self, size: int) -> None:
-        """Allocate arrays for a step's units, merges and positions."""
         if size > len(self._units):
             self._units, self._merges, self._places = (
                 np.empty((2 * size, each.shape[1]), dtype=np.int64)

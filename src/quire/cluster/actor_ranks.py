@@ -90,8 +90,6 @@ def _free_port() -> int:
 
 
 class RankActor:
-    """The actor of a rank."""
-
     def __init__(self) -> None:
         self._guard = StepGuard()
         self._worker: Any = None
@@ -138,7 +136,6 @@ class ActorRank:
         self._built: Callable[[float | None], Any] | None = None
 
     def build(self, make: Callable[[], Any]) -> None:
-        """Start building the rank."""
         self._built = self._waiting(self._actor.build.remote(make))
 
     def wait_built(self, timeout_s: float | None) -> None:

@@ -123,7 +123,6 @@ def deploy(spec: AppSpec) -> Application:
 
 
 def need_ray() -> None:
-    """Raise ValueError if Ray Serve is not installed."""
     try:
         import ray.serve  # noqa: F401
     except ImportError as error:

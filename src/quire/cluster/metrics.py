@@ -20,7 +20,6 @@ _SHARE = "quire_kv_cache_usage_perc"  #: the only metric that is averaged, not s
 
 
 def metric_values(metrics: Metrics) -> list[float]:
-    """Return the values of one model's step metrics."""
     return [sample.value for metric in collect(metrics.steps) for sample in metric.samples]
 
 

@@ -73,7 +73,6 @@ class Placement:
         self._heard.pop(name, None)
 
     def lose(self, name: str) -> None:
-        """Remove a dead replica."""
         with self._lock:
             self._dead.add(name)
             self._remove(name)

@@ -39,11 +39,9 @@ class ReplicaShare:
         return self.num_gpus / self.num_machines
 
     def of_rank(self) -> dict[str, float]:
-        """Return the Ray options of one rank's actor."""
         return {"num_cpus": _part(self.num_cpus, self.num_ranks), "num_gpus": _part(self.num_gpus, self.num_ranks)}
 
     def placement(self) -> dict[str, Any]:
-        """Return the Ray options of the deployment."""
         if self.num_machines == 1:  # the ranks' processes use the actor's resources
             return {"ray_actor_options": {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus}}
         bundle = {"CPU": self.cpus_a_machine} | ({"GPU": self.gpus_a_machine} if self.num_gpus else {})

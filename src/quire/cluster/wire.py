@@ -58,7 +58,6 @@ class ReplicaNews:
 
 
 def pack_request(add: Add) -> bytes:
-    """Serialize a request for a replica."""
     return pickle.dumps((time.monotonic(), add), pickle.HIGHEST_PROTOCOL)
 
 

@@ -47,7 +47,6 @@ def hash_checkpoint(
 
 
 def combine_digests(spans: Mapping[str, TensorEntry], digests: Mapping[str, bytes]) -> str:
-    """Combine the SHA-256 digests of a checkpoint's tensors."""
     total = hashlib.sha256(_prefixed(_VERSION))
     for name in sorted(spans):
         span = spans[name]

@@ -122,11 +122,9 @@ class LayerLoader:
 
     @property
     def is_random(self) -> bool:
-        """Whether the weights are random."""
         return self._reading is None
 
     def start(self) -> None:
-        """Start loading."""
         seconds_ago = 0.0
         if self._reading is not None:
             seconds_ago = (time.time_ns() - self._reading.started_ns) / 1e9
@@ -189,7 +187,6 @@ class LayerLoader:
         self._status.set_served(number)
 
     def progress(self) -> LoadProgress:
-        """Return the state of loading."""
         return self._status.progress()
 
     def pending_memory(self) -> int:

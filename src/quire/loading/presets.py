@@ -15,7 +15,6 @@ _END_OF_TEXT = 256
 
 
 def preset_names() -> list[str]:
-    """Return the names of all presets, with prefix."""
     return [PRESET_PREFIX + name for name in PRESETS]
 
 

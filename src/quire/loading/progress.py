@@ -38,7 +38,6 @@ class LoadStatus:
         self._listener = load_listener.get()
 
     def begin(self, seconds_ago: float) -> None:
-        """Record the start of reading."""
         self._began = time.monotonic() - seconds_ago
         self.notify()
 
@@ -71,7 +70,6 @@ class LoadStatus:
         self._error, self._is_stuck = None, False
 
     def set_served(self, number: int) -> None:
-        """Record the stage that the engine serves."""
         self._served_stage = number
         self.notify()
 
@@ -98,7 +96,6 @@ class LoadStatus:
                 self._listener(self.progress())
 
     def close(self) -> None:
-        """Drop the listener."""
         with self._notifying:
             self._listener = None
 

@@ -35,8 +35,6 @@ _COMPANIONS = ("token*.json", "special_tokens_map.json", "vocab.json", "merges.t
 
 @dataclass(frozen=True)
 class _SavedTensor:
-    """A tensor to write."""
-
     name: str
     shape: tuple[int, ...]
     shard: int
@@ -99,7 +97,6 @@ def _make_directory(directory: Path, num_bytes: int) -> None:
 
 
 def _plan_shards(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes: int) -> list[_SavedTensor]:
-    """Assign tensors to shards, in the order of use."""
     tensors: list[_SavedTensor] = []
     shard = in_shard = 0
     for name, shape in shapes.items():
@@ -114,8 +111,6 @@ def _plan_shards(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes:
 def _maker(
     config: ModelConfig, entries: dict[str, TensorEntry], dtype: torch.dtype, seed: int
 ) -> Callable[[_SavedTensor], Tensor]:
-    """Return a function that loads or draws a tensor."""
-
     def make(tensor: _SavedTensor) -> Tensor:
         views = {tensor.name: torch.empty(tensor.shape, dtype=dtype, device="cpu")}
         if entries:

@@ -31,8 +31,6 @@ _WEIGHTS = re.compile("sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class PackedFile:
-    """A file of a pack."""
-
     name: str
     num_bytes: int
     sha256: str  #: hexadecimal; checked by `quire stages verify`
@@ -80,12 +78,10 @@ class StageManifest:
 
 
 def is_pack(directory: Path) -> bool:
-    """Return whether a checkpoint directory is a pack."""
     return (directory / STAGES_FILE).is_file()
 
 
 def adapter_files(folder: str) -> tuple[str, ...]:
-    """Return the names of an adapter's files in the pack."""
     return tuple(f"{folder}/{name}" for name in ADAPTER_FILES)
 
 

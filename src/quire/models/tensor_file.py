@@ -35,7 +35,6 @@ def read_tensors(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) ->
 
 
 def read_small_file(path: Path, read: Callable[[Path], bytes]) -> bytes:
-    """Read a file; raise ModelConfigError for an OSError."""
     try:
         return read(path)
     except OSError as error:

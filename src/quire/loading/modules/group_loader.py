@@ -64,7 +64,6 @@ class GroupLoader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Memory of the read buffers."""
         return 0 if self._reader is None else self._reader.buffered_bytes
 
     def load(self, number: int) -> None:

@@ -24,7 +24,6 @@ class LoadedStages:
         self._left_out: dict[int, Exception] = {}  #: reasons, by stage
 
     def get(self, number: int) -> ServableStage | None:
-        """Return a complete stage."""
         return self._made.get(number)
 
     def why_left_out(self, number: int) -> Exception | None:
@@ -56,7 +55,6 @@ class LoadedStages:
         self._left_out[number] = error
 
     def drop_before(self, number: int) -> None:
-        """Drop the adapters and maps of earlier stages."""
         for stages in (self._made, self._arriving):
             for earlier in [each for each in stages if each < number]:
                 del stages[earlier]

@@ -26,7 +26,6 @@ class ModelUnits:
         return iter(self._units)
 
     def of_stage(self, number: int) -> list[Unit]:
-        """Return the units that a stage adds."""
         return [unit for unit in self._units if self._stage_of(unit) == number]
 
     def _stage_of(self, unit: Unit) -> int:
@@ -38,7 +37,6 @@ class ModelUnits:
         return unit.name in self._in_place
 
     def has_layer(self, index: int) -> bool:
-        """Return whether a layer is in place."""
         return self.is_in_place(self._units[self._first_layer + index])
 
     def has_input(self) -> bool:

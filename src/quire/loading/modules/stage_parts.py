@@ -68,7 +68,6 @@ class GroupCheck:
             raise _damaged(self._path)
 
     def update(self, data: memoryview) -> None:
-        """Add the file's next bytes."""
         if self._checksum is not None:
             self._checksum.update(data)
 

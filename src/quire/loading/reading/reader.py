@@ -97,7 +97,6 @@ class ByteReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """Current memory of the buffers."""
         return self._num_buffers * (PIECE_BYTES + _ALIGNMENT)
 
     @property
@@ -126,7 +125,6 @@ class ByteReader:
         return piece
 
     def release(self, piece: Piece) -> None:
-        """Return the piece's buffer."""
         if piece.buffer is not None:
             with self._changed:
                 if len(self._free) < len(self._ranges) - self._next_read:

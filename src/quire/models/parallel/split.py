@@ -101,7 +101,6 @@ class ModelSplit:
         self.positions = self._cut(config.num_position_rows, "positions")
 
     def gather(self, x: Tensor, share: Share) -> Tensor:
-        """See the function `gather`."""
         return gather(x, share, self.group)
 
     def _cut(self, total: int, what: str) -> Share:
