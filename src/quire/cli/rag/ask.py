@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from quire.engine.engine import Engine
     from quire.engine.request_state import RequestState
     from quire.prompt import Prompt
-    from quire.rag.collection import Collection
     from quire.rag.prompt_template import PromptTemplate
     from quire.rag.records import Passage
     from quire.text.tokenizer import Tokenizer
@@ -69,23 +68,12 @@ def ask(
         typer.secho(f"\n[{passage.score:.3f}] {passage.document}, {passage.start} to {passage.end}", dim=True)
     metrics, cached = state.metrics, dict(state.request.cached_tokens or {})
     assert metrics.first_token_time is not None
-    ttft_s = metrics.first_token_time - metrics.arrival_time
-    num_tokens = len(prompt.token_ids)
-    from_where = ", ".join(f"{count:,} from {tier}" for tier, count in cached.items()) or "none"
-    typer.secho(
-        f"first token after {1000 * ttft_s:,.0f} ms; cached KV of {num_tokens:,} prompt tokens: {from_where}",
-        dim=True,
-    )
-    write_figures(
-        json,
-        {
-            "answer": state.to_output().outputs[0].text,
-            "ttft_s": ttft_s,
-            "num_prompt_tokens": num_tokens,
-            "cached_tokens_by_tier": cached,
-            "sources": [asdict(passage) for passage in used],
-        },
-    )
+    ttft_s, num_tokens = metrics.first_token_time - metrics.arrival_time, len(prompt.token_ids)
+    tiers = ", ".join(f"{count:,} from {tier}" for tier, count in cached.items()) or "none"
+    summary = f"first token after {1000 * ttft_s:,.0f} ms; cached KV of {num_tokens:,} prompt tokens: {tiers}"
+    typer.secho(summary, dim=True)
+    figures = {"answer": state.to_output().outputs[0].text, "ttft_s": ttft_s, "num_prompt_tokens": num_tokens}
+    write_figures(json, {**figures, "cached_tokens_by_tier": cached, "sources": [asdict(passage) for passage in used]})
 
 
 @options(default_model="quire-mini")
@@ -119,16 +107,17 @@ def warm_collection(
             is_chat = _is_chat(model.tokenizer, chat)
             warmer = DocumentWarmer(model)
             task = progress.add_task("reading", total=num_passages)
-            for passage in _passages(found):
-                prompt = _passage_prompt(model, passage, found.id, is_chat, form)
-                if prompt is None:
-                    counts["left_out"] += 1
-                else:
-                    warmed = warmer.warm(prompt)
-                    counts["computed_tokens"] += warmed.num_computed
-                    counts["found_tokens"] += warmed.num_tokens - warmed.num_computed
-                counts["passages"] += 1
-                progress.update(task, advance=1)
+            for document in found.documents():
+                for passage in found.passages_of(document.id):
+                    prompt = _passage_prompt(model, passage, found.id, is_chat, form)
+                    if prompt is None:
+                        counts["left_out"] += 1
+                    else:
+                        warmed = warmer.warm(prompt)
+                        counts["computed_tokens"] += warmed.num_computed
+                        counts["found_tokens"] += warmed.num_tokens - warmed.num_computed
+                    counts["passages"] += 1
+                    progress.update(task, advance=1)
             warmer.finish()
     left_out = f"; {counts['left_out']:,} do not fit this model" if counts["left_out"] else ""
     typer.echo(
@@ -136,11 +125,6 @@ def warm_collection(
         f"computed, {counts['found_tokens']:,} were there{left_out}"
     )
     return {"collection": name, "model": config.model, "kv_dir": config.kv_dir, **counts}
-
-
-def _passages(collection: Collection) -> Iterator[str]:
-    for document in collection.documents():
-        yield from collection.passages_of(document.id)
 
 
 def _passage_prompt(
