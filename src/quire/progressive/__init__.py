@@ -1,1 +1,1 @@
-"""Offline: which layers a model can do without at first, what heals their absence, and how it is packed in stages."""
+"""Offline work on stages: choose layers to leave out, heal their absence, evaluate and pack stages."""

@@ -16,7 +16,7 @@ from quire.progressive.angular_distance import hidden_states, run
 from quire.progressive.calibration_text import TokenBatch
 from quire.progressive.reference import decoder_layers
 
-HELD_OUT_EVERY = 8  # one text of so many is held out to measure the fit
+HELD_OUT_EVERY = 8  # every eighth text is held out to measure the fit
 
 
 class GapMap(nn.Module):

@@ -1,1 +1,1 @@
-"""Documents: read, cut into chunks, embedded, kept, and found again."""
+"""Retrieval: parse, cut, embed, store and search documents."""

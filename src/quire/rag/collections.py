@@ -126,7 +126,7 @@ class Collections:
         return StorageUsage(num, *rest)
 
     def infos(self, *owners: str, and_public: bool = False) -> list[CollectionInfo]:
-        """All collections, or those of these owners (and the public ones), by name."""
+        """List all collections, or only those of given owners (and public ones), by name."""
         sql, values = "SELECT id FROM collections", [*owners, and_public] if owners else []
         if owners:
             sql += f" WHERE owner IN ({', '.join('?' * len(owners))}) OR (is_public AND ?)"

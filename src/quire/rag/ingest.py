@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -29,38 +28,17 @@ _BATCH_CHUNKS = 64  # embedded and stored together
 _VERSION = b"1"  # of the parsers; a new one has all files parsed again
 
 
-class Source(Protocol):
-    """A file or an upload that yields documents."""
-
-    @property
-    def name(self) -> str: ...  #: for people
-
-    @property
-    def origin(self) -> str: ...  #: identifies the source in stored documents
-
-    @property
-    def kind(self) -> str: ...  #: one of the values of `KINDS`
-
-    @property
-    def metadata(self) -> Metadata: ...  #: for its documents, beside `kind` and `title`
-
-    def read(self) -> bytes: ...  #: raises OSError or ValueError
-
-    def parse(
-        self, parser: ParserProcess, data: bytes
-    ) -> list[ParsedDocument]: ...  #: raises ValueError or WorkerError
-
-
 @dataclass(frozen=True)
 class SourceFile:
     """A file on disk."""
 
     path: Path  #: absolute
     name: str  #: relative to the parent of the given directory
-    metadata: Metadata = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)  #: for its documents, beside `kind` and `title`
 
     @property
     def origin(self) -> str:
+        """Identifies the file in stored documents."""
         return _printable(self.path)
 
     @property
@@ -97,6 +75,9 @@ class Upload:
         if not found:  # an empty file would delete its documents
             raise ValueError("it has no text")
         return found
+
+
+Source = SourceFile | Upload
 
 
 @dataclass

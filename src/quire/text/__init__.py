@@ -1,1 +1,1 @@
-"""Text on its way into tokens and out of them: tokenizer, incremental detokenizer, stop strings, chat template."""
+"""Text processing: tokenizer, incremental detokenizer, stop strings, chat templates."""

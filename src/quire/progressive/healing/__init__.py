@@ -1,1 +1,1 @@
-"""Healing: the training of a stage's adapter. `heal.py` is its face."""
+"""Healing: train the adapter of a stage (`heal.py`)."""

@@ -1,1 +1,1 @@
-"""Packs: a checkpoint in stages as files; made, verified and unpacked."""
+"""Packs: write, verify and unpack a checkpoint in stages."""

@@ -1,1 +1,1 @@
-"""Collections of documents over HTTP: made, filled, searched, deleted; and texts to vectors."""
+"""Collections of documents and embeddings over HTTP."""

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def make_executor(name: str, num_threads: int, max_waiting: int) -> FairExecutor:
-    """An executor for one owner, who may use half of the places."""
+    """Make an executor for a single owner, which gets half of the places."""
     return FairExecutor(name, num_threads, 2 * max_waiting)
 
 

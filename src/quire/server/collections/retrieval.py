@@ -62,9 +62,9 @@ class CollectionPassages:
         """See `RetrievedPassages.join`."""
         if not self.passages:
             return await encode(None), self._reply(())
-        # A longer max_tokens than there is room for is cut, as it is without passages.
+        # As without passages, an excessive max_tokens is reduced.
         room = max_model_len - min(max_tokens or max_model_len, max_model_len // 4)
-        fitting, low, high = None, 0, len(self.passages)  # so many fit, and so many do not
+        fitting, low, high = None, 0, len(self.passages)  # bisection bounds on the fitting passages
         while low < high:
             count = (low + high + 1) // 2
             prompt = await encode(Passages([each.text for each in self.passages[:count]], self.template))
