@@ -112,8 +112,6 @@ class GroupLoader:
         group = reading.groups[number - 1]
         if self._reader is None:
             self._reader = reading.reader(number - 1)
-            if group.file is None and self._digest is None and self._model.split.group.size == 1:
-                self._reader.skip(entry for entry in reading.entries.values() if entry not in self._names)
         check = GroupCheck(reading.directory, group)
         for run in group.runs:
             for entry in run.tensors:

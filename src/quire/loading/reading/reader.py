@@ -11,9 +11,8 @@ import errno
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry
@@ -37,15 +36,15 @@ class Piece:
     run: Run
     start: int  #: in the file
     end: int
-    data: memoryview  #: empty for a skipped piece
-    buffer: mmap.mmap | None
+    data: memoryview
+    buffer: mmap.mmap
 
     def parts(self) -> Iterator[tuple[TensorEntry, int, memoryview]]:
         """Yield the parts of tensors in it: tensor, offset in the tensor, bytes."""
         tensors = self.run.tensors
         for entry in tensors[bisect.bisect_right(tensors, self.start, key=lambda entry: entry.end) :]:
             start, end = max(self.start, entry.start), min(self.end, entry.end)
-            if entry.start >= self.end or not self.data:
+            if entry.start >= self.end:
                 return
             if start < end:
                 yield entry, start - entry.start, self.data[start - self.start : end - self.start]
@@ -86,7 +85,6 @@ class ByteReader:
         self._next_read = 0  #: index of the next range to read
         self._next_given = 0
         self._done: dict[int, Piece | BaseException] = {}
-        self._skipped: set[TensorEntry] = set()
         self._files: dict[Path, _OpenFile] = {}
         count = min(num_reads, len(self._ranges))
         self._threads = [threading.Thread(target=self._work, name="quire-read", daemon=True) for _ in range(count)]
@@ -104,11 +102,6 @@ class ByteReader:
         """Whether any file bypasses the page cache."""
         return any(file.is_direct for file in self._files.values())
 
-    def skip(self, entries: Iterable[TensorEntry]) -> None:
-        """Skip tensors. Unread pieces that contain nothing else will have no data."""
-        with self._changed:
-            self._skipped.update(entries)
-
     def next_piece(self) -> Piece | None:
         """Wait for the next piece; None after the last one, or once closed. Raises ModelLoadError if reading failed."""
         with self._changed:
@@ -125,13 +118,12 @@ class ByteReader:
         return piece
 
     def release(self, piece: Piece) -> None:
-        if piece.buffer is not None:
-            with self._changed:
-                if len(self._free) < len(self._ranges) - self._next_read:
-                    self._free.append(piece.buffer)
-                    self._changed.notify_all()
-                else:  # towards the end buffers are freed while the model grows
-                    self._num_buffers -= 1
+        with self._changed:
+            if len(self._free) < len(self._ranges) - self._next_read:
+                self._free.append(piece.buffer)
+                self._changed.notify_all()
+            else:  # towards the end buffers are freed while the model grows
+                self._num_buffers -= 1
 
     def stop(self) -> None:
         """Start and return no more reads."""
@@ -156,10 +148,10 @@ class ByteReader:
 
     def _work(self) -> None:
         while (taken := self._next_range()) is not None:
-            index, each, get_buffer = taken
+            index, each, buffer = taken
             result: Piece | BaseException
             try:
-                result = self._read(each, get_buffer)
+                result = self._read(each, buffer or _make_buffer(each.run.file))
             except OSError as error:
                 result = _unread(each.run.file, error.strerror or str(error))
             except BaseException as error:  # re-raised by next_piece
@@ -170,37 +162,19 @@ class ByteReader:
             if isinstance(result, BaseException):
                 return
 
-    def _next_range(self) -> tuple[int, _Range, Callable[[], mmap.mmap] | None] | None:
-        """Wait for room, and return the next range and a function for its buffer, None if the range is skipped.
-
-        Ranges are taken in order, so that the first never lacks a buffer.
-        """
+    def _next_range(self) -> tuple[int, _Range, mmap.mmap | None] | None:
+        """Wait for room, and return the next range and a free buffer, if any. In order, so the first has a buffer."""
         with self._changed:
             while not self._closing.is_set() and self._next_read < len(self._ranges):
-                index = self._next_read
-                each = self._ranges[index]
-                if self._is_skipped(each):
-                    self._next_read += 1
-                    return index, each, None
                 if self._free or self._num_buffers < self._max_buffers:
+                    index, buffer = self._next_read, self._free.pop() if self._free else None
                     self._next_read += 1
-                    if self._free:
-                        return index, each, partial(_same, self._free.pop())
-                    self._num_buffers += 1
-                    return index, each, partial(_make_buffer, each.run.file)
+                    self._num_buffers += buffer is None
+                    return index, self._ranges[index], buffer
                 self._changed.wait()
         return None
 
-    def _is_skipped(self, each: _Range) -> bool:
-        return any(
-            entry.file == each.run.file and entry.start <= each.start and each.end <= entry.end
-            for entry in self._skipped
-        )
-
-    def _read(self, each: _Range, get_buffer: Callable[[], mmap.mmap] | None) -> Piece:
-        if get_buffer is None:
-            return Piece(each.run, each.start, each.end, memoryview(b""), None)
-        buffer = get_buffer()
+    def _read(self, each: _Range, buffer: mmap.mmap) -> Piece:
         due = self._pace.begin(each.end - each.start)
         file, tensors = self._open(each.run.file), each.run.tensors
         if tensors and isinstance(tensors[0], ScatteredEntry):
@@ -300,10 +274,6 @@ def _cut(run: Run) -> Iterator[_Range]:
         end = min(run.end, (start // PIECE_BYTES + 1) * PIECE_BYTES)
         yield _Range(run, start, end)
         start = end
-
-
-def _same(buffer: mmap.mmap) -> mmap.mmap:
-    return buffer
 
 
 def _make_buffer(file: Path) -> mmap.mmap:
