@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from quire.rag.embedder import find_embedder
 from quire.server.collections.service import CollectionService
+from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest
 from serving import PATIENCE_S, SMALL, RunningServer, make_model, running
 
 CHECKS = (
@@ -135,3 +138,22 @@ def test_every_field_is_explained(server: RunningServer) -> None:
     ):
         for field, about in schemas[name]["properties"].items():
             assert about.get("description"), f"{name}.{field}"
+
+
+def test_the_page_about_the_api_lists_every_endpoint_and_no_other(small_server: RunningServer) -> None:
+    page = Path("docs/reference/api.md").read_text()
+    listed = {
+        re.sub(r"\b[A-Z]{2,}\b", "{}", path).rstrip("/")
+        for row in re.findall(r"^\| (`[^|]*) \|", page, re.M)
+        for path in re.findall(r"`(?:GET |POST |DELETE )?(/[^` ]*)`", row)
+    }
+    paths = small_server.get("/openapi.json").json()["paths"]
+    known = {re.sub(r"\{[^}]*\}", "{}", path).rstrip("/") for path in paths}
+    assert listed == known | {"", "/docs", "/metrics"}  # pages and metrics are not in the document
+
+
+def test_the_page_about_the_api_names_every_field_of_chat_and_completions() -> None:
+    section = Path("docs/reference/api.md").read_text().partition("## Fields")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)[`:]", section))
+    fields = {*ChatCompletionRequest.model_fields, *CompletionRequest.model_fields}
+    assert fields - named == {"model", "messages", "prompt"}
