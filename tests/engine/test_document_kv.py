@@ -165,7 +165,7 @@ def test_loaded_while_its_request_waits_for_a_seat(tmp_path: Path) -> None:
 
     def wait_for_news(step: int) -> None:
         if llm.engine.scheduler.swap.num_pending:
-            llm.engine.runner.disk.news.wait(10)  # type: ignore[attr-defined]
+            llm.engine.runner.disk.has_reports.wait(10)  # type: ignore[attr-defined]
 
     first = Job(random_ids(5, 1), greedy_params(NUM_TOKENS))
     jobs = drive(llm, [first, ask(0), ask(1, greedy_params(6, n=1))], wait_for_news)

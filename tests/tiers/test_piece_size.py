@@ -18,7 +18,7 @@ def move(num_blocks: int, begin_s: float, block_s: float) -> list[tuple[int, flo
         some = min(num_blocks, size.num_blocks)
         num_blocks -= some
         pieces.append((some, begin_s + some * block_s))
-        size.note(*pieces[-1])
+        size.observe(*pieces[-1])
     return pieces
 
 
@@ -34,9 +34,9 @@ def test_a_slow_link_shows_early() -> None:
 def test_a_piece_after_the_link_has_become_slow_is_a_small_one() -> None:
     size = PieceSize()
     for _ in range(6):
-        size.note(size.num_blocks, size.num_blocks * 1e-3)
+        size.observe(size.num_blocks, size.num_blocks * 1e-3)
     assert size.num_blocks == 20
-    size.note(20, 0.2)
+    size.observe(20, 0.2)
     assert size.num_blocks == 2, "the fewest that an eighth may have"
 
 
@@ -59,5 +59,5 @@ def test_there_is_always_a_piece_and_it_never_more_than_doubles(seconds: list[fl
     for piece_s in seconds:
         before = size.num_blocks
         assert before >= 1
-        size.note(before, piece_s)
+        size.observe(before, piece_s)
         assert size.num_blocks <= 2 * before

@@ -363,12 +363,12 @@ def test_a_piece_that_fails_ends_nothing_but_itself(
     continued = [at for at, report in enumerate(reports) if not report.failed and report.continues]
     assert continued == [5, 6, 7], "what is lost has no speed for others to go on with"
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "swap: 2 of 2 blocks were lost at loading: MemoryError('no more')"),
-        ("DEBUG", "swap: 4 of 4 blocks were lost at loading: they did not arrive, or not as they were"),
+        ("WARNING", "swap: 2 of 2 blocks failed while loading: MemoryError('no more')"),
+        ("DEBUG", "swap: 4 of 4 blocks failed while loading: missing or altered"),
     ], "although the third was whole"
     caplog.clear()
     move(link, *transfers_of("load", range(64)))
-    assert caplog.messages == ["swap: loading works again, after 6 lost blocks"]
+    assert caplog.messages == ["swap: loading works again, after 6 failed blocks"]
 
 
 class BadSlots(DiskSpace):
@@ -931,12 +931,12 @@ def test_losses_in_a_row_are_told_once_and_counted_when_they_are_over(
         for _ in range(5):
             (report,) = joined(move(link, save(0, 0, op_id=1), save(1, 1, op_id=2)))
             assert report.failed == [1, 2]
-        assert caplog.messages == ["swap: 1 of 1 blocks were lost at saving: they did not arrive, or not as they were"]
+        assert caplog.messages == ["swap: 1 of 1 blocks failed while saving: missing or altered"]
         space.is_full = False
         for _ in range(3):
             (report,) = move(link, save(0, 0))
             assert not report.failed
-        assert caplog.messages[1:] == ["swap: saving works again, after 10 lost blocks"]
+        assert caplog.messages[1:] == ["swap: saving works again, after 10 failed blocks"]
 
 
 def test_a_transfer_that_waited_for_another_was_not_copied_meanwhile(make_link: MakeLink, tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ class ModelRunner:
             for link in self._links():
                 link.cancel(out.cancelled)  # some may belong to this step
             if self.disk is not None:
-                self.disk.tell(out)
+                self.disk.apply_requests(out)
         result = StepOutput(out.step_id)
         if out.seq_ids:
             self._compute(out, result)
@@ -201,9 +201,9 @@ class ModelRunner:
             result.transfers = self.transfer_worker.poll(wait=wait_here, timeout_s=_IDLE_WAIT_S)
         if self.disk is not None:
             result.transfers += self.disk.worker.poll()
-            if wait and not result.transfers and self.disk.news.wait(_IDLE_WAIT_S):
+            if wait and not result.transfers and self.disk.has_reports.wait(_IDLE_WAIT_S):
                 self._collect_reports(result, wait=False)
-            self.disk.news.clear()
+            self.disk.has_reports.clear()
 
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
         if self.stages:

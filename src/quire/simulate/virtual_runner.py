@@ -15,7 +15,7 @@ from quire.core.decisions.costs import EMPTY_STEP, TIERS, Costs, StepShape, tran
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.virtual_batch import VirtualBatch
-from quire.tiers.piece_size import PieceSize, take_piece
+from quire.tiers.piece_size import PieceSize, pop_piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class VirtualLink:
         self._piece = None
         while self._piece is None and self._batches:
             batch = self._batches[0]
-            op_ids, is_cancelled = take_piece(batch.op_ids, lambda op_id: op_id not in self._waiting, batch.piece_size)
+            op_ids, is_cancelled = pop_piece(batch.op_ids, lambda op_id: op_id not in self._waiting, batch.piece_size)
             self._waiting.difference_update(op_ids)
             if is_cancelled:
                 self._ended.append(TransferReport(batch.kind, op_ids, 0, 0.0, is_cancelled=True, tier=self._tier))
@@ -97,7 +97,7 @@ class VirtualLink:
         before, num_bytes = batch.num_moved * self._block_bytes, len(op_ids) * self._block_bytes
         seconds_before = transfer_seconds(self._costs, batch.kind, before, self._tier)
         seconds = max(0.0, transfer_seconds(self._costs, batch.kind, before + num_bytes, self._tier) - seconds_before)
-        batch.piece_size.note(len(op_ids), seconds)
+        batch.piece_size.observe(len(op_ids), seconds)
         report = TransferReport(
             batch.kind,
             op_ids,

@@ -1,1 +1,1 @@
-"""Where swapped KV blocks lie, and the link to them: bytes of blocks, nothing about requests."""
+"""KV blocks beyond the device: swap spaces, the links to them, and the block store. Knows nothing about requests."""

@@ -1,4 +1,4 @@
-"""An engine's link to the disk tier: the worker that moves blocks, the store that they lie in, and news of both."""
+"""An engine's link to the disk tier: the block store, the worker that moves blocks, and a wake-up event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("quire")
 
 
 class StoreSpace:
-    """A block store as a `SwapSpace`: it has no slots, and finds blocks by key."""
+    """A block store as a `SwapSpace` without slots: it finds blocks by key."""
 
     is_memory = False
     num_slots = 0
@@ -25,10 +25,10 @@ class StoreSpace:
     def __init__(self, store: BlockStore, block_bytes: int) -> None:
         self.store = store
         self.block_bytes = block_bytes
-        self._announced: dict[bytes, StoredBlock] = {}  #: by key, what is about to be written
+        self._announced: dict[bytes, StoredBlock] = {}  #: records of pending saves, by key
 
     def announce(self, saves: Iterable[BlockTransfer], epoch: int) -> None:
-        """Tell what is saved with blocks that will be written, and of which epoch the decision is."""
+        """Record key, parent, cost and epoch of blocks that will be written."""
         for save in saves:
             assert save.key is not None
             self._announced[save.key] = StoredBlock(save.key, save.parent, save.cost_s, epoch)
@@ -47,39 +47,41 @@ class DiskLink:
     """Args:
     cache: `[num_blocks, ...]`, contiguous.
     store: used by this link only.
-    block_bytes: of one block.
-    bandwidth: bytes a second; see `TransferWorker`.
+    block_bytes: size of a block.
+    bandwidth: bytes per second; see `TransferWorker`.
 
     Attributes:
-        news: set when the worker has reports, or the store has changes.
+        has_reports: set when the worker has reports, or the store has changes.
     """
 
     def __init__(
         self, cache: torch.Tensor, store: BlockStore, block_bytes: int, *, bandwidth: float | None = None
     ) -> None:
         self.store = store
-        self.news = threading.Event()
+        self.has_reports = threading.Event()
         self._space = StoreSpace(store, block_bytes)
-        self.worker = TransferWorker(cache, self._space, bandwidth=bandwidth, tier="disk", on_report=self.news.set)
-        store.on_change = self.news.set
-        self._epoch = store.epoch  #: when the saves of the step that is being made were decided
+        self.worker = TransferWorker(
+            cache, self._space, bandwidth=bandwidth, tier="disk", on_report=self.has_reports.set
+        )
+        store.on_change = self.has_reports.set
+        self._epoch = store.epoch  #: epoch at which the next step's saves are decided
 
     def poll(self) -> StoreChanges | None:
-        """See `BlockStore.poll`. To be called once a step, before the step is made.
+        """Poll the store (`BlockStore.poll`), once before each step.
 
-        A step's saves were decided at the end of the step before: without regard to deletions that this tells of.
+        The step's saves were decided at the end of the previous step, before the deletions that this returns.
         """
         self._epoch = self.store.epoch
         return self.store.poll()
 
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
-        """See `TransferWorker.submit`."""
+        """Submit transfers (`TransferWorker.submit`)."""
         self._space.announce((transfer for transfer in transfers if transfer.kind == "save"), self._epoch)
         return self.worker.submit(transfers)
 
-    def tell(self, out: SchedulerOutput) -> None:
-        """Tell the store what a step has for it beside blocks."""
-        for key in out.dropped_claims:  # before the new ones: one may be asked for again
+    def apply_requests(self, out: SchedulerOutput) -> None:
+        """Pass a step's claims and deletions to the store."""
+        for key in out.dropped_claims:  # before new ones: a claim may be asked for again
             self.store.drop_claim(key)
         for key, patience_s in out.claims:
             self.store.claim(key, patience_s)
@@ -87,4 +89,4 @@ class DiskLink:
             try:
                 self.store.delete(out.invalidated)
             except (OSError, ValueError) as error:
-                logger.warning("kv store: blocks that are not numbers could not be deleted: %s", error)
+                logger.warning("kv store: blocks with non-finite content could not be deleted: %s", error)

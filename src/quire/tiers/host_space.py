@@ -1,4 +1,4 @@
-"""Swapped blocks in the host's memory."""
+"""Swapped blocks in host memory."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from quire.tiers.block_copy import copy_blocks, runs
 
 
 class HostSpace:
-    """See `SwapSpace`. Memory is taken as slots are first written; pinned memory, for copies from and to a GPU that run
-    by themselves, at once."""
+    """A `SwapSpace` in memory, allocated as slots are written; pinned memory, for asynchronous copies, at once."""
 
     is_memory = True
 
@@ -26,7 +25,7 @@ class HostSpace:
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
         for run in runs(slots):
             for slot, key in zip(slots[run], keys[run], strict=True):
-                self._keys[slot] = key  # before the bytes: see `read`
+                self._keys[slot] = key  # before the bytes: `read` compares keys after its copies
             copy_blocks(self._rows(slots[run]), blocks[run])
         return []
 
@@ -34,7 +33,7 @@ class HostSpace:
         assert isinstance(into, torch.Tensor), "memory is read in runs"
         for run in runs(slots):
             copy_blocks(into[run], self._rows(slots[run]))
-        # Keys are compared after the copies, so that a slot that was wrongly written meanwhile is noticed.
+        # Compare keys after the copies, to notice a slot that was written meanwhile by mistake.
         return [i for i, (slot, key) in enumerate(zip(slots, keys, strict=True)) if self._keys[slot] != key]
 
     def close(self) -> None:
@@ -43,12 +42,12 @@ class HostSpace:
         self._memory = self._memory[:0].clone()
 
     def _rows(self, slots: list[int]) -> torch.Tensor:
-        """The bytes of slots that are a run."""
+        """The bytes of consecutive slots."""
         return self._memory[slots[0] : slots[0] + len(slots)]
 
 
 def _pin(memory: torch.Tensor, owner: object) -> weakref.finalize:
-    """Pin memory as it is, until the owner goes or the result is called. (torch would take the next power of two.)"""
+    """Pin memory until its owner is collected or the result is called. (torch would round up to a power of two.)"""
     cuda = torch.cuda.cudart()
     address = memory.data_ptr()
     torch.cuda.check_error(cuda.cudaHostRegister(address, memory.numel(), 0))

@@ -1,4 +1,4 @@
-"""How much of a transfer is moved before its next report: one rule for the real link and for the simulator's."""
+"""Size of the pieces in which a transfer is moved and reported, on the real link and in the simulator."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
-PIECE_S = 20e-3  #: seconds: a slow link shows within a few steps, and a fast one is not held up by reports
+PIECE_S = 20e-3  #: long enough for a fast link, and short enough to notice a slow one within some steps
 
 
 class PieceSize:
-    """The pieces of one transfer: a block, then twice as many blocks each time, but no more than move in `PIECE_S` at
-    the speed of the last piece.
+    """Piece size of one transfer: one block, then twice as many each time, up to `PIECE_S` at the last piece's speed.
 
-    Beginning a piece may take longer than `PIECE_S`, where a disk seeks or a thread waits for Python's lock. That rule
-    alone would then never leave single blocks. So the k-th piece has k / 4 blocks at least, and n blocks need no more
-    than some 3 sqrt(n) pieces.
+    Starting a piece may take longer than `PIECE_S`, by a disk seek or a wait for the interpreter. So that pieces grow
+    even then, the k-th piece has at least k / 4 blocks, and n blocks need about 3 sqrt(n) pieces at most.
     """
 
     def __init__(self) -> None:
@@ -28,21 +26,21 @@ class PieceSize:
 
     @property
     def num_blocks(self) -> int:
-        """To move next: at least one."""
+        """Blocks of the next piece, at least one."""
         return self._num_blocks
 
-    def note(self, num_blocks: int, seconds: float) -> None:
-        """A piece of at least one block took so long."""
+    def observe(self, num_blocks: int, seconds: float) -> None:
+        """Record a piece of at least one block."""
         self._num_pieces += 1
         fitting = num_blocks * PIECE_S / seconds if seconds > 0.0 else math.inf
         self._num_blocks = max(1 + self._num_pieces // 4, int(min(fitting, 2 * num_blocks)))
 
 
-def take_piece(rest: deque[_T], is_cancelled: Callable[[_T], bool], size: PieceSize) -> tuple[list[_T], bool]:
-    """Take the next piece from the transfers that have not begun: a run of cancelled ones, or a piece of others.
+def pop_piece(rest: deque[_T], is_cancelled: Callable[[_T], bool], size: PieceSize) -> tuple[list[_T], bool]:
+    """Remove the next piece from a queue of transfers: a run of cancelled ones, or a piece of others.
 
     Returns:
-        The transfers, at least one, and whether they were cancelled.
+        At least one transfer, and whether they are cancelled.
     """
     are_cancelled = is_cancelled(rest[0])
     reach = islice(rest, None if are_cancelled else size.num_blocks)

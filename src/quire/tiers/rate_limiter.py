@@ -1,4 +1,4 @@
-"""Makes a link take as long as a slower device would."""
+"""Slow a link down to a given bandwidth."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import math
 import time
 from collections.abc import Callable
 
-_SLICE_S = 0.05  # after which a changed bandwidth is noticed
+_SLICE_S = 0.05  # a changed bandwidth is noticed after this time
 
 
 class RateLimiter:
-    """A device that moves `bandwidth` bytes a second, one transfer after the other.
+    """Simulates a device that moves `bandwidth` bytes per second, one transfer after the other.
 
-    It is exact on average. The time at which the device is free again is counted, not observed: a late waking-up that
-    makes one transfer longer makes the next one shorter.
+    Exact on average: the time at which the device is free is computed, not observed, so that a late wake-up shortens
+    the next transfer.
 
     Args:
-        bandwidth: bytes a second; None is as fast as it goes. May be changed at any time, from any thread.
-        clock: seconds, monotonic.
-        wait: sleeps for some seconds; returns true where going on is not worth it.
+        bandwidth: bytes per second; None for no limit. May be changed at any time, from any thread.
+        clock: monotonic seconds.
+        wait: sleeps for some seconds; returns true to stop waiting.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class RateLimiter:
         self._free_at = -math.inf
 
     def hold(self, num_bytes: int, asked_at: float, took_s: float) -> float:
-        """Return when such a device would have moved the bytes.
+        """Wait until the device would have moved the bytes.
 
         Args:
-            num_bytes: of one transfer.
-            asked_at: when it was handed to the device, which may have been busy.
-            took_s: what moving them really took; a device is never faster than that.
+            num_bytes: size of one transfer.
+            asked_at: time of its submission; the device may have been busy.
+            took_s: actual seconds of the transfer, the minimum.
 
         Returns:
-            The seconds that the device would have been busy with them, whenever this thread was woken.
+            Busy seconds of the device, independent of late wake-ups.
         """
         began_at = due = max(asked_at, self._free_at)
         self._free_at = due + took_s

@@ -1,4 +1,4 @@
-"""Where the link's copies run: on CPU at once, on a GPU on a stream of their own beside the model's."""
+"""Streams for a link's copies: immediate on a CPU, a CUDA stream beside the model's on a GPU."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 
 Copies = Callable[[], None]
-Done = Callable[[], float]  #: waits until copies are done; the seconds that they took
+Done = Callable[[], float]  #: waits until copies are done, and returns their seconds
 
 
 class CpuStream:
-    """As `CudaStream`; copies are done when they return."""
+    """The interface of `CudaStream` with synchronous copies."""
 
     is_cuda = False
 
@@ -32,8 +32,7 @@ class CpuStream:
 
 
 class CudaStream:
-    """A stream beside the one that the model computes on; neither waits for the other on the host. Copies run in the
-    order in which they are begun. May be called from several threads."""
+    """A stream beside the model's. Copies run in order. Thread-safe."""
 
     is_cuda = True
 
@@ -41,20 +40,19 @@ class CudaStream:
         self._stream = torch.cuda.Stream(device)
 
     def before_work(self, copies: Copies) -> Done:
-        """Copy after all that the calling thread has given the device so far, and before anything that it gives it
-        from now on."""
+        """Copy after the work that the calling thread has queued on the device, and before its later work."""
         started, ended = self._queue(self.now(), copies)
         torch.cuda.current_stream(self._stream.device).wait_event(ended)
         return _waiting_for(started, ended)
 
     def now(self) -> torch.cuda.Event:
-        """A point in the calling thread's work for the device, for `after`."""
+        """The current end of the calling thread's queued work, for `after`."""
         point = torch.cuda.Event()
         point.record(torch.cuda.current_stream(self._stream.device))
         return point
 
     def after(self, point: object, copies: Copies) -> Done:
-        """Copy once the device has come to this point, beside whatever follows."""
+        """Copy once the device has reached this point, concurrently with later work."""
         assert isinstance(point, torch.cuda.Event)
         return _waiting_for(*self._queue(point, copies))
 
@@ -77,5 +75,5 @@ def _waiting_for(started: torch.cuda.Event, ended: torch.cuda.Event) -> Done:
 
 
 def make_stream(device: torch.device, clock: Callable[[], float]) -> CpuStream | CudaStream:
-    """The stream for a device's blocks. The clock counts seconds."""
+    """Make the stream for a device's blocks. The clock counts seconds."""
     return CudaStream(device) if device.type == "cuda" else CpuStream(clock)

@@ -1,4 +1,4 @@
-"""The interface of every place for swapped blocks: slots of bytes."""
+"""Interface of a swap space: slots for the bytes of blocks."""
 
 from __future__ import annotations
 
@@ -9,30 +9,25 @@ import torch
 
 
 class SwapSpace(Protocol):
-    """`num_slots` slots, numbered from 0, of one block each.
+    """Slots of one block each, numbered from 0.
 
-    Blocks come and go as bytes, uint8 [n, block_bytes], contiguous in memory. From a space that is no memory they may
-    also be read to n buffers that lie apart.
-    A slot is not written while a read of it is under way. Failures never raise: they are returned.
+    Blocks are contiguous uint8 `[n, block_bytes]`; a space that is no memory also reads into n separate buffers. A slot
+    is not written during a read of it. Failures are returned, never raised.
     """
 
     num_slots: int
     block_bytes: int
-    is_memory: bool  #: reads and writes are plain copies, which may be from and to a GPU, queued on its current stream
+    is_memory: bool  #: reads and writes are plain copies, queued on the current stream for a GPU
 
     def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
-        """Put blocks into slots.
-
-        Returns:
-            Indices of the blocks that did not get there. Reading such a slot fails.
-        """
+        """Write blocks. Returns the indices of failed ones; reading their slots fails."""
 
     def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
-        """Fetch blocks that were written under these keys.
+        """Read blocks that were written under these keys.
 
         Returns:
-            Indices of the blocks that are not as they were written; their part of `into` may hold anything.
+            Indices of missing or altered blocks; their part of `into` is undefined.
         """
 
     def close(self) -> None:
-        """Give the space back, for good. May be called twice."""
+        """Release the space. May be called twice."""

@@ -1,7 +1,7 @@
-"""The thread that moves blocks between the device and the swap space, first come, first served.
+"""The thread that moves blocks between the device and a swap space, first come, first served.
 
-Saves are staged at once, so that their blocks may be reused. All else happens beside the steps, piece by piece, and is
-told by reports. Why a block is moved or given up is decided elsewhere.
+Saves are staged at once, so that their blocks can be reused. Everything else runs beside the steps, piece by piece, and
+is reported.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from quire.outputs import BlockTransfer, TransferReport
 from quire.tiers.block_copy import copy_blocks, runs
-from quire.tiers.piece_size import PieceSize, take_piece
+from quire.tiers.piece_size import PieceSize, pop_piece
 from quire.tiers.rate_limiter import RateLimiter
 from quire.tiers.streams import Done, make_stream
 from quire.tiers.swap_space import SwapSpace
@@ -33,7 +33,7 @@ _Move = Callable[[list[int], list[bytes], torch.Tensor], list[int]]  #: `SwapSpa
 
 @dataclass(slots=True)
 class _Piece:
-    """Transfers of one kind that are moved and reported together, in the order of their slots."""
+    """Transfers of one kind that are moved and reported together, ordered by slot."""
 
     kind: str
     op_ids: list[int]
@@ -60,42 +60,39 @@ class _Batch:
     """Transfers of one kind that were submitted together."""
 
     kind: str
-    rest: deque[BlockTransfer]  #: transfers that have not begun, in the order of submission
+    rest: deque[BlockTransfer]  #: transfers that have not begun, in order
     asked_at: float = 0.0
-    copied: _Piece | None = None  #: saves to a space that is memory: all of the batch, and no rest
-    staging: torch.Tensor | None = None  #: of saves to any other space
-    row_of: dict[int, int] = field(default_factory=dict)  #: op_id -> row of `staging`; ascending as slots are
-    staged: Done = lambda: 0.0  #: of saves: waits until their bytes have left the device's blocks
-    point: object = None  #: of loads: in the device's work, from where on their blocks may be written
+    copied: _Piece | None = None  #: the whole batch, for saves to memory
+    staging: torch.Tensor | None = None  #: for saves to any other space
+    row_of: dict[int, int] = field(default_factory=dict)  #: op_id -> row of `staging`, ascending like slots
+    staged: Done = lambda: 0.0  #: for saves: waits until the bytes have left the device
+    point: object = None  #: for loads: the point in the device's work after which their blocks may be written
     piece_size: PieceSize = field(default_factory=PieceSize)
-    has_lost: bool = False  #: in one of its pieces
-    can_go_on: bool = False  #: its last piece arrived whole, so that the next one continues it
+    has_lost: bool = False  #: some piece has failed blocks
+    can_go_on: bool = False  #: its last piece succeeded, so that the next one continues it
 
 
 class TransferWorker:
     """Moves blocks between a KV cache and a swap space.
 
-    Transfers that are submitted together are a batch, and move in pieces in the order of submission (`PieceSize`). Each
-    piece is reported as soon as it has ended, with the seconds since the piece before; where a bandwidth is set, with
-    the seconds that a device of that bandwidth would have been busy. So whoever submits learns meanwhile how fast the
-    link is, and can `cancel` transfers that have not begun. A report says whether it `continues` the piece before;
-    after losses it does not. Saves to memory are the exception: they are copied when they are submitted, as one piece.
+    Transfers that are submitted together form a batch and move in pieces, in order (`PieceSize`). A piece is reported
+    when it ends, with the seconds since the previous piece, or, with a bandwidth limit, the busy seconds of such a
+    device. So the caller learns the link's speed early, and can `cancel` transfers that have not begun. A report
+    `continues` the previous piece unless that had failures. Saves to memory are copied on submission, as one piece.
 
-    Within a piece neighbours, both in blocks and in slots, move in one copy; neighbouring slots are written and read
-    at once. Memory is copied directly. For any other space saved blocks are staged in memory until their batch is
-    written. Loaded ones are staged for a GPU; on CPU they are read to their place and checked there, so that a load
-    that fails may leave anything in its block. A load of a slot whose save is under way reads what was saved. A load of
-    a slot whose save was cancelled fails, unless the slot held the same content before. A piece that fails ends nothing
-    but itself, and its losses are in `TransferReport.failed`. Every transfer is reported once.
+    Neighbours in blocks and slots move in one copy. Memory is copied directly. For other spaces, saved blocks are
+    staged in memory until they are written. Loaded blocks are staged for a GPU; on a CPU they are read and checked in
+    place, so that a failed load leaves its block undefined. A load of a slot with a pending save reads the saved
+    content; if that save was cancelled, the load fails. A failed piece affects no other piece. Every transfer is
+    reported once.
 
     Args:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
         space: used by this worker only.
-        bandwidth: bytes a second, for both directions together; the link is as slow as such a device would be. None
-            is as fast as it goes. May be changed at any time.
-        clock: seconds, monotonic.
-        tier: that the space is, for reports.
-        on_report: called in the worker's thread when there is something to poll.
+        bandwidth: bytes per second of both directions together; None for no limit. May be changed at any time.
+        clock: monotonic seconds.
+        tier: name of the space in reports.
+        on_report: called in the worker's thread after each report.
     """
 
     def __init__(
@@ -119,13 +116,13 @@ class TransferWorker:
         self._tier = tier
         self._on_report = on_report
         self._rate_limiter = RateLimiter(bandwidth, clock, self._closing.wait)
-        self._ended_at = clock()  #: the last piece
+        self._ended_at = clock()  #: end of the last piece
         self._changed = threading.Condition()
         self._ended: list[TransferReport] = []
-        self._waiting: set[int] = set()  #: op_ids that have not begun, and were not cancelled
-        self._num_lost = {"save": 0, "load": 0}  #: blocks since a piece arrived whole
-        self.num_outstanding = 0  #: transfers whose report `poll` has not handed out yet
-        # The thread refers to the worker only during a job, so that a forgotten worker ends and frees its cache.
+        self._waiting: set[int] = set()  #: op_ids that have not begun and are not cancelled
+        self._num_lost = {"save": 0, "load": 0}  #: consecutive failed blocks
+        self.num_outstanding = 0  #: transfers that `poll` has not returned
+        # The thread refers to the worker only during a job, so that an unreferenced worker ends and frees its cache.
         jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._jobs = jobs
         self._end = weakref.finalize(self, jobs.put, None)
@@ -141,14 +138,14 @@ class TransferWorker:
         self._rate_limiter.bandwidth = bandwidth
 
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
-        """Take on saves, then loads; copies within the device are not the worker's. Never raises.
+        """Submit saves, then loads; copies within the device are ignored. Never raises.
 
-        No two outstanding transfers may have the same op_id. On return saved blocks may be written again, by work that
-        the calling thread gives the device from now on. Loaded blocks belong to the worker until it reports them.
+        Outstanding transfers have different op_ids. After the return, work that the calling thread queues may overwrite
+        saved blocks. Loaded blocks belong to the worker until it reports them.
 
         Returns:
-            A wait until the saved bytes have left the device's blocks; it gives the seconds for which this kept the
-            device from that work. To be called once the work is done, when there is nothing to wait for.
+            A function that waits until the saved bytes have left the device, and returns the seconds for which this
+            delayed the device. Call it after that work.
         """
         staged: list[Done] = []
         for kind in ("save", "load"):
@@ -158,21 +155,20 @@ class TransferWorker:
         return lambda: sum(wait() for wait in staged)
 
     def cancel(self, op_ids: Iterable[int]) -> None:
-        """Do not begin these transfers, if they have not begun. Never raises, and waits for nothing.
+        """Cancel transfers that have not begun. Never raises or waits. Thread-safe.
 
-        They are reported when it would have been their turn, with `TransferReport.is_cancelled`; nothing is read or
-        written for them. Transfers that have begun or ended, and unknown ids, are left as they are. Saves to memory
-        begin when they are submitted. May be called by any thread.
+        They are reported in order, with `TransferReport.is_cancelled`. Begun, ended and unknown transfers are ignored.
+        Saves to memory begin on submission.
         """
         with self._changed:
             self._waiting.difference_update(op_ids)
 
     def poll(self, wait: bool = False, timeout_s: float | None = None) -> list[TransferReport]:
-        """Reports of the transfers that have ended since the last call.
+        """Return the reports since the last call.
 
         Args:
-            wait: until there is at least one, if anything is outstanding.
-            timeout_s: but no longer than this; None is as long as it takes.
+            wait: wait for at least one report if any transfer is outstanding.
+            timeout_s: maximum wait; None for no limit.
         """
         with self._changed:
             if wait:
@@ -182,15 +178,15 @@ class TransferWorker:
         return ended
 
     def close(self) -> None:
-        """End the thread after its current piece. Transfers that have not begun are reported as failed, or as cancelled
-        where they were. The space stays open."""
+        """End the thread after its current piece. Other transfers are reported as failed or cancelled. The space stays
+        open."""
         with self._changed:
             self._closing.set()
             self._end()
         self._thread.join()
 
     def _submit(self, batch: _Batch) -> Done:
-        """Stage a batch, and hand it to the thread. Returns `submit`'s wait for it."""
+        """Stage a batch and queue it for the thread. Returns the wait for its staging."""
         whole = _Piece.of(batch.kind, batch.rest)
         with self._changed:
             self.num_outstanding += len(batch.rest)
@@ -204,13 +200,13 @@ class TransferWorker:
             is_open = not self._closing.is_set()
             if is_open:
                 self._waiting.update(transfer.op_id for transfer in batch.rest)
-                self._jobs.put(partial(self._carry_out, batch))
+                self._jobs.put(partial(self._run_batch, batch))
         if not is_open:
             self._report(whole, failed=whole.op_ids)
         return batch.staged
 
     def _stage(self, batch: _Batch, whole: _Piece) -> None:
-        """The part of a batch that must happen before the calling thread goes on."""
+        """Do the part of a batch that must happen before the calling thread continues."""
         if batch.kind == "load":
             batch.point = self._stream.now()
         elif self._space.is_memory:
@@ -223,8 +219,8 @@ class TransferWorker:
             batch.staged = self._stream.before_work(partial(self._save_to_staging, whole, batch.staging))
             batch.asked_at = self._clock()
 
-    def _carry_out(self, batch: _Batch) -> None:
-        """The thread's part of a batch."""
+    def _run_batch(self, batch: _Batch) -> None:
+        """Do the rest of a batch, in the worker's thread."""
         if batch.copied is not None:
             self._move(batch, batch.copied)
         while batch.rest:
@@ -235,18 +231,14 @@ class TransferWorker:
                 self._move(batch, piece)
 
     def _begin_piece(self, batch: _Batch) -> tuple[_Piece, bool]:
-        """A batch's next piece, and whether it was cancelled. If not, none of it can be from now on."""
+        """Return a batch's next piece, and whether it is cancelled. It cannot be cancelled any more."""
         with self._changed:
-            taken, is_cancelled = take_piece(batch.rest, lambda each: each.op_id not in self._waiting, batch.piece_size)
+            taken, is_cancelled = pop_piece(batch.rest, lambda each: each.op_id not in self._waiting, batch.piece_size)
             self._waiting.difference_update(each.op_id for each in taken)
         return _Piece.of(batch.kind, taken), is_cancelled
 
     def _move(self, batch: _Batch, piece: _Piece) -> None:
-        """Move a piece, and report it.
-
-        Whatever it raises, the rest of the batch is still tried: no piece needs another one's bytes, and each asks anew
-        whether its own were staged.
-        """
+        """Move a piece and report it. A failure does not affect the other pieces of the batch."""
         if self._closing.is_set():
             self._report(piece, failed=piece.op_ids)
             return
@@ -266,15 +258,15 @@ class TransferWorker:
         continues, batch.can_go_on = batch.can_go_on, not failed
         if failed:
             batch.has_lost = True
-            self._tell_loss(piece, len(failed), "they did not arrive, or not as they were")
+            self._log_loss(piece, len(failed), "missing or altered")
         else:
-            batch.piece_size.note(num_arrived, copy_s)  # how fast something fails says nothing
+            batch.piece_size.observe(num_arrived, copy_s)  # not for failures: their speed says nothing
             if not batch.has_lost:
-                self._tell_success(piece.kind)
+                self._log_success(piece.kind)
         self._report(piece, failed, copy_s, continues=continues, has_more=bool(batch.rest))
 
     def _copy(self, batch: _Batch, piece: _Piece) -> float:
-        """Bring a piece's bytes where they belong, as fast as it goes. Returns the seconds that it took."""
+        """Copy a piece's bytes, without a bandwidth limit. Returns the seconds."""
         started_at = self._clock()
         staging_s = batch.staged()
         if piece.kind == "load":
@@ -282,10 +274,10 @@ class TransferWorker:
         elif batch.staging is not None:
             self._write(piece, batch.staging, batch.row_of)
         took_s = self._clock() - started_at
-        return took_s if batch.copied is None else max(took_s, staging_s)  # then staging was all there was to do
+        return took_s if batch.copied is None else max(took_s, staging_s)  # then staging was the copy
 
     def _move_directly(self, piece: _Piece, move: _Move) -> None:
-        """Between the device and a space that is memory, by the space's write or read."""
+        """Copy between the device and a space in memory, by the space's write or read."""
         for run in runs(piece.blocks, piece.slots):
             failed = move(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
             piece.failed.update(run.start + i for i in failed)
@@ -295,7 +287,7 @@ class TransferWorker:
             copy_blocks(staging[run], self._neighbours(piece.blocks[run]))
 
     def _write(self, piece: _Piece, staging: torch.Tensor, row_of: dict[int, int]) -> None:
-        """From staging. Slots that are neighbours have rows that are, for both are in one order."""
+        """Write from staging. Neighbouring slots have neighbouring rows."""
         rows = [row_of[op_id] for op_id in piece.op_ids]
         for run in runs(rows):
             failed = self._space.write(
@@ -307,7 +299,7 @@ class TransferWorker:
         if self._space.is_memory:
             self._stream.after(point, partial(self._move_directly, piece, self._space.read))()
             return
-        if not self._stream.is_cuda:  # nobody reads a block before its load is reported, nor after one that failed
+        if not self._stream.is_cuda:  # no request reads a block before its load is reported as successful
             memory = self._device.numpy()
             piece.failed.update(
                 self._space.read(piece.slots, piece.keys, [memory[block].data for block in piece.blocks])
@@ -324,7 +316,7 @@ class TransferWorker:
             copy_blocks(self._neighbours(blocks[run]), staging[intact[run.start] : intact[run.stop - 1] + 1])
 
     def _neighbours(self, blocks: list[int]) -> torch.Tensor:
-        """The device's bytes of blocks that are a run."""
+        """The device's bytes of consecutive blocks."""
         return self._device[blocks[0] : blocks[0] + len(blocks)]
 
     def _new_staging(self, piece: _Piece) -> torch.Tensor:
@@ -332,26 +324,25 @@ class TransferWorker:
         return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream.is_cuda)
 
     def _fail(self, piece: _Piece, error: Exception) -> None:
-        self._tell_loss(piece, len(piece.op_ids), repr(error))
+        self._log_loss(piece, len(piece.op_ids), repr(error))
         self._report(piece, failed=piece.op_ids)
 
-    def _tell_loss(self, piece: _Piece, num_lost: int, why: str) -> None:
-        """Log the first of losses in a row. Their number is logged when they are over."""
+    def _log_loss(self, piece: _Piece, num_lost: int, why: str) -> None:
+        """Log the first of consecutive losses; their number is logged when they end."""
         with self._changed:
             is_first = not self._num_lost[piece.kind]
             self._num_lost[piece.kind] += num_lost
         level = logging.WARNING if is_first else logging.DEBUG
         logger.log(
-            level, "swap: %d of %d blocks were lost at %s: %s", num_lost, len(piece.op_ids), _NAMES[piece.kind], why
+            level, "swap: %d of %d blocks failed while %s: %s", num_lost, len(piece.op_ids), _NAMES[piece.kind], why
         )
 
-    def _tell_success(self, kind: str) -> None:
-        """Losses are over with the first whole piece of a batch that has lost nothing so far. Where good and bad blocks
-        lie side by side, the log so has a line for a batch and not for every piece."""
+    def _log_success(self, kind: str) -> None:
+        """Log the end of losses, at the first complete piece of a batch without losses: at most one line per batch."""
         with self._changed:
             num_lost, self._num_lost[kind] = self._num_lost[kind], 0
         if num_lost:
-            logger.warning("swap: %s works again, after %d lost blocks", _NAMES[kind], num_lost)
+            logger.warning("swap: %s works again, after %d failed blocks", _NAMES[kind], num_lost)
 
     def _report(
         self,
