@@ -95,7 +95,7 @@ def test_a_malformed_file_is_refused_with_the_place(
 def test_a_file_that_is_no_json_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"broken\.json is no JSON file in UTF-8"):
+    with pytest.raises(ValueError, match=r"broken\.json is not a JSON file in UTF-8"):
         squad_questions(path)
 
 

@@ -106,7 +106,7 @@ def test_a_plan_survives_its_file_and_other_files_are_named(tmp_path: Path) -> N
         plan_for(path, 9)
     for text in ("", "[]", '{"quire_plan": 1, "num_layers": 2, "groups": [[0]]}'):
         path.write_text(text)
-        with pytest.raises(ValueError, match=r"plan\.json is no plan of stages"):
+        with pytest.raises(ValueError, match=r"plan\.json is not a plan of stages"):
             read_plan(path)
     with pytest.raises(ValueError, match="cannot be read"):
         read_plan(tmp_path / "none.json")

@@ -48,7 +48,7 @@ def test_a_file_configures_a_router_and_names_others_beside_it(tmp_path: Path):
         ("policy: domain\nmodels: {a: x}\ndomain: {top_k: many}", "top_k should be a whole number"),
         ("policy: domain\nmodels: {a: x}", "needs an embedder"),
         ("- policy", "should be a mapping"),
-        ("policy: [", "is no YAML"),
+        ("policy: [", "is not YAML"),
     ],
 )
 def test_a_wrong_configuration_says_what_is_wrong(tmp_path: Path, text: str, message: str):
@@ -102,7 +102,7 @@ def test_a_policy_is_shown_questions_and_nothing_else(monkeypatch: pytest.Monkey
 
 def test_labels_without_a_model_and_files_that_are_broken_are_refused(tmp_path: Path):
     router = Router(RoutingConfig("query", MODELS))
-    with pytest.raises(RoutingError, match="label 'easy' is no role of the models"):
+    with pytest.raises(RoutingError, match="label 'easy' is not a role of the models"):
         evaluate(router, [LabelledQuestion("Why?", "easy")])
     with pytest.raises(RoutingError, match="no question is for 'query'"):
         evaluate(router, [LabelledQuestion("Why?", "chat", "domain")])

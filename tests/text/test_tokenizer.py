@@ -197,7 +197,7 @@ def test_broken_settings_are_named(backends: Backends, write_model_dir: WriteMod
 
 
 def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is no directory"):
+    with pytest.raises(ValueError, match="is not a directory"):
         Tokenizer.from_dir(tmp_path / "nowhere")
 
 

@@ -77,7 +77,7 @@ def squad_questions(path: str | Path) -> list[ReadingQuestion]:
     try:
         root = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path} is no JSON file in UTF-8: {error}") from error
+        raise ValueError(f"{path} is not a JSON file in UTF-8: {error}") from error
     try:
         return list(_questions(root))
     except ValueError as error:

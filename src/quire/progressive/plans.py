@@ -157,7 +157,7 @@ def read_plan(path: Path) -> tuple[StagePlan, dict[str, Any]]:
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}; make a plan with `quire stages plan`") from None
     except ValueError as error:
-        raise ValueError(f"{path} is no plan of stages: {error}") from None
+        raise ValueError(f"{path} is not a plan of stages: {error}") from None
 
 
 def plan_for(path: Path, num_layers: int) -> StagePlan:

@@ -48,8 +48,8 @@ class StagePlan:
     def from_dict(cls, data: Mapping[str, Any]) -> StagePlan:
         """Undo `to_dict`, ignoring further entries. Raises ValueError for an invalid plan."""
         if data.get("quire_plan") != 1:
-            raise ValueError("this is no plan of stages (quire_plan: 1); make one with `quire stages plan`")
+            raise ValueError("this is not a plan of stages (quire_plan: 1); make one with `quire stages plan`")
         try:
             return cls(int(data["num_layers"]), tuple(tuple(map(int, group)) for group in data["groups"]))
         except (KeyError, TypeError) as error:
-            raise ValueError(f"this is no plan of stages: {error}") from None
+            raise ValueError(f"this is not a plan of stages: {error}") from None

@@ -119,4 +119,4 @@ def check_metadata(metadata: Mapping[str, Any]) -> None:
     for key, value in metadata.items():
         is_plain = isinstance(value, str) or (isinstance(value, int | float) and -_LARGEST <= value <= _LARGEST)
         if not isinstance(key, str) or not is_plain:
-            raise ValueError(f"metadata {key!r:.60}: {value!r:.60} is no string, number or boolean")
+            raise ValueError(f"metadata {key!r:.60}: {value!r:.60} is not a string, number or boolean")

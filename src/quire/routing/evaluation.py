@@ -100,7 +100,7 @@ def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingSc
         raise RoutingError(f"no question is for {policy!r}, or has one of its roles as label; tasks: {tasks or 'none'}")
     if unknown := sorted({each.label for each in chosen if each.role not in roles}):
         raise RoutingError(
-            f"the label {unknown[0]!r} is no role of the models ({', '.join(roles)}); give it one: {unknown[0]}=NAME"
+            f"the label {unknown[0]!r} is not a role of the models ({', '.join(roles)}); give it one: {unknown[0]}=NAME"
         )
     routed = []
     for each in chosen:

@@ -21,7 +21,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise RoutingError(f"{path} cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RoutingError(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+        raise RoutingError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
         raise RoutingError(f"{path} should be a mapping of names to values, and is {type(data).__name__}")
     return data

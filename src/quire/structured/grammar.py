@@ -85,7 +85,7 @@ def grammar_text(params: StructuredOutputsParams) -> str:
     if schema is True:
         schema = {}
     if not isinstance(schema, dict):
-        raise GrammarError("json is a schema that nothing matches" if schema is False else "json is no schema")
+        raise GrammarError("json is a schema that nothing matches" if schema is False else "json is not a schema")
     schema = with_strict_formats(schema)
     if "x-guidance" in schema:  # it could make llguidance ignore keywords
         raise GrammarError("x-guidance is not allowed; see whitespace_pattern and disable_any_whitespace")

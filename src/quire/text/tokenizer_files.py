@@ -32,7 +32,7 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
     """Read tokenizer.json, or GPT-2's and OPT's vocab.json and merges.txt, and the configuration beside it."""
     directory = Path(path)
     if not directory.is_dir():
-        raise ValueError(f"{directory} is no directory; give the model's directory with tokenizer.json in it")
+        raise ValueError(f"{directory} is not a directory; give the model's directory with tokenizer.json in it")
     config = _read_json(directory / "tokenizer_config.json")
     model_config = _read_json(directory / "config.json")
     if "added_tokens_decoder" not in config:
