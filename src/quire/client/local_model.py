@@ -17,12 +17,7 @@ from quire.system.interrupts import interrupts_deferred
 class LocalModel:
     """Loads a model and answers one request at a time, in the caller's thread.
 
-    Args:
-        config: engine configuration.
-        chat_template: Jinja text; by default the model's own.
-
-    Raises:
-        ValueError: the model or an option is not supported, or there is no tokenizer.
+    `chat_template` is Jinja text. Raises ValueError if the model or an option is not supported, or without a tokenizer.
     """
 
     def __init__(self, config: EngineConfig, *, chat_template: str | None = None) -> None:
@@ -38,9 +33,7 @@ class LocalModel:
     def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
         """Generate the next message; without `max_tokens` up to the context's end, as a server does.
 
-        Raises:
-            ValueError: the model has no chat template, or rejects the conversation or a parameter.
-            RuntimeError: the request failed.
+        Raises ValueError if the conversation or a parameter is rejected, and RuntimeError if the request fails.
         """
         tokenizer = self._llm.tokenizer
         text = tokenizer.apply_chat_template(messages, chat_template=self._chat_template)

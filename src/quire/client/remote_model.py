@@ -28,14 +28,9 @@ class ListedModel:
 
 
 class RemoteModel:
-    """A client for one model. Use it as a context manager, or close it.
+    """A client for one model, by default the server's first. Use it as a context manager, or close it.
 
-    Args:
-        name: the model's name; None for the server's first model.
-        transport: httpx transport, for tests.
-
-    Raises:
-        RemoteError: listing the models failed.
+    Raises RemoteError if listing the models fails. `transport` is for tests.
     """
 
     def __init__(

@@ -39,9 +39,7 @@ def read_questions(path: str | Path) -> list[ReadingQuestion]:
 def open_questions(path: str | Path) -> list[ReadingQuestion]:
     """Read Natural Questions Open: lines of `{"question": ..., "answer": [...]}`.
 
-    Raises:
-        ValueError: the file is empty, or a line is malformed.
-        OSError: the file cannot be read.
+    Raises ValueError for an empty file or a malformed line, and OSError.
     """
     questions = []
     try:
@@ -70,9 +68,7 @@ def open_questions(path: str | Path) -> list[ReadingQuestion]:
 def squad_questions(path: str | Path) -> list[ReadingQuestion]:
     """Read SQuAD v1.1: `data[].paragraphs[].{context, qas[].{question, answers[].text}}`.
 
-    Raises:
-        ValueError: the file is no JSON, lacks a field, or has a question without answers, as SQuAD v2.0 does.
-        OSError: the file cannot be read.
+    Raises OSError, and ValueError for other formats and for questions without answers, as in SQuAD v2.0.
     """
     try:
         root = json.loads(Path(path).read_text(encoding="utf-8"))

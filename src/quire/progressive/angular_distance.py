@@ -28,10 +28,9 @@ class LayerBlock:
 
 @dataclass(frozen=True)
 class AngularDistances:
-    """Distances of all blocks of a model.
+    """Distances of all blocks of a model, between 0 (same direction) and 1.
 
-    Attributes:
-        values: `values[n - 1][start]` for the n layers from `start` on, between 0 (the same direction) and 1.
+    `values[n - 1][start]` is that of the n layers from `start` on.
     """
 
     num_layers: int

@@ -33,11 +33,7 @@ def read_texts(path: Path, tokenizer: Tokenizer, max_tokens: int) -> list[list[i
     """Read a file as token ids of texts of at most `max_tokens`.
 
     Plain text is split. Questions (`evaluate.reading.read_questions`) become prompts with their passages, and a long
-    prompt keeps its end.
-
-    Raises:
-        ValueError: the format is unknown, or there is no text.
-        OSError: the file cannot be read.
+    prompt keeps its end. Raises ValueError for an unknown format or an empty file, and OSError.
     """
     if path.suffix in (".json", ".jsonl"):
         prompts = list(dict.fromkeys(prompt_of(question) for question in read_questions(path)))
@@ -66,13 +62,8 @@ def write_texts(
 ) -> list[list[int]]:
     """Sample texts from a model, each up to its end token or `max_tokens`.
 
-    Args:
-        model: model from `load_reference`.
-        start: start of each text; by default the bos token, or a random token if there is none.
-        advance: callback with the number of texts in each batch.
-
-    Raises:
-        ValueError: the start is too long.
+    They begin with `start`, by default with the bos token, or with a random token if there is none. `advance` receives
+    the number of texts in each batch. Raises ValueError if the start is too long.
     """
     begin = tokenizer.encode(start) if start else _bos(tokenizer)
     if len(begin) >= max_tokens:

@@ -104,13 +104,9 @@ def deepest_block(num_layers: int, size: int) -> tuple[int, int]:
 
 
 def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return the smallest block whose absence reduces stage 1 to `max_bytes` of weights.
+    """Return the smallest of the blocks (size -> [start, end)) whose absence reduces stage 1 to `max_bytes` of weights.
 
-    Args:
-        blocks: [start, end) by size.
-
-    Raises:
-        ValueError: the whole model fits, or no block suffices.
+    Raises ValueError if the whole model fits, or no block suffices.
     """
     if sizes.total <= max_bytes:
         raise ValueError(
@@ -127,15 +123,9 @@ def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tupl
 
 
 def bytes_by(ttft: float, bandwidth: float, allowance: float) -> int:
-    """Bytes that a transfer can load before the first token is due.
+    """Bytes that a transfer can load before the first token is due, `ttft` seconds after the start.
 
-    Args:
-        ttft: seconds from the start of the process.
-        bandwidth: bytes per second.
-        allowance: seconds without loading: imports and the first step.
-
-    Raises:
-        ValueError: no time is left to load.
+    `allowance` are seconds without loading: imports and the first step. Raises ValueError if no time is left.
     """
     if ttft <= allowance:
         raise ValueError(f"a first token after {ttft:g} s leaves no time to load, with {allowance:g} s for all else")

@@ -31,14 +31,8 @@ _LAYERS = {  # attribute path from the model to its list of decoder layers
 def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
     """Load a model of `transformers` in eval mode on the CPU, with Quire's tokenizer.
 
-    Args:
-        name: directory, hub id, embedded name or preset; a preset gets the engine's random weights for seed 0.
-        dtype: float32, bfloat16, float16, or auto: the config's, else the files'.
-
-    Raises:
-        UnsupportedModelError, ModelConfigError: Quire does not serve the model.
-        ModelLoadError: the model is missing, or its files do not match its config.
-        ValueError: there is no tokenizer.
+    A preset gets the engine's random weights for seed 0. With dtype auto, the config decides, else the files. Raises
+    UnsupportedModelError, ModelConfigError or ModelLoadError, and ValueError if there is no tokenizer.
     """
     source = resolve_model(name)
     config = source.config  # rejects unsupported models before transformers is imported
@@ -104,17 +98,10 @@ class AbsentLayer(nn.Module):
 
 
 def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None = None) -> dict[int, nn.Module]:
-    """Replace layers in place by `AbsentLayer`s; `generate`, training and PEFT keep working.
+    """Replace layers in place by `AbsentLayer`s and return them for `put_back`; training and PEFT keep working.
 
-    Args:
-        out: indices of layers.
-        linear_map: module [..., hidden_size] -> the same, which replaces a contiguous block of layers.
-
-    Returns:
-        The removed layers by index, for `put_back`.
-
-    Raises:
-        ValueError: layers do not exist or are out already, none would be left, or a map replaces separate layers.
+    `linear_map`, [..., hidden_size] -> the same, replaces a contiguous block. Raises ValueError if layers do not exist
+    or are out already, none would be left, or a map replaces separate layers.
     """
     layers = decoder_layers(model)
     indices = sorted(out)

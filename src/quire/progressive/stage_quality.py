@@ -67,15 +67,10 @@ class VariantAnswers:
 def variants_of(
     plan: StagePlan, adapters: Mapping[int, Path], maps: Mapping[int, Path], control: Path | None = None
 ) -> list[Variant]:
-    """List all variants to measure, stage by stage.
+    """List all variants to measure, with adapters and maps by stage.
 
-    Args:
-        adapters, maps: paths by stage; the last stage has neither.
-        control: adapter for the full model, trained on the same data. It shows what healing teaches besides repairing
-            the gap, such as the format of answers.
-
-    Raises:
-        ValueError: an adapter or a map is for an invalid stage.
+    `control` is an adapter for the full model, trained on the same data: it shows what healing teaches besides
+    repairing the gap, such as the format of answers. Raises ValueError for an invalid stage.
     """
     last = plan.num_stages
     for what, stages in (("adapter", adapters), ("map", maps)):

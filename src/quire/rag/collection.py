@@ -100,12 +100,7 @@ class Collection:
     # -- documents -----------------------------------------------------------------------------------------------------
 
     def documents(self, *, limit: int = -1, after: int = 0) -> list[DocumentInfo]:
-        """List documents in the order in which they were first added.
-
-        Args:
-            limit: the most documents to return; -1 for all.
-            after: a document's id; the list starts behind it.
-        """
+        """List up to `limit` documents (-1: all) in their order of addition, beginning after the id `after`."""
         return self._documents("collection_id = ? AND id > ? ORDER BY id LIMIT ?", self.id, after, limit)
 
     def documents_of(self, origin: str) -> list[DocumentInfo]:

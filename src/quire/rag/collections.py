@@ -39,11 +39,7 @@ def default_directory() -> Path:
 class Collections:
     """The collections in a directory, shared by threads (which take turns) and processes.
 
-    Args:
-        on_deleted: called with the texts of deleted chunks after each change made through this object.
-
-    Raises:
-        ValueError: the database cannot be used.
+    `on_deleted` receives the texts of deleted chunks after each change. Raises ValueError if the database is unusable.
     """
 
     def __init__(self, directory: Path, on_deleted: OnDeleted | None = None) -> None:

@@ -58,11 +58,7 @@ def kind_of(name: str) -> str | None:
 def parse(kind: str, data: bytes) -> list[ParsedDocument]:
     """Parse a file's documents, leaving out those without text.
 
-    Args:
-        kind: one of the values of `KINDS`.
-
-    Raises:
-        ValueError: the file is not of that kind, or has too much text.
+    Raises ValueError if the file is not of this kind (a value of `KINDS`), or has too much text.
     """
     try:
         found = _PARSERS[kind](data)

@@ -20,9 +20,7 @@ _LIMITS = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # loading a
 class EmbedderProcess:
     """An `Embedder` whose child process starts with the first call. Call `close` at the end.
 
-    Args:
-        num_threads: torch threads; None for one per core.
-        niceness: the process's niceness, by which engines go first.
+    `num_threads` defaults to one per core; engines go before a process with higher `niceness`.
     """
 
     def __init__(self, source: EmbedderSource, *, num_threads: int | None = None, niceness: int = 0) -> None:

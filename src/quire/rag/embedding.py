@@ -37,8 +37,6 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> Embeddings:
         """Embed texts, in their order.
 
-        Raises:
-            ValueError: a text is not valid Unicode.
-            WorkerError: the embedder's process ended; the next call restarts it.
+        Raises ValueError for invalid Unicode, and WorkerError if the process ends; the next call restarts it.
         """
         ...

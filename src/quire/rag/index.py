@@ -26,11 +26,7 @@ _MAGIC = b"quire-v1"
 
 
 class VectorIndex:
-    """Chunk vectors by chunk id. Not thread-safe.
-
-    Attributes:
-        version: the collection version of the last update; -1 for an empty index.
-    """
+    """Chunk vectors by chunk id. Not thread-safe. `version` is the collection's at the last update, -1 at first."""
 
     def __init__(self, path: Path, dimension: int) -> None:
         self.path = path
@@ -48,12 +44,9 @@ class VectorIndex:
     def update(
         self, version: int, ids: np.ndarray, fetch: Callable[[Sequence[int]], tuple[Sequence[int], np.ndarray]]
     ) -> None:
-        """Add and remove vectors until the index holds exactly these chunks.
+        """Add and remove vectors until the index holds exactly the chunks `ids`, int64 [n].
 
-        Args:
-            version: the collection's version.
-            ids: int64 [n], all chunks of the collection.
-            fetch: function from chunk ids to the found ids and their vectors, in the same order.
+        `fetch` maps chunk ids to the found ids and their vectors, in the same order.
         """
         held = faiss.vector_to_array(self._index.id_map)
         gone, new = np.setdiff1d(held, ids), np.setdiff1d(ids, held)
@@ -65,11 +58,9 @@ class VectorIndex:
         self.version = version
 
     def search(self, vector: np.ndarray, top_k: int, among: np.ndarray | None = None) -> list[tuple[int, float]]:
-        """Return the nearest chunks and their approximate cosines, best first.
+        """Return the chunks nearest to a unit vector, float32 [dimension], with approximate cosines, best first.
 
-        Args:
-            vector: float32 [dimension], of length 1.
-            among: int64, ids of the eligible chunks; None for all.
+        `among` limits the search to these chunk ids, int64.
         """
         top_k = min(top_k, len(self) if among is None else len(among))
         if top_k == 0:

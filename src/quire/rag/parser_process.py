@@ -20,11 +20,7 @@ _NICENESS = 10  # engines go first
 
 
 class ParserProcess:
-    """Owns the child process, which starts with the first file and restarts after a file that ended it.
-
-    Args:
-        limits: time and memory limits per file.
-    """
+    """Owns the child process, which starts with the first file and restarts after a file that ended it."""
 
     def __init__(self, limits: WorkerLimits | None = None) -> None:
         self._child = WorkerProcess(_make_worker, "reading", limits=limits or WorkerLimits(), niceness=_NICENESS)
@@ -32,9 +28,7 @@ class ParserProcess:
     def parse(self, name: str, data: bytes) -> list[ParsedDocument]:
         """Parse a file's documents; its suffix determines the format.
 
-        Raises:
-            ValueError: the format is unknown, or the content does not match it.
-            WorkerError: parsing exceeded the limits or ended the process.
+        Raises ValueError for an unknown format or other content, and WorkerError if a limit is exceeded.
         """
         kind = kind_of(name)
         if kind is None:
@@ -55,9 +49,7 @@ class ParserProcess:
     def cut(self, text: str, *, embedder: str, readers: Sequence[str], num_tokens: int, overlap: int) -> list[Chunk]:
         """Cut a text by `chunks.cut`, with the tokenizers of the embedder and of the reader models.
 
-        Raises:
-            ValueError: a tokenizer cannot be read.
-            WorkerError: cutting exceeded the limits.
+        Raises ValueError if a tokenizer cannot be read, and WorkerError if a limit is exceeded.
         """
         from quire.rag.chunks import Chunk
 

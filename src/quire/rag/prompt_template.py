@@ -63,13 +63,9 @@ def join_conversation(
     template: PromptTemplate | None = None,
     **options: Any,
 ) -> Prompt:
-    """Build a conversation with the passages at the start of its first message.
+    """Build a conversation with the passages at the start of its first message. Options are those of `join_messages`.
 
-    Args:
-        options: chat template options, as for `join_messages`.
-
-    Raises:
-        ValueError: passages or messages are missing, or the chat template changes or drops the first message.
+    Raises ValueError if passages or messages are missing, or the chat template changes or drops the first message.
     """
     return _prompt_of(_join_conversation(tokenizer, passages, messages, template, **options))
 
@@ -84,12 +80,9 @@ def join_passage(
 ) -> tuple[Prompt, int] | None:
     """Build the common start of all prompts with this passage first, to prepare or delete its KV.
 
-    Args:
-        role: role of the first message; None for plain prompts.
-
-    Returns:
-        The prompt up to the passage's end, and the index of the passage's first token. None if the chat template
-        rejects such a conversation, or writes request-specific text before the passage.
+    `role` is that of the first message, or None for plain prompts. Returns the prompt up to the passage's end, and the
+    index of the passage's first token, or None if the chat template rejects such a conversation or writes
+    request-specific text before the passage.
     """
     if role is None:
         joined = _join_question(tokenizer, [passage], "", template or PLAIN)
@@ -109,10 +102,7 @@ def join_passage(
 def share(prompt: Prompt, collection_id: str, rest: DomainSpans, salt: str | None = None) -> Prompt:
     """Assign domains: the collection's to the documents, and those of `rest` to the text behind them.
 
-    Args:
-        collection_id: random id of the collection; a recreated one cannot reach the KV of its predecessor.
-        rest: domains of the prompt without documents.
-        salt: further restriction of both.
+    The id is random, so a recreated collection cannot reach the KV of its predecessor. `salt` restricts both parts.
     """
     if not prompt.documents:
         return replace(prompt, domains=rest)

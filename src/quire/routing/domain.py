@@ -35,16 +35,10 @@ def read_examples(path: Path = DEFAULT_EXAMPLES) -> dict[str, list[str]]:
 
 
 class DomainPolicy:
-    """Compare a question with the examples of each model.
+    """Compare a question with the example queries of each role.
 
-    Args:
-        models: served names by role.
-        examples: queries by role; roles without a model are ignored.
-        embedder: called here once for the examples, then for each question.
-        top_k: nearest examples per model that count; limited to the smallest number that a model has.
-
-    Raises:
-        RoutingError: a model has no examples, or the embedder returns the wrong shape.
+    The mean over the `top_k` nearest examples counts, or over fewer if a model has fewer. Raises RoutingError if a
+    model has no examples, or the embedder returns the wrong shape.
     """
 
     name = "domain"

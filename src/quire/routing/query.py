@@ -79,15 +79,9 @@ class QueryScoring:
 
 
 class QueryPolicy:
-    """Choose the large model for scores above a threshold.
+    """Choose the large model for scores above a threshold in log odds.
 
-    Args:
-        models: served names of the roles small and large.
-        file: forms and weights; by default those shipped with Quire.
-        threshold: log odds; a higher one chooses the large model less often.
-
-    Raises:
-        RoutingError: the roles are others, or the file is invalid.
+    Raises RoutingError for roles other than small and large, and for an invalid `file`.
     """
 
     name = "query"

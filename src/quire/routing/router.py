@@ -80,12 +80,8 @@ class RoutingConfig:
 class Router:
     """Chooses the model for each question by one policy. Thread-safe.
 
-    Args:
-        served: the server's model names, to check the configured ones; None skips the check.
-        embedder: embedder for the policy `domain`.
-
-    Raises:
-        RoutingError: a model is not served, or the policy's configuration is invalid.
+    `served` lists the server's models, to check the configured ones; the policy `domain` needs `embedder`. Raises
+    RoutingError for an unserved model or an invalid configuration.
     """
 
     def __init__(

@@ -58,9 +58,7 @@ class GrammarChecker:
     async def check(self, params: StructuredOutputsParams, owner: str = "") -> None:
         """Wait for a grammar's verdict. Owners are served round-robin.
 
-        Raises:
-            GrammarError: the grammar is rejected.
-            TooManyGrammars: too many grammars wait, or checking fails for now; a retry may succeed.
+        Raises GrammarError for a rejected grammar, and TooManyGrammars if a later retry may succeed.
         """
         check_form(params)
         key = sha256(json.dumps(asdict(params)).encode()).digest()

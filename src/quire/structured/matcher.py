@@ -46,13 +46,9 @@ class Matcher:
                 self.state.consume_token(token)
 
     def finish_mask(self, words: np.ndarray) -> None:
-        """Replace the grammar's end token by the request's end tokens in a mask.
+        """Replace the grammar's end token by the request's end tokens in a mask of `Grammars.fill_masks`.
 
-        Args:
-            words: mask from `Grammars.fill_masks`, uint32 [words_of(vocab_size + 1)].
-
-        Raises:
-            GrammarError: the output left its grammar, or the grammar is too complex.
+        Raises GrammarError if the output left its grammar, or the grammar is too complex.
         """
         check(self.state)
         at, bit = self.vocab_size >> 5, np.uint32(1 << (self.vocab_size & 31))
@@ -63,12 +59,7 @@ class Matcher:
 
 
 class Grammars:
-    """The compiled grammars of one model. Thread-safe.
-
-    Args:
-        vocab_size: size of the model's logits.
-        end_ids: the model's own end tokens.
-    """
+    """The compiled grammars of one model. Thread-safe. `end_ids` are the model's own end tokens."""
 
     def __init__(self, tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
@@ -83,10 +74,9 @@ class Grammars:
         self._compiler: FairExecutor | None = None
 
     def start_compiling(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
-        """Compile a grammar in the background, unless it is cached. Its future may raise GrammarError.
+        """Compile a grammar in the background, unless it is cached; owners are served round-robin.
 
-        Args:
-            owner: tenant of the request; owners are served round-robin.
+        The future may raise GrammarError.
         """
         with self._lock:
             found = self._cached.get(params) or self._in_use.get(params)

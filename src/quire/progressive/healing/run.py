@@ -23,14 +23,9 @@ _OWN_FILES = {ADAPTER_FILE, _CONFIG_FILE, _IDENTITY_FILE, _CHECKPOINT_FILE, _GEN
 
 
 class HealRun:
-    """Writes files atomically, since a run may be killed at any moment.
+    """A run's directory, new or, with `resume`, continued. Files are written atomically, since a run may be killed.
 
-    Args:
-        directory: created if missing.
-        resume: continue the run in the directory, which otherwise must be empty.
-
-    Raises:
-        ValueError: the directory holds other files, is not empty without `resume`, or cannot be written.
+    Raises ValueError if the directory holds other files, is not empty without `resume`, or cannot be written.
     """
 
     def __init__(self, directory: Path, *, resume: bool) -> None:

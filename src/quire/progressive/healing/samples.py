@@ -44,14 +44,10 @@ class TrainingRow:
 def read_rows(
     files: Sequence[Path], tokenizer: Tokenizer, *, end: Sequence[int], context_length: int, max_length: int
 ) -> list[TrainingRow]:
-    """Read rows from files: SQuAD v1.1 from `*.json`, UTF-8 text from others.
+    """Read rows from files: SQuAD v1.1 from `*.json`, UTF-8 text in pieces of `max_length` tokens from others.
 
-    Args:
-        end: tokens that end an answer.
-        max_length: tokens per piece of plain text.
-
-    Raises:
-        ValueError: a file cannot be read, is empty, or has a question longer than the model's context.
+    `end` holds the tokens that end an answer. Raises ValueError if a file cannot be read, is empty, or has a question
+    longer than the model's context.
     """
     rows: list[TrainingRow] = []
     for file in files:

@@ -19,12 +19,7 @@ _PEFT_PREFIX = "base_model.model."
 
 
 def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) -> None:
-    """Raise ValueError, which names the file, unless the directory holds a servable adapter.
-
-    Args:
-        directory: output of PEFT's `save_pretrained`.
-        layers: layers in place at the adapter's stage.
-    """
+    """Raise ValueError, which names the file, unless a PEFT directory holds a servable adapter for these layers."""
     read_adapter(directory, order.model, dtype=torch.float32, device="cpu", digest="")
     weights = directory / ADAPTER_FILES[0]
     for name in read_tensors(weights):

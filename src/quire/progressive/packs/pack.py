@@ -101,9 +101,7 @@ def pack(
 def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
     """Write a pack's original checkpoint, without stages and adapters, and return the digest of its weights.
 
-    Raises:
-        ModelLoadError: the pack is broken, or its weights do not match the manifest.
-        ValueError: `out` is not empty, or the disk is full.
+    Raises ModelLoadError for a broken pack, and ValueError if `out` is not empty or the disk is full.
     """
     manifest = read_stage_manifest(directory)
     config = resolve_model(str(directory.absolute())).config

@@ -20,8 +20,7 @@ def make_executor(name: str, num_threads: int, max_waiting: int) -> FairExecutor
 async def run_blocking(executor: FairExecutor, work: Callable[[], T]) -> T:
     """Return the result of `work`. Cancelling the wait does not interrupt running work.
 
-    Raises:
-        ApiError: 429 if too much work is queued; 503 if the executor is closed.
+    Raises ApiError: 429 if too much work is queued; 503 if the executor is closed.
     """
     try:
         future = executor.submit(work)

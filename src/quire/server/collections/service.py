@@ -121,11 +121,7 @@ class CollectionService:
     async def search(
         self, key_id: str, collection: str, query: str, *, top_k: int, where: Filter | None
     ) -> SearchResult:
-        """Search a collection that the key may read, by query and metadata.
-
-        Raises:
-            ApiError: 404 for an unknown collection; 400, 409, 429 or 503 for other failures.
-        """
+        """Search a collection that the key may read, by query and metadata. Raises ApiError for any failure."""
         started = time.monotonic()
         found = await run_blocking(self._searches, lambda: self._search(key_id, collection, query, top_k, where))
         self._metrics.observe_search(time.monotonic() - started)
@@ -148,11 +144,7 @@ class CollectionService:
         return await run_blocking(self._embeddings, lambda: embedder.embed(texts, use="embeddings"))
 
     def find(self, key_id: str, name: str) -> Collection:
-        """Find a readable collection: the key's own, then the command line's for admins, then a public one. Blocks.
-
-        Raises:
-            ApiError: 404 if there is none.
-        """
+        """Find a readable collection: the key's own, then the command line's for admins, then a public one. Blocks."""
         reading = self.storage.reading
         with errors_of(name):
             for owner in self._owners(key_id):
@@ -163,11 +155,7 @@ class CollectionService:
         raise not_found(name)
 
     def find_own(self, key_id: str, name: str) -> Collection:
-        """Find a collection that the key may change, opened for changes. Blocks.
-
-        Raises:
-            ApiError: 404 if there is none; 403 for another key's public collection.
-        """
+        """Find a collection that the key may change (else ApiError 404 or 403), opened for changes. Blocks."""
         found = self.find(key_id, name)
         with errors_of(name):
             if found.info.owner not in self._owners(key_id):
@@ -182,11 +170,7 @@ class CollectionService:
     async def create(
         self, key_id: str, name: str, *, is_public: bool, chunk_tokens: int | None, overlap_tokens: int | None
     ) -> CollectionInfo:
-        """Create a collection whose chunks fit the served models.
-
-        Raises:
-            ApiError: 400; 403; 409 if the name exists; 413 over the quota.
-        """
+        """Create a collection whose chunks fit the served models. Raises ApiError 400, 403, 409 or 413."""
         if is_public and not self.is_admin(key_id):
             message = "only an admin key creates public collections; leave public out"
             raise ApiError(403, message, "public", "not_admin")

@@ -28,8 +28,7 @@ _TURN_TEXTS = 32
 class SharedEmbedder:
     """A thread-safe `Embedder`. Its process starts with the first text, and restarts if it dies.
 
-    Args:
-        on_embedded: callback with the use of the embedded texts and their number of tokens.
+    `on_embedded` receives the use of embedded texts and their number of tokens.
     """
 
     def __init__(self, source: EmbedderSource, on_embedded: Callable[[str, int], None] | None = None) -> None:
@@ -63,11 +62,7 @@ class SharedEmbedder:
             raise self._lost(error) from None
 
     def embed(self, texts: Sequence[str], *, use: str = "ingest") -> Embeddings:
-        """Embed texts, a few at a time. Raises ApiError if the process ends.
-
-        Args:
-            use: search, which goes first because a client waits for it; ingest or embeddings.
-        """
+        """Embed texts, a few at a time, for search (which goes first), ingest or embeddings. Raises ApiError."""
         facts = self.facts
         vectors = np.empty((len(texts), facts.dimension), np.float32)
         num_tokens: list[int] = []
