@@ -35,10 +35,7 @@ AnswerStream = Generator[AnswerChunk, None, None]
 
 
 def read_chunk(data: str) -> AnswerChunk:
-    """Parse an event's data or a complete response of either of OpenAI's endpoints, ignoring unknown fields.
-
-    Raises RemoteError if the data reports an error, or is no chunk.
-    """
+    """Parse an event's data or a whole response of OpenAI's endpoints, ignoring unknown fields. Raises RemoteError."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):

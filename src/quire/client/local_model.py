@@ -15,10 +15,7 @@ from quire.system.interrupts import interrupts_deferred
 
 
 class LocalModel:
-    """Loads a model and answers one request at a time, in the caller's thread.
-
-    `chat_template` is Jinja text. Raises ValueError if the model or an option is not supported, or without a tokenizer.
-    """
+    """Loads a model and answers one request at a time, in the caller's thread. Raises ValueError."""
 
     def __init__(self, config: EngineConfig, *, chat_template: str | None = None) -> None:
         if config.skip_tokenizer_init:
@@ -31,10 +28,7 @@ class LocalModel:
         """Do nothing: the model holds only memory."""
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
-        """Generate the next message; without `max_tokens` up to the context's end, as a server does.
-
-        Raises ValueError if the conversation or a parameter is rejected, and RuntimeError if the request fails.
-        """
+        """Generate the next message, by default up to the context's end. Raises ValueError or RuntimeError."""
         tokenizer = self._llm.tokenizer
         text = tokenizer.apply_chat_template(messages, chat_template=self._chat_template)
         text, token_ids = tokenizer.encode_chat(text)

@@ -28,10 +28,7 @@ class ListedModel:
 
 
 class RemoteModel:
-    """A client for one model, by default the server's first. Use it as a context manager, or close it.
-
-    Raises RemoteError if listing the models fails. `transport` is for tests.
-    """
+    """A client for one model, by default the server's first. Close it. Raises RemoteError."""
 
     def __init__(
         self, endpoint: ServerAddress, name: str | None = None, *, transport: httpx.BaseTransport | None = None

@@ -21,10 +21,7 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1.0 if a prediction equals an expected answer after normalization, else 0.0.
-
-    Raises ValueError if `answers` is empty or a bare string.
-    """
+    """Return 1.0 if a prediction equals an expected answer after normalization, else 0.0."""
     _check(answers)
     said = normalize_answer(prediction)
     return float(any(said == normalize_answer(answer) for answer in answers))

@@ -17,10 +17,7 @@ class Paired:
 
 
 def compare_paired(first: Sequence[float], second: Sequence[float]) -> Paired:
-    """Compare exact matches (0 or 1) question by question, by the exact form of McNemar's test (1947).
-
-    Raises ValueError if the numbers of answers differ.
-    """
+    """Compare exact matches (0 or 1) by the exact form of McNemar's test (1947). Raises ValueError."""
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} answers cannot be paired")
     only_first = sum(a > b for a, b in zip(first, second, strict=True))

@@ -37,10 +37,7 @@ def read_questions(path: str | Path) -> list[ReadingQuestion]:
 
 
 def open_questions(path: str | Path) -> list[ReadingQuestion]:
-    """Read Natural Questions Open: lines of `{"question": ..., "answer": [...]}`.
-
-    Raises ValueError for an empty file or a malformed line, and OSError.
-    """
+    """Read Natural Questions Open: lines of `{"question": ..., "answer": [...]}`. Raises ValueError and OSError."""
     questions = []
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
@@ -66,10 +63,7 @@ def open_questions(path: str | Path) -> list[ReadingQuestion]:
 
 
 def squad_questions(path: str | Path) -> list[ReadingQuestion]:
-    """Read SQuAD v1.1: `data[].paragraphs[].{context, qas[].{question, answers[].text}}`.
-
-    Raises OSError, and ValueError for other formats and for questions without answers, as in SQuAD v2.0.
-    """
+    """Read SQuAD v1.1: `data[].paragraphs[].{context, qas[].{question, answers[].text}}`. Raises ValueError."""
     try:
         root = json.loads(Path(path).read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -81,19 +75,13 @@ def squad_questions(path: str | Path) -> list[ReadingQuestion]:
 
 
 def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
-    """Word a question as the lines `Context: ...` (with a passage), `Question: ...` and `Answer:`.
-
-    Whitespace becomes single spaces, so each part is one line.
-    """
+    """Word a question as one line each of `Context: ...` (with a passage), `Question: ...` and `Answer:`."""
     context = f"Context: {_squeezed(question.passage)}\n" if with_passage and question.passage else ""
     return f"{context}Question: {_squeezed(question.question)}\nAnswer:"
 
 
 def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> ReadingScores:
-    """Average exact match and F1 of the answers, each up to its first newline.
-
-    Raises ValueError if there are no questions, one has no answers, or the lengths differ.
-    """
+    """Average exact match and F1 of the answers, each up to its first newline. Raises ValueError."""
     each = score_each(predictions, questions)
     if not each:
         raise ValueError("there is nothing to score: no questions were given")

@@ -28,10 +28,7 @@ class LayerBlock:
 
 @dataclass(frozen=True)
 class AngularDistances:
-    """Distances of all blocks of a model, between 0 (same direction) and 1.
-
-    `values[n - 1][start]` is that of the n layers from `start` on.
-    """
+    """Distances between 0 (same direction) and 1: `values[n - 1][start]` is that of the n layers from `start` on."""
 
     num_layers: int
     num_texts: int
@@ -50,17 +47,11 @@ class AngularDistances:
 def measure_distances(
     model: Any, batches: Iterable[TokenBatch], advance: Callable[[int], None] = lambda num_texts: None
 ) -> AngularDistances:
-    """Average arccos(cos(x_l, x_(l+n))) / π over texts, for every start l and size n.
+    """Average arccos(cos(x_l, x_(l+n))) / π over texts, for every start l and size n, in float64.
 
     x_l is the input of layer l at a text's last token; after the last layer it is the layer's output before the final
-    norm. Cosines are computed in float64.
-
-    Args:
-        model: complete model from `load_reference`.
-        advance: callback with the number of texts read in each batch.
-
-    Raises:
-        ValueError: there are no texts, or some activations are not finite.
+    norm. `advance` receives the number of texts in each batch. Raises ValueError without texts, or if activations are
+    not finite.
     """
     num_layers = len(decoder_layers(model))
     total = torch.zeros(num_layers + 1, num_layers + 1, dtype=torch.float64)
@@ -97,10 +88,7 @@ def _last_states(model: Any, batch: TokenBatch) -> Tensor:
 
 @contextmanager
 def hidden_states(model: Any, see: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """Call `see(index, x)` with the input of each layer, and at last with the output of the last one.
-
-    x: [num_texts, num_tokens, hidden_size], before any norm.
-    """
+    """Call `see(index, x)` with each layer's input and the last output, [num_texts, num_tokens, hidden_size]."""
     layers = decoder_layers(model)
 
     def enter(index: int) -> Callable[..., None]:

@@ -94,16 +94,9 @@ def fit_linear_map(
 ) -> tuple[GapMap, MapFit]:
     """Fit the map from the input of layer `start` to the output of layer `end - 1`, over all tokens of some texts.
 
-    It solves the normal equations in float64. The ridge pulls the map to the identity, so directions missing in the
-    texts pass unchanged.
-
-    Args:
-        model: complete model from `load_reference`.
-        ridge: penalty relative to the mean square of the input's elements.
-        advance: callback with the number of texts read in each batch.
-
-    Raises:
-        ValueError: there is no such block, too little text, or some activations are not finite.
+    It solves the normal equations in float64. The ridge, relative to the mean square of the input's elements, pulls the
+    map to the identity, so directions missing in the texts pass unchanged. `advance` receives the number of texts in
+    each batch. Raises ValueError if there is no such block, too little text, or activations are not finite.
     """
     num_layers, hidden_size = len(decoder_layers(model)), model.config.hidden_size
     if not 0 <= start < end <= num_layers:

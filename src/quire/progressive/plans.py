@@ -94,20 +94,14 @@ def preset_plan(name: str, num_layers: int) -> StagePlan:
 
 
 def deepest_block(num_layers: int, size: int) -> tuple[int, int]:
-    """Return the baseline: the deepest layers without the last one, which every model needs.
-
-    Raises ValueError if there are too few layers.
-    """
+    """Return the baseline: the deepest layers without the last one, which every model needs. Raises ValueError."""
     if not 1 <= size < num_layers:
         raise ValueError(f"{size} layers cannot be out of {num_layers}; between 1 and {num_layers - 1} can")
     return num_layers - 1 - size, num_layers - 1
 
 
 def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return the smallest of the blocks (size -> [start, end)) whose absence reduces stage 1 to `max_bytes` of weights.
-
-    Raises ValueError if the whole model fits, or no block suffices.
-    """
+    """Return the smallest of the blocks (by size) that reduces stage 1 to `max_bytes` of weights. Raises ValueError."""
     if sizes.total <= max_bytes:
         raise ValueError(
             f"the whole model has {format_size(sizes.total)} and fits in {format_size(max_bytes)}; it needs no stages"
@@ -159,10 +153,7 @@ def plan_for(path: Path, num_layers: int) -> StagePlan:
 
 
 def gap_of(plan: StagePlan, stage: int) -> tuple[int, int]:
-    """Return the layers [start, end) that a stage lacks.
-
-    Raises ValueError if there is no such stage, it lacks no layers, or they are not contiguous.
-    """
+    """Return the layers [start, end) that a stage lacks. Raises ValueError unless they are one gap."""
     if not 1 <= stage < plan.num_stages:
         raise ValueError(f"stage {stage} lacks no layers; of {plan.num_stages} stages, 1 to {plan.num_stages - 1} do")
     out = plan.layers_out(stage)

@@ -77,10 +77,7 @@ def decoder_layers(model: Any) -> nn.ModuleList:
 
 
 class AbsentLayer(nn.Module):
-    """Replaces a decoder layer of `transformers` by the identity, or by a map of the hidden states.
-
-    It caches one number per token, since `transformers` counts past tokens by the first layer's cache.
-    """
+    """An identity or a map in place of a decoder layer; caches one number per token, as transformers counts them."""
 
     def __init__(self, index: int, linear_map: nn.Module | None = None, *, returns_tuple: bool = False) -> None:
         super().__init__()

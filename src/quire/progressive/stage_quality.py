@@ -169,14 +169,10 @@ def evaluate_stages(
     max_new_tokens: int = 10,
     advance: Callable[[int], None] = lambda num_questions: None,
 ) -> Iterator[VariantAnswers]:
-    """Answer all questions by each variant, zero-shot and greedily, with the prompts of `evaluate.reading`.
+    """Answer all questions by each variant, zero-shot and greedily, and restore the model.
 
-    Args:
-        model: complete model from `load_reference`, restored at the end.
-        advance: callback with the number of questions answered in each batch.
-
-    Raises:
-        ValueError: there are no questions, one is too long, or an adapter or a map does not fit.
+    `advance` receives the number of questions answered in each batch. Raises ValueError for unsuitable questions,
+    adapters and maps.
     """
     prompts = tokenizer.encode_batch([prompt_of(question) for question in questions])
     _check_prompts(prompts, model, max_new_tokens)

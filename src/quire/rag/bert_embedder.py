@@ -177,12 +177,7 @@ class BertEncoder(nn.Module):
         self.layers = nn.ModuleList(BertLayer(config) for _ in range(config.num_layers))
 
     def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
-        """Compute the last hidden states [batch, length, hidden_size]; those of padding are meaningless.
-
-        Args:
-            input_ids: int64 [batch, length], with any valid id for padding.
-            lengths: int64 [batch], tokens per text without padding, at least one.
-        """
+        """Compute hidden states [batch, length, hidden_size] of int64 [batch, length] ids, padded to `lengths`."""
         batch, length = input_ids.shape
         x = self.words(input_ids) + (self.positions(torch.arange(length)) + self.token_types(torch.tensor([0])))
         x = self.norm(x).view(batch * length, -1)

@@ -29,15 +29,11 @@ class Chunk:
 
 
 def cut(text: str, counters: Sequence[TokenCounter], num_tokens: int, overlap: int) -> list[Chunk]:
-    """Cut a text into chunks, in order. Together they cover everything but white space.
+    """Cut a text into chunks, in order, which together cover everything but white space.
 
     Args:
-        counters: tokenizers of the embedder and of the models that read the chunks.
-        num_tokens: a chunk's limit by every tokenizer, special tokens included.
-        overlap: maximum tokens that a chunk repeats from the one before, starting at a border.
-
-    Raises:
-        ValueError: `overlap` is more than half of a chunk.
+        counters: tokenizers, each of which limits a chunk to `num_tokens`, special tokens included.
+        overlap: maximum tokens that a chunk repeats from the one before, starting at a border; at most half.
     """
     if not 0 <= overlap <= num_tokens // 2:
         raise ValueError(f"an overlap of {overlap} tokens in chunks of {num_tokens}; take at most half of a chunk")

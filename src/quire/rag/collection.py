@@ -84,10 +84,7 @@ class Collection:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the collection's ingest lock, across threads and processes.
-
-        Raises CollectionBusy if another ingest holds it.
-        """
+        """Hold the collection's ingest lock across threads and processes, or raise CollectionBusy."""
         with (self._directory / f"{self.id}.lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,15 +158,12 @@ class Collection:
         removed: Sequence[int] = (),
         complete: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Add, replace and remove documents in one transaction.
+        """Add, replace and remove documents in one transaction. Raises ValueError, or CollectionGone after a deletion.
 
         Args:
             removed: document ids.
             complete: origin -> hash of its content, for origins whose documents are all stored after this change.
                 Any other origin touched by the change counts as incomplete.
-
-        Raises:
-            ValueError: the collection was deleted (CollectionGone), or metadata hold a value that is not plain.
         """
         for document in added:
             check_metadata(document.metadata)
@@ -228,15 +222,7 @@ class Collection:
     # -- search --------------------------------------------------------------------------------------------------------
 
     def search(self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None) -> list[Passage]:
-        """Return the chunks nearest to a query, best first.
-
-        Args:
-            vector: float32 [dimension], of length 1, from the collection's embedder.
-            where: metadata that a chunk's document must match.
-
-        Raises:
-            ValueError: the collection was deleted, or the filter is malformed.
-        """
+        """Return the chunks nearest to a unit vector, float32 [dimension], best first; `where` filters by metadata."""
         with self._database.reading() as connection:  # one snapshot for index, filter and texts
             index = self._current_index(connection)
             among = None if not where else self._chunks_where(connection, where)

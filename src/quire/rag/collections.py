@@ -23,10 +23,7 @@ _DELETED_AT_ONCE = 500  # documents
 
 
 def default_directory() -> Path:
-    """`$XDG_DATA_HOME/quire/rag`, or ~/.local/share/quire/rag if the variable is unset or relative.
-
-    Raises ValueError if the user has no home directory.
-    """
+    """`$XDG_DATA_HOME/quire/rag`, or ~/.local/share/quire/rag if the variable is unset or relative."""
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     if not data.is_absolute():
         try:
@@ -63,10 +60,7 @@ class Collections:
         owner: str = "",
         is_public: bool = False,
     ) -> Collection:
-        """Create a collection.
-
-        Raises ValueError if the owner has a collection of that name, or the name or the sizes are invalid.
-        """
+        """Create a collection. Raises ValueError for an existing or invalid name, or invalid sizes."""
         check_name(name)
         if not 8 <= chunk_tokens <= embedder.max_tokens:
             raise ValueError(f"chunk_tokens={chunk_tokens}; {embedder.name} takes 8 to {embedder.max_tokens} tokens")

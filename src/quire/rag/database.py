@@ -60,10 +60,7 @@ CREATE INDEX chunks_of_document ON chunks (document_id);
 
 
 class Database:
-    """One connection, serialized among threads. Other processes may open their own.
-
-    Raises ValueError if the file is damaged, or belongs to another version or program.
-    """
+    """One connection, serialized among threads. Raises ValueError for a damaged or foreign file."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)

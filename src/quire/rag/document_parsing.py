@@ -56,10 +56,7 @@ def kind_of(name: str) -> str | None:
 
 
 def parse(kind: str, data: bytes) -> list[ParsedDocument]:
-    """Parse a file's documents, leaving out those without text.
-
-    Raises ValueError if the file is not of this kind (a value of `KINDS`), or has too much text.
-    """
+    """Parse a file of a kind in `KINDS` into documents with text. Raises ValueError for other or too much content."""
     try:
         found = _PARSERS[kind](data)
     except (ValueError, MemoryError):
@@ -119,10 +116,7 @@ def _html(data: bytes) -> list[ParsedDocument]:
 
 
 def _visible(root: LexborNode) -> Iterator[str]:
-    """Yield a page's text in order, with markers for borders and preserved spaces.
-
-    Iterative, since pages may nest to any depth.
-    """
+    """Yield a page's text with markers for borders and preserved spaces; iterative, since pages nest deeply."""
     num_pre = 0
     stack: list[LexborNode | str] = [root]
     while stack:

@@ -35,8 +35,5 @@ class Embedder(Protocol):
     def facts(self) -> EmbedderFacts: ...
 
     def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Embed texts, in their order.
-
-        Raises ValueError for invalid Unicode, and WorkerError if the process ends; the next call restarts it.
-        """
+        """Embed texts in order. Raises ValueError for invalid Unicode, WorkerError if the process ends."""
         ...

@@ -58,10 +58,7 @@ class VectorIndex:
         self.version = version
 
     def search(self, vector: np.ndarray, top_k: int, among: np.ndarray | None = None) -> list[tuple[int, float]]:
-        """Return the chunks nearest to a unit vector, float32 [dimension], with approximate cosines, best first.
-
-        `among` limits the search to these chunk ids, int64.
-        """
+        """Return the chunks nearest to a unit vector with approximate cosines, best first, optionally among ids."""
         top_k = min(top_k, len(self) if among is None else len(among))
         if top_k == 0:
             return []

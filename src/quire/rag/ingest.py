@@ -104,10 +104,7 @@ Cut = Callable[[str], Sequence[Chunk]]
 
 
 def find_files(paths: Sequence[Path]) -> list[SourceFile]:
-    """List the given files and, of directories, all visible files of a supported kind.
-
-    Raises ValueError if a path does not exist, or a folder cannot be read.
-    """
+    """List the given files and, of directories, all visible files of a supported kind. Raises ValueError."""
     found: dict[Path, SourceFile] = {}
     for given in paths:
         root = _absolute(given)
@@ -154,16 +151,9 @@ def ingest(
 ) -> IngestReport:
     """Synchronize a collection with the files at these paths. Documents from elsewhere stay.
 
-    An unreadable file is reported, and its stored documents stay.
-
-    Args:
-        counters: tokenizers of the embedder and of the models that read the chunks.
-        metadata: metadata of all documents, beside `kind` and `title`.
-        report: report to fill, which a caller can read after an interruption.
-
-    Raises:
-        ValueError: a path does not exist, the embedder differs, or another process is ingesting.
-        WorkerError: the embedder's process ended. Documents stored before stay.
+    An unreadable file is reported, and its stored documents stay. `report` is filled during the run, for callers that
+    interrupt it. Raises ValueError for a missing path, another embedder or a concurrent ingest, and WorkerError if the
+    embedder's process ends; documents stored before stay.
     """
     files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths)]
     check_metadata(metadata or {})
@@ -194,14 +184,8 @@ def ingest_uploads(
 ) -> IngestReport:
     """Store uploads with distinct names, replacing differing documents of the same names.
 
-    A rejected upload is reported, and the stored documents of its name stay.
-
-    Args:
-        cut: function from a text to chunks. Its ValueError or WorkerError rejects the upload.
-
-    Raises:
-        ValueError: the collection was deleted (CollectionGone), or another ingest is running (CollectionBusy).
-        WorkerError: the embedder's process ended. Documents stored before stay.
+    A rejected upload is reported, and the stored documents of its name stay. A ValueError or WorkerError of `cut`
+    rejects an upload. Raises CollectionGone, CollectionBusy, and WorkerError if the embedder's process ends.
     """
     with collection.changing():
         run = _Ingest(collection, embedder, parser, cut, IngestReport(), check_quota, on_documents)

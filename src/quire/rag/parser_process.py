@@ -26,10 +26,7 @@ class ParserProcess:
         self._child = WorkerProcess(_make_worker, "reading", limits=limits or WorkerLimits(), niceness=_NICENESS)
 
     def parse(self, name: str, data: bytes) -> list[ParsedDocument]:
-        """Parse a file's documents; its suffix determines the format.
-
-        Raises ValueError for an unknown format or other content, and WorkerError if a limit is exceeded.
-        """
+        """Parse a file by its suffix. Raises ValueError for other content, WorkerError if a limit is exceeded."""
         kind = kind_of(name)
         if kind is None:
             raise ValueError(f"its suffix is of no kind that is parsed ({', '.join(KINDS)})")
@@ -47,10 +44,7 @@ class ParserProcess:
         return found
 
     def cut(self, text: str, *, embedder: str, readers: Sequence[str], num_tokens: int, overlap: int) -> list[Chunk]:
-        """Cut a text by `chunks.cut`, with the tokenizers of the embedder and of the reader models.
-
-        Raises ValueError if a tokenizer cannot be read, and WorkerError if a limit is exceeded.
-        """
+        """Cut a text by `chunks.cut`. Raises ValueError for a bad tokenizer, WorkerError over a limit."""
         from quire.rag.chunks import Chunk
 
         question = json.dumps(["cut", embedder, list(readers), num_tokens, overlap]).encode() + b"\n" + text.encode()

@@ -30,10 +30,7 @@ class PromptTemplate:
 
     @classmethod
     def parse(cls, text: str) -> PromptTemplate:
-        """Parse a template such as `Context: {documents} Question: {question}`.
-
-        Raises ValueError if a placeholder is missing or repeated, or the question comes first.
-        """
+        """Parse a template such as `Context: {documents} Question: {question}`. Raises ValueError."""
         if text.count(_DOCUMENTS) != 1 or text.count(_QUESTION) != 1 or text.index(_DOCUMENTS) > text.index(_QUESTION):
             raise ValueError(
                 f"the template {text!r:.100} should have {_DOCUMENTS} once, and {_QUESTION} once behind it; all "

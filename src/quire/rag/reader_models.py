@@ -11,10 +11,7 @@ from quire.text.tokenizer import Tokenizer
 
 
 def chunk_limit(models: Sequence[str]) -> int | None:
-    """Return half of the smallest context, so that question and answer fit beside a chunk; None without models.
-
-    Raises ModelLoadError if a model does not exist.
-    """
+    """Return half of the smallest context, so that question and answer fit beside a chunk; None without models."""
     contexts = []
     for model in models:
         config = ConfigReader(resolve_model(model, load_format="random").hf_config)
@@ -23,10 +20,7 @@ def chunk_limit(models: Sequence[str]) -> int | None:
 
 
 def counters(embedder: EmbedderSource, models: Sequence[str]) -> list[TokenCounter]:
-    """Return the tokenizers that limit a chunk: the embedder's with its special tokens, and each model's without.
-
-    Raises ValueError if a model or its tokenizer cannot be read.
-    """
+    """Return the tokenizers that limit a chunk: the embedder's with its special tokens, and each model's without."""
     found = [embedder.token_counter()]
     for model in models:
         source = resolve_model(model, load_format="random")  # reads the config files only

@@ -58,10 +58,7 @@ class RoutingScore:
 
 
 def read_labelled(path: Path) -> list[LabelledQuestion]:
-    """Read a JSONL file with `question`, `label` and, optionally, `task` and `source`.
-
-    Raises RoutingError if the file cannot be read, or a line is malformed.
-    """
+    """Read a JSONL file with `question`, `label` and optional `task` and `source`. Raises RoutingError."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -86,10 +83,7 @@ def _read_lines(text: str, path: Path) -> Iterator[LabelledQuestion]:
 
 
 def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingScore:
-    """Route the questions meant for this policy and compare the roles with their labels.
-
-    Raises RoutingError if no question is for this policy, or a label is no role of the router's models.
-    """
+    """Route the questions for this policy and compare roles with labels. Raises RoutingError for unknown labels."""
     policy = router.config.policy
     roles = router.config.models
     chosen = [each for each in questions if each.task in ("", policy)]

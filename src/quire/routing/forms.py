@@ -11,10 +11,7 @@ _ANY_WORDS = r"(?:(?![.?!;] )\S+ ){0,24}?"  # within the sentence; bounded, sinc
 
 
 def compile_phrases(phrases: Sequence[str], words: Mapping[str, Sequence[str]]) -> re.Pattern[str]:
-    """Compile one expression for any of the phrases, over words separated and surrounded by single blanks.
-
-    Raises ValueError if a phrase is empty or names an unknown list.
-    """
+    """Compile one expression for any of the phrases, over words with single blanks around them. Raises ValueError."""
     return re.compile("|".join(_phrase(each, words) for each in phrases))
 
 

@@ -79,10 +79,7 @@ class QueryScoring:
 
 
 class QueryPolicy:
-    """Choose the large model for scores above a threshold in log odds.
-
-    Raises RoutingError for roles other than small and large, and for an invalid `file`.
-    """
+    """Choose the role large for scores above a threshold in log odds, else small."""
 
     name = "query"
 

@@ -125,10 +125,7 @@ class Router:
 
 
 def parse_models(text: str) -> dict[str, str]:
-    """Parse served names by role from "small=quire-mini,large=quire-chat"; a name alone is its own role.
-
-    Raises RoutingError if a part is empty, or a role is repeated.
-    """
+    """Parse served names by role from "small=quire-mini,large=quire-chat"; a name alone is its own role."""
     models: dict[str, str] = {}
     for part in text.split(","):
         role, equals, name = (each.strip() for each in part.partition("="))

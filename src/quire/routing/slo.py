@@ -20,15 +20,9 @@ _CAUTION = 2.0  #: standard deviations added to the predicted TTFT
 
 
 class SloPolicy:
-    """Weigh the quality of models against their predicted latencies.
+    """Weigh the rank of models (`quality` by role, or the order of `models`) against predicted latencies.
 
-    Args:
-        models: served names by role, best first.
-        slo: limits of requests that name none.
-        quality: rank by role, higher is better, in place of the order of `models`.
-
-    Raises:
-        RoutingError: `quality` names other roles than `models`.
+    `slo` holds the limits of requests that name none. Raises RoutingError if `quality` has other roles than `models`.
     """
 
     name = "slo"

@@ -43,10 +43,7 @@ class TooManyGrammars(RuntimeError):
 
 
 class GrammarChecker:
-    """Owns the child process, which starts with the first grammar and restarts after one that ended it.
-
-    Any thread and any event loop may call `check`.
-    """
+    """Owns the child process, which restarts after a grammar that ended it. Any thread may call `check`."""
 
     def __init__(self) -> None:
         self._child = WorkerProcess(_make_worker, "grammar", limits=_LIMITS, niceness=_NICENESS)
@@ -56,10 +53,7 @@ class GrammarChecker:
         self._is_closed = False
 
     async def check(self, params: StructuredOutputsParams, owner: str = "") -> None:
-        """Wait for a grammar's verdict. Owners are served round-robin.
-
-        Raises GrammarError for a rejected grammar, and TooManyGrammars if a later retry may succeed.
-        """
+        """Wait for the verdict, owners round-robin. Raises GrammarError if rejected, TooManyGrammars to retry later."""
         check_form(params)
         key = sha256(json.dumps(asdict(params)).encode()).digest()
         with self._lock:
@@ -100,10 +94,7 @@ class GrammarChecker:
                         self._executor.submit(self._start, is_urgent=True)
 
     def _probe(self, params: StructuredOutputsParams) -> str:
-        """Return a grammar's error, or "".
-
-        Raises TooManyGrammars for failures that a retry may not repeat, such as timeouts on a busy machine.
-        """
+        """Return a grammar's error, or "". Raises TooManyGrammars for failures that a retry may not repeat."""
         try:
             self._child.ask(b"")  # start it first, so that a death from here on is the grammar's fault
         except (ValueError, OSError, RuntimeError) as error:

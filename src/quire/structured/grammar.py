@@ -96,10 +96,7 @@ def grammar_text(params: StructuredOutputsParams) -> str:
 
 
 def compile_grammar(text: str, vocabulary: LLTokenizer) -> LLMatcher:
-    """Compile a text of `grammar_text` into a matcher at its start. Takes up to seconds, mostly without the GIL.
-
-    Raises GrammarError if the grammar uses an unsupported feature or exceeds a limit.
-    """
+    """Compile a text of `grammar_text` in up to seconds, mostly without the GIL. Raises GrammarError."""
     from llguidance import LLMatcher, LLParserLimits
 
     limits = LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)

@@ -26,12 +26,7 @@ _MAX_CACHED = 64  # compiled grammars
 
 
 class Matcher:
-    """An output's position in its grammar, which can be rebuilt from its tokens at any time.
-
-    Args:
-        start: llguidance matcher at the grammar's start, owned by this object.
-        end_ids: tokens that end the output. Before the grammar may end, only their text can be allowed.
-    """
+    """An output's position in its grammar, rebuildable from its tokens. Owns the llguidance matcher `start`."""
 
     def __init__(self, start: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
         self.state = start
@@ -46,10 +41,7 @@ class Matcher:
                 self.state.consume_token(token)
 
     def finish_mask(self, words: np.ndarray) -> None:
-        """Replace the grammar's end token by the request's end tokens in a mask of `Grammars.fill_masks`.
-
-        Raises GrammarError if the output left its grammar, or the grammar is too complex.
-        """
+        """Replace the grammar's end token by the request's in a mask of `Grammars.fill_masks`. Raises GrammarError."""
         check(self.state)
         at, bit = self.vocab_size >> 5, np.uint32(1 << (self.vocab_size & 31))
         may_end = bool(words[at] & bit)
@@ -74,10 +66,7 @@ class Grammars:
         self._compiler: FairExecutor | None = None
 
     def start_compiling(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
-        """Compile a grammar in the background, unless it is cached; owners are served round-robin.
-
-        The future may raise GrammarError.
-        """
+        """Compile an uncached grammar in the background, owners round-robin. The future may raise GrammarError."""
         with self._lock:
             found = self._cached.get(params) or self._in_use.get(params)
             if found is None:
@@ -98,10 +87,7 @@ class Grammars:
     def matcher(
         self, params: StructuredOutputsParams, end_ids: Sequence[int], token_ids: Iterable[int] = ()
     ) -> Matcher:
-        """Return a matcher positioned after an output's tokens, compiling the grammar if necessary.
-
-        Raises GrammarError if compiling fails.
-        """
+        """Return a matcher positioned after an output's tokens, compiling if necessary. Raises GrammarError."""
         start: LLMatcher = self.start_compiling(params).result().deep_copy()
         matcher = Matcher(start, self.vocab_size, end_ids)
         matcher.advance(token_ids)

@@ -33,15 +33,10 @@ class _Words:
 
 
 def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int]) -> LLTokenizer:
-    """Build a model's vocabulary, in a second for 152 k tokens.
+    """Build a model's vocabulary, in a second for 152 k tokens; `vocab_size` counts its logits.
 
-    Args:
-        tokenizer: the model's; logits beyond its tokens are never allowed.
-        vocab_size: size of the model's logits; the end token comes behind them.
-        end_ids: the model's own end tokens, which are no text.
-
-    Raises:
-        ValueError: the tokenizer's decoder does not determine the bytes of tokens.
+    Logits beyond the tokenizer's tokens are never allowed, and the end token comes behind them. Raises ValueError if
+    the decoder does not determine the bytes of tokens.
     """
     pieces = tokenizer.pieces
     if pieces is None:

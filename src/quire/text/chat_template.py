@@ -35,14 +35,9 @@ def render(
 ) -> str:
     """Render a conversation, as apply_chat_template in `transformers` does.
 
-    Text parts of a content are joined by line breaks, unless the template iterates over parts itself.
-
-    Args:
-        variables: template variables, including tools and documents. They override `special_tokens`.
-
-    Raises:
-        ValueError: a message is malformed, or the template is broken, rejects the messages (the error quotes it), or
-            omits their tool calls or tool results.
+    Text parts of a content are joined by line breaks, unless the template iterates over parts itself. `variables`, such
+    as tools and documents, override `special_tokens`. Raises ValueError if a message is malformed, or the template is
+    broken, rejects the messages (the error quotes it), or omits their tool calls or results.
     """
     if continue_final_message and add_generation_prompt:
         raise ValueError("continue_final_message extends the last message, so set add_generation_prompt=False")

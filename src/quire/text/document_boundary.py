@@ -39,15 +39,9 @@ class JoinedPrompt:
 
 
 def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *, head: str = "") -> JoinedPrompt:
-    """Put documents before a plain prompt.
+    """Put documents, joined without a separator, between a common head and the rest of a plain prompt.
 
-    Args:
-        documents: texts, joined without a separator.
-        rest: text after the documents, such as a question.
-        head: text before the documents, common to all prompts.
-
-    Raises:
-        ValueError: there are no documents, or one is empty or not valid Unicode.
+    Raises ValueError if there are no documents, or one is empty or not valid Unicode.
     """
     text = "".join((head, *documents, rest))
     head, documents = _move_blank(head, documents)
@@ -72,16 +66,9 @@ def join_messages(
 ) -> JoinedPrompt:
     """Put documents at the start of a conversation's first message, of any role.
 
-    A template that trims messages also trims the start of the first document.
-
-    Args:
-        head: text before the documents within the message.
-        add_special_tokens: add the tokens that the model expects around a text; most templates write them.
-
-    The other arguments are those of `join_text` and `Tokenizer.apply_chat_template`.
-
-    Raises:
-        ValueError: as both; or the template does not show the first message exactly once and unchanged.
+    A template that trims messages also trims the first document. `head` is the text before the documents within the
+    message; most templates write special tokens, else `add_special_tokens` does. Raises ValueError as `join_text` and
+    `Tokenizer.apply_chat_template`, or if the template does not show the first message exactly once and unchanged.
     """
     if not messages:
         raise ValueError("messages is empty; give at least one message")

@@ -63,10 +63,7 @@ class Tokenizer:
 
     @classmethod
     def byte_level(cls, vocab_size: int) -> Tokenizer:
-        """Build a tokenizer for models with random weights: 256 bytes, three special tokens, and further ids as `[id]`.
-
-        Raises ValueError if the vocabulary is too small for all bytes.
-        """
+        """Build a tokenizer for random weights: 256 bytes, three special tokens, and further ids as `[id]`."""
         first_filler = 256 + len(_BYTE_LEVEL_SPECIALS)
         if vocab_size < first_filler:
             raise ValueError(
@@ -110,10 +107,7 @@ class Tokenizer:
         return self.encode_batch([text], add_special_tokens)[0]
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
-        """Encode texts on all cores, without the interpreter lock.
-
-        Encoding takes some 170 bytes of memory per character, so many texts are encoded in batches.
-        """
+        """Encode texts on all cores without the GIL, in batches (170 bytes of memory per character)."""
         encode = self.backend.encode_batch_fast if self.escaper is None else self.escaper.encode_plain
         return self._encode_batches(encode, texts, add_special_tokens)
 
@@ -143,10 +137,7 @@ class Tokenizer:
         return token_ids
 
     def encode_chat(self, text: str, add_special_tokens: bool = False) -> tuple[str, list[int]]:
-        """Encode the result of `apply_chat_template`; return it in displayable form, and its token ids.
-
-        Templates write special tokens themselves. Raises ValueError if the text is not Unicode.
-        """
+        """Encode a rendered template, which has its special tokens; return its displayable form and its token ids."""
         if self.escaper is None:
             return text, self.encode(text, add_special_tokens)
         _check_text(text)
@@ -182,16 +173,10 @@ class Tokenizer:
         continue_final_message: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> str:
-        """Render a conversation for `encode_chat`. Without template support, tools become plain text (`plain_tools`).
+        """Render a conversation for `encode_chat`. Without template support, tools become plain text.
 
-        Args:
-            chat_template: a template's text, or the name of one of the model's; by default the model's own.
-            add_generation_prompt: open the assistant's turn at the end.
-            continue_final_message: leave the last message open.
-            variables: template variables, such as tools or enable_thinking.
-
-        Raises:
-            ValueError: there is no template, or it rejects the conversation.
+        `chat_template` is a text, or the name of one of the model's templates. `variables` hold tools, enable_thinking
+        and the like. Raises ValueError if there is no template, or it rejects the conversation.
         """
         from quire.text.chat_template import render, tool_support  # jinja2 is not needed for a start
 
@@ -217,10 +202,7 @@ class Tokenizer:
         )
 
     def answer_lead(self, chat_template: str | None = None) -> str:
-        """Blanks that the template writes before the assistant's text; "" without a template.
-
-        A model trained on them starts its answers with them (Llama 2: one blank), although they belong to the format.
-        """
+        """Blanks before the assistant's text, with which trained models begin (Llama 2: one); "" without a template."""
         from quire.text.chat_template import answer_lead
 
         try:

@@ -59,12 +59,10 @@ def heal(
     """Train an adapter and write it in PEFT's format, with layer indices of the full model.
 
     Args:
-        model: a directory, a hub id, an embedded name or a preset.
         layers_out: layers that the stage lacks; none for the control.
         out: an empty or new directory, or with `resume` one of an interrupted run.
         data: files for `samples.read_rows`.
-        num_generated: number of texts that the full model generates, in addition to `data`.
-        start: start of the generated texts.
+        num_generated: number of texts that the full model generates, in addition to `data`, beginning with `start`.
         advance: callback after each step.
         advance_texts: callback with the number of texts in each generated batch.
         should_stop: polled after each step; True ends the run with a checkpoint.

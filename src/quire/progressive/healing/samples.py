@@ -70,10 +70,7 @@ def read_rows(
 def question_rows(
     questions: Sequence[ReadingQuestion], tokenizer: Tokenizer, end: Sequence[int], context_length: int
 ) -> Iterator[TrainingRow]:
-    """Rows of the evaluation's prompts with the first expected answer, of which only the answer is learned.
-
-    Up to eight consecutive questions about one passage share a row.
-    """
+    """Rows of up to eight questions about one passage, in which only the first expected answers are learned."""
     texts = _with_answers(questions, tokenizer, end)
     for number, text in enumerate(texts, start=1):
         if len(text.ids) > context_length:

@@ -147,10 +147,7 @@ def make_batch(rows: Sequence[TrainingRow]) -> TrainingBatch:
 
 
 def epoch_batches(epoch: int, lengths: Sequence[int], batch_size: int, seed: int) -> list[list[int]]:
-    """Return each batch's row numbers, covering all rows once.
-
-    The order is random for each epoch, but groups of batches are sorted by `lengths` to reduce padding.
-    """
+    """Return batches of all row numbers in random order, sorted in groups by `lengths` to reduce padding."""
     rng = Random(f"{seed}/{epoch}")
     order = rng.sample(range(len(lengths)), len(lengths))
     size = batch_size * _BATCHES_SORTED

@@ -52,18 +52,11 @@ def pack(
     origin: Mapping[str, Any] | None = None,
     use_tqdm: bool = True,
 ) -> StageManifest:
-    """Write a checkpoint's pack.
+    """Write a checkpoint's pack to a new or empty directory.
 
-    Args:
-        model: a directory, a hub id or an embedded model.
-        out: new or empty directory.
-        adapters: directories in PEFT's format, by stage.
-        maps: safetensors files of linear maps, by stage.
-        origin: source of the plan, recorded in the manifest for people.
-
-    Raises:
-        ModelLoadError: the checkpoint is broken; the message names the file.
-        ValueError: an adapter, a map or the plan does not fit the model, `out` is not empty, or the disk is full.
+    `adapters` (directories in PEFT's format) and `maps` (files of linear maps) are given by stage; the manifest records
+    the plan's `origin` for people. Raises ModelLoadError for a broken checkpoint, and ValueError for parts that do not
+    fit the model, an existing `out`, and a full disk.
     """
     source = resolve_model(model)
     if source.path is None:
@@ -99,10 +92,7 @@ def pack(
 
 
 def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
-    """Write a pack's original checkpoint, without stages and adapters, and return the digest of its weights.
-
-    Raises ModelLoadError for a broken pack, and ValueError if `out` is not empty or the disk is full.
-    """
+    """Write a pack's original checkpoint and return the digest of its weights. Raises ModelLoadError and ValueError."""
     manifest = read_stage_manifest(directory)
     config = resolve_model(str(directory.absolute())).config
     entries = read_headers(directory)
@@ -204,10 +194,7 @@ def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
 
 @contextlib.contextmanager
 def _new_directory(out: Path, num_bytes: int) -> Iterator[Path]:
-    """Yield a temporary directory that is renamed to `out` on success, and removed on failure.
-
-    Raises ValueError if `out` cannot be created, or the disk lacks space for `num_bytes`.
-    """
+    """Yield a temporary directory that is renamed to `out` on success, and removed on failure. Raises ValueError."""
     out = Path(os.path.realpath(out))
     try:
         if os.path.lexists(out) and (os.path.ismount(out) or not out.is_dir() or any(out.iterdir())):

@@ -22,10 +22,7 @@ from quire.progressive.packs.group_file import TensorOrder, describe_file
 
 
 def verify(directory: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> list[str]:
-    """Read a whole pack and return its errors, one line per broken file.
-
-    Bytes are read twice, by file and by tensor, the latter for the original's digest. `advance` receives their number.
-    """
+    """Read a whole pack twice, by file and by tensor, and return one error per broken file."""
     try:
         manifest = read_stage_manifest(directory)
         broken = [problem for name in manifest.files if (problem := _check_file(manifest, name, advance))]

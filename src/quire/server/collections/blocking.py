@@ -18,10 +18,7 @@ def make_executor(name: str, num_threads: int, max_waiting: int) -> FairExecutor
 
 
 async def run_blocking(executor: FairExecutor, work: Callable[[], T]) -> T:
-    """Return the result of `work`. Cancelling the wait does not interrupt running work.
-
-    Raises ApiError: 429 if too much work is queued; 503 if the executor is closed.
-    """
+    """Return the result of `work`. Raises ApiError 429 if too much work is queued, 503 if the executor is closed."""
     try:
         future = executor.submit(work)
     except TooManyJobs as error:

@@ -77,18 +77,10 @@ class PassageKV:
         form: str | None,
         receive: Receive,
     ) -> Warming:
-        """Start a warming, or return the running one.
+        """Start a warming, or return the running one, once the model is loaded.
 
-        Args:
-            name: name of the collection.
-            endpoint: chat/completions or completions, whose prompts begin with the passages; by default the former
-                for models with a chat template.
-            form: text for `PromptTemplate.parse`, in place of the default template.
-            receive: ASGI receive of the request, which waits for the model to load.
-
-        Raises:
-            ApiError: the model keeps no KV, has no tokenizer, or is unavailable.
-            ClientDisconnected: the client left.
+        `endpoint` (chat/completions or completions) defaults to the former for models with a chat template; `form`
+        replaces the default template. Raises ApiError, or ClientDisconnected.
         """
         model = self._registry.get(model_name)
         await wait_until_known(model, receive)

@@ -59,11 +59,9 @@ class SearchResult:
 
 
 class CollectionService:
-    """Collections in a directory and their embedder. Blocking work runs in its own threads.
+    """Collections in a directory and their embedder, either None if disabled. Blocking work runs in its own threads.
 
     Args:
-        directory: directory of the collections; None disables them.
-        embedder: None disables embedding.
         admins: ids of keys that may create public collections and change those of the command line; without keys,
             every client may.
         readers: returns the models that a new collection's chunks must fit.
@@ -256,10 +254,7 @@ class CollectionService:
         return key_id == PUBLIC_KEY_ID or key_id in self._admins
 
     def _owners(self, key_id: str) -> list[str]:
-        """Owners whose collections a key may change.
-
-        The command line's owner is "": every client without keys, else the admins.
-        """
+        """Owners whose collections a key may change. Without keys, or for admins, "" (the command line) is one."""
         own = self.owner(key_id)
         return [own, ""] if own and self.is_admin(key_id) else [own]
 

@@ -26,10 +26,7 @@ _TURN_TEXTS = 32
 
 
 class SharedEmbedder:
-    """A thread-safe `Embedder`. Its process starts with the first text, and restarts if it dies.
-
-    `on_embedded` receives the use of embedded texts and their number of tokens.
-    """
+    """A thread-safe `Embedder` in a process that restarts. `on_embedded` receives the use and number of tokens."""
 
     def __init__(self, source: EmbedderSource, on_embedded: Callable[[str, int], None] | None = None) -> None:
         self.source = source

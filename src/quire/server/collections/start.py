@@ -17,10 +17,7 @@ from quire.server.settings import ServerSettings
 def make_service(
     registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None
 ) -> CollectionService:
-    """Build the service; it may have no collections and no embedder.
-
-    Raises ValueError if the directory or its database is unusable, or the embedder is not available.
-    """
+    """Build the service, possibly without collections or embedder. Raises ValueError for unusable settings."""
     directory = settings.rag_dir.expanduser() if settings.rag_dir is not None else None
     name = settings.embedder or (DEFAULT_EMBEDDER if directory is not None else None)
     source = find_embedder(name) if name is not None else None

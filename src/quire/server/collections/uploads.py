@@ -97,10 +97,7 @@ class Uploads:
         given: Sequence[DocumentInput],
         read_quota: Callable[[], RemainingQuota],
     ) -> list[UploadOutcome]:
-        """Add documents, or replace those of the same names. Documents stored before an error or a disconnect stay.
-
-        Raises ApiError if the collection is gone or busy, or the embedder fails.
-        """
+        """Add or replace documents by name. Documents stored before an ApiError or a disconnect stay."""
         client_left = threading.Event()
         async with self._turn(key_id):
             work = asyncio.ensure_future(
