@@ -1,14 +1,11 @@
-"""What it costs to begin with a document's KV: computed, found on the device, loaded from disk; and what is decided.
+"""Time to the first token of a question about a document: computed, from the device, from disk; and load or compute.
 
-One engine, one request at a time, every document new. Each document is asked about once while nobody knows it
-(computed), again (device), and then, with the device's cache forgotten, from disk: with the file in the page cache
-(warm), and with its pages dropped (cold; `mincore` says whether they are gone). The question's own blocks are in a
-domain that no other request has, so that no way finds more than the document. Raw reads of as many bytes from the same
-files, in the same minute, say what the disk gives.
+One engine, one request at a time, every document new. Each document is computed, found on the device, and loaded from
+disk with its file in the page cache (warm) and without (cold). The question's blocks have their own domain, so only the
+document is found. Raw reads of as many bytes give the disk's own speed.
 
-Then the disk is held to multiples of the bandwidth at which loading takes as long as computing: the pure ways against
-what the cost model chooses, in turns. A shared machine computes now faster and now slower, so that the crossing is
-measured anew right before each of these bandwidths.
+Then the disk is limited to multiples of the bandwidth at which loading takes as long as computing, measured just
+before: loading, computing and the cost model's choice take turns.
 """
 
 from __future__ import annotations
@@ -46,23 +43,23 @@ _COMPUTED, _DEVICE, _WARM, _COLD = "computed", "device", "disk, warm", "disk, co
 WAYS = (_COMPUTED, _DEVICE, _WARM, _COLD)
 _LOAD, _COMPUTE, _CHOSEN = "load", "compute", "chosen"
 _PIECE = 1 << 20  #: bytes of a raw read
-#: What a document from disk may take beyond the device's, in raw reads of its bytes and in seconds.
+#: Target of a document from disk beyond the device's time, in raw reads and in seconds.
 _MOST_READS, _MOST_S = 1.5, 0.02
-_WORSE = 1.05  #: of the better pure way, that choosing may take
-_NUM_TO_CROSS = 3  #: times that a document is computed to know the crossing
-_NUM_TO_LEARN = 2  #: times that it is loaded for the cost model to learn a bandwidth
+_MOST_RATIO = 1.05  #: target of choosing, over the better pure way
+_NUM_TO_CROSS = 3  #: repetitions that measure the crossing
+_NUM_TO_LEARN = 2  #: loads that teach the cost model a bandwidth
 
 
 @dataclass(frozen=True)
 class DocumentKvSettings(Settings):
-    """`quire bench document-kv`."""
+    """Options of the document KV benchmark."""
 
     document_tokens: int = setting(1024, "Tokens of each document.", at_least=16)
     question_tokens: int = setting(32, "Tokens after the document.", at_least=1)
     output_len: tuple[int, ...] = setting("1,32,128", "Tokens of the answers.", read=integers, at_least=1)
     bandwidth: tuple[float, ...] = setting(
         "0.3,1,3",
-        "The disk held to so many times the bandwidth at which loading and computing take as long; 0: not at all.",
+        "Limits of the disk's bandwidth, as multiples of the crossing; 0 skips this part.",
         read=numbers,
         at_least=0,
     )
@@ -70,8 +67,8 @@ class DocumentKvSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One request, measured."""
+class DocumentAnswer:
+    """Timing of one request."""
 
     ttft_s: float
     tokens: list[int]
@@ -79,17 +76,19 @@ class Answer:
 
 
 @dataclass
-class Outcome:
-    """Of one length of answers."""
+class LengthResult:
+    """Measurements of one answer length."""
 
     output_len: int
-    answers: dict[str, list[Answer]] = field(default_factory=lambda: {way: [] for way in WAYS})
-    raw_s: dict[str, list[float]] = field(default_factory=lambda: {_WARM: [], _COLD: []})  #: raw reads of as many bytes
-    resident: list[float] = field(default_factory=list)  #: share of the file's pages in memory, before cold reads
+    answers: dict[str, list[DocumentAnswer]] = field(default_factory=lambda: {way: [] for way in WAYS})
+    raw_s: dict[str, list[float]] = field(
+        default_factory=lambda: {_WARM: [], _COLD: []}
+    )  #: raw reads of the same bytes
+    resident: list[float] = field(default_factory=list)  #: resident share of the files before cold reads
 
     @property
     def num_different(self) -> int:
-        """Answers whose tokens are not those of the computed one."""
+        """Answers with other tokens than the computed one."""
         expected = [answer.tokens for answer in self.answers[_COMPUTED]]
         return sum(
             answer.tokens != tokens
@@ -99,13 +98,13 @@ class Outcome:
 
 
 @dataclass
-class Held:
-    """The disk held to a bandwidth, and what the ways then took."""
+class LimitedDisk:
+    """TTFT by each way with a limited disk."""
 
-    factor: float  #: of the crossing
-    crossing: float  #: bytes a second at which loading a document took as long as computing it, just before
+    factor: float  #: multiple of the crossing
+    crossing: float  #: bytes per second at which loading took as long as computing
     ttft_s: dict[str, list[float]] = field(default_factory=lambda: {_LOAD: [], _COMPUTE: [], _CHOSEN: []})
-    loaded: list[float] = field(default_factory=list)  #: share of the document, as chosen
+    loaded: list[float] = field(default_factory=list)  #: loaded share of the document when the cost model chose
 
     @property
     def bandwidth(self) -> float:
@@ -113,17 +112,15 @@ class Held:
 
     @property
     def better(self) -> str:
-        """The pure way that takes less."""
         return min((_LOAD, _COMPUTE), key=lambda way: statistics.median(self.ttft_s[way]))
 
     @property
     def ratios(self) -> list[float]:
-        """The chosen way over the better pure one, turn by turn."""
         return [one / other for one, other in zip(self.ttft_s[_CHOSEN], self.ttft_s[self.better], strict=True)]
 
 
-class OneWay:
-    """Costs that leave only one way: loading takes no time, or for ever."""
+class FixedLoadCosts:
+    """Costs with a fixed time for loading, which force one way."""
 
     is_link_usable = True
 
@@ -144,14 +141,8 @@ class OneWay:
         return self._load_s
 
 
-class Bench:
-    """Asks one engine about documents.
-
-    Args:
-        engine: with a KV directory, and nothing else to do.
-        settings: of the benchmark.
-        directory: the KV directory.
-    """
+class DocumentBench:
+    """Sends questions about documents to an idle engine with a KV directory."""
 
     def __init__(self, engine: Engine, settings: DocumentKvSettings, directory: Path) -> None:
         self.engine = engine
@@ -167,14 +158,14 @@ class Bench:
         self._costs = engine.costs.model
 
     def document(self) -> list[int]:
-        """A document that is nowhere yet, and the question after it."""
+        """Make a new document with its question."""
         self._num_documents += 1
         length = self.settings.document_tokens + self.settings.question_tokens
         load = make_workload("document", fixed_lengths(1, length, 1), seed=1, ids=self._ids)
         return load.shifted(self._num_documents, self._ids).requests[0].prompt_token_ids
 
-    def ask(self, tokens: Sequence[int], output_len: int = 1) -> Answer:
-        """Ask about a document, and wait until its KV is kept."""
+    def ask(self, tokens: Sequence[int], output_len: int = 1) -> DocumentAnswer:
+        """Send a question and wait until the document's KV is saved."""
         end = self.settings.document_tokens
         question = Domain(2, secrets.token_bytes(8))
         state = self.engine.add_request(
@@ -188,39 +179,34 @@ class Bench:
         first = state.metrics.first_token_time
         assert first is not None
         found = state.request
-        return Answer(
+        return DocumentAnswer(
             first - state.metrics.arrival_time, found.sequences[0].output_token_ids, dict(found.cached_tokens or {})
         )
 
-    def ask_disk(self, tokens: Sequence[int], way: str, output_len: int = 1) -> Answer:
-        """As `ask`, with the device's cache forgotten, and by one way: load, compute, or as the cost model chooses."""
+    def ask_disk(self, tokens: Sequence[int], way: str, output_len: int = 1) -> DocumentAnswer:
+        """As `ask` without the device's cache, by one way: load, compute, or the cost model's choice."""
         self.engine.reset_prefix_cache()
         loader = self.engine.scheduler.decider
-        loader.costs = {_LOAD: OneWay(self._costs, 0.0), _COMPUTE: OneWay(self._costs, 1e9)}.get(way, self._costs)
+        loader.costs = {_LOAD: FixedLoadCosts(self._costs, 0.0), _COMPUTE: FixedLoadCosts(self._costs, 1e9)}.get(
+            way, self._costs
+        )
         try:
             return self.ask(tokens, output_len)
         finally:
             loader.costs = self._costs
 
     def close(self) -> None:
-        """End what works for the engine in the background."""
+        """Close the link and the store."""
         self.link.close()
         disk: Any = self.engine.runner.disk
         disk.store.close()
         gc.collect()
 
-    # -- the page cache ------------------------------------------------------------------------------------------
-
     def _files(self) -> list[Path]:
-        """The segments, the newest last."""
         return sorted(self.directory.glob("*/*.seg"), key=lambda path: path.stat().st_mtime)
 
-    def drop_pages(self) -> float:
-        """Write the files out, and drop them from the page cache. Returns the share of pages that are still there."""
-        return drop_pages(self._files())
-
     def read_raw(self) -> float:
-        """Seconds that plain reads of a document's bytes take: the last ones, of the newest file and those before."""
+        """Seconds of plain reads of a document's bytes, from the newest files."""
         buffer = memoryview(bytearray(_PIECE))
         num_left = self.num_bytes
         started = time.perf_counter()
@@ -231,11 +217,9 @@ class Bench:
                     at, num_left = at + count, num_left - count
         return time.perf_counter() - started
 
-    # -- what is measured ----------------------------------------------------------------------------------------
-
-    def measure(self, output_len: int) -> Outcome:
-        """Time to the first token by every way, and whether the tokens are the same."""
-        outcome = Outcome(output_len)
+    def measure(self, output_len: int) -> LengthResult:
+        """Measure every way of getting a document's KV."""
+        outcome = LengthResult(output_len)
         for _ in range(self.settings.runs):
             tokens = self.document()
             answers = outcome.answers
@@ -243,19 +227,15 @@ class Bench:
             answers[_DEVICE].append(self.ask(tokens, output_len))
             outcome.raw_s[_WARM].append(self.read_raw())
             answers[_WARM].append(self.ask_disk(tokens, _LOAD, output_len))
-            self.drop_pages()
+            drop_pages(self._files())
             outcome.raw_s[_COLD].append(self.read_raw())
-            outcome.resident.append(self.drop_pages())
+            outcome.resident.append(drop_pages(self._files()))
             answers[_COLD].append(self.ask_disk(tokens, _LOAD, output_len))
         return outcome
 
-    def measure_at(self, tokens: Sequence[int], factor: float) -> Held:
-        """TTFT by the pure ways and by the chosen one, in turns, with the disk held to so many times the crossing.
-
-        Args:
-            tokens: of a document that is on disk, and its question.
-        """
-        held = Held(factor, self.crossing(tokens))
+    def measure_at(self, tokens: Sequence[int], factor: float) -> LimitedDisk:
+        """Measure the ways for a document on disk, in turns, with the disk limited to `factor` times the crossing."""
+        held = LimitedDisk(factor, self.crossing(tokens))
         self.link.bandwidth = held.bandwidth
         try:
             for _ in range(_NUM_TO_LEARN):
@@ -263,7 +243,7 @@ class Bench:
             ways = list(held.ttft_s)
             for turn in range(self.settings.runs):
                 for i in range(len(ways)):
-                    way = ways[(turn + i) % len(ways)]  # none is always the first
+                    way = ways[(turn + i) % len(ways)]  # in another order each turn
                     answer = self.ask_disk(tokens, way)
                     held.ttft_s[way].append(answer.ttft_s)
                     if way == _CHOSEN:
@@ -273,62 +253,36 @@ class Bench:
         return held
 
     def crossing(self, tokens: Sequence[int]) -> float:
-        """Bytes a second at which loading a document takes as long as computing it, at this moment."""
+        """Measure the bytes per second at which loading a document takes as long as computing it."""
         seconds = [
-            self.ask_disk(tokens, _COMPUTE).ttft_s - self.ask(tokens).ttft_s  # the second finds it on the device
+            self.ask_disk(tokens, _COMPUTE).ttft_s - self.ask(tokens).ttft_s  # the second hits the device
             for _ in range(_NUM_TO_CROSS)
         ]
         return self.num_bytes / max(1e-6, statistics.median(seconds))
 
     def store(self) -> list[int]:
-        """A document that is on disk from now on, and its question."""
+        """Make a document and save it to disk."""
         tokens = self.document()
         self.ask(tokens)
         return tokens
 
 
 @contextlib.contextmanager
-def opened_bench(config: EngineConfig, settings: DocumentKvSettings) -> Iterator[Bench]:
-    """An engine to measure, over `config.kv_dir` or a temporary directory."""
+def opened_bench(config: EngineConfig, settings: DocumentKvSettings) -> Iterator[DocumentBench]:
+    """Open an engine over `config.kv_dir` or a temporary directory."""
     from quire.assembly import load, make_engine
 
     loaded = load(config)
     with contextlib.ExitStack() as stack:
         directory = Path(config.kv_dir or stack.enter_context(tempfile.TemporaryDirectory(prefix="quire-kv-")))
         engine = make_engine(replace(config, kv_dir=str(directory)), loaded)
-        bench = Bench(engine, settings, directory)
+        bench = DocumentBench(engine, settings, directory)
         stack.callback(bench.close)
         yield bench
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-def run(
-    config: EngineConfig,
-    settings: DocumentKvSettings,
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
-) -> bool:
-    """`quire bench document-kv`. Without `kv_dir` a temporary directory is used.
-
-    Returns:
-        Whether every way gave the same tokens.
-    """
-    config = experiment_config(config, settings)
-    with opened_bench(config, settings) as bench:
-        for output_len in (1, 2):  # warm up: kernels of these shapes
-            bench.ask_disk(bench.store(), _LOAD, output_len)
-        outcomes = [bench.measure(output_len) for output_len in settings.output_len]
-        tokens = bench.store()
-        held = [bench.measure_at(tokens, factor) for factor in settings.bandwidth if factor]
-    report = make_report(config, settings, bench.num_bytes, outcomes, held)
-    report.publish(json_path, plot_path, lambda figure: draw(figure, config, settings, outcomes, held))
-    return not any(outcome.num_different for outcome in outcomes)
-
-
 def experiment_config(config: EngineConfig, settings: DocumentKvSettings) -> EngineConfig:
-    """Arithmetic in which tokens can be compared, and room for a few documents, where nothing else is said."""
+    """Defaults: float32, so tokens can be compared, and room for a few documents."""
     length = settings.document_tokens + settings.question_tokens + max(settings.output_len)
     values: dict[str, Any] = {"skip_tokenizer_init": True}
     if config.dtype == "auto":
@@ -340,14 +294,12 @@ def experiment_config(config: EngineConfig, settings: DocumentKvSettings) -> Eng
     return replace(config, **values)
 
 
-# -- what it comes to --------------------------------------------------------------------------------------------------
-
 COLUMNS = (
     Column("output_len", "tokens out", digits=0),
     Column("way", "the document's KV"),
     Column("ttft_s", "TTFT ms", scale=1e3, digits=1),
     Column("raw_read_s", "raw read ms", scale=1e3, digits=1),
-    Column("limit_s", "at most ms", scale=1e3, digits=1),
+    Column("limit_s", "target ms", scale=1e3, digits=1),
     Column("same_tokens", "same tokens"),
 )
 
@@ -356,8 +308,8 @@ def make_report(
     config: EngineConfig,
     settings: DocumentKvSettings,
     num_bytes: int,
-    outcomes: Sequence[Outcome],
-    held: Sequence[Held],
+    outcomes: Sequence[LengthResult],
+    held: Sequence[LimitedDisk],
 ) -> Report:
     report = Report(
         "document-kv",
@@ -369,7 +321,7 @@ def make_report(
     report.settings = {**settings.as_json(), "engine": asdict(config)}
     report.more = {"held": [_decision(each) for each in held]}
     report.notes.append(
-        f"at most: the device's TTFT, {_MOST_READS} times the raw read, and {_MOST_S * 1e3:.0f} ms. Cold: at most "
+        f"target: the device's TTFT, {_MOST_READS} times the raw read, and {_MOST_S * 1e3:.0f} ms. Cold: at most "
         f"{100 * max((share for outcome in outcomes for share in outcome.resident), default=0.0):.1f} % of the files' "
         "pages were in memory before a read."
     )
@@ -377,7 +329,7 @@ def make_report(
     return report
 
 
-def _figures(outcome: Outcome) -> Iterator[dict[str, Any]]:
+def _figures(outcome: LengthResult) -> Iterator[dict[str, Any]]:
     expected = [answer.tokens for answer in outcome.answers[_COMPUTED]]
     device = statistics.median(answer.ttft_s for answer in outcome.answers[_DEVICE])
     for way, answers in outcome.answers.items():
@@ -397,8 +349,7 @@ def _figures(outcome: Outcome) -> Iterator[dict[str, Any]]:
         yield figure
 
 
-def _decision(held: Held) -> dict[str, Any]:
-    """The ways' TTFT, and the chosen one's over the better pure one's."""
+def _decision(held: LimitedDisk) -> dict[str, Any]:
     return {
         "factor": held.factor,
         "crossing_bandwidth": held.crossing,
@@ -409,14 +360,14 @@ def _decision(held: Held) -> dict[str, Any]:
     }
 
 
-def _describe(held: Held) -> str:
+def _describe(held: LimitedDisk) -> str:
     load, compute, chosen = (1e3 * statistics.median(held.ttft_s[way]) for way in (_LOAD, _COMPUTE, _CHOSEN))
     ratios = held.ratios
     return (
         f"A disk of {format_size(held.bandwidth)} a second ({held.factor:g} times the crossing): loaded {load:,.0f} "
         f"ms, computed {compute:,.0f} ms, as chosen {chosen:,.0f} ms with {100 * statistics.median(held.loaded):.0f} % "
         f"loaded, {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}) of the better one in the same "
-        f"turn (mark {_WORSE})."
+        f"turn (target {_MOST_RATIO})."
     )
 
 
@@ -424,10 +375,10 @@ def draw(
     figure: Any,
     config: EngineConfig,
     settings: DocumentKvSettings,
-    outcomes: Sequence[Outcome],
-    held: Sequence[Held],
+    outcomes: Sequence[LengthResult],
+    held: Sequence[LimitedDisk],
 ) -> None:
-    """TTFT by way, and by what was done about slower disks."""
+    """TTFT by way, and with limited disks."""
     heights = [len(WAYS)] + [3 * len(held)] * bool(held)  # rows of names
     panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     figure.set_size_inches(8, 2 + 0.35 * sum(heights))
@@ -460,8 +411,17 @@ def draw(
 @options()
 def main(engine: EngineConfig, settings: DocumentKvSettings, json: Json = None, plot: Plot = None) -> None:
     """Time to the first token of a question about a document: computed, from the device, from disk; in float32."""
-    if not run(engine, settings, json, plot):
-        raise typer.Exit(1)  # the notes say why
+    config = experiment_config(engine, settings)
+    with opened_bench(config, settings) as bench:
+        for output_len in (1, 2):  # warm up: kernels of these shapes
+            bench.ask_disk(bench.store(), _LOAD, output_len)
+        outcomes = [bench.measure(output_len) for output_len in settings.output_len]
+        tokens = bench.store()
+        held = [bench.measure_at(tokens, factor) for factor in settings.bandwidth if factor]
+    report = make_report(config, settings, bench.num_bytes, outcomes, held)
+    report.publish(json, plot, lambda figure: draw(figure, config, settings, outcomes, held))
+    if any(outcome.num_different for outcome in outcomes):
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

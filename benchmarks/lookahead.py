@@ -1,8 +1,7 @@
-"""What it is worth to load documents for requests that wait for their turn: the same arrivals, with and without.
+"""Gain from loading the documents of waiting requests: the same arrivals with lookahead and without, in turns.
 
-All documents are on disk and none on the device when a run begins. Requests come at the rate that the engine just holds
-without lookahead, as measured first, so that they queue for a seat; the disk is held to a multiple of the bandwidth at
-which loading a document takes as long as computing it. Runs take turns, and a ratio is of two runs next to each other.
+All documents start on disk. Requests arrive at the rate that the engine just holds without lookahead, so they queue;
+the disk is limited to a multiple of the bandwidth at which loading a document takes as long as computing it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from benchmarks.document_kv import Bench, DocumentKvSettings, opened_bench
+from benchmarks.document_kv import DocumentBench, DocumentKvSettings, opened_bench
 from benchmarks.document_kv import experiment_config as document_config
 from benchmarks.script import start
 from quire.bench.plots import PlotRow, draw_rows
@@ -33,39 +31,36 @@ from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.settings import Settings, setting
 
-_MOST_TTFT, _MOST_TPOT = 0.9, 1.05  #: of those without lookahead: what is asked for
-_NUM_WARM_UP = 2  #: documents, asked about before anything is timed
-_NUM_TO_LEARN = 3  #: documents that are loaded for the cost model to learn how fast the disk is now
+_MOST_TTFT, _MOST_TPOT = 0.9, 1.05  #: targets, over those without lookahead
+_NUM_WARM_UP = 2
+_NUM_TO_LEARN = 3  #: loads that teach the cost model the disk's bandwidth
 
 
 @dataclass(frozen=True)
 class LookaheadSettings(Settings):
-    """`quire bench lookahead`."""
+    """Options of the lookahead benchmark."""
 
-    num_requests: int = setting(16, "Requests, each about a document of its own.", at_least=4)
+    num_requests: int = setting(16, "Requests, each with its own document.", at_least=4)
     document_tokens: int = setting(256, "Tokens of each document.", at_least=16)
     question_tokens: int = setting(16, "Tokens after the document.", at_least=1)
     output_len: int = setting(16, "Tokens of each answer.", at_least=2)
     seats: int = setting(4, "Requests that run at once (max_num_seqs).", at_least=1)
-    load: float = setting(1.0, "Requests a second, by what the engine holds without lookahead.", above=0)
-    bandwidth: float = setting(
-        3.0, "The disk held to so many times the bandwidth at which loading and computing take as long.", above=0
-    )
-    seed: int = setting(0, "Of the arrivals.", name="load_seed")
+    load: float = setting(1.0, "Request rate, as a multiple of what the engine holds without lookahead.", above=0)
+    bandwidth: float = setting(3.0, "Limit of the disk's bandwidth, as a multiple of the crossing.", above=0)
+    seed: int = setting(0, "Seed of the arrivals.", name="load_seed")
     runs: int = setting(3, "Pairs of runs, with and without.", at_least=1)
 
     @property
     def of_documents(self) -> DocumentKvSettings:
-        """Those of the documents that are asked about."""
         lengths = {name: getattr(self, name) for name in ("document_tokens", "question_tokens")}
         return DocumentKvSettings(output_len=(self.output_len,), **lengths)
 
 
 @dataclass(frozen=True)
-class Played:
-    """One run, measured."""
+class LookaheadRun:
+    """Measurements of one run."""
 
-    ttft_s: list[float]  #: from when a request was due
+    ttft_s: list[float]  #: from the due time
     tpot_s: list[float]
     wall_s: float
     cached: Counter[str]  #: tokens by tier
@@ -73,32 +68,27 @@ class Played:
 
 
 class LookaheadBench:
-    """Asks one engine about documents that it has on disk.
+    """Sends questions about documents on disk to one engine."""
 
-    Args:
-        bench: of its documents.
-        settings: of the benchmark.
-    """
-
-    def __init__(self, bench: Bench, settings: LookaheadSettings) -> None:
+    def __init__(self, bench: DocumentBench, settings: LookaheadSettings) -> None:
         self.bench = bench
         self.settings = settings
         self.documents: list[list[int]] = []
         self.crossing = 0.0  #: bytes a second
 
     def prepare(self) -> None:
-        """Have the documents on disk, and hold the disk."""
+        """Save the documents to disk, and limit the disk."""
         bench = self.bench
         for _ in range(_NUM_WARM_UP):
             bench.ask_disk(bench.store(), "load", 2)
         self.documents = [bench.store() for _ in range(self.settings.num_requests)]
         self.crossing = bench.crossing(self.documents[0])
         bench.link.bandwidth = self.settings.bandwidth * self.crossing
-        for tokens in self.documents[:_NUM_TO_LEARN]:  # how fast it is now, the cost model learns
+        for tokens in self.documents[:_NUM_TO_LEARN]:
             bench.ask_disk(tokens, "load")
 
-    def play(self, due_s: Sequence[float], *, is_ahead: bool) -> Played:
-        """All documents once, each request when it is due."""
+    def play(self, due_s: Sequence[float], *, is_ahead: bool) -> LookaheadRun:
+        """Send each request at its due time."""
         engine, settings = self.bench.engine, self.settings
         engine.reset_prefix_cache()
         engine.scheduler.lookahead.is_enabled = is_ahead
@@ -122,7 +112,7 @@ class LookaheadBench:
         return Prompt(token_ids=tokens, domains=((0, PUBLIC), (end, question)), documents=(end,))
 
 
-def _measured(states: Sequence[RequestState], wall_s: float) -> Played:
+def _measured(states: Sequence[RequestState], wall_s: float) -> LookaheadRun:
     ttft_s, tpot_s, cached, tokens = [], [], Counter[str](), []
     for state in states:
         request, metrics = state.request, state.metrics
@@ -136,59 +126,17 @@ def _measured(states: Sequence[RequestState], wall_s: float) -> Played:
             tpot_s.append((metrics.last_token_time - metrics.first_token_time) / (len(ids) - 1))
         cached.update(request.cached_tokens or {})
         tokens.append(ids)
-    return Played(ttft_s, tpot_s, wall_s, cached, tokens)
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-def run(
-    config: EngineConfig,
-    settings: LookaheadSettings,
-    json_path: Path | None = None,
-    plot_path: Path | None = None,
-) -> bool:
-    """`quire bench lookahead`. Without `kv_dir` a temporary directory is used.
-
-    Returns:
-        Whether all runs gave the same tokens.
-    """
-    config = experiment_config(config, settings)
-    with opened_bench(config, settings.of_documents) as documents:
-        bench = LookaheadBench(documents, settings)
-        bench.prepare()
-        at_once = bench.play([0.0] * settings.num_requests, is_ahead=False)
-        rate = settings.load * settings.num_requests / at_once.wall_s
-        due_s = poisson_arrivals(settings.num_requests, rate, settings.seed)
-        pairs: list[dict[bool, Played]] = []
-        for at in range(settings.runs):
-            order = (False, True) if at % 2 == 0 else (True, False)
-            pairs.append({is_ahead: bench.play(due_s, is_ahead=is_ahead) for is_ahead in order})
-    num_different = _count_different(at_once, [played for pair in pairs for played in pair.values()])
-    report = make_report(config, settings, bench, rate, pairs)
-    report.more["num_different"] = num_different
-    report.notes.append(f"{num_different or 'No'} answers were other than in the first run, where all came at once.")
-    report.publish(json_path, plot_path, lambda figure: draw(figure, report.title, pairs))
-    return not num_different
-
-
-def _count_different(first: Played, others: Sequence[Played]) -> int:
-    """Answers whose tokens are not those of the first run."""
-    return sum(
-        tokens != expected for played in others for tokens, expected in zip(played.tokens, first.tokens, strict=True)
-    )
+    return LookaheadRun(ttft_s, tpot_s, wall_s, cached, tokens)
 
 
 def experiment_config(config: EngineConfig, settings: LookaheadSettings) -> EngineConfig:
-    """Few seats, and a pool in which as many requests as have one can be prepared beside them."""
+    """Few seats, and a pool with room to prepare as many requests beside them."""
     config = document_config(config, settings.of_documents)
     if config.kv_cache_memory is None:
         length = settings.document_tokens + settings.question_tokens + settings.output_len
         config = replace(config, num_kv_blocks=3 * settings.seats * math.ceil(length / config.block_size))
     return replace(config, max_num_seqs=settings.seats)
 
-
-# -- what it comes to --------------------------------------------------------------------------------------------------
 
 COLUMNS = (
     Column("lookahead", "lookahead"),
@@ -205,7 +153,7 @@ def make_report(
     settings: LookaheadSettings,
     bench: LookaheadBench,
     rate: float,
-    pairs: Sequence[dict[bool, Played]],
+    pairs: Sequence[dict[bool, LookaheadRun]],
 ) -> Report:
     num_bytes, bandwidth = bench.bench.num_bytes, settings.bandwidth * bench.crossing
     report = Report(
@@ -233,18 +181,18 @@ def make_report(
         if ratio is not None:
             report.notes.append(
                 f"Mean {label} with lookahead over that without, in {len(pairs)} pairs of runs: {ratio['median']:.2f} "
-                f"({ratio['min']:.2f} to {ratio['max']:.2f}); at most {most} is asked for."
+                f"({ratio['min']:.2f} to {ratio['max']:.2f}); target {most}."
             )
     return report
 
 
-def _ratio(pair: dict[bool, Played], name: str) -> float:
-    """Of the mean with lookahead over that without."""
+def _ratio(pair: dict[bool, LookaheadRun], name: str) -> float:
+    """Ratio of the means with lookahead and without."""
     with_it, without = (statistics.mean(getattr(pair[is_ahead], name)) for is_ahead in (True, False))
     return with_it / without
 
 
-def _figure(settings: LookaheadSettings, is_ahead: bool, runs: Sequence[Played]) -> dict[str, Any]:
+def _figure(settings: LookaheadSettings, is_ahead: bool, runs: Sequence[LookaheadRun]) -> dict[str, Any]:
     whole = settings.num_requests * settings.document_tokens
     return {
         "lookahead": "on" if is_ahead else "off",
@@ -256,8 +204,8 @@ def _figure(settings: LookaheadSettings, is_ahead: bool, runs: Sequence[Played])
     }
 
 
-def draw(figure: Any, title: str, pairs: Sequence[dict[bool, Played]]) -> None:
-    """Every request's TTFT, without and with."""
+def draw(figure: Any, title: str, pairs: Sequence[dict[bool, LookaheadRun]]) -> None:
+    """TTFT of every request, without and with lookahead."""
     panel = figure.subplots(1, 1)
     figure.suptitle(f"Time to the first token, each request: less is better\n{title}", x=0.01, ha="left")
     rows = []
@@ -271,8 +219,31 @@ def draw(figure: Any, title: str, pairs: Sequence[dict[bool, Played]]) -> None:
 @options()
 def main(engine: EngineConfig, settings: LookaheadSettings, json: Json = None, plot: Plot = None) -> None:
     """Documents loaded for waiting requests: the same arrivals with and without lookahead; in float32."""
-    if not run(engine, settings, json, plot):
-        raise typer.Exit(1)  # the notes say why
+    config = experiment_config(engine, settings)
+    with opened_bench(config, settings.of_documents) as documents:
+        bench = LookaheadBench(documents, settings)
+        bench.prepare()
+        at_once = bench.play([0.0] * settings.num_requests, is_ahead=False)
+        rate = settings.load * settings.num_requests / at_once.wall_s
+        due_s = poisson_arrivals(settings.num_requests, rate, settings.seed)
+        pairs: list[dict[bool, LookaheadRun]] = []
+        for at in range(settings.runs):
+            order = (False, True) if at % 2 == 0 else (True, False)
+            pairs.append({is_ahead: bench.play(due_s, is_ahead=is_ahead) for is_ahead in order})
+    num_different = sum(
+        tokens != expected
+        for pair in pairs
+        for played in pair.values()
+        for tokens, expected in zip(played.tokens, at_once.tokens, strict=True)
+    )
+    report = make_report(config, settings, bench, rate, pairs)
+    report.more["num_different"] = num_different
+    report.notes.append(
+        f"{num_different or 'No'} answers differed from the first run, in which all requests came at once."
+    )
+    report.publish(json, plot, lambda figure: draw(figure, report.title, pairs))
+    if num_different:
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""`quire bench overhead`: what a step costs beside the model.
+"""Cost of a step beside the model.
 
-Deciding (schedule, update, batch building) is timed on a runner that computes nothing: its figures are the same for
-all models. Sampling, and the masks of structured output in it, is timed within real steps of a model, as a share of
-them.
+Scheduling, batch building and updating are timed on a runner that computes nothing. Sampling, and the masks of
+structured output, are timed within real steps of a model.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -31,28 +29,23 @@ from quire.structured.matcher import Matcher
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
-    from quire.text.tokenizer import Tokenizer
 
 BLOCK_SIZE = 16
-_TURNS = 3  # of sampling with masks and without
+_TURNS = 3  # with masks and without
 
 
 @dataclass(frozen=True)
 class OverheadSettings(Settings):
-    """`quire bench overhead`."""
+    """Options of the overhead benchmark."""
 
-    num_requests: int = setting(256, "Running requests, where deciding is timed.", at_least=1)
-    context: int = setting(2048, "Their tokens.", at_least=2)
-    rows: int = setting(32, "Sequences a step, where sampling is timed.", at_least=1)
+    num_requests: int = setting(256, "Running requests, for the cost of scheduling.", at_least=1)
+    context: int = setting(2048, "Tokens of each.", at_least=2)
+    rows: int = setting(32, "Sequences per step, for the cost of sampling.", at_least=1)
 
 
 def measure_overhead(num_requests: int = 256, context: int = 2048, steps: int = 100) -> dict[str, float]:
-    """Time decode steps of `num_requests` requests, each at `context` tokens when the timing begins.
-
-    Returns:
-        Medians over `steps`: `schedule_ms`, `build_ms`, `update_ms`, their sum `step_ms`, that sum for each request
-        `us_per_request`, the slowest step `worst_step_ms`, and `fixed_ms`, what a step of one request costs.
-    """
+    """Time decode steps of requests with `context` tokens. Returns medians, the slowest step, and `fixed_ms`, the cost
+    of a step of one request."""
     times = _time_steps(num_requests, context, steps)
     totals = [sum(parts) for parts in times]
     schedule, build, update = (1e3 * median(part) for part in zip(*times, strict=True))
@@ -68,7 +61,7 @@ def measure_overhead(num_requests: int = 256, context: int = 2048, steps: int = 
 
 
 def prepare(num_requests: int, context: int, steps: int) -> tuple[Scheduler, NullRunner]:
-    """A scheduler whose requests have `context` tokens and will bring one a step for `steps` more."""
+    """A scheduler with requests of `context` tokens that decode for `steps` more."""
     max_model_len = context + steps + 1
     config = SchedulerConfig(
         num_blocks=num_requests * -(-max_model_len // BLOCK_SIZE),
@@ -91,9 +84,9 @@ def prepare(num_requests: int, context: int, steps: int) -> tuple[Scheduler, Nul
 
 
 def _time_steps(num_requests: int, context: int, steps: int) -> list[tuple[float, float, float]]:
-    """Seconds of schedule, batch building and update, a step."""
+    """Seconds of scheduling, batch building and updating, per step."""
     warm_up = steps // 10 + 1
-    # Prompts are computed a few requests a step; the first ones are that many tokens further than the last.
+    # Prompts are computed a few requests per step, so the first requests are some tokens ahead of the last.
     scheduler, runner = prepare(num_requests, context, steps + warm_up + -(-num_requests * context // 8192) + 1)
     times = []
     was_enabled = gc.isenabled()
@@ -134,7 +127,7 @@ def _closed(**properties: Any) -> dict[str, Any]:
 
 
 _TEXT = {"type": "string"}
-#: Languages of which no answer comes to an end while it is timed: what OpenAI's documentation asks for, many times.
+#: Schemas whose answers do not end while they are timed.
 _LANGUAGES = tuple(
     StructuredOutputsParams(json={"type": "array", "minItems": 10_000, "items": item})  # type: ignore[arg-type]
     for item in (
@@ -148,19 +141,14 @@ _LANGUAGES = tuple(
 
 
 class _Sampling:
-    """Times sampling within decode steps of a real model.
-
-    Args:
-        rows: sequences a step, each at `context` tokens when the timing begins.
-        steps: that are timed of each kind.
-    """
+    """Times sampling within decode steps of `rows` sequences with `context` tokens."""
 
     def __init__(self, engine: Engine, rows: int, context: int, steps: int) -> None:
         from quire.runner.model_runner import ModelRunner
 
         assert isinstance(engine.runner, ModelRunner)
         self._engine, self._rows, self._context, self._steps = engine, rows, context, steps
-        self._spent_s = 0.0  # of the last step
+        self._spent_s = 0.0
         self._names = itertools.count()
         sampler = engine.runner.sampler
         sampler.sample = self._timed(sampler.sample)  # type: ignore[method-assign]
@@ -176,7 +164,7 @@ class _Sampling:
         return call
 
     def times(self, params: SamplingParams, languages: Sequence[StructuredOutputsParams] = ()) -> list[_Times]:
-        """Seconds of sampling and of the whole step, a step."""
+        """Seconds of sampling and of the whole step, per step."""
         engine, size = self._engine, self._engine.vocab_size
         params = replace(params, max_tokens=self._steps + 2, ignore_eos=not languages, detokenize=False)
         for row in range(self._rows):
@@ -197,7 +185,7 @@ class _Sampling:
 
     @contextmanager
     def _matchers_timed(self) -> Iterator[None]:
-        """Following the grammars is a part of sampling, too."""
+        """Count advancing the grammars as sampling."""
         usual = Matcher.advance
         Matcher.advance = self._timed(usual)  # type: ignore[method-assign]
         try:
@@ -209,59 +197,16 @@ class _Sampling:
 _Times = tuple[float, float]
 
 
-def _make_engine(config: EngineConfig, rows: int) -> Engine:
-    """An engine whose tokens are pieces of text. Presets know bytes and nothing else: they get words."""
+def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 128, steps: int = 20) -> list[dict[str, Any]]:
+    """Time sampling within decode steps. Returns a figure per kind of sampling; with a grammar also `mask_share`, the
+    added time over the step without one, in turns."""
     from quire.assembly import load, make_engine
-    from quire.loading.presets import PRESET_PREFIX
 
     config = replace(config, max_num_seqs=max(rows, config.max_num_seqs))
-    loaded = load(config)
-    if config.model.startswith(PRESET_PREFIX):
-        loaded = replace(loaded, tokenizer=words_tokenizer(loaded.source.config.vocab_size))
-    return make_engine(config, loaded)
-
-
-def words_tokenizer(vocab_size: int) -> Tokenizer:
-    """A byte-level tokenizer with a vocabulary like a real one's: quire-mini's pieces, and pairs of them."""
-    import tokenizers
-    from tokenizers import decoders, models, pre_tokenizers
-
-    from quire.loading.source import embedded_path
-    from quire.text.token_pieces import byte_level_alphabet
-    from quire.text.tokenizer import Tokenizer
-
-    path = embedded_path("quire-mini")
-    assert path is not None
-    mini = Tokenizer.from_dir(path)
-    known = sorted(mini.backend.get_vocab().items(), key=lambda each: each[1])
-    pieces = [piece for piece, token in known if token not in mini.special_ids]
-    words = dict.fromkeys([*byte_level_alphabet(), *pieces])
-    ends = [piece for piece in pieces if piece.isascii() and piece.isalpha()]
-    pairs = (
-        first + ends[(7 * at + 31 * turn) % len(ends)] for turn in itertools.count() for at, first in enumerate(pieces)
-    )
-    while len(words) < vocab_size - 1:
-        words[next(pairs)] = None
-    vocab = {word: token for token, word in enumerate([*itertools.islice(words, vocab_size - 1), "<|endoftext|>"])}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(["<|endoftext|>"])
-    return Tokenizer(backend, special_tokens={"eos_token": "<|endoftext|>"})
-
-
-def measure_sampling(config: EngineConfig, rows: int = 32, context: int = 128, steps: int = 20) -> list[dict[str, Any]]:
-    """Time sampling within decode steps of `rows` sequences, each at `context` tokens when the timing begins.
-
-    Returns:
-        One figure a kind of sampling: seconds of sampling and of the whole step, and the share, each with median,
-        minimum and maximum over the steps. Of answers in a grammar's language also `mask_share`: what sampling takes
-        longer than without one, as a share of the step without one; the two in turns.
-    """
-    timed = _Sampling(_make_engine(config, rows), rows, context, steps)
+    timed = _Sampling(make_engine(config, load(config)), rows, context, steps)
     figures = [_figure(name, rows, timed.times(params)) for name, params in SAMPLINGS.items()]
     for name in ("greedy", "temperature"):
-        timed.times(SAMPLINGS[name], _LANGUAGES)  # compiles them
+        timed.times(SAMPLINGS[name], _LANGUAGES)  # compiles the grammars
         plain, masked, shares = [], [], []
         for _ in range(_TURNS):
             without, within = timed.times(SAMPLINGS[name]), timed.times(SAMPLINGS[name], _LANGUAGES)
@@ -284,13 +229,14 @@ def _figure(name: str, rows: int, times: Sequence[_Times]) -> dict[str, Any]:
     }
 
 
-def run(config: EngineConfig, settings: OverheadSettings, json: Path | None) -> None:
-    """Measure both and publish the tables."""
+@options()
+def main(engine: EngineConfig, settings: OverheadSettings, json: Json = None) -> None:
+    """Cost of a step beside the model: scheduling, batch building, sampling."""
     num_requests, context = settings.num_requests, settings.context
     deciding = measure_overhead(num_requests, context)
     report = Report(
         "overhead",
-        f"Sampling within steps of {settings.rows} rows: {config.model}",
+        f"Sampling within steps of {settings.rows} rows: {engine.model}",
         (
             Column("sampling", "sampling"),
             Column("sampling_s", "sampling, ms", scale=1e3, digits=1),
@@ -298,22 +244,16 @@ def run(config: EngineConfig, settings: OverheadSettings, json: Path | None) -> 
             Column("share", "share, %", scale=100, digits=1),
             Column("mask_share", "masks, % of a step", scale=100, digits=1),
         ),
-        figures=measure_sampling(config, settings.rows),
+        figures=measure_sampling(engine, settings.rows),
         notes=[
-            f"Deciding, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a request, "
+            f"Scheduling, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a request, "
             f"{deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, "
             f"batch {deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; "
             f"slowest {deciding['worst_step_ms']:.2f}), a step of one request {deciding['fixed_ms']:.3f} ms."
         ],
-        settings={**asdict(config), **settings.as_json(), "deciding": deciding},
+        settings={**asdict(engine), **settings.as_json(), "deciding": deciding},
     )
     report.publish(json)
-
-
-@options()
-def main(engine: EngineConfig, settings: OverheadSettings, json: Json = None) -> None:
-    """Cost of a step beside the model: scheduling, batch building, sampling."""
-    run(engine, settings, json)
 
 
 if __name__ == "__main__":

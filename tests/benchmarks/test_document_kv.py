@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.document_kv import Bench, DocumentKvSettings
+from benchmarks.document_kv import DocumentBench, DocumentKvSettings
 from engine.documents import DocumentLLM
 
 
@@ -15,7 +15,7 @@ def test_a_disk_is_held_to_the_crossing_of_the_moment_and_the_ways_go_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llm = DocumentLLM("llama", tmp_path)
-    bench = Bench(llm.engine, DocumentKvSettings(document_tokens=36, question_tokens=3, runs=3), tmp_path)
+    bench = DocumentBench(llm.engine, DocumentKvSettings(document_tokens=36, question_tokens=3, runs=3), tmp_path)
     tokens = bench.store()
     asked: list[tuple[str, float | None]] = []
     ask_disk = bench.ask_disk
@@ -44,7 +44,7 @@ def test_a_disk_is_held_to_the_crossing_of_the_moment_and_the_ways_go_in_turns(
 
 def test_a_raw_read_goes_on_in_the_file_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     llm = DocumentLLM("llama", tmp_path / "kv")
-    bench = Bench(llm.engine, DocumentKvSettings(document_tokens=36, question_tokens=3), tmp_path)
+    bench = DocumentBench(llm.engine, DocumentKvSettings(document_tokens=36, question_tokens=3), tmp_path)
     folder = tmp_path / "namespace"
     folder.mkdir()
     for number, size in enumerate((bench.num_bytes, bench.num_bytes - 100)):

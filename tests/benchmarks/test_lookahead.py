@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.document_kv import Bench
+from benchmarks.document_kv import DocumentBench
 from benchmarks.lookahead import LookaheadBench, LookaheadSettings, experiment_config, make_report
 from engine.documents import DocumentLLM
 from quire.bench.workload import poisson_arrivals
@@ -16,7 +16,7 @@ def test_requests_queue_for_a_seat_and_get_the_same_tokens_with_lookahead_and_wi
     config = experiment_config(EngineConfig("llama"), settings)
     assert (config.max_num_seqs, config.num_kv_blocks, config.dtype) == (1, 6, "float32")
     llm = DocumentLLM("llama", tmp_path, max_num_seqs=1)
-    bench = LookaheadBench(Bench(llm.engine, settings.of_documents, tmp_path), settings)
+    bench = LookaheadBench(DocumentBench(llm.engine, settings.of_documents, tmp_path), settings)
     bench.prepare()
     pair = {is_ahead: bench.play([0.0, 0.0, 0.0, 0.001], is_ahead=is_ahead) for is_ahead in (False, True)}
     assert [played.cached for played in pair.values()] == [{"disk": 4 * 16}] * 2
