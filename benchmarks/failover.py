@@ -1,10 +1,9 @@
-"""What the readers of streams see when the engine of a `quire serve` is killed with `kill -9` in the middle.
+"""Silence of streams whose engine is killed with `kill -9`.
 
     python -m benchmarks.failover [--streams 1,16] [--dtype float32]
 
-For each number of streams: the same questions twice, half of them greedy and half with seeds, and the second time the
-engine's process is killed once all have begun. Says how many texts are those of the first time, how many streams ended
-with an error, and the longest silence. Linux only. Knows the server from outside only.
+Asks the same questions twice, half greedy and half with seeds; in the second run the engine is killed once all streams
+have begun. Reports equal texts, errors and the longest silence. Linux only.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _HEADER = ["streams", "texts as before", "errors", "longest silence, s", "undist
 
 
 async def read(client: httpx.AsyncClient, number: int, begun: asyncio.Semaphore) -> tuple[str, float, int]:
-    """One stream: its text, its longest silence, and how many errors it had."""
+    """Read one stream. Returns its text, its longest silence and its number of errors."""
     body: dict[str, Any] = {"model": MODEL, "prompt": f"The number {number}", "max_tokens": NUM_TOKENS, "stream": True}
     body |= {"temperature": 0} if number % 2 else {"temperature": 1, "seed": number}
     text, silence, num_errors, last = "", 0.0, 0, None
@@ -50,7 +49,7 @@ async def read(client: httpx.AsyncClient, number: int, begun: asyncio.Semaphore)
 
 
 async def ask(url: str, num_streams: int, pid: int | None) -> list[tuple[str, float, int]]:
-    """All streams at once; once all have begun, the process with this id is killed."""
+    """Send all streams; once all have begun, kill a process."""
     begun = asyncio.Semaphore(0)
     async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_S, limits=httpx.Limits()) as client:
         streams = [asyncio.create_task(read(client, number, begun)) for number in range(num_streams)]
@@ -62,7 +61,7 @@ async def ask(url: str, num_streams: int, pid: int | None) -> list[tuple[str, fl
 
 
 def engine_of(server: Server) -> int:
-    """The process that holds most memory, of those that the server has started."""
+    """The child of the server with the most memory."""
     tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
     return max(
         (int(pid) for task in tasks for pid in children(task)),

@@ -1,10 +1,9 @@
-"""What one client can cost a `quire serve` that knows no keys: memory, threads and the time of others.
+"""Cost of one hostile client for a `quire serve` without keys: memory, threads, and gaps in other clients' streams.
 
     python -m benchmarks.hostile_clients
 
-Prints a table: for each way to be a burden the resident memory of the server's process
-and of its engine's at their largest and after it, and the pauses between the tokens of another client's stream
-meanwhile. All cases meet the same server, one after the other. Linux only. Knows the server from outside only.
+Prints the largest and the final resident memory of server and engine for each case, and the gaps between the tokens of
+another client's stream. All cases use one server, one after the other. Linux only.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _HEADER = ["one client", "server, MiB", "engine, MiB", "shared memory, MiB", "th
 
 
 class Watch:
-    """Notes the largest figures of a server's processes, from another thread, as long as its context lasts."""
+    """Records the peak figures of a server's processes in a thread."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -48,7 +47,7 @@ class Watch:
         self.largest = self.now()
 
     def now(self) -> dict[str, int]:
-        """Resident MiB of the server and of its children, MiB of shared memory that came since, and threads."""
+        """Resident MiB of the server and of its children, MiB of new shared memory, and threads."""
         tasks = list(Path(f"/proc/{self._pid}/task").iterdir())
         return {
             "server": _resident_mib(self._pid),
@@ -77,7 +76,6 @@ def _resident_mib(pid: int) -> int:
 
 
 def _shared_mib() -> int:
-    """Of the whole machine: where the server keeps large bodies."""
     return int(Path("/proc/meminfo").read_text().partition("Shmem:")[2].split()[0]) >> 10
 
 
@@ -103,7 +101,6 @@ def _asking_without_pause(url: str, path: str, body: bytes) -> Iterator[None]:
 
 @contextmanager
 def _holding(url: str, num_connections: int, sent: bytes) -> Iterator[None]:
-    """Connections on which this was sent, or as much of it as the server takes, and which then stay silent."""
     address = urlsplit(url)
 
     def connect() -> socket.socket:
@@ -136,7 +133,6 @@ def _cases(url: str) -> Iterator[tuple[str, AbstractContextManager[object]]]:
 
 
 def _pauses(url: str) -> list[float]:
-    """Seconds between the events of another client's stream, ascending."""
     body = {"model": MODEL, "prompt": "Hello", "max_tokens": NUM_TOKENS, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", url + COMPLETIONS, json=body, timeout=PATIENCE_S) as answer:
         arrived = [time.perf_counter() for line in answer.iter_lines() if line.startswith("data: {")]

@@ -1,10 +1,9 @@
-"""What hostile schemas cost the streams of other clients, and how soon they are refused.
+"""Cost of hostile schemas for other clients' streams, and the time until they are refused.
 
     python -m benchmarks.hostile_schemas [--streams 8] [--rounds 6] [--seconds 15]
 
-The engine has one thread. Streams run all the time; in turns they are alone, or a client sends one schema after another
-that takes its compiler's time and memory, each of them new. Prints both p99 of the gaps between a stream's tokens, the
-ratio of each pair of turns, and the longest wait for a 400. By hand; no test runs it. Knows the server from outside.
+Streams run alone and beside a client that sends hostile schemas, in turns, with one engine thread. Prints both p99
+gaps, the ratio of each pair of turns, and the longest wait for a 400.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _KINDS = ("alone", "beside hostile schemas")
 
 
 def hostile_schemas() -> Iterator[dict[str, Any]]:
-    """Schemas that nobody has asked for yet: long to compile, large, exponential, endless to follow."""
+    """Yield new schemas that are slow to compile, large, exponential or endless."""
     for number in itertools.count():
         yield {"type": "integer", "multipleOf": 1_000_003 + 2 * number}
         automata = [{"type": "string", "pattern": f"(a|b)*a(a|b){{{at}}}c{number}"} for at in range(20, 32)]
@@ -47,7 +46,7 @@ def _twice(at: int) -> dict[str, Any]:
 
 
 class Streams:
-    """Streams without end, whose gaps between tokens are noted under whatever goes on at the time."""
+    """Endless streams that record the gaps between their tokens."""
 
     def __init__(self, client: httpx.AsyncClient, num_streams: int) -> None:
         self._client = client
@@ -81,7 +80,7 @@ class Streams:
 
 
 async def ask_hostile(client: httpx.AsyncClient, schemas: Iterator[dict[str, Any]]) -> tuple[float, bool]:
-    """Seconds until a schema was answered, and whether it was refused."""
+    """Seconds until the answer to a schema, and whether it was refused."""
     about = {"type": "json_schema", "json_schema": {"name": "it", "schema": next(schemas)}}
     messages = [{"role": "user", "content": "Hello"}]
     body = json.dumps({"model": MODEL, "messages": messages, "response_format": about, "max_tokens": 1})

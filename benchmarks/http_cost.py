@@ -1,10 +1,8 @@
-"""`quire bench http`: what HTTP and streaming cost those who are being served.
+"""Cost of HTTP and streaming over the offline engine.
 
-The same requests run in the offline engine, in a process of its own, and as concurrent streams of a real server; then
-with many more streams queued behind them, and while large bodies are sent. All of these take turns, repetition by
-repetition, and each is compared with its own turn's plain streams over the same tokens. What a user sees is what
-counts: times are taken where the client reads. The client shares the machine with the server, as in any test on one
-machine, so it is a light one; still, its processor time is in the figures.
+The same requests run in the offline engine and as concurrent streams of a real server, then with many queued streams
+behind them, and beside large bodies. All cases take turns; each is compared with the plain streams of its own turn.
+Times are taken where the client reads, and include the client's processor time.
 """
 
 from __future__ import annotations
@@ -55,13 +53,13 @@ _BODIES = {"text": "a prompt of text", "token ids": "a prompt of token ids"}
 
 @dataclass(frozen=True)
 class HttpSettings(Settings):
-    """`quire bench http`."""
+    """Options of the HTTP benchmark."""
 
-    streams: int = setting(8, "Streams at once.", at_least=1)
+    streams: int = setting(8, "Concurrent streams.", at_least=1)
     input_len: int = setting(32, "Tokens of each prompt.", at_least=1)
     output_len: int = setting(1024, "Tokens of each answer.", at_least=8)
-    queued: int = setting(200, "Streams that wait behind them.", at_least=1)
-    body_size: int = setting("50MB", "Of the bodies that are sent beside them.", read=parse_size)
+    queued: int = setting(200, "Queued streams behind them.", at_least=1)
+    body_size: int = setting("50MB", "Size of the bodies sent beside them.", read=parse_size)
     engine_process: bool = setting(False, "Measure servers whose engine has a process of its own.", is_flag=True)
     runs: int = runs(5)
     settle_s: float = 1.5  #: from when all are queued; streams that wait get their heads within it
@@ -69,7 +67,7 @@ class HttpSettings(Settings):
 
 @dataclass(frozen=True)
 class Played:
-    """One turn of the streams. `token_s` is of one stream, whose tokens are counted; they go in step with the rest."""
+    """One run of the streams; `token_s` are the token times of one stream."""
 
     token_s: list[float]
     gaps: list[tuple[float, float]]  #: of all streams, from when all of them ran
@@ -80,7 +78,7 @@ class Played:
         return _step_s(self.token_s, self.first)
 
     def itl_s(self, spans: Sequence[tuple[float, float]] | None = None) -> list[float]:
-        """Waits for a chunk; with spans, only the waits that overlap with one of them."""
+        """Gaps between chunks; with spans, only gaps that overlap with one of them."""
         gaps = self.gaps
         if spans is not None:
             gaps = [gap for gap in gaps if any(gap[0] < end and begin < gap[1] for begin, end in spans)]
@@ -88,7 +86,6 @@ class Played:
 
 
 def run(config: EngineConfig, settings: HttpSettings, json: Path | None) -> None:
-    """Measure and publish the table."""
     load = os.getloadavg()[0]
     report = Report(
         "http",
@@ -121,11 +118,10 @@ def run(config: EngineConfig, settings: HttpSettings, json: Path | None) -> None
 
 
 def measure_http_cost(config: EngineConfig, settings: HttpSettings) -> list[dict[str, Any]]:
-    """One figure a case. Ratios and differences are taken within a repetition, then summarised.
+    """Measure every case. Ratios and differences are taken within a repetition.
 
     Raises:
-        ValueError: the model cannot be served so.
-        RuntimeError: a server did not answer as it should.
+        RuntimeError: a server failed.
     """
     config = _with_room(config, settings)
     lengths = fixed_lengths(settings.streams, settings.input_len, settings.output_len)
@@ -218,7 +214,6 @@ _llm: Any = None
 
 
 def _end_without_a_word() -> None:
-    """At Ctrl-C, which was blocked until now: the parent has what there is to say."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
@@ -232,7 +227,6 @@ def _load_offline(config: EngineConfig) -> None:
 
 
 def _play_offline(workload: Workload) -> list[float]:
-    """When each step ended in which every request gained a token, all of them decoding."""
     from quire.sampling_params import SamplingParams
 
     ended_s: list[float] = []
@@ -254,7 +248,6 @@ def _play_offline(workload: Workload) -> list[float]:
 
 
 def _step_s(ended_s: list[float], first: int) -> float:
-    """Seconds a step or a token, from one of them to the last."""
     return (ended_s[-1] - ended_s[first]) / (len(ended_s) - 1 - first)
 
 
@@ -262,7 +255,6 @@ def _step_s(ended_s: list[float], first: int) -> float:
 
 
 def _with_room(config: EngineConfig, settings: HttpSettings) -> EngineConfig:
-    """As many at once as there are streams, and a pool that they fit in: three engines stand side by side."""
     config = replace(config, max_num_seqs=settings.streams, use_tqdm=False)
     if config.num_kv_blocks is None and config.kv_cache_memory is None:
         blocks = (settings.streams + 1) * (-(-(settings.input_len + settings.output_len) // config.block_size) + 1)
@@ -272,7 +264,6 @@ def _with_room(config: EngineConfig, settings: HttpSettings) -> EngineConfig:
 
 @contextmanager
 def _server(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> Iterator[Target]:
-    """A server process of its own, ready."""
     given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
     # Other settings of this environment would be the server's too, and it is measured with its defaults.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
@@ -299,10 +290,10 @@ def _server(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -
 
 
 def play_streams(target: Target, workload: Workload, num_queued: int = 0, settle_s: float = 0.0) -> Played:
-    """All requests of a workload at once, and `num_queued` small ones behind them, to the end of all.
+    """Send all requests of a workload at once, and `num_queued` small ones behind them.
 
     Raises:
-        RuntimeError: an answer was not as asked for, or too short to measure anything.
+        RuntimeError: an answer failed, or was too short to measure.
     """
     counting = replace(target, extra={"return_token_ids": True})
     client = StreamClient(target.url)
@@ -362,7 +353,6 @@ def _prepare_sending(stop: Any) -> None:
 
 @lru_cache
 def _body(kind: str, num_bytes: int) -> bytes:
-    """A completion request of that length that is valid JSON; its prompt is too long for any model."""
     begin, end = b'{"model": "measured", "prompt": ', b"}"
     room = num_bytes - len(begin) - len(end)
     if kind == "text":
@@ -371,7 +361,6 @@ def _body(kind: str, num_bytes: int) -> bytes:
 
 
 def _send_bodies(url: str, kind: str, num_bytes: int) -> list[tuple[float, float]]:
-    """Send one body after another until told to stop: from when to when each was sent and answered."""
     address, head = connect_to(url)
     body = _body(kind, num_bytes)
     spans = []

@@ -1,7 +1,7 @@
-"""`quire bench linear`: one pass over all of a model's linear layers, by number of rows and kind of weight, in turns.
+"""One pass over all linear layers of a model, by number of rows and kind of weight, in turns.
 
-Weights are random, and each layer has its own, so that no cache of the processor holds them. Beside each figure stands
-what reading the weights' bytes alone would take, at the bandwidth that was measured in the same run.
+Weights are random and distinct per layer, so no processor cache holds them. The limit is the time to read their bytes
+at the bandwidth of the same run.
 """
 
 from __future__ import annotations
@@ -29,24 +29,20 @@ _MAX_HEAD_ROWS = 64  # a prompt needs the logits of its last token alone
 
 @dataclass(frozen=True)
 class LinearSettings(Settings):
-    """`quire bench linear`."""
+    """Options of the linear layer benchmark."""
 
-    rows: tuple[int, ...] = setting("1,4,16,32,256", "Of each product.", read=integers, at_least=1)
+    rows: tuple[int, ...] = setting("1,4,16,32,256", "Rows of each product.", read=integers, at_least=1)
     weights: tuple[str, ...] = setting(
         "plain,onednn,int8,int4",
-        "Kinds of weights: plain are the model's own, onednn the same for oneDNN.",
+        "Kinds of weights: plain (the model's own), onednn, int8, int4.",
         read=names,
         metavar="KIND[,...]",
     )
-    runs: int = setting(5, "Turns of each.", at_least=1)
+    runs: int = setting(5, "Turns of each kind.", at_least=1)
 
 
 def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, Any]]:
-    """One figure a number of rows and kind of weight.
-
-    Raises:
-        ValueError: the model is not known, or there is no such kind of weight.
-    """
+    """One figure per number of rows and kind of weight. Raises ValueError for unknown models or kinds."""
     import torch
 
     from quire.loading import resolve_model
@@ -109,7 +105,6 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
 
 
 def _read() -> float:
-    """Bytes a second that all threads read."""
     import torch
 
     memory = torch.ones(_READ_BYTES // 8, dtype=torch.int64)

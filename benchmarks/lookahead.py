@@ -187,7 +187,6 @@ def make_report(
 
 
 def _ratio(pair: dict[bool, LookaheadRun], name: str) -> float:
-    """Ratio of the means with lookahead and without."""
     with_it, without = (statistics.mean(getattr(pair[is_ahead], name)) for is_ahead in (True, False))
     return with_it / without
 

@@ -1,26 +1,20 @@
-"""What a KV cache wastes, by how it reserves memory: arithmetic over the lengths of a trace.
+"""KV memory wasted by each way of reserving it: arithmetic over the lengths of a trace (PagedAttention, Figure 2).
 
-A request with P prompt tokens and G generated ones lives for G steps. Step 1 computes the prompt and gives the first
-token; every later step computes the token that the one before gave. So at the end of step k the request uses
+A request with P prompt tokens and G generated ones lives for G steps. At the end of step k it uses
 
     used(k) = P + k - 1        tokens of KV, up to P + G - 1 (the last token's KV is never needed)
 
-and from its first step to its last it holds what its policy reserves:
+and holds what its policy reserves:
 
-    max_model_len     M at every step                     what serving without paging does where the end is unknown
-    power of two      the least power of two >= P + G     as a buddy allocator that is told the length would
+    max_model_len     M at every step                     without paging and with unknown lengths
+    power of two      the least power of two >= P + G     a buddy allocator with known lengths
     output's power    P + the least power of two >= G     "Orca (Pow2)" of the PagedAttention paper (SOSP '23)
-    oracle            P + G                               "Orca (Oracle)" there: the length is known exactly
-    blocks of b       ceil(used(k) / b) * b at step k     paging: a block is taken when its first token comes
+    oracle            P + G                               "Orca (Oracle)" of the paper
+    blocks of b       ceil(used(k) / b) * b at step k     paging
 
-The share wasted is 1 - (sum of used) / (sum of reserved), over all requests and
-  - over all their steps, each step counting one (time-weighted: what memory is doing at a random moment), or
-  - at each request's last step (at completion: what is never used at all).
-Each sum is linear in the requests, so it does not matter who ran beside whom. Left out is what a contiguous
-reservation loses beyond this, between reservations (external fragmentation); blocks have none.
-
-Beside that stands what the engine itself wastes, by the statistics of real steps: with requests beside each other,
-chunked prompts, and blocks that come and go.
+The wasted share is 1 - (sum of used) / (sum of reserved), over all steps of all requests (time-weighted), or over the
+last steps (at completion). Sums are linear in the requests, so their concurrency does not matter. External
+fragmentation is left out. The engine's own waste is measured over real steps.
 """
 
 from __future__ import annotations
@@ -56,7 +50,7 @@ Tokens = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class MemorySettings(Settings):
-    """`quire bench memory`."""
+    """Options of the memory benchmark."""
 
     trace: Path = setting(REQUIRED, "CSV with TIMESTAMP,ContextTokens,GeneratedTokens.")
     max_model_len: tuple[int, ...] | None = setting(
@@ -68,7 +62,7 @@ class MemorySettings(Settings):
 
 @dataclass(frozen=True)
 class Waste:
-    """One policy's shares of reserved memory that hold nothing, 0 to 1."""
+    """Wasted shares of one policy."""
 
     policy: str
     time_weighted: float
@@ -77,7 +71,7 @@ class Waste:
 
 @dataclass(frozen=True)
 class WasteStudy:
-    """All policies over one trace, under one max_model_len."""
+    """All policies over one trace with one max_model_len."""
 
     max_model_len: int
     num_requests: int
@@ -86,17 +80,14 @@ class WasteStudy:
 
 
 def clip(prompt: Tokens, output: Tokens, max_model_len: int) -> tuple[Tokens, Tokens, int]:
-    """Lengths as an engine with this limit runs them: the output is cut, and the prompt where no token would be left.
-
-    Returns the prompts, the outputs, and how many requests were cut.
-    """
+    """Shorten lengths to a limit. Returns prompts, outputs and the number of shortened requests."""
     clipped_prompt = np.minimum(prompt, max_model_len - 1)
     clipped_output = np.minimum(output, max_model_len - clipped_prompt)
     return clipped_prompt, clipped_output, int(np.count_nonzero(prompt + output > max_model_len))
 
 
 def waste_of_reservation(prompt: Tokens, output: Tokens, reserved: Tokens) -> tuple[float, float]:
-    """Shares wasted (time-weighted, at completion) where each request holds `reserved` tokens at every step."""
+    """Wasted shares (time-weighted, at completion) if each request holds `reserved` tokens at every step."""
     return (
         _share(_used_over_life(prompt, output).sum(), (output * reserved).sum()),
         _share((prompt + output - 1).sum(), reserved.sum()),
@@ -104,7 +95,7 @@ def waste_of_reservation(prompt: Tokens, output: Tokens, reserved: Tokens) -> tu
 
 
 def waste_of_blocks(prompt: Tokens, output: Tokens, block_size: int) -> tuple[float, float]:
-    """Shares wasted (time-weighted, at completion) where each request holds as many blocks as its tokens need."""
+    """Wasted shares (time-weighted, at completion) if each request holds the blocks of its tokens."""
     last = prompt + output - 1
     blocks_over_life = _blocks_up_to(last, block_size) - _blocks_up_to(prompt - 1, block_size)
     return (
@@ -114,7 +105,7 @@ def waste_of_blocks(prompt: Tokens, output: Tokens, block_size: int) -> tuple[fl
 
 
 def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int]) -> WasteStudy:
-    """Every policy's waste over these lengths."""
+    """Waste of every policy over these lengths."""
     prompt, output, num_clipped = clip(
         np.asarray(lengths.prompt, dtype=np.int64), np.asarray(lengths.output, dtype=np.int64), max_model_len
     )
@@ -130,13 +121,13 @@ def study(lengths: Lengths, max_model_len: int, block_sizes: Sequence[int]) -> W
 
 
 def next_power_of_two(values: Tokens) -> Tokens:
-    """The least power of two that is not smaller, exactly (values from 1 to 2**52)."""
+    """The least power of two that is not smaller, exact from 1 to 2**52."""
     mantissa, exponent = np.frexp(values.astype(np.float64))
     return np.int64(1) << (exponent - (mantissa == 0.5)).astype(np.int64)
 
 
 def make_report(trace: str, studies: Sequence[WasteStudy]) -> Report:
-    """The figures of `quire bench memory`: in JSON one a policy and limit, in the table one row a policy."""
+    """A figure per policy and limit; a table row per policy."""
     columns = [Column("policy", "memory held")]
     for s in studies:
         limit = s.max_model_len
@@ -166,7 +157,7 @@ def make_report(trace: str, studies: Sequence[WasteStudy]) -> Report:
 
 
 def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
-    """Bars of the time-weighted waste, a group a policy."""
+    """Bars of the time-weighted waste, a group per policy."""
     axes = figure.subplots()
     policies = [waste.policy for waste in studies[0].wastes]
     height = 0.8 / len(studies)
@@ -184,7 +175,7 @@ def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
 
 
 def run(settings: MemorySettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
-    """`quire bench memory`. Without limits it takes the paper's, and the least power of two that cuts no request."""
+    """Measure and publish. The default limits are the paper's, and the least power of two that cuts no request."""
     trace, limits = settings.trace.name, settings.max_model_len
     lengths = read_trace(settings.trace).first(settings.num_requests)
     if limits is None:
@@ -223,11 +214,7 @@ class EngineWaste:
 def measure_engine_waste(
     lengths: Lengths, *, block_size: int = 16, pool_tokens: int = 131072, max_num_seqs: int = 256
 ) -> EngineWaste:
-    """Run requests of these lengths, all queued at once, on a runner that computes nothing, and count what blocks hold.
-
-    Args:
-        pool_tokens: slots of the pool; the requests take turns in it.
-    """
+    """Run requests of these lengths on a runner that computes nothing, and count the tokens in their blocks."""
     longest = max(p + o for p, o in zip(lengths.prompt, lengths.output, strict=True))
     num_blocks = -(-max(pool_tokens, longest) // block_size)
     config = SchedulerConfig(

@@ -84,7 +84,6 @@ def prepare(num_requests: int, context: int, steps: int) -> tuple[Scheduler, Nul
 
 
 def _time_steps(num_requests: int, context: int, steps: int) -> list[tuple[float, float, float]]:
-    """Seconds of scheduling, batch building and updating, per step."""
     warm_up = steps // 10 + 1
     # Prompts are computed a few requests per step, so the first requests are some tokens ahead of the last.
     scheduler, runner = prepare(num_requests, context, steps + warm_up + -(-num_requests * context // 8192) + 1)
@@ -185,7 +184,6 @@ class _Sampling:
 
     @contextmanager
     def _matchers_timed(self) -> Iterator[None]:
-        """Count advancing the grammars as sampling."""
         usual = Matcher.advance
         Matcher.advance = self._timed(usual)  # type: ignore[method-assign]
         try:
@@ -246,7 +244,7 @@ def main(engine: EngineConfig, settings: OverheadSettings, json: Json = None) ->
         ),
         figures=measure_sampling(engine, settings.rows),
         notes=[
-            f"Scheduling, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs a request, "
+            f"Scheduling, {num_requests} requests at {context:,} tokens: {deciding['us_per_request']:.2f} µs each, "
             f"{deciding['step_ms']:.2f} ms a step (schedule {deciding['schedule_ms']:.2f}, "
             f"batch {deciding['build_ms']:.2f}, update {deciding['update_ms']:.2f}; "
             f"slowest {deciding['worst_step_ms']:.2f}), a step of one request {deciding['fixed_ms']:.3f} ms."

@@ -1,4 +1,4 @@
-"""Runs that do not depend on each other, spread over processes: how far they have come, and what each came to."""
+"""Independent runs in several processes, with progress."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ _counts: Any = None  #: in a child: what is done of each run
 def run_all(
     function: Callable[[Task, Note], Result], tasks: Sequence[Task], num_processes: int, show: Note
 ) -> list[Result]:
-    """Run a function on each task. Whatever ends this early, as Ctrl-C or an error, ends all processes at once.
+    """Run a function on each task. An error or Ctrl-C ends all processes at once.
 
     Args:
-        function: of a module; its second argument takes how much of this run is done.
-        tasks: those that take long first. They and results travel by pickle.
-        num_processes: that are started; 1 runs here.
-        show: takes how much of all runs is done, now and then.
+        function: a module's function; its second argument is a progress callback.
+        tasks: pickled tasks, the longest first.
+        num_processes: number of processes; 1 runs in this one.
+        show: receives the progress of all runs.
 
     Returns:
-        What the function returned, in the order of the tasks.
+        The results in the order of the tasks.
 
     Raises:
-        ValueError: a process was ended from outside.
-        Exception: what the function raised, of the first run that failed.
+        ValueError: a process was killed.
+        Exception: the error of the first failed run.
     """
     counts = [0] * len(tasks)
 

@@ -1,7 +1,7 @@
-"""What running streams notice of promotions: the same arrivals under each policy, all promotions in the middle.
+"""Inter-token latency of running streams during promotion, for each promotion policy.
 
-Stages arrive when a share of all tokens has been made, so that runs are alike whatever the machine does. A stream whose
-KV is computed again waits for that; what it waits beyond that is counted in steps that computed nothing again.
+All policies get the same arrivals. Stages arrive at fixed shares of the generated tokens, in the middle of a run.
+Waiting beyond recomputation is counted in steps that recomputed nothing.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from quire.settings import Settings, setting
 from quire.system.background_throttle import BackgroundThrottle
 
 POLICIES = ("cost", "pin", "recompute")
-_MOST_STEPS = 2  #: that a stream may wait beyond what computing again takes
+_MOST_STEPS = 2  #: target: steps that a stream waits beyond recomputation
 
 
 @dataclass(frozen=True)
 class PromotionSettings(Settings):
-    """`quire bench promotion`."""
+    """Options of the promotion benchmark."""
 
     num_requests: int = setting(16, "Streams.", at_least=1)
     input_len: int = setting(128, "Tokens of each prompt.", at_least=1)
     output_len: int = setting(64, "Tokens of each answer.", at_least=2)
     rate: float = setting(
-        0.0, "Requests a second, by a Poisson process; 0 is twice what the engine answers of all at once.", at_least=0
+        0.0, "Requests per second (Poisson); 0 is twice the rate at which the engine answers all at once.", at_least=0
     )
-    layers_out: int = setting(8, "Layers that stage 1 of a model without a pack lacks.", at_least=1)
+    layers_out: int = setting(8, "Layers missing in stage 1 of a model without a pack.", at_least=1)
     stages: int = setting(3, "Stages of a model without a pack.", at_least=2)
-    seed: int = setting(0, "Of prompts and arrivals.", name="load_seed")
+    seed: int = setting(0, "Seed of prompts and arrivals.", name="load_seed")
     runs: int = runs()
 
 
 class StageSource(Protocol):
-    """Where stages come from: a loader that has them all, or layers in memory that are held back."""
+    """Source of stages: a loader, or the layers of a loaded model."""
 
     last_stage: int
     num_stages: int
@@ -66,7 +66,7 @@ class StageSource(Protocol):
 
 
 class HeldStages:
-    """Stages that are all in memory, and arrive when the benchmark says so (`engine.promotion.Arrivals`)."""
+    """Stages in memory that arrive when the benchmark releases them (`engine.promotion.Arrivals`)."""
 
     def __init__(self, source: StageSource) -> None:
         self.last_stage = source.last_stage
@@ -74,14 +74,14 @@ class HeldStages:
         self.stage = source.stage
         self.stage_ready = 1
         self.on_stage: Callable[[int], None] | None = None
-        self.throttle = BackgroundThrottle(BACKGROUND_SHARE)  # that nobody takes
+        self.throttle = BackgroundThrottle(BACKGROUND_SHARE)  # unused
 
     def set_served_stage(self, number: int) -> None:
         pass
 
 
 class LayersOut:
-    """Stages of a model without a pack: a block of layers before the last is out, and comes back in equal groups."""
+    """Stages of a model without a pack: a block of layers is left out at first and returns in equal groups."""
 
     def __init__(self, model: CausalLM, layers_out: int, num_stages: int) -> None:
         last = model.config.num_layers - 1
@@ -109,7 +109,7 @@ class LayersOut:
 
 @dataclass
 class Stream:
-    """A request, and the steps in which it got its tokens."""
+    """A request, and the steps that brought its tokens."""
 
     state: RequestState
     steps: list[int] = field(default_factory=list)
@@ -118,7 +118,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Played:
-    """One run, measured."""
+    """Measurements of one run."""
 
     num_failed: int
     num_pinned: int
@@ -132,7 +132,7 @@ class Played:
 
 
 def play(engine: Engine, held: HeldStages, settings: PromotionSettings, due_s: Sequence[float]) -> Played:
-    """All requests once, each when it is due; stages arrive on the way."""
+    """Send each request at its due time, and release stages meanwhile."""
     prompts = [_prompt(engine, settings, at) for at in range(len(due_s))]
     params = SamplingParams(temperature=0.0, max_tokens=settings.output_len, ignore_eos=True, detokenize=False)
     total, made = len(due_s) * settings.output_len, 0
@@ -230,7 +230,6 @@ def run(
 
 
 def _stages_of(loaded: LoadedModel, settings: PromotionSettings) -> tuple[StageSource, StageManifest]:
-    """A pack's stages once all are there, or some of a model without."""
     if loaded.manifest is not None and loaded.arrivals is not None:
         loaded.arrivals.stage(loaded.arrivals.last_stage)  # waits for it
         return loaded.arrivals, loaded.manifest
@@ -252,7 +251,6 @@ def _measure_rate(
     manifest: StageManifest,
     settings: PromotionSettings,
 ) -> float:
-    """Requests a second at which about half of them run at once: twice what the engine answers of all at once."""
     held = HeldStages(source)
     held.last_stage = 1
     engine = _make_engine(config, loaded, held, manifest, "recompute")

@@ -1,7 +1,7 @@
-"""`quire bench quality`: what weights of fewer bits cost, beside the same model with the weights that it has.
+"""Cost of quantized weights in quality, against the same model with its own weights.
 
-Perplexity of texts, exact match of short answers to questions, and the cosine between both models' logits at every
-token of the texts. A model with random weights has no quality to lose: of it the cosine alone is measured.
+Measures perplexity of texts, exact match of short answers, and the cosine between both models' logits. A model with
+random weights has only the cosine.
 """
 
 from __future__ import annotations
@@ -39,10 +39,13 @@ _KEPT, _MISSED = "kept", "missed"
 
 @dataclass(frozen=True)
 class QualitySettings(Settings):
-    """`quire bench quality`."""
+    """Options of the quality benchmark."""
 
     quantization: tuple[str, ...] = setting(
-        "int8,int4", "Of linear layers, each beside the model as it is.", read=names, metavar="int8|int4[,...]"
+        "int8,int4",
+        "Quantizations of the linear layers, each beside the model itself.",
+        read=names,
+        metavar="int8|int4[,...]",
     )
     text: Path | None = setting(
         None,
@@ -55,13 +58,13 @@ class QualitySettings(Settings):
     )
     num_questions: int = setting(400, "The first so many.", at_least=1)
     num_texts: int = setting(64, "At most; evenly spread over the file. Of a random model 4.", at_least=1)
-    num_tokens: int = setting(256, "Of a text, at most.", at_least=16)
-    start: str = setting("Context:", "What texts begin with that the model writes itself.", metavar="TEXT")
+    num_tokens: int = setting(256, "Most tokens of a text.", at_least=16)
+    start: str = setting("Context:", "Begin of generated texts.", metavar="TEXT")
 
 
 @dataclass
 class _Texts:
-    """What a model makes of the texts."""
+    """Loss and logits of a model over the texts."""
 
     loss: float = 0.0  # nats, of all tokens but each text's first
     num_tokens: int = 0
@@ -74,11 +77,7 @@ class _Texts:
 
 
 def run(config: EngineConfig, settings: QualitySettings, json_path: Path | None = None) -> bool:
-    """`quire bench quality`. Returns whether every mark is kept.
-
-    Raises:
-        ValueError: a file cannot be read, or there is no such quantization.
-    """
+    """Measure and publish. Returns whether every target is kept."""
     if unknown := set(settings.quantization) - set(MARKS):
         raise ValueError(f"quantization={', '.join(sorted(unknown))} is not one of {', '.join(QUANTIZATIONS[1:])}")
     questions = _read(settings.questions)[: settings.num_questions] if settings.questions else []
@@ -94,11 +93,7 @@ def run(config: EngineConfig, settings: QualitySettings, json_path: Path | None 
 def measure(
     config: EngineConfig, settings: QualitySettings, questions: Sequence[ReadingQuestion], report: Report
 ) -> list[dict[str, Any]]:
-    """One figure a model: as it is, and each quantization.
-
-    Raises:
-        ValueError: the model cannot be quantized, or a file cannot be read.
-    """
+    """One figure for the model, and one per quantization. Raises ValueError if it cannot be quantized."""
     from quire.llm import LLM
 
     config = replace(config, device="cpu", quantization="none")
@@ -132,7 +127,6 @@ def _model(llm: LLM) -> CausalLM:
 def _texts(
     llm: LLM, settings: QualitySettings, questions: Sequence[ReadingQuestion], *, is_random: bool
 ) -> Iterator[list[int]]:
-    """Token ids: of a file, of questions with their answers, or written by the model itself."""
     from quire.progressive.calibration_text import choose_texts, read_texts
     from quire.sampling_params import SamplingParams
 
@@ -167,7 +161,6 @@ def _texts(
 def _read_texts(
     model: CausalLM, texts: Sequence[Sequence[int]], reference: CausalLM | None = None, known: _Texts | None = None
 ) -> _Texts:
-    """What a model makes of texts, and how near its logits are to a reference's."""
     import torch
     import torch.nn.functional as F
 
@@ -191,7 +184,6 @@ def _read_texts(
 
 
 def _attend(layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Causal attention over one text."""
     import torch.nn.functional as F
 
     groups = q.shape[1] // k.shape[1]
@@ -246,7 +238,6 @@ def _figure(quantization: str, llm: LLM, read: _Texts, exact_match: float | None
 
 
 def _changes(figure: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """What became worse, and whether that is within the marks."""
     rise, fall = MARKS[figure["quantization"]]
     changes: dict[str, Any] = {}
     marks = {}

@@ -1,9 +1,8 @@
-"""What Ray costs: `quire serve --ray` with one replica against `quire serve`, one and sixteen streams, in turns.
+"""Cost of Ray: `quire serve --ray` with one replica against `quire serve`, one and sixteen streams, in turns.
 
     python -m benchmarks.ray_overhead --model random:qwen2.5-0.5b --rounds 5
 
-Both servers stand there all the time, and one of them has work. A round asks each of them; prompts differ from round to
-round, so that no cache carries over. Not a test: it takes minutes.
+Both servers run all the time, and one of them has work. Prompts differ between rounds, so caches have no hits.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _TOKENS_OF_PROMPT, _TOKENS_OF_ANSWER = 64, 64
 
 
 async def stream(url: str, prompt: list[int]) -> list[float]:
-    """The seconds after which each piece of the answer came, and the number of tokens in all."""
+    """Times of each piece of an answer, and the number of tokens."""
     address = urlsplit(url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     body = json.dumps(

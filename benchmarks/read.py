@@ -1,6 +1,5 @@
-"""`quire bench read`: how fast the loader's reads are, beside fio's on the same file, past the page cache.
-
-A share of a physical limit: nothing is copied, hashed or packed. fio is run where it is installed.
+"""Bandwidth of the loader's reads beside fio's on the same file, past the page cache. Nothing is copied, hashed or
+packed.
 """
 
 from __future__ import annotations
@@ -31,13 +30,11 @@ _COLUMNS = (
 
 
 def measure(path: Path, runs: int = 5) -> dict[str, Any]:
-    """Read a file by the loader's reader and by fio, in turns, with its pages dropped before each.
+    """Read a file with the loader's reader and with fio, in turns, after dropping its pages.
 
     Returns:
-        `bytes_s` by reader (`quire`, `quire, buffered` and, where it is installed, `fio`), each with a value a run;
-        `cpu_s`, processor seconds a GB, of our own; `of_fio`, the ratio of the first to the last in each run;
-        `resident`, the largest share of the file that was still in memory when a read began; `is_direct`, whether
-        ours went past the page cache.
+        `bytes_s` by reader, a value per run; `cpu_s`, our processor seconds per GB; `of_fio`, ours over fio's per run;
+            `resident`, the largest resident share before a read; `is_direct`, whether ours bypassed the page cache.
     """
     bytes_s: dict[str, list[float]] = {"quire": [], "quire, buffered": []}
     cpu_s: dict[str, list[float]] = {name: [] for name in bytes_s}
@@ -59,7 +56,6 @@ def measure(path: Path, runs: int = 5) -> dict[str, Any]:
 
 
 def _ours(path: Path, *, uses_direct_io: bool) -> tuple[float, float, bool]:
-    """Bytes a second, processor seconds a GB, and whether it went past the page cache."""
     size = path.stat().st_size
     cpu_began, began = time.process_time(), time.perf_counter()
     reader = ByteReader([Run(path, 0, size, ())], uses_direct_io=uses_direct_io)
@@ -73,7 +69,6 @@ def _ours(path: Path, *, uses_direct_io: bool) -> tuple[float, float, bool]:
 
 
 def _fio(path: Path) -> float:
-    """Bytes a second by fio, as many reads of the same size in flight."""
     command = [
         "fio", "--name=read", f"--filename={path}", "--rw=read", "--direct=1", "--readonly", "--ioengine=libaio",
         f"--bs={PIECE_BYTES}", f"--iodepth={NUM_READS}", "--output-format=json",

@@ -1,9 +1,8 @@
-"""Measures retrieval: our embedder next to the reference, recall on SQuAD questions, and search among many vectors.
+"""Retrieval: our embedder beside the reference, recall on SQuAD questions, and search among many vectors.
 
     python -m benchmarks.retrieval --squad FILE --json FILE
 
-The reference is what sentence-transformers computes for this model: transformers' BertModel, the mean of its last
-hidden states over real tokens, scaled to length 1. It needs transformers; quire itself does not.
+The reference is sentence-transformers' computation: transformers' BertModel, mean pooling, normalisation.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ BATCH = 32
 
 
 def make_reference(directory: Path, max_tokens: int) -> Callable[[Sequence[str]], np.ndarray]:
-    """Texts to vectors, the same number in every batch, texts of like length together."""
+    """The reference embedder; texts of similar length form a batch."""
     import transformers
 
     model = transformers.BertModel.from_pretrained(directory, add_pooling_layer=False).eval()
@@ -57,10 +56,10 @@ def make_reference(directory: Path, max_tokens: int) -> Callable[[Sequence[str]]
 def recall(
     questions: np.ndarray, answers: Sequence[int], vectors: np.ndarray, owners: Sequence[int]
 ) -> dict[str, float]:
-    """How often the right paragraph is first, or among the first five that are found.
+    """Share of questions whose paragraph is first, or among the first five.
 
     Args:
-        owners: the paragraph of each vector; of several, the best counts.
+        owners: the paragraph of each vector.
     """
     hits = {1: 0, 5: 0}
     for scores, answer in zip(questions @ vectors.T, answers, strict=True):

@@ -1,9 +1,7 @@
-"""`quire bench sharing`: what the samples and the beams of a request save by holding the same blocks.
+"""Blocks saved by sharing them between the samples or beams of a request (PagedAttention, section 6.3).
 
-Blocks saved are counted as in the PagedAttention paper (SOSP '23, section 6.3): at every step, the entries of all block
-tables less the blocks in use, over the entries of all block tables; summed over the run. Without sharing, a fork
-copies: the same samples and beams, the prompt computed once too, but every sequence with blocks of its own, so that
-fewer fit in the pool and each fork moves bytes.
+Saved blocks: at every step, the entries of all block tables less the used blocks, over the entries; summed over the
+run. In the baseline, a fork copies its parent's blocks, so fewer sequences fit in the pool.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from quire.settings import Settings, integers, setting
 
 @dataclass(frozen=True)
 class SharingSettings(Settings):
-    """`quire bench sharing`."""
+    """Options of the sharing benchmark."""
 
     widths: tuple[int, ...] = setting("2,4,6", "Samples a request, and beam widths.", read=integers, at_least=1)
     num_requests: int = setting(16, "Requests of each kind.", at_least=1)
@@ -40,7 +38,7 @@ class SharingSettings(Settings):
 
 @dataclass(frozen=True)
 class Kind:
-    """Requests of one shape, and what the paper saved on such."""
+    """Requests of one shape, with the paper's savings."""
 
     name: str
     prompt: int  #: mean tokens; drawn evenly from half to one and a half of it
@@ -66,7 +64,7 @@ _COLUMNS = (
 
 
 class CopyingKVCacheManager(KVCacheManager):
-    """The baseline: a fork gets copies of its parent's blocks, and no prefix is ever found."""
+    """The baseline: a fork copies its parent's blocks, and prefixes are never found."""
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         super().__init__(num_blocks, block_size, enable_prefix_caching=False)
@@ -81,7 +79,7 @@ class CopyingKVCacheManager(KVCacheManager):
         self._sent, self._copies = self._copies, []
 
     def take_copies(self) -> list[BlockTransfer]:
-        """To be sent with the step that is being made."""
+        """Copies to send with the current step."""
         return self._sent
 
     def find_prefix(self, seq: BlockSequence, limit: int | None = None) -> list[int]:
@@ -109,7 +107,7 @@ class CopyingKVCacheManager(KVCacheManager):
 
 
 class _NoSwap(SwapManager):
-    """No tier; the copies of forks go with each step in its place."""
+    """A swap manager without a tier, which sends the copies of forks with each step."""
 
     kv: CopyingKVCacheManager
 
@@ -118,14 +116,14 @@ class _NoSwap(SwapManager):
 
 
 def copy_on_fork(scheduler: Scheduler) -> None:
-    """Make a fresh scheduler the baseline: forks copy their parent's blocks."""
+    """Turn a fresh scheduler into the baseline."""
     config = scheduler.config
     swap = _NoSwap(CopyingKVCacheManager(config.num_blocks, config.block_size))
     Scheduler.__init__(scheduler, config, scheduler.recovery.policy, swap=swap)  # it has nothing yet
 
 
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:
-    """Measure every kind, method and width with and without sharing, in turns, and publish the table."""
+    """Measure every kind, method and width with and without sharing, in turns."""
     from quire.assembly import load, make_engine
 
     config = replace(config, skip_tokenizer_init=True, enable_prefix_caching=False)
@@ -184,7 +182,7 @@ def _measure(
 
 
 def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tuple[float, float]:
-    """One pass: the share of blocks saved over its steps, and tokens of all samples (or beams) a second."""
+    """Run a workload. Returns the share of saved blocks, and tokens per second of all samples or beams."""
     steps: list[Stats] = []
     engine.on_stats.append(steps.append)
     started = engine.clock()
@@ -209,7 +207,6 @@ def run_once(engine: Engine, workload: Workload, method: str, width: int) -> tup
 
 
 def _draw(figure: Any, report: Report) -> None:
-    """A panel a kind of requests, a line a method, and the paper's range behind it."""
     figure.suptitle("KV blocks saved by sharing them between a request's samples or beams: more is better")
     for axes, kind in zip(figure.subplots(1, len(KINDS), sharey=True), KINDS, strict=True):
         for (method, label), colour in zip(_METHODS.items(), COLOURS, strict=False):

@@ -1,7 +1,6 @@
-"""A client that costs next to nothing: streams are read as raw bytes with the time of each piece, and understood later.
+"""Low-overhead load client: records raw chunks with timestamps and parses them afterwards.
 
-For measurements in which the client shares the processors with the server. Knows HTTP/1.1 as far as a streamed answer
-needs it.
+For measurements in which client and server share processors. Supports HTTP/1.1 as far as streams need it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 class Stream:
-    """One request and what came back."""
+    """One request and its response."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
@@ -38,13 +37,13 @@ class Stream:
         self.is_ended = not piece or piece.endswith(_LAST_CHUNK)
 
     def events(self, *, is_cut: bool = False) -> list[tuple[float, str]]:
-        """When each event came, and its data.
+        """Time and data of each event.
 
         Args:
             is_cut: the stream was left before its end.
 
         Raises:
-            RuntimeError: the answer is no stream, or not a whole one.
+            RuntimeError: the response is no stream, or incomplete.
         """
         raw = b"".join(self.pieces)
         head, _, body = raw.partition(b"\r\n\r\n")
@@ -67,7 +66,7 @@ class Stream:
         return [event for event in found if event[1] != DONE]
 
     def token_s(self, *, is_cut: bool = False) -> list[float]:
-        """When each token came, where the request said `return_token_ids`; tokens of one chunk came together."""
+        """Time of each token, for requests with `return_token_ids`."""
         times = []
         for came_s, data in self.events(is_cut=is_cut):
             for choice in json.loads(data)["choices"]:
@@ -75,13 +74,13 @@ class Stream:
         return times
 
     def gaps(self, since_s: float, until_s: float) -> list[tuple[float, float]]:
-        """Every wait for a chunk that began and ended in a span of time: its begin and end."""
+        """Begin and end of every gap between chunks inside a span of time."""
         times = [came_s for came_s, _ in self.events() if since_s <= came_s <= until_s]
         return list(pairwise(times))
 
 
 class StreamClient:
-    """Streams from one route (`url`, http only) of one server, read by one thread. Nothing may exceed the timeout."""
+    """Streams from one route (`url`, http only) of one server, read by one thread."""
 
     def __init__(self, url: str, timeout_s: float = 600.0) -> None:
         self._address, self._head = connect_to(url)
@@ -100,10 +99,10 @@ class StreamClient:
         return stream
 
     def read(self, until: Callable[[], bool]) -> None:
-        """Read all streams until it is so.
+        """Read all streams until a condition holds.
 
         Raises:
-            RuntimeError: it takes too long, or all streams have ended before.
+            RuntimeError: a timeout, or the end of all streams.
         """
         deadline = time.monotonic() + self._timeout_s
         while not until():
@@ -127,7 +126,7 @@ class StreamClient:
 
 
 def connect_to(url: str) -> tuple[tuple[str, int], bytes]:
-    """Where to connect, and the head of a POST with %d for the body's length."""
+    """Address, and head of a POST with %d for the length of the body."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
     head = f"POST {parts.path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"

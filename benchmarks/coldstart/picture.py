@@ -39,7 +39,6 @@ def _by_mode(starts: Sequence[ColdStart], bandwidth: float) -> dict[str, list[Co
 
 
 def _draw_mode(axes: Any, row: int, starts: Sequence[ColdStart], *, is_first: bool) -> None:
-    """Draw medians; time outside of all phases is grey and first. Points are the single starts' first tokens."""
     ttft_s = statistics.median(start.ttft_s for start in starts)
     full_s = statistics.median(start.full_s for start in starts)
     begin = max(0.0, statistics.median(start.rest_s for start in starts))  # a server starts before its engine does

@@ -1,4 +1,4 @@
-"""How good the answers are, and how soon: exact match against seconds since the process was started."""
+"""Exact match of the answers against seconds since process start."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SERVED = ("bare", "map", "healed", "full")  #: kinds, from the one that serves 
 
 
 def read_quality(path: Path) -> dict[int, float]:
-    """The exact match, in percent, of each stage as it would be served, from what `quire stages evaluate` wrote.
+    """The exact match, in percent, of each stage as served, from the output of `quire stages evaluate`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the file is something else.
     """
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["results"]
@@ -35,7 +35,7 @@ def read_quality(path: Path) -> dict[int, float]:
 
 
 def draw_quality(figure: Any, title: str, starts: Sequence[ColdStart], quality: Mapping[int, float]) -> None:
-    """A line a way of loading, a panel a bandwidth. Medians of when each stage served; before the first, none does."""
+    """A line per loading mode, a panel per bandwidth, from the medians of when each stage served."""
     bandwidths = list(dict.fromkeys(start.bandwidth for start in starts))
     panels = figure.subplots(len(bandwidths), 1, squeeze=False, sharey=True)[:, 0]
     figure.set_size_inches(8, 1.2 + 2.4 * len(bandwidths))
@@ -60,10 +60,7 @@ def draw_quality(figure: Any, title: str, starts: Sequence[ColdStart], quality: 
 
 
 def when_each_serves(starts: Sequence[ColdStart], last: int) -> dict[int, float]:
-    """Seconds until a first token of each stage that serves, medians, in order.
-
-    The first stage's is the first token itself; of a way without stages, that is the whole model's.
-    """
+    """Median seconds until the first token of each stage; without stages, of the full model."""
     staged = [start for start in starts if len(start.stages) > 1]
     if not staged:
         return {last: statistics.median(start.ttft_s for start in starts)}

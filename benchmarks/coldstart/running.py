@@ -1,4 +1,4 @@
-"""What loading costs streams that run meanwhile: on the first stage, with the rest on its way and without."""
+"""Cost of loading for running streams: on the first stage, beside loading and without."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ def run_alone(config: EngineConfig, num_streams: int, prompt_len: int) -> float 
 def _run(
     server: ColdServer, num_streams: int, prompt_len: int, max_tokens: int, *, to_end: bool = False
 ) -> list[Stream]:
-    """Streams that begin at once; they are left when the model is whole, or at their end."""
     client = StreamClient(server.url)
     try:
         streams = [client.open(completion(make_prompt(prompt_len, i), max_tokens)) for i in range(num_streams)]
@@ -61,7 +60,6 @@ def _run(
 
 
 def _tpot(streams: Sequence[Stream], until_s: float) -> float | None:
-    """Seconds a token, from when all streams had one until a moment of the monotonic clock."""
     times = [stream.token_s(is_cut=not stream.is_ended) for stream in streams]
     if not all(times):
         return None

@@ -1,4 +1,4 @@
-"""The cold start of a script that loads the model with transformers and generates one token, as its users write it."""
+"""Cold start of a script that loads the model with transformers and generates one token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(json.dumps(times))
 
 @dataclass(frozen=True)
 class PeerStart:
-    """Seconds since the process was started."""
+    """Seconds since process start."""
 
     ttft_s: float
     full_s: float  #: the model is loaded
@@ -36,11 +36,7 @@ class PeerStart:
 
 
 def start_transformers(directory: str, prompt: Sequence[int], *, dtype: str, num_threads: int | None) -> PeerStart:
-    """Run it once.
-
-    Raises:
-        RuntimeError: it failed; its last words.
-    """
+    """Run the script once. Raises RuntimeError if it fails."""
     arguments = json.dumps([directory, dtype, num_threads, list(prompt)])
     started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", _SCRIPT, arguments], capture_output=True, text=True, check=False)

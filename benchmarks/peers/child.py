@@ -1,4 +1,4 @@
-"""Runs one engine's process to its end, whatever it does: it may crash, hang, or leave processes of its own behind."""
+"""Run one engine's process to its end, even if it crashes, hangs or leaves processes behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GRACE_S = 5.0  #: from SIGTERM to SIGKILL
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a process."""
+    """Output and error of a process."""
 
     stdout: str
     error: str | None = None  #: in one line, why it did not end well
@@ -35,13 +35,13 @@ def run_child(
     stdin: str = "",
     environment: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Run a command in a session of its own; nothing of it is left afterwards, also where this process is told to end.
+    """Run a command in its own session, and end the whole session afterwards, also on a signal.
 
-    What it printed before it failed is returned with the error. Its output goes through files: a process that it
-    leaves behind may hold a pipe open for ever.
+    Output goes through files, since a process left behind may hold a pipe open. Output before a failure is returned
+    with the error.
 
     Args:
-        environment: added to this process's.
+        environment: variables added to this process's.
     """
     with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+b") as out, tempfile.TemporaryFile() as said:
         given.write(stdin)
@@ -73,8 +73,7 @@ def run_child(
 
 
 class _SignalsPutOff:
-    """SIGINT and SIGTERM raise only within `let_through`, or at the end: not while a process is just being started, or
-    ended, since it would be left behind. SIGTERM by itself would end this process at once, with the same effect."""
+    """Delay SIGINT and SIGTERM until `let_through` or the end, so a starting process is not left behind."""
 
     def __init__(self) -> None:
         self._came: list[int] = []
@@ -115,7 +114,6 @@ class _SignalsPutOff:
 
 
 def _end_session(process: subprocess.Popen[bytes]) -> None:
-    """End all that is left of a process's session."""
     if process.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)

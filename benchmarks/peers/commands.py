@@ -1,16 +1,4 @@
-"""Which engines a peers' folder knows, and how each is run: a YAML file of commands.
-
-    vllm:
-      command: $VENVS/vllm/bin/python peer_vllm.py --model $MODELS/hf
-      precision: bf16
-    openvino-staggered:
-      command: $VENVS/ov/bin/python peer_openvino.py --model $MODELS/ov-fp16 --stagger
-      precision: bf16
-      workloads: [W4]
-
-A command runs in the folder, with variables of the environment filled in, and is given `--workload FILE... --runs 1
---threads N --label NAME`. On stdout it prints a JSON line a workload (`line_of`); whatever else it prints is let be.
-"""
+"""Commands of other engines, from a YAML file (see README.md)."""
 
 from __future__ import annotations
 
@@ -40,11 +28,7 @@ class Peer:
 
 
 def read_peers(path: Path) -> list[Peer]:
-    """Read and check a file of commands.
-
-    Raises:
-        ValueError: what is wrong, of which peer, and what was expected.
-    """
+    """Read and check a file of commands. Raises ValueError for malformed files."""
     import yaml
 
     try:
@@ -79,7 +63,7 @@ def _read_peer(name: str, entry: Any, path: Path) -> Peer:
 
 
 def find_missing(peer: Peer, folder: Path) -> str | None:
-    """Why a peer cannot even be started; None where it can. A path in its command that is not there is a reason."""
+    """The reason why a command cannot start, such as a missing path; None if it can."""
     for at, word in enumerate(peer.command):
         if "$" in word:
             return f"{word} names a variable that is not set"
@@ -92,8 +76,7 @@ def find_missing(peer: Peer, folder: Path) -> str | None:
 
 
 def line_of(text: str) -> dict[str, Any] | None:
-    """A line that a peer printed, where it is figures: a JSON object with `workload`, and `wall_s`, `ttft_s`, `tpot_s`
-    and `out_tok_s` as {"median", "min", "max"} or null."""
+    """Parse a line of figures; None for other output."""
     if not text.startswith("{"):
         return None
     try:

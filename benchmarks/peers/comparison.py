@@ -1,4 +1,4 @@
-"""What a comparison of engines brought: figures of each, and verdicts against the marks. Runs nothing."""
+"""Figures of a comparison of engines, and verdicts against the targets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Lines = dict[str, list[Line | None]]  #: by workload, an engine's line of each t
 
 @dataclass
 class Comparison:
-    """What was measured."""
+    """Measurements of all turns."""
 
     precision: str
     workloads: list[Workload]
@@ -33,7 +33,7 @@ class Comparison:
     problems: dict[str, str] = field(default_factory=dict)  #: by engine, why it is missing, or a part of its figures
 
     def figures(self) -> list[dict[str, Any]]:
-        """One a workload and engine, over all turns."""
+        """A figure per workload and engine, over all turns."""
         found = []
         for workload in self.workloads:
             for name in self.engines:
@@ -52,12 +52,12 @@ class Comparison:
 
     @property
     def read_bytes_s(self) -> float | None:
-        """The middle one of all turns'; None where none was measured."""
+        """Median read bandwidth of all turns; None if it was not measured."""
         reads = [each["read_bytes_s"] for each in self.machine]
         return statistics.median(reads) if reads else None
 
     def rates(self) -> dict[int, float]:
-        """Operations a second by rows: the highest of torch in any turn, or of any engine with a prompt alone."""
+        """Highest operations per second by rows, of torch or of any engine with a single prompt."""
         kind = "int8" if self.precision in ("int8", "int4") else "bf16"
         best: dict[int, float] = {}
         for turn in self.machine:
@@ -80,7 +80,7 @@ class Comparison:
         return [(work.prompt_operations + work.decode_operations) / seconds for seconds in ttft_s]
 
     def verdicts(self) -> list[dict[str, Any]]:
-        """A row a workload: ours beside the best peer of the same precision and beside the machine's limit."""
+        """A row per workload: ours against the best engine of the same precision, and against the limit."""
         rates = self.rates()
         return [self._verdict(*each, rates) for each in zip(self.workloads, self.works, strict=True)]
 
@@ -107,7 +107,6 @@ class Comparison:
     def _limit(
         self, workload: Workload, work: Work, own: Sequence[Line | None], rates: Mapping[int, float]
     ) -> tuple[float | None, float | None]:
-        """Seconds that the machine allows, of a token for streams and else of the workload; and ours against them."""
         if self.read_bytes_s is None or not rates:
             return None, None
         if work.kind == "stream":
@@ -123,7 +122,7 @@ class Comparison:
         return limit_s, ours_s / limit_s if work.kind == "stream" else limit_s / ours_s
 
     def notes(self) -> list[str]:
-        """Sentences: who was there, who was not and why, and what the machine gave."""
+        """Notes about engines, missing engines and the machine."""
         there = ", ".join(name for name in self.engines if name != OWN) or "none"
         notes = [f"Peers that were there: {there}."]
         notes += [f"{name}: {why}." for name, why in self.problems.items()]
@@ -164,7 +163,6 @@ def _scaled(lines: Sequence[Line | None], key: str, scale: float) -> dict[str, f
 
 
 def _paired(own: Sequence[Line | None], theirs: Sequence[Line | None], key: str) -> list[float]:
-    """Ours over theirs, of the turns that have both."""
     return [
         a[key]["median"] / b[key]["median"]
         for a, b in zip(own, theirs, strict=False)

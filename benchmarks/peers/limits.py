@@ -1,7 +1,7 @@
-"""What the machine gives in this very run: reads of memory, and products of matrices that lie in its caches.
+"""Limits of the machine in this run: memory reads, and matrix products inside the caches.
 
-Run with `python -m`; on stdin {"threads", "rows", "shape": [k, n], "int8"}. Prints one JSON object: `read_bytes_s`, and
-by rows `bf16` and `int8` operations a second, each the best of several times. int8 is the faster of torch's two ways.
+Run with `python -m`; reads {"threads", "rows", "shape": [k, n], "int8"} from stdin and prints one JSON object:
+`read_bytes_s`, and by rows `bf16` and `int8` operations per second, each the best of several runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ def main() -> None:
 
 
 def _best_s(call: Callable[[], Any]) -> float:
-    """Seconds of the fastest of several calls."""
     call()
     best, total, times = float("inf"), 0.0, 0
     while total < _LEAST_S or times < _LEAST_TIMES:
@@ -55,7 +54,6 @@ def _bf16_s(rows: int, k: int, n: int) -> float:
 
 
 def _int8_s(rows: int, k: int, n: int) -> float:
-    """By torch's product of integers, or by its dynamically quantised layer, where this torch has them."""
     import torch
 
     x = torch.randint(-127, 128, (rows, k), dtype=torch.int8)

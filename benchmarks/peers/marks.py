@@ -1,4 +1,4 @@
-"""What is asked of each kind of workload, against the best peer or against the machine's own limit."""
+"""Targets of each kind of workload, against the best engine or against the machine's limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Mark:
-    """One of the two is enough."""
+    """A target with two alternatives."""
 
     of_best: float  #: of the best peer's figure: at most this, or at least, where more is better
     of_limit: float | None = (
@@ -24,11 +24,11 @@ class Mark:
     )
 
     def is_kept(self, kind: str, ratio: float | None, of_limit: float | None) -> bool | None:
-        """None where nothing is there to be compared with.
+        """Whether the target is kept; None without any measurement.
 
         Args:
-            ratio: ours over the best peer's.
-            of_limit: TPOT over its limit, for streams; else the share of the roof that was reached.
+            ratio: ours over the best engine's.
+            of_limit: TPOT over its limit for streams, else the reached share of the roofline.
         """
         beats = reaches = None
         if ratio is not None:

@@ -1,5 +1,4 @@
-"""Further mixes of lengths than a peers' folder brings, each with a fixed seed. All requests come at once, since the
-peers' scripts know no arrivals."""
+"""Further workloads with fixed seeds. All requests come at once, since other engines' scripts know no arrivals."""
 
 from __future__ import annotations
 
@@ -11,14 +10,13 @@ _SEED = 18
 
 
 def further_workloads() -> list[Workload]:
-    """A burst of short requests, long prompts with short answers, and the turns of conversations over one prefix."""
+    """A burst of short requests, long prompts with short answers, and turns of conversations over one prefix."""
     burst = make_workload("burst", uniform_lengths(48, (16, 64), (8, 32), seed=_SEED), seed=_SEED)
     long = make_workload("long-prompts", uniform_lengths(6, (1024, 2048), (8, 16), seed=_SEED), seed=_SEED)
     return [burst, long, _turns()]
 
 
 def _turns(num_conversations: int = 3, num_turns: int = 6, prefix: int = 256, turn: int = 96) -> Workload:
-    """Every turn's prompt is that of the turn before it, and `turn` tokens more."""
     rng = random.Random(_SEED)
     system = rng.choices(TOKEN_IDS, k=prefix)
     requests = []

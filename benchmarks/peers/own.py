@@ -1,7 +1,7 @@
-"""Our side of `quire bench peers`: a process like a peer's, which plays workloads and prints a JSON line each.
+"""Our side of the comparison: a process like a baseline's, which runs workloads and prints a JSON line each.
 
-Run with `python -m`; on stdin {"engine": fields of the config, "workloads": paths}. As with the peers, two requests of
-64 tokens in and 8 out run first and are not timed.
+Run with `python -m`; reads {"engine": fields of the config, "workloads": paths} from stdin. Two small requests warm it
+up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`quire bench peers`: the engines of a peers' folder beside ours, in turns, and the marks that ours has to reach.
+"""Other engines and ours on the same workloads, in turns, against the targets.
 
-A turn measures the machine, and then has every engine play all workloads once, each in a process of its own; the next
-turn goes through the engines the other way round. Ratios are of figures of one turn.
+A turn measures the machine and then runs every engine on all workloads, each in its own process; the next turn reverses
+their order. Ratios are within a turn.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DTYPE_NAMES = {"bfloat16": "bf16"}
 
 @dataclass(frozen=True)
 class PeersSettings(Settings):
-    """`quire bench peers`."""
+    """Options of the comparison with other engines."""
 
     commands: Path | None = setting(
         None,
@@ -39,12 +39,10 @@ class PeersSettings(Settings):
         "[W1]}, the last of which may be left out. By default peers.yaml in the folder.",
     )
     peers: tuple[str, ...] | None = setting(
-        None, "Of these; by default those with weights of our own precision.", read=names, metavar="NAME[,NAME...]"
+        None, "Engines to run (default: those with weights of our precision).", read=names, metavar="NAME[,NAME...]"
     )
     workload: tuple[Path, ...] = setting((), "Workload files; by default W*.json in the folder's workloads.")
-    more: bool = setting(
-        False, "Also a burst, long prompts with short answers, and turns over one prefix.", is_flag=True
-    )
+    more: bool = setting(False, "Add a burst, long prompts with short answers, and conversations.", is_flag=True)
     timeout_s: float = setting(1200.0, "Seconds after which an engine's turn is given up.", name="timeout", above=0)
     runs: int = setting(3, "Turns; in each, every engine plays all workloads once.", at_least=1)
 
@@ -54,7 +52,7 @@ def compare(folder: Path, config: EngineConfig, settings: PeersSettings) -> Comp
 
     Raises:
         ValueError: the folder, its commands or a workload cannot be read, or a name is unknown.
-        RuntimeError: our own side failed.
+        RuntimeError: our own engine failed.
     """
     from quire.loading.source import resolve_model
 
@@ -98,11 +96,7 @@ def compare(folder: Path, config: EngineConfig, settings: PeersSettings) -> Comp
 
 
 def run(folder: Path, config: EngineConfig, settings: PeersSettings, json_path: Path | None) -> bool:
-    """Compare, and publish both tables.
-
-    Returns:
-        Whether no mark was missed.
-    """
+    """Compare, and publish both tables. Returns whether no target was missed."""
     comparison = compare(folder, config, settings)
     columns = (
         Column("workload", "workload"),
@@ -168,7 +162,6 @@ def _precision(config: EngineConfig, checkpoint: str | None) -> str:
 def _choose(
     listed: Sequence[Peer], folder: Path, asked: Sequence[str] | None, precision: str
 ) -> tuple[list[Peer], dict[str, str]]:
-    """Those that can take part, and why others cannot."""
     known = [peer.name for peer in listed]
     if asked is not None and (unknown := [name for name in asked if name not in known]):
         raise ValueError(f"peers={unknown[0]} is none of those that the folder's file names: {', '.join(known)}")
@@ -193,7 +186,6 @@ def _choose(
 
 
 def _write(workloads: Sequence[Workload], directory: Path) -> dict[str, Path]:
-    """Where all engines read them, by name, with what the peers warm up with beside them."""
     write_workload(make_workload("warm", fixed_lengths(2, 64, 8), seed=1), directory / "warm.json")
     paths = {workload.name: directory / f"{at}.json" for at, workload in enumerate(workloads)}
     for workload in workloads:
@@ -240,7 +232,7 @@ def _play(
     threads: int,
     settings: PeersSettings,
 ) -> None:
-    """A peer's turn. One that has failed once is not asked again: it would take its time in vain."""
+    """Run a baseline's turn. One that failed does not run again."""
     given = [str(path) for name, path in paths.items() if peer.takes(name)]
     if peer.name in comparison.problems or not given:
         return
@@ -254,7 +246,7 @@ def _play(
 
 
 def _note(comparison: Comparison, name: str, printed: str) -> int:
-    """Keep an engine's lines of this turn. Returns how many there are."""
+    """Record an engine's lines of this turn. Returns their number."""
     found = {line["workload"]: line for text in printed.splitlines() if (line := line_of(text)) is not None}
     kept = comparison.lines[name]
     for workload in comparison.workloads:

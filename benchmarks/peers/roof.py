@@ -1,7 +1,7 @@
-"""What a workload asks of a machine at least: bytes that have to be read, operations that have to be computed.
+"""Roofline of a workload: bytes to read and operations to compute.
 
-Counted with perfect sharing of prefixes: a token that several prompts begin with is computed once. Weights are read
-once a step, and there are as many steps as the longest answer has tokens.
+A token that several prompts begin with is computed once. Weights are read once per step, with as many steps as the
+longest answer has tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHARED = 0.6  #: of the prompts' tokens are left with perfect sharing, or fewer
 
 @dataclass(frozen=True)
 class ModelWork:
-    """What computing with a model takes."""
+    """Work of a model per token and step."""
 
     layer_weights: int  #: of all layers' matrices
     head_weights: int
@@ -30,12 +30,12 @@ class ModelWork:
 
     @property
     def step_bytes(self) -> float:
-        """Weights that every step reads."""
+        """Bytes of weights read in every step."""
         return (self.layer_weights + self.head_weights) * self.bytes_per_weight
 
 
 def model_work(config: ModelConfig, precision: str) -> ModelWork:
-    """Of a model whose weights have this precision; its KV has two bytes a number, or four beside float32."""
+    """Work of a model with this precision of weights; KV has two bytes per value, or four in float32."""
     hidden, inner = config.hidden_size, config.intermediate_size
     layer = hidden * (config.q_size + 2 * config.kv_size) + config.q_size * hidden
     layer += hidden * inner * (3 if config.gated_mlp else 2)
@@ -50,7 +50,7 @@ def model_work(config: ModelConfig, precision: str) -> ModelWork:
 
 @dataclass(frozen=True)
 class Work:
-    """Of one workload."""
+    """Work of one workload."""
 
     kind: str  #: stream, batch, prefill or shared: which figure counts (`marks.FIGURES`)
     num_bytes: float
@@ -60,14 +60,14 @@ class Work:
     decode_rows: int
 
     def seconds(self, read_bytes_s: float, prompt_rate: float, decode_rate: float) -> float:
-        """The roof: bytes over the read bandwidth, and operations over the highest rates."""
+        """The roofline: bytes over the read bandwidth plus operations over the highest rates."""
         return (
             self.num_bytes / read_bytes_s + self.prompt_operations / prompt_rate + self.decode_operations / decode_rate
         )
 
 
 def work_of(workload: Workload, model: ModelWork) -> Work:
-    """What a workload asks for."""
+    """Compute the work of a workload."""
     requests = workload.requests
     num_tokens, prompt_pairs = _distinct([request.prompt_token_ids for request in requests])
     num_decoded = sum(request.max_tokens - 1 for request in requests)
@@ -87,14 +87,13 @@ def work_of(workload: Workload, model: ModelWork) -> Work:
 
 
 def kind_of(workload: Workload, num_distinct: int) -> str:
-    """Which of the four examples a workload is like."""
+    """The kind of a workload."""
     if len(workload.requests) == 1:
         return "prefill" if workload.requests[0].max_tokens == 1 else "stream"
     return "shared" if num_distinct <= _SHARED * workload.num_prompt_tokens else "batch"
 
 
 def _distinct(prompts: list[list[int]]) -> tuple[int, float]:
-    """Tokens that are left when common beginnings count once, and pairs of these with themselves and those before."""
     num_tokens, pairs = 0, 0.0
     last: list[int] = []
     for prompt in sorted(prompts):  # the longest beginning in common with any earlier one is that with the last one
@@ -108,5 +107,5 @@ def _distinct(prompts: list[list[int]]) -> tuple[int, float]:
 
 
 def best_rate(rates: Mapping[int, float], rows: int) -> float:
-    """Of rates by rows, the highest with at most so many rows."""
+    """The highest rate with at most this number of rows."""
     return max(rate for measured, rate in rates.items() if measured <= rows)

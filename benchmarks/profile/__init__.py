@@ -1,1 +1,1 @@
-"""Where a step's time goes."""
+"""Time of a step by part."""

@@ -1,6 +1,4 @@
-"""What a part of a step would take at the machine's limits: its bytes at the rate of reading, or its operations at that
-of oneDNN's products, whichever is longer. Parts that only decide have no limit.
-"""
+"""Limits of the parts of a step: bytes over read bandwidth, or operations over oneDNN's rate, whichever is longer."""
 
 from __future__ import annotations
 
@@ -31,10 +29,10 @@ _RATE_ROWS = 512
 
 
 class Machine:
-    """The best rates that were seen. To be measured between the steps that they are held against.
+    """The best measured rates, measured between the timed steps.
 
     Args:
-        model: whose linear layers have the shapes of the products.
+        model: its linear layers give the shapes of the products.
     """
 
     def __init__(self, model: CausalLM) -> None:
@@ -68,24 +66,24 @@ class Machine:
 
 @dataclass(frozen=True)
 class Work:
-    """The bytes and operations that a step cannot do without, by part."""
+    """Necessary bytes and operations of a step, by part."""
 
     num_bytes: Counter[str]
     operations: Counter[str]
 
     def limit(self, part: str, machine: Machine) -> float | None:
-        """Seconds; None for a part without work of this kind."""
+        """Seconds; None for a part without such work."""
         if part not in self.num_bytes:
             return None
         return max(self.num_bytes[part] / machine.read_bytes_s, self.operations[part] / machine.operations_s)
 
 
 def work_of_step(model: CausalLM, num_tokens: int, contexts: Sequence[tuple[int, int]]) -> Work:
-    """Weights and KV are read once, and what passes from one operation to the next is read and written once.
+    """Work of a step: weights and KV are read once, and values between operations are read and written once.
 
     Args:
-        num_tokens: of the step.
-        contexts: of each sequence, the tokens that it has after the step, and how many of them the step computes.
+        num_tokens: tokens of the step.
+        contexts: for each sequence, its tokens after the step and the tokens computed in it.
     """
     config, itemsize = model.config, model.dtype.itemsize
     layers = config.num_layers

@@ -1,6 +1,6 @@
-"""A step's seconds by part, from timers around an engine's methods and modules. Without a profile nothing is touched.
+"""Seconds of a step by part, from timers around an engine's methods and modules.
 
-Every moment belongs to one part: what is called inside a part is taken out of it.
+Every moment belongs to one part: a nested part is subtracted from the outer one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PartClock:
         self._since = time.perf_counter()
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, whose seconds count as the part's."""
+        """Wrap a function so that its time counts for a part."""
 
         @wraps(function)  # and what is recorded of a method of attention still is
         def call(*args: Any, **more: Any) -> Any:
@@ -66,12 +66,11 @@ class PartClock:
         return call
 
     def move(self, seconds: float, to: str) -> None:
-        """Part of what a forward pass took was another part's."""
+        """Move seconds from the forward pass to another part."""
         self.seconds[ELEMENTWISE] -= seconds
         self.seconds[to] += seconds
 
     def _pass_to(self, part: str | None) -> None:
-        """From here on time is a part's, or again that of the one that it stands in."""
         now = time.perf_counter()
         parts = self._open
         self.seconds[parts[-1]] += now - self._since
@@ -83,7 +82,7 @@ class PartClock:
 
 
 def linear_layers(model: nn.Module) -> Iterator[tuple[str, Linear]]:
-    """The linear layers that have a part of their own, with its name."""
+    """The linear layers with a part of their own, and its name."""
     for path, module in model.named_modules():
         if isinstance(module, Linear):
             names = path.split(".")
@@ -97,7 +96,6 @@ _PART_OF_KERNEL = {"norm": NORMS, "rotate": ROTARY, "attend": ATTENTION}
 
 @contextmanager
 def _recorded_timed(model: CausalLM, clock: PartClock) -> Iterator[None]:
-    """Kernels that a recorded pass calls, without modules around them."""
     linear = {getattr(module.packed, "address", None): part for part, module in linear_layers(model)}
     passes = model.recorded_passes.values()
     for each in passes:
@@ -113,7 +111,7 @@ def _recorded_timed(model: CausalLM, clock: PartClock) -> Iterator[None]:
 
 @contextmanager
 def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterator[None]:
-    """Have the clock see every part of the engine's steps."""
+    """Install the timers around all parts of an engine's steps."""
     model = runner.model
     with ExitStack() as undo:
 

@@ -1,7 +1,7 @@
-"""`quire bench profile`: where the time of a step goes, part by part, each against its limit on this machine.
+"""Time of a step by part, each against the machine's limit.
 
-Steps with and without timers take turns over the same requests. Contexts are blocks strewn over the pool, and are not
-computed: a step's time does not depend on values. The engine is whole, with scheduler, sampler and detokenizer.
+Steps with and without timers take turns over the same requests. Contexts are random blocks that are not computed, since
+a step's time does not depend on values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOTAL = "whole step"
 
 @dataclass(frozen=True)
 class ProfileSettings(Settings):
-    """`quire bench profile`."""
+    """Options of the profile."""
 
     running: tuple[int, ...] = setting("1,8,32", "Sequences a step.", read=integers, at_least=1)
     context: int = setting(512, "Their tokens.", at_least=1)
@@ -41,7 +41,7 @@ class ProfileSettings(Settings):
 
 @dataclass
 class _Steps:
-    """Steps of one shape: seconds without timers, and by part with them."""
+    """Timings of one shape of step, without timers and by part with them."""
 
     name: str
     plain: list[float] = field(default_factory=list)
@@ -71,12 +71,7 @@ class _Steps:
 
 
 class _Profile:
-    """Steps of an idle engine over a real model.
-
-    Args:
-        engine: with room for what is asked.
-        runs: steps of each kind.
-    """
+    """Runs steps on an idle engine with a real model."""
 
     def __init__(self, engine: Engine, runs: int) -> None:
         from benchmarks.profile.limits import Machine
@@ -90,7 +85,7 @@ class _Profile:
         self.machine = Machine(self._runner.model)
 
     def decode(self, running: int, context: int) -> list[dict[str, Any]]:
-        """Steps of so many sequences with a token each, at `context` tokens when they begin."""
+        """Steps of `running` sequences with one token each, at `context` tokens."""
         from benchmarks.profile.limits import work_of_step
         from quire.calibration.microbenchmark import Microbenchmark
         from quire.runner.null_runner import NullRunner
@@ -114,7 +109,7 @@ class _Profile:
         return list(steps.figures(work, self.machine))
 
     def prefill(self, num_tokens: int) -> list[dict[str, Any]]:
-        """Steps of one prompt that fits into a step's budget."""
+        """Steps of one prompt."""
         from benchmarks.profile.limits import work_of_step
 
         engine, steps = self._engine, _Steps(f"prompt of {num_tokens:,}")
@@ -126,7 +121,6 @@ class _Profile:
         return list(steps.figures(work, self.machine))
 
     def _take_turn(self, steps: _Steps, turn: int, step: Any) -> None:
-        """A step with timers and one without, in an order that changes."""
         from benchmarks.profile.parts import parts_timed
 
         for is_timed in (True, False) if turn % 2 else (False, True):
@@ -141,7 +135,6 @@ class _Profile:
                 steps.plain.append(time.perf_counter() - started)
 
     def _add(self, num_tokens: int, max_tokens: int) -> str:
-        """A greedy request whose prompt shares no prefix with any other."""
         name, size = next(self._names), self._engine.vocab_size
         prompt = [(name + 7 * at) % size for at in range(num_tokens)]
         params = SamplingParams(temperature=0.0, max_tokens=max_tokens, ignore_eos=True)
@@ -149,7 +142,7 @@ class _Profile:
 
 
 def measure(config: EngineConfig, settings: ProfileSettings) -> tuple[list[dict[str, Any]], Machine]:
-    """One figure a part and shape of step, and the rates that limits are made of."""
+    """A figure per part and shape of step, and the rates of the limits."""
     from quire.assembly import load, make_engine
     from quire.runner.model_runner import ModelRunner
 
@@ -178,7 +171,6 @@ def measure(config: EngineConfig, settings: ProfileSettings) -> tuple[list[dict[
 
 
 def run(config: EngineConfig, settings: ProfileSettings, json: Path | None) -> None:
-    """Measure, and publish the table."""
     figures, machine = measure(config, settings)
     totals = [figure for figure in figures if figure["part"] == _TOTAL]
     report = Report(

@@ -1,1 +1,1 @@
-"""`quire bench rag`: retrieval, routing and documents' KV together, as Multi-Model RAG-DCache was measured."""
+"""Retrieval, routing and document KV together: the experiment of Multi-Model RAG-DCache."""

@@ -1,4 +1,4 @@
-"""The experiment's collection: documents ingested into a temporary directory, searched for one passage a question."""
+"""The experiment's collection: documents in a temporary directory, searched for one passage per question."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STAND_IN = "quire-mini"  #: whose tokenizer counts for models with random weigh
 
 @dataclass(frozen=True)
 class Found:
-    """What retrieval and routing say about a question."""
+    """Retrieval and routing of a question."""
 
     passage: str
     chunk_id: int
@@ -40,9 +40,9 @@ class Corpus:
     """One collection and its embedder. Call `close` at the end.
 
     Args:
-        directory: for the collection; empty.
+        directory: an empty directory for the collection.
         source: the embedder.
-        num_threads: of the embedder.
+        num_threads: threads of the embedder.
     """
 
     def __init__(self, directory: Path, source: EmbedderSource, num_threads: int | None = None) -> None:
@@ -56,10 +56,10 @@ class Corpus:
         return self._collection
 
     def fill(self, paths: Sequence[Path], tokenizers: Sequence[Tokenizer], num_tokens: int) -> IngestReport:
-        """Read files, cut them so that a passage has at most so many tokens by every tokenizer, and embed them.
+        """Read, cut and embed files. A passage has at most `num_tokens` by every tokenizer.
 
         Raises:
-            ValueError: a file cannot be read, or there is nothing in them.
+            ValueError: a file cannot be read, or contains no text.
         """
         limit = min(num_tokens, self.embedder.facts.max_tokens)
         self._collection = self._collections.create(
@@ -88,7 +88,7 @@ class Corpus:
         return report
 
     def find(self, questions: Sequence[str], router: Router) -> list[Found]:
-        """The nearest passage of each question, and the model that is to answer it; in this order."""
+        """The nearest passage and the model of each question."""
         vectors = self.embedder.embed(questions).vectors
         return [self._find(question, vector, router) for question, vector in zip(questions, vectors, strict=True)]
 
@@ -107,7 +107,7 @@ class Corpus:
 
 
 class Vectors:
-    """An embedder as routing has it."""
+    """The embedder in the form that routing uses."""
 
     def __init__(self, embedder: EmbedderProcess) -> None:
         self._embedder = embedder
@@ -117,16 +117,17 @@ class Vectors:
 
 
 def choose_embedder(name: str | None, *, may_hash: bool) -> tuple[EmbedderSource, str | None]:
-    """The embedder that is asked for, or the usual one.
+    """The named embedder, or the default one.
 
     Args:
-        may_hash: where the usual one is not there, the one that hashes words will do.
+        name: a directory, a hub id, or a known name.
+        may_hash: fall back to the hashing embedder.
 
     Returns:
-        The embedder, and a remark where it is not the usual one.
+        The embedder, and a remark about a fallback.
 
     Raises:
-        ValueError: there is none, and how to get it.
+        ValueError: the embedder is missing.
     """
     if name is not None or not may_hash:
         return (find_embedder() if name is None else find_embedder(name)), None
@@ -141,10 +142,10 @@ def choose_embedder(name: str | None, *, may_hash: bool) -> tuple[EmbedderSource
 
 
 def tokenizer_of(model: str) -> tuple[Tokenizer, bool]:
-    """The tokenizer that counts for a model, and whether it stands in for another.
+    """The tokenizer of a model, and whether it is a stand-in.
 
-    Presets have a token for each byte, of which a text has four times as many as of usual ones. With random weights
-    any ids are as good as others, so the embedded model's tokenizer gives them lengths as in practice.
+    Presets have byte-level tokens, four times as many as usual. With random weights all ids are equal, so the embedded
+    model's tokenizer gives realistic lengths.
 
     Raises:
         ValueError: there is no such model.

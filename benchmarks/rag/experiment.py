@@ -1,10 +1,8 @@
-"""`quire bench rag`: questions about documents, answered by two models at once, with and without documents' KV on disk.
+"""Questions about documents, answered by two models at once, with and without document KV on disk.
 
-For every policy the same questions are asked by each way, on engines that have just started: without a KV directory
-(`off`; the device's own prefix cache stays on), with an empty one (`cold`), with one that has the KV of every document
-for the model that will be asked (`warm`), and without documents (`bare`), which no way can beat.
-
-The experiment is that of Multi-Model RAG-DCache (Seo et al., Sogang University and ETRI).
+For every policy the same questions are asked in each way, on fresh engines: without a KV directory (`off`, with the
+device's prefix cache), with an empty one (`cold`), with the KV of every document (`warm`), and without documents
+(`bare`), the lower bound. The experiment of Multi-Model RAG-DCache (Seo et al., Sogang University and ETRI).
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ PRESETS = {
 
 @dataclass
 class Outcome:
-    """All that was measured."""
+    """All measurements."""
 
     trials: list[Trial] = field(default_factory=list)
     warm_bytes: int = 0  #: of KV that was made before the warm runs
@@ -56,10 +54,10 @@ def run(config: EngineConfig, settings: RagSettings, json: Path | None = None, p
     """Measure and publish.
 
     Returns:
-        Whether every way gave the same tokens, where the arithmetic lets them be compared.
+        Whether every way gave the same tokens, if the dtype allows a comparison.
 
     Raises:
-        ValueError: a file, a policy or a model is not as it should be.
+        ValueError: a file, a policy or a model is invalid.
     """
     if config.kv_dir is not None and not Path(config.kv_dir).is_dir():
         raise ValueError(f"--kv-dir {config.kv_dir} is no directory; name one on the disk that is to be measured")
@@ -79,7 +77,6 @@ def run(config: EngineConfig, settings: RagSettings, json: Path | None = None, p
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Engines start by the dozen: what they say each time is left out, warnings are not."""
     logger = logging.getLogger("quire")
     before = logger.level
     logger.setLevel(max(before, logging.WARNING))
@@ -114,7 +111,6 @@ def _measure(
 
 
 def _inputs(settings: RagSettings, directory: Path) -> tuple[list[Path], list[LabelledQuestion]]:
-    """The documents' paths and the questions; the generated ones are written to files, to be read as any others."""
     if settings.documents and settings.questions is not None:
         return list(settings.documents), read_labelled(settings.questions)
     made = generate()
@@ -130,7 +126,7 @@ def _make(directory: Path) -> Path:
 
 
 class _Bench:
-    """One run of the command, once the documents are in their collection."""
+    """One run of the experiment, with its collection."""
 
     def __init__(
         self,
@@ -150,14 +146,14 @@ class _Bench:
         self._routers: dict[str, Router] = {}
 
     def router(self, policy: str, roles: Mapping[str, str]) -> Router:
-        """A router that has routed nothing, where that matters."""
+        """A router, fresh for policies with state."""
         if policy == ROUND_ROBIN or policy not in self._routers:
             embedder = self._vectors if policy == DOMAIN else None
             self._routers[policy] = Router(RoutingConfig(policy, roles), list(self.tokenizers), embedder)
         return self._routers[policy]
 
     def plan(self, policy: str, roles: Mapping[str, str], questions: Sequence[LabelledQuestion]) -> Plan:
-        """Choose the questions, and find out which documents each model will be asked about."""
+        """Choose the questions, and the documents of each model."""
         settings = self.settings
         asked = choose(questions, policy, roles, settings.queries, settings.seed)
         found = self.corpus.find([each.question for each in asked], self.router(policy, roles))
@@ -173,8 +169,7 @@ class _Bench:
         return Plan(policy, roles, asked, prompts)
 
     def engine_configs(self, plans: Sequence[Plan]) -> dict[str, EngineConfig]:
-        """As a server would run them together, without a KV directory; arithmetic in which tokens can be compared, and
-        room for these prompts, where nothing else is said."""
+        """Configs as in a server, without a KV directory, in float32 and with room for these prompts by default."""
         longest = 1 + max(len(p.token_ids) for plan in plans for prompts in plan.prompts.values() for p in prompts)
         configs = {}
         for name in self.tokenizers:
@@ -191,7 +186,7 @@ class _Bench:
         return configs
 
     def warm(self, plans: Sequence[Plan], configs: Mapping[str, EngineConfig]) -> int:
-        """Have the documents' KV on disk; returns its bytes."""
+        """Save the documents' KV to disk; returns its bytes."""
         place = _make(self.directory / "warm")
         documents: dict[str, dict[tuple[int, ...], Prompt]] = {name: {} for name in configs}
         for plan in plans:
@@ -214,7 +209,7 @@ class _Bench:
         return num_bytes
 
     def measure(self, plans: Sequence[Plan], configs: Mapping[str, EngineConfig]) -> list[Trial]:
-        """Every way over every load, taking turns; in each repetition another one begins."""
+        """Run every way over every load, in turns."""
         settings = self.settings
         ways = [*([BARE] if WARM in settings.kv else []), *settings.kv]
         num_loads = 1 + (settings.rate is not None)
@@ -241,7 +236,6 @@ class _Bench:
         return trials
 
     def _loads(self, plan: Plan, trials: Sequence[Trial]) -> Iterator[Load]:
-        """The burst, and then the rate, which may depend on how the burst was answered."""
         questions = [each.question for each in plan.questions]
         interval_s = self.settings.interval_ms / 1e3
         yield Load(f"{self.settings.interval_ms:g} ms apart", questions, interval_s)

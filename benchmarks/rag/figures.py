@@ -1,6 +1,6 @@
-"""From timed answers to figures, with the paper's and the marks beside them.
+"""Figures of timed answers, beside the paper's and the targets.
 
-A change is the median over repetitions of a way's figure over that of `off` in the same repetition, less one.
+A change is relative to `off` in the same repetition; the median over repetitions counts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXACT = "float32"  #: the arithmetic in which tokens can be compared
 
 @dataclass(frozen=True)
 class Published:
-    """What the paper has for a policy: KV from disk over none."""
+    """The paper's changes of a policy by KV on disk."""
 
     latency_change: float
     queries_change: float
@@ -72,7 +72,7 @@ COLUMNS = (
 def make_report(
     settings: RagSettings, plans: Sequence[Plan], trials: Sequence[Trial], engine: dict[str, Any], warm_bytes: int
 ) -> Report:
-    """All figures, and what they say in sentences."""
+    """All figures and notes."""
     engine.pop("model")
     report = Report(
         "rag",
@@ -156,10 +156,8 @@ def _figure(
 
 
 def _limits(played: Sequence[Played], bare: Sequence[Played], *, is_burst: bool) -> dict[str, Any]:
-    """Warm over the same questions without documents and the raw reads of its bytes.
-
-    Of a burst the whole time counts, since each question waits for the loads of those before it; at a rate that is
-    held the mean latency does, with the mean bytes.
+    """Warm over the same questions without documents plus raw reads: the whole time of a burst, or the mean latency at
+    a rate.
     """
     ratios, num_bytes = [], []
     for mine, theirs in zip(played, bare, strict=True):
@@ -198,7 +196,6 @@ def _of_model(name: str, answers: Sequence[Answer], played: Sequence[Played]) ->
 
 
 def _hits(answers: Sequence[Answer]) -> dict[str, float]:
-    """Shares of the prompts' tokens by the tier in which they were found."""
     found: Counter[str] = Counter()
     for answer in answers:
         found.update(answer.cached)
@@ -269,7 +266,6 @@ def _mark_notes(figure: dict[str, Any]) -> Iterator[str]:
 
 
 def _token_notes(figures: Sequence[dict[str, Any]], dtype: str) -> Iterator[str]:
-    """Nothing where there is nothing to compare with."""
     compared = [figure for figure in figures if "num_different" in figure and figure["kv"] != OFF]
     total, different = (sum(figure[name] for figure in compared) for name in ("num_answers", "num_different"))
     if total:

@@ -1,4 +1,4 @@
-"""Documents and labelled questions that need no file: places that never were, and what somebody might ask about them.
+"""Generated documents and labelled questions about fictional places.
 
 The sets have the paper's sizes: 60 simple and 140 complex questions, 140 about documents and 60 of small talk.
 """
@@ -71,7 +71,7 @@ class GeneratedSet:
 
 
 def generate(seed: int = 0) -> GeneratedSet:
-    """The same for the same seed."""
+    """Generate a set from a seed."""
     rng = random.Random(f"quire bench rag {seed}")
     towns = rng.sample([first + last for first in _FIRST for last in _LAST], NUM_DOCUMENTS)
     facts = [_facts(town, rng) for town in towns]

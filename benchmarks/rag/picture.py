@@ -1,4 +1,4 @@
-"""The picture of `quire bench rag`: how long answers took by each way, and what KV on disk changed."""
+"""Picture of the RAG benchmark: latencies of each way, and changes by KV on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from quire.bench.report import Report
 
 
 def draw(figure: Any, report: Report) -> None:
-    """A line of panels for each load: latency, and the changes of latency and throughput."""
+    """A row of panels per load: latency, and the changes of latency and throughput."""
     loads = list(dict.fromkeys(_kind_of_load(each, report.figures) for each in report.figures))
     figure.set_size_inches(11, 1.2 + 0.28 * len(report.figures) + 0.5 * len(loads))
     panels = figure.subplots(len(loads), 3, squeeze=False)
@@ -29,7 +29,6 @@ def draw(figure: Any, report: Report) -> None:
 
 
 def _draw_changes(axes: Any, figures: Sequence[dict[str, Any]], name: str, xlabel: str) -> None:
-    """With what the paper has beside ours."""
     rows = [PlotRow(f"{each['policy']}: {each['kv']}", 100 * each[f"{name}_change"]) for each in figures]
     draw_rows(axes, rows, xlabel, is_change=True)
     for place, each in zip(range(len(figures), 0, -1), figures, strict=True):
@@ -39,7 +38,6 @@ def _draw_changes(axes: Any, figures: Sequence[dict[str, Any]], name: str, xlabe
 
 
 def _kind_of_load(figure: dict[str, Any], figures: Sequence[dict[str, Any]]) -> str:
-    """A rate that was found may be another for each policy."""
     first = next(each["load"] for each in figures if each["policy"] == figure["policy"])
     return str(first) if figure["load"] == first else "at a rate that is held"
 

@@ -1,7 +1,6 @@
-"""One way over one load: engines started as a server has them, questions that come when they are due, answers timed.
+"""Run one way over one load: start engines as a server does, send questions at their due times, time the answers.
 
-Each question is searched, routed and joined when it has come, in the order of arrival; those that have come meanwhile
-are embedded together. All that, and waiting for it, is part of its latency.
+Search, routing and prompts are part of a question's latency; waiting questions are embedded together.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _WARM_UP_OUTPUT = 3  # tokens
 
 @dataclass(frozen=True)
 class Served:
-    """A model's engine, and what became of the prefixes that it found on disk."""
+    """A model's engine, and its decisions on prefixes on disk."""
 
     engine: AsyncEngine
     ways: Counter[str]
@@ -53,7 +52,7 @@ Engines = Mapping[str, Served]
 
 @dataclass(frozen=True)
 class Load:
-    """Questions, and how far apart they come."""
+    """Questions and their interval."""
 
     name: str
     questions: Sequence[str]
@@ -62,7 +61,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Answer:
-    """One question, answered. Seconds count from when it was due."""
+    """One answered question; seconds count from its due time."""
 
     model: str
     role: str
@@ -78,7 +77,7 @@ class Answer:
 
 @dataclass
 class Played:
-    """A load that was played by one way."""
+    """A load after one way."""
 
     wall_s: float
     answers: list[Answer]
@@ -111,8 +110,7 @@ class Joiner:
     has_documents: bool = True
 
     def join(self, found: Found, question: str) -> Prompt:
-        """The prompt for the model that was chosen. What follows the document is this question's own, so that nobody is
-        credited with having asked before."""
+        """The prompt for the chosen model. The question's blocks have their own domain, so only documents are found."""
         tokenizer = self.tokenizers[found.model]
         asker = ((0, Domain(TENANT, secrets.token_bytes(8))),)
         if self.has_documents:
@@ -122,10 +120,10 @@ class Joiner:
 
 @contextlib.asynccontextmanager
 async def running(configs: Mapping[str, EngineConfig], warm_up_len: int) -> AsyncIterator[Engines]:
-    """Engines in processes of their own, ready and warmed up: kernels of usual shapes, nothing that anybody finds.
+    """Engines in their own processes, ready and warmed up.
 
     Raises:
-        EngineUnavailable: a model cannot be served; the message says why.
+        EngineUnavailable: a model cannot be served.
     """
     served = {name: _serve(name, config, 1 / len(configs)) for name, config in configs.items()}
     engines = [each.engine for each in served.values()]
@@ -146,7 +144,7 @@ def _serve(name: str, config: EngineConfig, memory_share: float) -> Served:
 
 
 def _start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
-    """As `start_engine`, which only the process that runs the engine imports, since torch comes with it."""
+    """`start_engine`, imported only in the engine's process, since it imports torch."""
     from quire.assembly import start_engine
 
     return start_engine(config, memory_share=memory_share)
@@ -168,13 +166,13 @@ async def play(
     output_len: int,
     on_answer: Callable[[int], None],
 ) -> Played:
-    """Ask all questions when they are due, and wait for the answers.
+    """Send all questions at their due times, and wait for the answers.
 
     Args:
-        on_answer: told of the number of answers so far.
+        on_answer: callback with the number of answers.
 
     Raises:
-        ValueError: a prompt is longer than its model takes.
+        ValueError: a prompt is too long for its model.
         RuntimeError: a request failed.
     """
     cpu_before = engine_seconds()
@@ -237,7 +235,7 @@ async def play(
 
 
 def engine_seconds() -> float:
-    """Processor seconds of the engines' processes so far; 0 where the system does not tell."""
+    """Processor seconds of the engines' processes; 0 if the system does not tell."""
     ticks = 0
     for child in running_children():
         if child.name == "engine":

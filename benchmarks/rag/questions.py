@@ -1,7 +1,4 @@
-"""Which questions are asked, in what order, and when: of a labelled set those that are for a policy, or some of them.
-
-A load with locality draws passages by Zipf's law and asks one of each passage's questions.
-"""
+"""Choice and order of the questions of a policy. A load with locality draws passages by Zipf's law."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ _TASK_OF = {ROUND_ROBIN: QUERY}
 
 @dataclass(frozen=True)
 class Plan:
-    """What is asked under one policy."""
+    """Questions and prompts of one policy."""
 
     policy: str
     roles: Mapping[str, str]  #: models by role
@@ -29,10 +26,8 @@ class Plan:
 
 
 def roles_of(policy: str, models: Mapping[str, str]) -> dict[str, str]:
-    """The roles that a policy chooses among, with their models.
-
-    Where only small and large are named, documents are read by the large model and small talk is the small one's, as
-    in the paper.
+    """The roles of a policy with their models. By default documents go to the large model and small talk to the small
+    one, as in the paper.
 
     Raises:
         ValueError: a role has no model.
@@ -53,10 +48,10 @@ def roles_of(policy: str, models: Mapping[str, str]) -> dict[str, str]:
 def choose(
     questions: Sequence[LabelledQuestion], policy: str, roles: Mapping[str, str], count: int | None, seed: int
 ) -> list[LabelledQuestion]:
-    """The questions for a policy in a random order; of a part, each label has the share that it has of all.
+    """The questions of a policy in random order; a part keeps the shares of all labels.
 
     Raises:
-        ValueError: there are none, fewer than wanted, or a label is no role.
+        ValueError: there are too few questions, or a label is no role.
     """
     task = _TASK_OF.get(policy, policy)
     mine = [each for each in questions if each.task in ("", task)]
@@ -82,13 +77,13 @@ def choose(
 
 
 def draw_by_zipf(passages: Sequence[int], exponent: float, seed: int) -> list[int]:
-    """As many questions, drawn so that the k-th passage is asked about in proportion to 1 / k^exponent.
+    """Draw as many questions, with the k-th passage in proportion to 1 / k^exponent.
 
     Args:
-        passages: of each question, the passage that is found for it.
+        passages: the passage of each question.
 
     Returns:
-        Indices of questions, some of them several times.
+        Indices of questions, with repetitions.
     """
     rng = random.Random(f"zipf {seed}")
     asked: dict[int, list[int]] = {}

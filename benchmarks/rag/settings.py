@@ -12,7 +12,7 @@ from quire.settings import Settings, names, setting
 
 @dataclass(frozen=True)
 class RagSettings(Settings):
-    """`quire bench rag`."""
+    """Options of the RAG benchmark."""
 
     documents: tuple[Path, ...] = setting(
         (), "Files and folders, such as a SQuAD JSON; may be repeated. Without them, a generated set."
@@ -31,24 +31,24 @@ class RagSettings(Settings):
         "and chat small).",
         metavar="ROLE=MODEL,...",
     )
-    queries: int | None = setting(None, "So many of each policy's questions, in the same mix.", at_least=2)
+    queries: int | None = setting(None, "Number of questions per policy, in the same mix (default: all).", at_least=2)
     output_len: int = setting(32, "Tokens of each answer.", at_least=1)
     context_tokens: int = setting(256, "Tokens of a passage, at most.", at_least=16)
     interval_ms: float = setting(25.0, "Between two queries.", above=0)
     rate: float | None = setting(
         None,
-        "Queries a second, as well; 0 takes seven tenths of what was answered without a KV directory.",
+        "Also run at this rate, in queries per second; 0 is 0.7 of the throughput without a KV directory.",
         at_least=0,
         below=math.inf,
     )
     kv: tuple[str, ...] = setting(
         "off,cold,warm", "KV on disk: none, an empty directory, or all documents'.", read=names, metavar="WAY[,WAY...]"
     )
-    zipf: float | None = setting(None, "Documents are asked about by Zipf's law with this exponent.", above=0)
+    zipf: float | None = setting(None, "Exponent of Zipf's law over documents.", above=0)
     embedder: str | None = setting(
         None, "A directory, a hub id, all-MiniLM-L6-v2 (the default), or hashing.", metavar="NAME"
     )
-    seed: int = setting(0, "Of the questions' order, and of what is drawn.", name="load_seed")
+    seed: int = setting(0, "Seed of the questions' order and draws.", name="load_seed")
     runs: int = setting(1, "Repetitions; the ways take turns.", at_least=1)
 
     def __post_init__(self) -> None:

@@ -1,5 +1,4 @@
-"""Documents' KV, on disk before anybody asks: computed by each model in a process of its own, whose memory is free
-again when the questions come."""
+"""Save document KV to disk before the questions, in a process per model, whose memory is then released."""
 
 from __future__ import annotations
 
@@ -22,13 +21,10 @@ _NUM_PIECES = 64
 
 
 def warm(config: EngineConfig, prompts: Sequence[Prompt], on_document: Callable[[], None]) -> int:
-    """Have the KV of the prompts' documents in the config's `kv_dir`.
-
-    Returns:
-        The bytes that it takes there.
+    """Save the KV of the prompts' documents in the config's `kv_dir`. Returns its bytes.
 
     Raises:
-        ValueError: a prompt is too long for the model, or the directory took no more.
+        ValueError: a prompt is too long for the model, or the directory is full.
         WorkerError: the process ended.
     """
     child = WorkerProcess(partial(_make_worker, config), "warming", limits=_LIMITS)
@@ -74,17 +70,14 @@ def _make_worker(config: EngineConfig) -> Worker:
 
 
 def _write_out(directory: Path) -> None:
-    """Have the disk take it now, and not while something is measured."""
     for path in directory.glob("*/*.seg"):
         with path.open("rb+") as file:
             os.fsync(file.fileno())
 
 
 def read_raw(directory: Path, seed: int) -> tuple[float, float] | None:
-    """What plain reads of pieces of the KV files give, drawn at random.
-
-    Returns:
-        Bytes a second, and the share of these files' pages that were in memory before; None where there are no files.
+    """Bytes per second of plain reads of random pieces of the KV files, and the resident share of the files before;
+    None without files.
     """
     rng = random.Random(seed)
     sizes = {path: path.stat().st_size for path in sorted(directory.glob("*/*.seg"))}

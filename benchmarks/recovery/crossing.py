@@ -1,4 +1,4 @@
-"""What the crossing point depends on: the bandwidth of the link, against what computing costs. Pure arithmetic."""
+"""Crossing point of swap and recompute as a function of the link's bandwidth. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from quire.core.decisions.costs import Costs
 
 
 def even_bandwidth(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk: int) -> float:
-    """The bandwidth, in bytes a second, at which both modes cost the same for `num_tokens`; infinite where none does.
+    """Bytes per second at which both modes cost the same for `num_tokens`; infinite if none does.
 
-    A transfer takes as long as it takes on the link as it is, or longer where the bandwidth allows no less.
+    A limited transfer takes at least as long as on the unlimited link.
 
     Args:
-        costs: with the link as fast as it goes.
-        chunk: tokens that a step takes.
+        costs: costs with an unlimited link.
+        chunk: tokens per step.
     """
     num_bytes = num_tokens * bytes_per_token
     recompute = costs.recompute(num_tokens, chunk=chunk)
@@ -28,11 +28,7 @@ def even_bandwidth(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk
 
 
 def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, *, chunk: int) -> float:
-    """`even_bandwidth`, where there is one.
-
-    Raises:
-        ValueError: even the unhindered link is too slow for that.
-    """
+    """`even_bandwidth`, if it is finite. Raises ValueError if even the unlimited link is too slow."""
     bandwidth = even_bandwidth(costs, bytes_per_token, num_tokens, chunk=chunk)
     if bandwidth == math.inf:
         recompute = costs.recompute(num_tokens, chunk=chunk)
@@ -46,6 +42,6 @@ def bandwidth_for_crossing(costs: Costs, bytes_per_token: int, num_tokens: int, 
 def crossings_at(
     bandwidth: float, costs: Costs, bytes_per_token: int, lengths: Sequence[int], *, chunk: int
 ) -> list[int]:
-    """The lengths from which on another mode is the cheaper one, on a link that is held to a bandwidth."""
+    """Lengths at which the cheaper mode changes on a limited link."""
     swaps = [(n, even_bandwidth(costs, bytes_per_token, n, chunk=chunk) <= bandwidth) for n in lengths]
     return [n for (_, before), (n, now) in pairwise(swaps) if now != before]

@@ -1,7 +1,7 @@
-"""`quire bench recovery`: the CPS paper's experiment on the real engine.
+"""The CPS paper's experiment on the real engine.
 
-A pool of fixed size without a watermark, requests all at once, and every policy on the same requests in turns, each
-with an engine of its own over one loaded model. All engines begin with the same prior for costs.
+A pool of fixed size without a watermark, all requests at once, and every policy on the same requests in turns. Each
+policy has a new engine over one loaded model, with the same prior costs.
 """
 
 from __future__ import annotations
@@ -86,13 +86,13 @@ _QUANTITIES = {
 def run(
     config: EngineConfig, settings: RecoverySettings, json_path: Path | None = None, plot_path: Path | None = None
 ) -> bool:
-    """Run every policy, print, and write what was asked for.
+    """Run every policy and publish.
 
     Returns:
-        Whether all outputs are the same under every policy; the notes say where they are not.
+        Whether all outputs are equal under every policy.
 
     Raises:
-        ValueError: a setting makes no sense, or the model cannot be served.
+        ValueError: a setting is invalid, or the model cannot be served.
     """
     check(config, settings)
     from quire.assembly import load
@@ -126,11 +126,7 @@ def run(
 
 
 def check(config: EngineConfig, settings: RecoverySettings) -> None:
-    """Notice mistakes before anything is loaded.
-
-    Raises:
-        ValueError: what is wrong.
-    """
+    """Raise ValueError for invalid settings before anything is loaded."""
     for policy in settings.policies:
         make_compared_policy(policy)
     make_mix(settings.mix, settings.num_requests, LONGEST)
@@ -145,7 +141,7 @@ def check(config: EngineConfig, settings: RecoverySettings) -> None:
 
 
 def experiment_config(config: EngineConfig) -> EngineConfig:
-    """The paper's pool, no watermark, and arithmetic in which outputs can be compared, where nothing else is said."""
+    """Defaults: the paper's pool, no watermark, and float32, so outputs can be compared."""
     values: dict[str, Any] = {"watermark": 0.0, "skip_tokenizer_init": True}
     if config.dtype == "auto":
         values["dtype"] = "float32"
@@ -155,7 +151,6 @@ def experiment_config(config: EngineConfig) -> EngineConfig:
 
 
 def _with_swap_space(config: EngineConfig, loaded: Any) -> EngineConfig:
-    """The config with a swap tier, and no request longer than the experiment's."""
     from quire.memory_plan import free_memory
 
     values: dict[str, Any] = {"max_model_len": config.max_model_len or min(LONGEST, loaded.model.config.context_length)}
@@ -165,7 +160,7 @@ def _with_swap_space(config: EngineConfig, loaded: Any) -> EngineConfig:
 
 
 def measure_prior(config: EngineConfig, loaded: Any, settings: RecoverySettings) -> tuple[CostModel, list[str]]:
-    """The prior: the costs of steps and of the link at full speed, from a profile or measured now."""
+    """Costs of steps and of the link at full speed, from a profile or measured now."""
     if settings.profile is not None:
         costs = read_profile(settings.profile).costs
         assert isinstance(costs, CostModel)
@@ -188,7 +183,7 @@ def _calibrate(config: EngineConfig, loaded: Any, repeats: int, *, decodes: bool
 def choose_bandwidth(
     config: EngineConfig, loaded: Any, prior: CostModel, settings: RecoverySettings
 ) -> tuple[EngineConfig, list[str]]:
-    """The config with the bandwidth at which the modes cross at `crossing_at` tokens."""
+    """Set the bandwidth at which the modes cross at `crossing_at` tokens."""
     if settings.crossing_at is None:
         return config, []
     model = loaded.model
@@ -206,7 +201,7 @@ def choose_bandwidth(
 
 
 def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int) -> CostModel:
-    """The prior, with transfers measured on the link as it will be."""
+    """The prior with transfers measured on the final link."""
     if config.swap_bandwidth is None:
         return prior
     found = _calibrate(config, loaded, min(repeats, 2), decodes=False)
@@ -224,7 +219,6 @@ def _run_policy(
     settings: RecoverySettings,
     plan: LinkPlan,
 ) -> RecoveryRun:
-    """One repetition under one policy, on an engine that is warm and begins with the prior."""
     gc.collect()  # the last engine's pool, before there is this one's
     engine = _make(config, loaded, policy)
     ids = token_range(engine.vocab_size)
@@ -257,7 +251,7 @@ def compare(engine: Any, simulated: Any, names: Mapping[str, str]) -> dict[str, 
 
 
 def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Workload) -> SimulationFigures:
-    """Simulate a load that comes all at once. The policy begins with the engine's prior, and learns as the engine's."""
+    """Simulate the load. The policy begins with the engine's prior and learns."""
     costs, learner = (CostModel.from_dict(prior.to_dict()) for _ in range(2))
     size = config.block_bytes // config.block_size
     hardware = HardwareProfile("measured", "this machine", "this model", costs, bytes_per_token=size)
@@ -266,7 +260,6 @@ def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Wo
 
 
 def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
-    """An engine that measures nothing at its start: it is given its prior."""
     from quire.assembly import make_engine
 
     costs = CostModel()
@@ -307,7 +300,7 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
 
 
 def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
-    """One policy over all repetitions; the decisions are those of the first."""
+    """Figures of one policy over all repetitions, with the decisions of the first."""
     modes = {mode: fmean(run.by_mode.get(mode, 0) for run in done) for mode in _WAYS_BACK}
     first = done[0]
     return {
@@ -343,7 +336,7 @@ def figure(policy: str, done: Sequence[RecoveryRun]) -> dict[str, Any]:
 
 
 def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryRun]]) -> None:
-    """To the figure of cost: its quantities over those of the static policy that is best in them, run by run."""
+    """Add the ratios of cost to the best static policy in each quantity, run by run."""
     by_policy = {found["policy"]: found for found in figures}
     static = [policy for policy in runs if policy != _DYNAMIC]
     if _DYNAMIC not in by_policy or not static:
@@ -363,7 +356,6 @@ def add_ratios(figures: Sequence[dict[str, Any]], runs: dict[str, list[RecoveryR
 
 
 def _show_more(figures: Sequence[dict[str, Any]]) -> None:
-    """The tables beside the first: of ratios, and of what was predicted."""
     ratios = [
         {"name": _COMPARED[name], "best": ratio["best"], "ratio": ratio}
         for found in figures
@@ -415,7 +407,7 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
 
 
 def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:
-    """Seconds spent by policy; and, of the first run of cost, each decision with the model's crossing points."""
+    """Seconds by policy, and each decision of the first run of cost with the model's crossing points."""
     dynamic = runs.get(_DYNAMIC)
     panels = figure.subplots(1, 2, width_ratios=(1, 2)) if dynamic else [figure.subplots()]
     _draw_seconds(panels[0], runs)
@@ -424,7 +416,6 @@ def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:
 
 
 def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:
-    """Bars of the means, by what the seconds went into; and each run's own sum, so that its noise is seen."""
     left = [0.0] * len(runs)
     places = range(len(runs))
     for name, label in (("save_s", "saving"), ("load_s", "loading"), ("compute_s", "computing again")):

@@ -1,4 +1,4 @@
-"""The requests of `quire bench recovery`: the CPS paper's mix (section 4.1) and its relatives, all at once."""
+"""Requests of the recovery benchmark: the CPS paper's mix (section 4.1) and variants, all at once."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ _OWN_PROMPT = 32  #: tokens at least, after a shared prefix
 
 
 def make_mix(mix: str, num_requests: int, max_model_len: int, *, seed: int = 0, ids: range = TOKEN_IDS) -> Workload:
-    """Requests of 128 to 2,048 tokens, prompt and answer together, of which 10 to 90 % are the prompt.
-
-    Where `max_model_len` is less than 2,048, all lengths shrink with it.
+    """Requests of 128 to 2,048 tokens, of which 10 to 90 % are the prompt. Lengths shrink with a smaller
+    `max_model_len`.
 
     Args:
-        mix: short (up to 1,024), long (above), mixed (half and half, shuffled), or shared (mixed, and every second
-            request begins with the same 512 tokens).
+        mix: short (up to 1,024), long (above), mixed (half and half), or shared (mixed; every second request begins
+            with the same 512 tokens).
 
     Raises:
-        ValueError: there is no such mix, or no request in it.
+        ValueError: the mix is unknown, or there are no requests.
     """
     if mix not in MIXES:
         raise ValueError(f"mix={mix!r} is not one of {', '.join(MIXES)}")

@@ -1,4 +1,4 @@
-"""One run of a load under one policy: what its preemptions cost, and how they went while the link changed."""
+"""One run of a load under one policy: cost of its preemptions, and decisions while the link changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BEFORE = 20  #: decisions that say what was usual
 
 @dataclass(frozen=True)
 class LinkPlan:
-    """How fast the link is in the course of a run."""
+    """Bandwidth of the link over a run."""
 
     bandwidth: float | None = None  #: bytes a second; None is as fast as it goes
     factor: float = 1.0  #: by which the link is slower in every second period
@@ -48,7 +48,7 @@ class LinkPlan:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """From here on the link was so fast."""
+    """Begin of a phase with a constant bandwidth."""
 
     from_s: float  #: of the run
     from_preemption: int  #: the number of preemptions before this one
@@ -57,7 +57,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """Where the cost model's modes crossed at some moment."""
+    """Crossing points of the cost model at some moment."""
 
     at_preemption: int
     points: list[int]
@@ -65,7 +65,7 @@ class Crossing:
 
 @dataclass
 class RecoveryRun:
-    """What one run came to."""
+    """Measurements of one run."""
 
     repetition: Repetition
     tokens: list[list[int]]  #: of each request
@@ -96,22 +96,23 @@ class RecoveryRun:
 
     @property
     def recovery_s(self) -> float:
-        """All that the link did, and the seconds of steps that went into computing again."""
+        """Link time, and step time spent on recomputation."""
         return self.save_s + self.load_s + self.compute_s
 
     @property
     def by_mode(self) -> dict[str, int]:
-        """How many came back by each mode (`RecoveryRecord.outcome`)."""
+        """Resumptions by mode (`RecoveryRecord.outcome`)."""
         return dict(Counter(recovery.outcome for recovery in self.recoveries))
 
     @property
     def errors(self) -> Distribution | None:
-        """|predicted - actual| / actual of what was predicted and is over."""
+        """Relative errors |predicted - actual| / actual of closed recoveries."""
         return distribution([recovery.error for recovery in self.recoveries if recovery.error is not None])
 
     def turnovers(self) -> list[tuple[int, int | None]]:
-        """For each change of the link's bandwidth: after how many preemptions it came, and how many more it took until
-        decisions went another way than they used to (None where they did not before the next change)."""
+        """For each change of bandwidth: the preemptions before it, and those until decisions changed (None if they did
+        not).
+        """
         found = []
         bounds = [*(phase.from_preemption for phase in self.phases), len(self.recoveries)]
         for before, start, end in zip(bounds, bounds[1:], bounds[2:], strict=False):
@@ -122,7 +123,6 @@ class RecoveryRun:
 
 
 def _turnover(recoveries: Sequence[RecoveryRecord], usual: RecoveryMode | None) -> int | None:
-    """How many there were up to the first of several in a row that took another mode."""
     in_a_row = 0
     for at, recovery in enumerate(recoveries):
         in_a_row = in_a_row + 1 if recovery.mode is not usual else 0
@@ -132,7 +132,7 @@ def _turnover(recoveries: Sequence[RecoveryRecord], usual: RecoveryMode | None) 
 
 
 class _Watch:
-    """Follows a run step by step, and changes the link's bandwidth as planned."""
+    """Follows a run step by step and changes the link's bandwidth as planned."""
 
     def __init__(self, engine: Engine, plan: LinkPlan, judge: Costs) -> None:
         self._engine = engine
@@ -162,7 +162,6 @@ class _Watch:
             self.crossings.append(Crossing(self._num_preemptions, points))
 
     def _recomputed_share(self) -> float:
-        """The part of the last step that went into tokens which had been computed before."""
         scheduler = self._engine.scheduler
         recomputed = scheduler.recovery.log.recomputed
         if not recomputed:
@@ -183,16 +182,15 @@ class _Watch:
 
 
 def transfer_worker_of(engine: Engine) -> TransferWorker | None:
-    """What moves blocks to the engine's swap tier and back."""
+    """The link to the engine's swap tier."""
     return getattr(engine.runner, "transfer_worker", None)
 
 
 def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -> RecoveryRun:
-    """Play a load, all at once, on an engine that is idle and warm, and see that nothing is left of it.
+    """Run a load, all at once, on an idle, warm engine.
 
     Args:
-        judge: says which share of a step went into computing again. (An engine's own model learns from its steps, so
-            that each would judge by another measure.)
+        judge: costs that attribute a share of each step to recomputation, equal for all policies.
 
     Raises:
         ValueError: a request does not fit.
@@ -224,7 +222,7 @@ def run_once(engine: Engine, workload: Workload, plan: LinkPlan, judge: Costs) -
 
 
 def first_difference(tokens: Sequence[Sequence[int]], others: Sequence[Sequence[int]]) -> tuple[int, int] | None:
-    """The first request, and the first of its tokens, that are not the same in two runs; None where all are."""
+    """The first request and token that differ between two runs; None if none does."""
     for request, (ours, theirs) in enumerate(zip(tokens, others, strict=True)):
         if ours != theirs:
             pairs = zip(ours, theirs, strict=False)

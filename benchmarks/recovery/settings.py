@@ -26,15 +26,15 @@ def _slow_phase(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class RecoverySettings(Settings):
-    """`quire bench recovery`."""
+    """Options of the recovery benchmark."""
 
     policies: tuple[str, ...] = policies_setting()
     mix: str = setting(
         "mixed", "Lengths; of shared, half of the requests begin with one prefix.", metavar="short|long|mixed|shared"
     )
-    num_requests: int = setting(200, "All at once.", at_least=1)
+    num_requests: int = setting(200, "Requests, all at once.", at_least=1)
     crossing_at: int | None = setting(
-        None, "Find the --swap-bandwidth by which the modes cross there.", metavar="TOKENS", at_least=1
+        None, "Length at which the modes cross; sets --swap-bandwidth.", metavar="TOKENS", at_least=1
     )
     alternate_link: tuple[float, float] | None = setting(
         None,
@@ -45,15 +45,15 @@ class RecoverySettings(Settings):
     )
     slow_link_at: tuple[int, ...] | None = setting(
         None,
-        "From this preemption on the link is ten times slower; until that one.",
+        "Preemption from which the link is ten times slower, and optionally until which.",
         read=_slow_phase,
         metavar="N[,N]",
         at_least=0,
     )
     profile: Path | None = setting(None, "Costs that quire calibrate wrote; by default measured first.")
     forecast: bool = setting(False, "Simulate the same requests from the measured costs, and compare.", is_flag=True)
-    repeats: int = setting(3, "Of measuring the costs.", at_least=1)
-    seed: int = setting(0, "Of lengths and prompts.", name="load_seed")
+    repeats: int = setting(3, "Repetitions of the cost measurements.", at_least=1)
+    seed: int = setting(0, "Seed of lengths and prompts.", name="load_seed")
     runs: int = runs()
 
     def __post_init__(self) -> None:

@@ -1,8 +1,7 @@
-"""A fleet of replicas of one model on one virtual clock, behind the router that `quire serve --ray` has.
+"""A fleet of replicas of one model on one virtual clock, behind the router of `quire serve --ray`.
 
-Every replica is the real scheduler on a machine of its own. The router and the autoscaler are the real ones too, and
-know what they would know of real replicas: what these told at the end of a step. Nothing is drawn: the same load gives
-the same figures, to the last digit.
+Router, autoscaler and schedulers are the real ones. The router knows only what replicas reported at the end of a step.
+Equal loads give equal figures.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TICK_S = 0.25  #: between two looks of the autoscaler
 
 @dataclass
 class FleetFigures:
-    """What a load came to on a fleet. Seconds are the virtual clock's."""
+    """Figures of a load on a fleet, in seconds of the virtual clock."""
 
     num_requests: int = 0
     num_refused: int = 0  #: too long for the limits ever to run
@@ -45,12 +44,12 @@ class FleetFigures:
 
     @property
     def goodput(self) -> float:
-        """The share of requests that keep the SLO."""
+        """Share of requests that keep the SLO."""
         return self.num_kept / self.num_requests
 
     @property
     def replica_s_per_kept(self) -> float | None:
-        """What a request within the SLO costs, in seconds of a replica."""
+        """Replica-seconds per request within the SLO."""
         return self.replica_s / self.num_kept if self.num_kept else None
 
 
@@ -68,25 +67,24 @@ def simulate_replicas(
     keys: Sequence[Sequence[bytes]] | None = None,
     note_ended: Callable[[int], None] = lambda count: None,
 ) -> FleetFigures:
-    """Play a load to its end.
+    """Run a load to its end.
 
     Args:
-        arrivals: in whatever order; each answer ends exactly when it has its tokens.
-        hardware: what steps and transfers cost, on every replica.
-        config: each replica's pool and limits, with `block_bytes`. Without a disk tier.
-        num_replicas: there from the start, whole; with `scaling` none is.
+        arrivals: the load, in any order.
+        hardware: costs of steps and transfers of every replica.
+        config: pool and limits of each replica, with `block_bytes` and without a disk tier.
+        num_replicas: complete replicas from the start; ignored with `scaling`.
         routing: the router's policy.
-        recovery: each scheduler's policy, as `make_policy` reads it.
-        slo: that requests are counted by.
-        cold_start: of each replica that is started later.
-        scaling: how many replicas there are, instead of `num_replicas`.
-        keys: of the prompts' blocks, in the order of the arrivals' times, where they have been made before
-            (`prompt_keys`).
-        note_ended: takes how many requests have ended so far, whenever some have.
+        recovery: recovery policy of each scheduler.
+        slo: limits of the counted requests.
+        cold_start: duration of later starts.
+        scaling: autoscaling limits.
+        keys: block keys of the prompts in order of arrival, if known (`prompt_keys`).
+        note_ended: callback with the number of ended requests.
 
     Raises:
-        ValueError: no request of the load fits the limits.
-        RoutingError: there is no such policy.
+        ValueError: no request fits the limits.
+        RoutingError: the policy is unknown.
     """
     ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
     fleet = Fleet(hardware, config, routing, recovery, slo, cold_start or ColdStart(), scaling, note_ended)
@@ -96,7 +94,7 @@ def simulate_replicas(
 
 
 class Fleet:
-    """Replicas, whoever sends them requests, and whoever starts and stops them."""
+    """Replicas with their router and autoscaler."""
 
     def __init__(
         self,
@@ -125,7 +123,7 @@ class Fleet:
     # -- replicas ------------------------------------------------------------------------------------------------------
 
     def start(self, now: float, *, is_warm: bool = False) -> None:
-        """Start a replica; a warm one serves the whole model at once."""
+        """Start a replica; a warm one serves the full model at once."""
         replica = VirtualReplica(
             f"replica-{len(self.replicas)}",
             self._hardware,
@@ -178,7 +176,7 @@ class Fleet:
     # -- the clock -----------------------------------------------------------------------------------------------------
 
     def play(self, arrivals: Sequence[Arrival], keys: Sequence[Sequence[bytes]]) -> FleetFigures:
-        """Play a load, which is in order, to its end."""
+        """Run a sorted load to its end."""
         refused = 0
         for number, (arrival, its_keys) in enumerate(zip(arrivals, keys, strict=True)):
             if arrival.num_prompt_tokens >= self._config.max_model_len:
@@ -199,7 +197,6 @@ class Fleet:
         return min(self._next_tick, self._coming[0].serves_at if self._coming else math.inf)
 
     def _advance(self, now: float) -> None:
-        """Let the clock run: what replicas do and tell until then, those that have come, and the autoscaler's looks."""
         while (event := self._next_event()) <= now:
             self._run(event)
             self._let_serve(event)

@@ -1,8 +1,7 @@
 """Goodput and cost of a fleet against its size, by routing policy.
 
-Each policy and size gets the same requests. Every replica is the real scheduler, in front of all stands the router of
-`quire serve --ray`, and with cold starts its autoscaler; the clock is virtual. Runs go to as many processes as there
-are cores: what they find does not depend on it.
+Every replica is the real scheduler, behind the production router and, with cold starts, its autoscaler, on a virtual
+clock. Every policy and size gets the same requests. Runs are spread over all cores.
 """
 
 from __future__ import annotations
@@ -76,12 +75,12 @@ class ReplicaSettings(Settings):
     )
     routing: tuple[str, ...] = setting(
         "round-robin,least-loaded,prefix,slo",
-        "Of round-robin, least-loaded, prefix and slo.",
+        "Routing policies: round-robin, least-loaded, prefix, slo.",
         read=names,
         metavar="POLICY[,POLICY...]",
     )
     slo: Mapping[str, float] = setting(
-        "ttft:1000,tpot:50", "What requests are to keep, in ms.", read=parse_goodput, metavar="LIMITS"
+        "ttft:1000,tpot:50", "SLO of the requests, in ms.", read=parse_goodput, metavar="LIMITS"
     )
     conversations: float | None = setting(
         None,
@@ -97,7 +96,7 @@ class ReplicaSettings(Settings):
         metavar="FIRST[,WHOLE]",
     )
     first_stage_share: float = setting(
-        0.75, "Of the whole model's steps, that the first stage's take.", above=0, at_most=1
+        0.75, "Cost of the first stage's steps, relative to the full model's.", above=0, at_most=1
     )
     min_replicas: int = setting(0, "With --cold-start: replicas that always stay.", at_least=0)
     target_requests: float = setting(16.0, "With --cold-start: requests that each replica is to have at once.", above=0)
@@ -125,11 +124,7 @@ class ReplicaSettings(Settings):
 
 
 def run(settings: ReplicaSettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
-    """Simulate every size and policy, print, and write what was asked for.
-
-    Raises:
-        ValueError: a setting makes no sense, or a file cannot be read.
-    """
+    """Simulate every size and policy, and publish. Raises ValueError for invalid settings or files."""
     for routing in settings.routing:
         ReplicaRouter(routing)  # a name that is none is noticed before anything runs
     recovery = settings.recovery
@@ -146,7 +141,7 @@ def run(settings: ReplicaSettings, json_path: Path | None = None, plot_path: Pat
 
 
 def make_load(settings: ReplicaSettings) -> list[Arrival]:
-    """The one load that all get: a trace, or conversations that are drawn."""
+    """The load of all runs: a trace, or drawn conversations."""
     if settings.trace is None:
         return draw_conversations(settings.num_requests or 2000, settings.conversations or 10.0, settings.seed)
     lengths = read_trace(settings.trace).first(settings.num_requests)
@@ -161,7 +156,7 @@ def cases(settings: ReplicaSettings) -> list[Case]:
 def play(
     settings: ReplicaSettings, config: SchedulerConfig, recovery: str, arrivals: Sequence[Arrival]
 ) -> dict[Case, FleetFigures]:
-    """Every size under every policy, but for those that must come to the same (`_same`): they run once."""
+    """Run every size under every policy; equal cases (`_same`) run once."""
     wanted = cases(settings)
     same = {case: _same(case, settings, arrivals) for case in wanted}
     todo = sorted(set(same.values()), key=lambda case: (-case[0], settings.routing.index(case[1])))
@@ -176,10 +171,8 @@ def play(
 
 
 def _same(case: Case, settings: ReplicaSettings, arrivals: Sequence[Arrival]) -> Case:
-    """The run that a case shares with others.
-
-    One replica alone that is there at once leaves nothing to route. Where no two prompts share anything, none has a
-    prefix anywhere, and the least loaded replica is what is left to go by.
+    """The case whose run has the same figures: one replica leaves no choice, and without shared prefixes `prefix` is
+    `least-loaded`.
     """
     num_replicas, routing = case
     if num_replicas == 1 and settings.cold_start is None:
@@ -191,7 +184,7 @@ def _same(case: Case, settings: ReplicaSettings, arrivals: Sequence[Arrival]) ->
 
 
 class _Run(NamedTuple):
-    """One size under one policy, and all that it depends on."""
+    """One size under one policy, with its inputs."""
 
     settings: ReplicaSettings
     config: SchedulerConfig
@@ -247,7 +240,7 @@ def notes(
     recovery: str,
     found: FleetFigures,
 ) -> list[str]:
-    """What the figures rest on, and how to read them."""
+    """Sources of the figures, below the table."""
     limits = ", ".join(f"{name.upper()} {limit * 1e3:g} ms" for name, limit in settings.slo.items())
     lines = [
         *profile.sources(),
@@ -280,7 +273,7 @@ def _title(settings: ReplicaSettings, arrivals: Sequence[Arrival], profile: Hard
 
 
 def draw(figure: Any, figures: Sequence[dict[str, Any]], settings: ReplicaSettings) -> None:
-    """Goodput and cost over the number of replicas, a line a policy."""
+    """Goodput and cost over the number of replicas, a line per policy."""
     figure.suptitle("Routing over replicas: requests within the SLO (higher is better), and what they cost (lower)")
     left, right = figure.subplots(1, 2)
     for number, routing in enumerate(settings.routing):

@@ -1,8 +1,7 @@
-"""One replica of a model on the fleet's clock: it starts, serves from its first stage on, and tells of itself.
+"""One replica on the fleet's clock: its start, its stages and its reports.
 
-What it tells is known outside when the step has ended in which it came to be: forecasts, requests taken in, requests
-that ended. A cold replica serves a first stage of the model before the whole one is there; then the real scheduler
-promotes its requests.
+Forecasts, accepted and ended requests are known outside when the step ends that brought them. A cold replica serves a
+first stage of the model until the full one has arrived; then the real scheduler promotes its requests.
 """
 
 from __future__ import annotations
@@ -29,11 +28,7 @@ _WHOLE_ROOT = b"the whole model"
 
 @dataclass(frozen=True)
 class ColdStart:
-    """How long a replica is in coming.
-
-    Raises:
-        ValueError: it is whole before it serves, or a figure is not 0 or more.
-    """
+    """Duration of a replica's start. Raises ValueError unless 0 <= first_s <= whole_s and 0 < share <= 1."""
 
     first_s: float = 0.0  #: until it serves
     whole_s: float = 0.0  #: until all of the model is there; as long, where it is not packed in stages
@@ -50,7 +45,7 @@ class ColdStart:
 
 
 class News(NamedTuple):
-    """What a replica tells."""
+    """A report of a replica."""
 
     time_s: float
     forecast: Forecast | None = None
@@ -60,15 +55,17 @@ class News(NamedTuple):
 
 
 class VirtualReplica:
-    """Args:
-    name: by which the router knows it.
-    hardware: what its steps cost.
-    config: its pool and limits, with `block_bytes`.
-    recovery: the policy, as `make_policy` reads it.
-    started_at: when it was asked for, on the fleet's clock.
-    cold_start: None where it is there at once, whole.
-    has_forecasts: somebody asks for them; making one takes longer than a small step.
-    note_ended: is told how many requests have ended with a step.
+    """A replica in the fleet.
+
+    Args:
+        name: the router's name for it.
+        hardware: costs of its steps.
+        config: pool and limits, with `block_bytes`.
+        recovery: recovery policy of its scheduler.
+        started_at: start time on the fleet's clock.
+        cold_start: duration of the start; None is ready at once.
+        has_forecasts: make forecasts, which take longer than a small step.
+        note_ended: callback with the number of requests that ended with a step.
     """
 
     def __init__(
@@ -109,18 +106,18 @@ class VirtualReplica:
         return bool(self._inbox) or self.simulation.has_steps
 
     def forecast(self) -> Forecast:
-        """What a request that came now would see, of a replica that has done nothing yet."""
-        assert self._forecaster is not None, "nobody asks for forecasts"
+        """The forecast of a fresh replica."""
+        assert self._forecaster is not None, "forecasts are off"
         return self._forecaster.forecast(self.simulation.runner.now)
 
     def send(self, number: int, arrival: Arrival, keys: Sequence[bytes], now: float) -> None:
-        """A request for it.
+        """Send a request.
 
         Args:
-            number: of the request in the fleet's load.
-            arrival: which may have been held back until now.
-            keys: of its prompt's blocks.
-            now: on the fleet's clock.
+            number: its number in the fleet's load.
+            arrival: the request.
+            keys: block keys of its prompt.
+            now: time on the fleet's clock.
         """
         self._run_until(now)
         if not self.is_busy:
@@ -162,11 +159,9 @@ class VirtualReplica:
 
     @property
     def _changes_at(self) -> float:
-        """When more of the model comes."""
         return math.inf if self._whole_at is None else self._whole_at
 
     def _promote(self, now: float | None = None) -> None:
-        """Between two steps: the rest of the model may have come."""
         runner = self.simulation.runner
         if self._whole_at is None or (runner.now if now is None else now) < self._whole_at:
             return
@@ -186,7 +181,6 @@ class VirtualReplica:
         return taken
 
     def _take_ended(self) -> list[str]:
-        """The requests, of one sequence each, that have ended with the last step."""
         seqs = [update.sequence for update in self.simulation.updates]
         ended = [seq.request.request_id for seq in seqs if seq.finish_reason is not None]
         self.num_ongoing -= len(ended)
@@ -194,7 +188,7 @@ class VirtualReplica:
         return ended
 
     def outcomes(self) -> dict[int, tuple[float, float]]:
-        """TTFT and TPOT of its requests, by their numbers; TPOT 0 of one token alone. All are over."""
+        """TTFT and TPOT of all ended requests by number; the TPOT of a single token is 0."""
         timeline = self.simulation.timeline
         timeline.record([], self.simulation.runner.now)
         found = {}

@@ -1,7 +1,6 @@
-"""Several engines on one virtual clock, each on a machine of its own, and somebody who sends every request to one.
+"""Engines of several models on one virtual clock, and a router between them.
 
-An engine tells of its state at the end of a step. Whoever routes knows that report, and what was sent since: just what
-a server knows of its engines.
+The router knows an engine's report at the end of its last step and the requests sent since, as a server does.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Route = Callable[[Arrival, Mapping[str, Forecast]], str]  #: to an engine's name
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One request, and how it fared."""
+    """One request with its forecast and its latencies."""
 
     arrival: Arrival
     engine: str
@@ -38,9 +37,9 @@ class VirtualEngine:
     """One engine of a fleet.
 
     Args:
-        hardware: what its steps cost.
-        config: its pool and limits, with `block_bytes`.
-        learner: a cost model that learns from its steps, as an engine's does; None forecasts by the profile itself.
+        hardware: costs of its steps.
+        config: pool and limits, with `block_bytes`.
+        learner: a cost model that learns from its steps; None uses the profile's costs.
     """
 
     def __init__(self, hardware: HardwareProfile, config: SchedulerConfig, learner: CostModel | None = None) -> None:
@@ -54,13 +53,13 @@ class VirtualEngine:
         self._untaken: deque[tuple[float, int]] = deque()  #: when each taken request was taken in, and its tokens
 
     def send(self, arrival: Arrival) -> None:
-        """A request for it, now."""
+        """Send a request now."""
         if not self.simulation.scheduler.queue.requests and not self._inbox:
             self.simulation.runner.wait_until(arrival.time_s)
         self._inbox.append(arrival)
 
     def run_until(self, now: float) -> None:
-        """Begin all steps that begin before `now`; the last one may end after it."""
+        """Run all steps that begin before `now`; the last one may end after it."""
         simulation, runner = self.simulation, self.simulation.runner
         while runner.now < now and (self._inbox or simulation.scheduler.queue.requests):
             self._report()
@@ -70,7 +69,7 @@ class VirtualEngine:
             self._under_way = self._forecaster.record_step(runner.now, runner.last.compute_s, is_steady=is_steady)
 
     def forecast(self, now: float) -> Forecast:
-        """As it is known outside."""
+        """The forecast that the router knows."""
         if self._under_way is not None and self._under_way.time <= now:
             self._report()
         reported = self._reported
@@ -90,7 +89,7 @@ class VirtualEngine:
                 raise ValueError(f"a request of {arrival.num_prompt_tokens} tokens fits no limits of this engine")
 
     def outcomes(self) -> list[tuple[float, float]]:
-        """TTFT and TPOT of its requests, in the order in which they came. All are over."""
+        """TTFT and TPOT of all ended requests, in order of arrival."""
         timeline, found = self.simulation.timeline, []
         timeline.record([], self.simulation.runner.now)
         for seq_id, arrival in self.simulation.started:
@@ -100,15 +99,15 @@ class VirtualEngine:
 
 
 def simulate_fleet(arrivals: Iterable[Arrival], engines: Mapping[str, VirtualEngine], route: Route) -> list[Served]:
-    """Play a load to its end.
+    """Run a load to its end.
 
     Args:
-        arrivals: in whatever order.
-        engines: fresh, by name.
-        route: where a request goes.
+        arrivals: the load, in any order.
+        engines: fresh engines by name.
+        route: chooses the engine of a request.
 
     Raises:
-        ValueError: a request fits no limits of the engine that it was sent to.
+        ValueError: a request does not fit its engine.
     """
     sent: list[tuple[Arrival, str, Prediction]] = []
     for arrival in sorted(arrivals, key=lambda each: each.time_s):

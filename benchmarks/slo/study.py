@@ -1,7 +1,7 @@
-"""`quire bench slo`: routing by what engines forecast, against fixed policies, on a virtual clock.
+"""Routing by forecasts against fixed policies, on a virtual clock.
 
-Two models serve one stream of requests whose rate rises, each on a machine of its own. Every policy gets the same
-requests. Counted are those that keep their SLO and the models that served them, and how wrong the forecast was.
+Two models on a machine each serve one stream of requests at a rising rate. Every policy gets the same requests. Reports
+requests within their SLO, the models that served them, and the errors of the forecasts.
 """
 
 from __future__ import annotations
@@ -51,24 +51,22 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class SloSettings(Settings):
-    """`quire bench slo`."""
+    """Options of the SLO routing benchmark."""
 
     policies: tuple[str, ...] = setting(
         "slo,large,small,round-robin,mix",
-        "Of slo, large, small (always that one), round-robin, mix:SHARE (to the large one, by lot; without SHARE: as "
-        "many as slo sent there).",
+        "Routing policies: slo, large, small, round-robin, mix:SHARE (a random share to the large model; by default as "
+        "many as slo sent).",
         read=names,
         metavar="POLICY[,POLICY...]",
     )
     slo: Mapping[str, float] = setting(
-        "ttft:1000,tpot:50", "What requests are to keep, in ms.", read=parse_goodput, metavar="LIMITS"
+        "ttft:1000,tpot:50", "SLO of the requests, in ms.", read=parse_goodput, metavar="LIMITS"
     )
     profile: str = setting(
         "cps-paper", "The small model's machine, or a file of quire calibrate.", metavar="cps-paper|FILE"
     )
-    factor: float = setting(
-        4.0, "The large model's steps take so many times as long, on a machine of its own.", above=0
-    )
+    factor: float = setting(4.0, "Cost of the large model's steps, relative to the small one's.", above=0)
     loads: tuple[float, ...] = setting(
         "0.2,0.4,0.6,0.8,1,1.2,1.4,1.6,1.8,2",
         "Request rates one after the other, as shares of what both can serve.",
@@ -76,7 +74,7 @@ class SloSettings(Settings):
         above=0,
     )
     num_requests: int = setting(300, "Requests at each rate.", at_least=1)
-    seed: int = setting(0, "Of arrivals and lengths.", name="load_seed")
+    seed: int = setting(0, "Seed of arrivals and lengths.", name="load_seed")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,15 +82,11 @@ class SloSettings(Settings):
         if "mix" in self.policies and "slo" not in self.policies[: self.policies.index("mix")]:
             raise ValueError("mix sends as many requests to the large model as slo did; name slo first, or mix:SHARE")
         if "e2el" in self.slo:
-            raise ValueError("an SLO for routing is of ttft and tpot; nobody knows how long an answer will be")
+            raise ValueError("an SLO for routing is of ttft and tpot; the length of an answer is not known beforehand")
 
 
 def run(settings: SloSettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
-    """Simulate every policy on the same requests, print, and write what was asked for.
-
-    Raises:
-        ValueError: there is no such policy or profile.
-    """
+    """Simulate every policy on the same requests, and publish. Raises ValueError for unknown policies or profiles."""
     small = find_profile(settings.profile)
     machines = {"large": slowed(small, settings.factor), "small": small}
     config = _limits(small)
@@ -124,7 +118,6 @@ def run(settings: SloSettings, json_path: Path | None = None, plot_path: Path | 
 
 
 def _limits(profile: HardwareProfile) -> SchedulerConfig:
-    """Quire's own, whatever engine the profile is of."""
     return SchedulerConfig(
         num_blocks=8192, block_size=_BLOCK_SIZE, max_model_len=8192, block_bytes=profile.bytes_per_token * _BLOCK_SIZE
     )
@@ -140,7 +133,7 @@ def draw_lengths(rng: random.Random) -> tuple[int, int]:
 
 
 def measure_capacity(machine: HardwareProfile, config: SchedulerConfig) -> float:
-    """Requests a second of an engine that never lacks any: first tokens over the second half of a long queue."""
+    """Requests per second of a saturated engine, from the first tokens of the second half of a long queue."""
     rng = random.Random("capacity")
     queue = [Arrival(0.0, *draw_lengths(rng)) for _ in range(_NUM_TO_FILL)]
     served = simulate_fleet(queue, {"alone": VirtualEngine(machine, config)}, lambda arrival, forecasts: "alone")
@@ -149,13 +142,13 @@ def measure_capacity(machine: HardwareProfile, config: SchedulerConfig) -> float
 
 
 def draw_rising(loads: Sequence[float], capacity: float, num_requests: int, seed: int) -> list[Arrival]:
-    """Poisson arrivals at one rate after the other.
+    """Draw Poisson arrivals at one rate after the other.
 
     Args:
-        loads: as shares of `capacity`.
-        capacity: requests a second.
-        num_requests: at each.
-        seed: other gaps and lengths.
+        loads: rates as shares of `capacity`.
+        capacity: requests per second.
+        num_requests: requests at each rate.
+        seed: seed of gaps and lengths.
     """
     rng = random.Random(seed)
     now, arrivals = 0.0, []
@@ -167,15 +160,15 @@ def draw_rising(loads: Sequence[float], capacity: float, num_requests: int, seed
 
 
 def make_route(policy: str, slo: SLO, served: Mapping[str, Sequence[Served]]) -> Route:
-    """How a policy sends requests.
+    """The routing function of a policy.
 
     Args:
-        policy: by its name among the settings.
-        slo: what requests are to keep.
-        served: what policies before it have served, by name; for mix, slo is among them when the first request comes.
+        policy: its name.
+        slo: limits of the requests.
+        served: results of earlier policies by name; `mix` needs `slo` among them.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: the policy is unknown.
     """
     name, _, share = policy.partition(":")
     if policy in RANKS:
@@ -225,7 +218,7 @@ def _figures(policy: str, served: Sequence[Served], slo: SLO, settings: SloSetti
 
 
 def summarise(served: Sequence[Served], slo: SLO) -> dict[str, float]:
-    """What requests came to, and how wrong the forecasts were when they were sent."""
+    """Figures of served requests and of their forecasts."""
     ttft_s = sorted(each.ttft_s for each in served)
     gone_on = [each for each in served if each.tpot_s]
     return {
@@ -264,7 +257,7 @@ def _by_load(figures: Sequence[Mapping[str, Any]], settings: SloSettings) -> Rep
 
 
 def draw(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
-    """Both shares over the load, a line a policy."""
+    """Both shares over the load, a line per policy."""
     figure.suptitle("Requests that keep their SLO, and the models that answer: higher is better")
     panels = (("kept", "share that keeps the SLO"), ("rank", "mean rank (large 2, small 1)"))
     for axes, (name, label) in zip(figure.subplots(1, len(panels)), panels, strict=True):

@@ -1,7 +1,4 @@
-"""The soak's requests of agents: schemas, tools, responses and messages, and whether what came back is what was asked.
-
-Knows the API; knows nothing about connections, processes or the server's inside.
-"""
+"""Requests of agents: schemas, tools, responses and messages, and checks of their answers."""
 
 from __future__ import annotations
 
@@ -74,13 +71,12 @@ def plan_agent(rng: random.Random, model: str, messages: list[dict[str, Any]]) -
 
 
 def plan_hostile(rng: random.Random, model: str, messages: list[dict[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """A request that deserves a 400."""
+    """A request that must get a 400."""
     about = {"type": "json_schema", "json_schema": {"name": "it", "schema": rng.choice(HOSTILE)}}
     return CHAT, {"model": model, "messages": messages, "response_format": about}
 
 
 def _schema(rng: random.Random) -> dict[str, Any]:
-    """One of a few, as agents have them."""
     while True:
         schema = random_schema(rng.randrange(40))
         if not any(name in json.dumps(schema) for name in UNSUPPORTED):
@@ -88,7 +84,7 @@ def _schema(rng: random.Random) -> dict[str, Any]:
 
 
 def problem_of_agent(path: str, body: dict[str, Any], shown: list[dict[str, Any]]) -> str | None:
-    """What is wrong with an answer; None where nothing is.
+    """The problem of an answer, if there is one.
 
     Args:
         shown: the answer, or the payloads of its stream's events.

@@ -1,7 +1,7 @@
-"""One client process of the soak: sends its requests, some at a time, and prints a JSON line about each.
+"""One client process of the soak: sends its requests concurrently and prints a JSON line about each.
 
-Run as a script it takes one JSON object: `url`, `seed`, `num_requests`, `num_at_once`, and `is_patient` where a request
-that gets 503 is sent again after a second.
+Takes one JSON object: `url`, `seed`, `num_requests`, `num_at_once`, and `is_patient`, which repeats requests that got
+503 after a second.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ async def ask_all(url: str, seed: int, num_requests: int, num_at_once: int, is_p
 
 
 async def _ask(client: httpx.AsyncClient, planned: Planned) -> dict[str, Any]:
-    """Send a request, and say what became of it."""
     began = time.monotonic()
     asked = f"{planned.path} {planned.body or planned.content!s:.400}"
     ended: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Documents that come, change and go while a soaked server answers from them.
+"""Documents that are added, changed and deleted while a server answers from them.
 
-Nothing of a document may be quoted by an answer that was asked for after its deletion was confirmed, and the same
-question over the same passages has one greedy answer, whether their KV was computed, cached or loaded.
+No answer may quote a document whose deletion was confirmed before, and a question over the same passages has one greedy
+answer, whether their KV was computed, cached or loaded.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _QUESTION = "Where does Ines Haddad work?"
 
 
 class Documents:
-    """One thread that changes documents and some that ask, until it is left.
+    """One thread that changes documents and several that ask.
 
     Attributes:
-        counts: of what was done.
-        problems: what should not have been.
+        counts: numbers of all actions.
+        problems: violations.
     """
 
     def __init__(self, url: str, seed: int) -> None:
@@ -61,7 +61,6 @@ class Documents:
             self.problems.append(f"documents: {error!r}")
 
     def _change(self) -> None:
-        """Add, replace and delete. A text's mark is never used again."""
         marks: dict[str, str] = {}  #: by document
         number = 0
         while not self._is_over.is_set():

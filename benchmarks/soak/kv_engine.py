@@ -1,6 +1,6 @@
-"""An engine of the KV soak, in a process of its own that may be killed at any time.
+"""An engine of the KV soak in its own process, which may be killed at any time.
 
-Reads a request a line and writes an answer a line, both JSON. Knows nothing of who else uses its KV directory.
+Reads a JSON request per line and writes a JSON answer per line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BLOCK_SIZE = 4
 
 
 class LoadingCosts(CostModel):
-    """Whatever is on disk is loaded: what a tiny model computes twice would not tell who was too late."""
+    """Costs that always load from disk, so a recomputed document is a late one."""
 
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         return num_tokens * 0.05  # so that patience lasts for a minute
@@ -35,9 +35,12 @@ class LoadingCosts(CostModel):
 
 
 def make(model: str, kv_dir: str | None, num_blocks: int = 1000, budget: int = 32) -> Engine:
-    """Args:
-    kv_dir: None is an engine that computes everything.
-    budget: of a step; small, so that documents take many steps.
+    """Make an engine.
+
+    Args:
+        model: the checkpoint.
+        kv_dir: the KV directory; None computes everything.
+        budget: tokens per step, small so that documents take many steps.
     """
     config = EngineConfig(
         model, device="cpu", dtype="float32", skip_tokenizer_init=True, use_tqdm=False, block_size=BLOCK_SIZE,
@@ -71,7 +74,7 @@ def answer(engine: Engine, state: RequestState) -> dict[str, Any]:
 
 
 def serve(engine: Engine, lines: SimpleQueue[str | None]) -> None:
-    """Until the last line is answered."""
+    """Answer all lines."""
     is_open = True
     while is_open or engine.has_unfinished():
         try:

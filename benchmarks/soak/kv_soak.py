@@ -1,10 +1,10 @@
-"""The KV soak: two engines on one KV directory, killed and started again at random, while clients ask about documents.
+"""KV soak: two engines on one KV directory, killed and restarted at random, while clients ask about documents.
 
     python -m benchmarks.soak.kv_soak [--seconds 120] [--json FILE]
 
-It must end with every answer that of an engine without a KV directory, no request failed but those that a killed
-process took with it (they are sent again), each document computed once, and once more at most for each killed process
-that was computing it or had, and every record in the directory whole.
+Every answer must equal that of an engine without a KV directory, only requests of killed processes may fail (they are
+repeated), each document may be computed once and once more per killed process that computed it, and every record must
+be intact.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.st
 
 @dataclass
 class Report:
-    """What came of a soak."""
+    """Results of a soak."""
 
     seconds: float = 0
     num_requests: int = 0  #: that were answered
@@ -163,7 +163,7 @@ class Soak:
         return self.start()
 
     def listen(self, timeout_s: float = 0.02) -> None:
-        """Take in what the engines have written, and wait a little for it."""
+        """Handle the engines' output, and wait for it briefly."""
         try:
             while True:
                 engine, line = self.heard.get(timeout=timeout_s)
@@ -197,7 +197,7 @@ class Soak:
         self.answers.setdefault((asked["number"], asked["which"]), set()).add(tuple(told["tokens"]))
 
     def finish(self) -> None:
-        """Nobody is killed any more, and everyone is answered."""
+        """Stop killing, and wait until all requests are answered."""
         until = time.monotonic() + PATIENCE_S
         while any(engine.waiting for engine in self.engines) or self.to_repeat:
             ready = [engine for engine in self.engines if engine.dies_at is not None]
@@ -248,7 +248,6 @@ class Soak:
         self._count_found()
 
     def _compare_answers(self) -> None:
-        """With those of an engine that has never seen a KV directory."""
         engine = make(str(self.model), None, num_blocks=4000, budget=512)
         for (number, which), answers in sorted(self.answers.items()):
             state = add(engine, self.request(number, which), logprobs=2)
@@ -264,7 +263,6 @@ class Soak:
                     )
 
     def _count_found(self) -> None:
-        """How many documents a new engine has nothing to compute of."""
         engine = make(str(self.model), str(self.kv_dir))
         for number, document in enumerate(self.documents):
             state = add(engine, self.request(number, 0) | {"max_tokens": 1})
@@ -274,14 +272,12 @@ class Soak:
 
 
 def _is_tie(tokens: Sequence[int], expected: CompletionOutput) -> bool:
-    """Whether tokens differ first where rounding may decide."""
     pairs = zip(tokens, expected.token_ids, expected.logprobs or (), strict=True)
     token, _, best = next(pair for pair in pairs if pair[0] != pair[1])
     return token in best and max(each.logprob for each in best.values()) - best[token].logprob < CLOSE
 
 
 def soak(seconds: float, seed: int = 20) -> Report:
-    """Run it."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
         report = Soak(seconds, seed, Path(folder), log).run()
         log.seek(0)

@@ -1,7 +1,4 @@
-"""The requests of the soak: what is sent, and whether what came back is an answer to it.
-
-Every request follows from a seed. Knows the API; knows nothing about connections, processes or the server's inside.
-"""
+"""Requests of the soak, derived from a seed, and checks of their answers."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ class Planned:
     """One request.
 
     Attributes:
-        body: what is sent as JSON; None where `content` is sent as it stands.
-        leave_after_s: the client goes away then, if it has no answer yet.
-        is_malformed: it deserves a 4xx.
+        body: the JSON body; None sends `content` unchanged.
+        leave_after_s: time after which the client disconnects.
+        is_malformed: the request must get a 4xx.
         is_of_agent: it has a schema or tools.
-        question: greedy, and asked time and again under this name: the answer is always the same.
+        question: name of a repeated greedy question, whose answer never changes.
     """
 
     path: str
@@ -110,7 +107,6 @@ def _body(rng: random.Random) -> tuple[dict[str, Any], str]:
 
 
 def _malformed(rng: random.Random) -> Planned:
-    """What no server should choke on."""
     path = rng.choice((CHAT, COMPLETIONS))
     good = {"model": MODEL, "prompt": "Hello"} if path == COMPLETIONS else {"model": MODEL, "messages": _messages(0, 0)}
     prompt = "prompt" if path == COMPLETIONS else "messages"
@@ -151,7 +147,7 @@ def _malformed(rng: random.Random) -> Planned:
 
 @dataclass
 class Received:
-    """What came back: one JSON object, or the data of a stream's events."""
+    """A response: one JSON object, or the data of a stream's events."""
 
     status: int
     text: str = ""
@@ -159,7 +155,7 @@ class Received:
 
 
 def texts_of(received: Received) -> list[str]:
-    """What each choice says."""
+    """The text of each choice."""
     texts: dict[int, str] = {}
     for part in _parts(received):
         for choice in part["choices"]:
@@ -170,7 +166,7 @@ def texts_of(received: Received) -> list[str]:
 
 
 def problem(planned: Planned, received: Received) -> str | None:
-    """What is wrong with an answer; None where nothing is."""
+    """The problem of an answer, if there is one."""
     if received.status >= 500:
         return f"{received.status}: {received.text[:300]}"
     if planned.is_malformed:

@@ -1,10 +1,9 @@
-"""The KV soak over HTTP: two whole servers share collections and a KV directory, and are killed (-9) and started again.
+"""KV soak over HTTP: two servers share collections and a KV directory, and are killed and restarted.
 
     python -m benchmarks.soak.server_soak [--seconds 120] [--json FILE]
 
-It must end with one greedy answer to each question, no request failed but those that a killed server had, each passage
-computed at most once more than servers were killed, and a KV directory in which every record is whole. What engines do
-among themselves, kv_soak.py drives much harder: a server takes seconds to start.
+Each question must have one greedy answer, only requests of killed servers may fail, each passage may be computed once
+more per killed server, and every record in the KV directory must be intact.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PATIENCE_S = 60
 
 @dataclass
 class Report:
-    """What came of it."""
+    """Results of a soak."""
 
     seconds: float
     num_answers: int = 0
@@ -49,9 +48,7 @@ class Report:
 
 
 class Soak:
-    """Args:
-    folder: for everything that the servers keep.
-    """
+    """Drives two servers and their clients, with all data in `folder`."""
 
     def __init__(self, seconds: float, folder: Path, log: IO[str], seed: int = 20) -> None:
         self.report = Report(seconds)
@@ -96,7 +93,6 @@ class Soak:
             assert answer.json().get("added", 1) == 1, answer.text
 
     def _lead(self, server: Server, number: int) -> None:
-        """Ask a server, kill it, start it again."""
         rng = random.Random(f"{self._rng.random()} {number}")
         while time.monotonic() < self._ends_at:
             dying = threading.Event()
@@ -159,7 +155,6 @@ class Soak:
 
 
 def soak(seconds: float) -> Report:
-    """Run it."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as log:
         report = Soak(seconds, Path(folder), log).run()
         log.seek(0)

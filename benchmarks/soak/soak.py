@@ -1,14 +1,12 @@
-"""The soak: thousands of mixed requests from several processes against a real `quire serve` with a small block pool.
-A tenth of them are an agent's, with schemas and tools.
+"""Soak: thousands of mixed requests from several processes against a real `quire serve` with a small block pool.
 
     python -m benchmarks.soak [--requests 2000] [--processes 4] [--trouble] [--documents] [--json FILE]
 
-It must end with every request answered or refused, no 500, every block free or cached, and memory that does not grow:
-the median of the server's resident memory over the last quarter of the requests may lie at most 8 KiB for each request
-of a quarter above that over the third quarter (4 MiB of 2,000 requests). With --trouble (trouble.py) it shares its
-cores, is flooded, and its engine freezes once; then the memory of the last quarter may be at most a tenth above that of
-the second. With --documents (documents.py) a collection changes and is asked about meanwhile, and the KV directory
-is whole at the end. Knows the server from outside only.
+A tenth of the requests are an agent's, with schemas and tools. At the end, every request must be answered or refused,
+without a 500, every block must be free or cached, and memory must not grow: the median of the last quarter may exceed
+that of the third by 8 KiB per request of a quarter. With --trouble (trouble.py) the server shares its cores, is
+flooded, and its engine freezes once; then memory may grow by a tenth over the second quarter. With --documents
+(documents.py) a collection changes meanwhile, and the KV directory must stay intact.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 @dataclass
 class Report:
-    """What came of a soak."""
+    """Results of a soak."""
 
     num_requests: int = 0
     num_processes: int = 0
@@ -68,7 +66,7 @@ class Report:
 
 
 class Server:
-    """`quire serve` as a user starts it; its log goes to a file."""
+    """A `quire serve` process whose log goes to a file."""
 
     def __init__(self, log: IO[str], *options: str) -> None:
         command = [sys.executable, "-m", "quire", "serve", "--model", MODEL, "--port", "0", "--device", "cpu", *options]
@@ -97,7 +95,7 @@ class Server:
 
 
 class Client:
-    """A client process, whose lines are collected as they come."""
+    """A client process; its lines are collected as they arrive."""
 
     def __init__(self, url: str, seed: int, num_requests: int, is_patient: bool) -> None:
         options = {"url": url, "seed": seed, "num_requests": num_requests, "num_at_once": NUM_AT_ONCE}
@@ -120,7 +118,6 @@ class Client:
 
 
 def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False, has_documents: bool = False) -> Report:
-    """Run it."""
     report = Report(num_requests, num_processes, has_trouble, has_documents)
     options = ["--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS)]
     if has_trouble:
@@ -150,7 +147,6 @@ def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False, ha
 
 
 def _load(server: Server, report: Report) -> None:
-    """Send everything, and watch the server's memory meanwhile."""
     began = time.monotonic()
     shares = [report.num_requests * (i + 1) // report.num_processes for i in range(report.num_processes)]
     counts = [end - start for start, end in zip([0, *shares], shares, strict=False)]
@@ -217,7 +213,6 @@ def _judge_memory(quarters: list[list[int]], report: Report) -> None:
 
 
 def _check_books(server: Server, report: Report) -> None:
-    """With nothing running, no block is in use: free ones and cached ones are all."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         server.complete().raise_for_status()  # the figures are those of the last step, so there must be one

@@ -1,5 +1,6 @@
-"""Trouble for the server of the soak, beside its requests: busy neighbours, floods of /tokenize, template variables
-that collide with names of ours, and an engine process that is frozen in the middle."""
+"""Trouble beside the soak's requests: busy processes, floods of /tokenize, colliding template variables, and an engine
+process that is frozen.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ _TEXTS = "word " * 20_000, "word " * 1_500_000, "word " * 50, "\u00e4" * 100_000
 
 
 class Trouble:
-    """As long as its context lasts; `problems` are the answers that should not have been. `freeze` when it is time.
+    """Trouble inside a context; `problems` are wrong answers.
 
     Args:
-        url: of the server.
-        pid: of its process.
+        url: the server's URL.
+        pid: the server's process.
     """
 
     def __init__(self, url: str, pid: int) -> None:
@@ -53,7 +54,7 @@ class Trouble:
         return self
 
     def freeze(self) -> None:
-        """Stop the engine's process: of the server's children the one that holds most memory."""
+        """Stop the engine's process: the child of the server with the most memory."""
         pids = [int(child) for task in Path(f"/proc/{self._pid}/task").iterdir() for child in children(task)]
         os.kill(max(pids, key=_resident_pages), signal.SIGSTOP)
 
@@ -91,7 +92,7 @@ class Trouble:
 
 
 def children(task: Path) -> list[str]:
-    """Ids of the processes that a thread (a folder of /proc) has started."""
+    """Child processes of a thread (a folder of /proc)."""
     try:
         return (task / "children").read_text().split()
     except OSError:
