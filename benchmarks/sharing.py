@@ -119,7 +119,9 @@ def copy_on_fork(scheduler: Scheduler) -> None:
     """Turn a fresh scheduler into the baseline."""
     config = scheduler.config
     swap = _NoSwap(CopyingKVCacheManager(config.num_blocks, config.block_size))
-    Scheduler.__init__(scheduler, config, scheduler.recovery.policy, swap=swap)  # it has nothing yet
+    Scheduler.__init__(
+        scheduler, config, scheduler.recovery.policy, scheduler.decider.costs, swap=swap
+    )  # it has nothing yet
 
 
 def run(config: EngineConfig, settings: SharingSettings, json: Path | None, plot: Path | None) -> None:
