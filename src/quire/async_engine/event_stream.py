@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 
 from quire.async_engine.messages import Event, Preempted, Progress, Resumed
 from quire.outputs import Delta
 
 _MAX_PENDING = 32  # events that wait before they are merged
 
-Pass = Callable[[int, Event], bool]  #: handles an event of a request; False if it cannot now
 Delivery = tuple["EventStream", int, Event | Exception]  #: stream, number of the request, event
 
 
@@ -52,17 +50,12 @@ class OutputCollector:
 class EventStream:
     """Unread events of one reader's requests. Create and use it in one event loop.
 
-    Args:
-        pass_on: handles events while the reader waits. The reader does not see handled events and is not woken for
-            them: waking a task is a good part of the cost of a token.
-
     Attributes:
         keys: the requests' keys in the engine.
     """
 
-    def __init__(self, pass_on: Pass | None = None) -> None:
+    def __init__(self) -> None:
         self.keys: list[int] = []
-        self._pass_on = pass_on
         self._loop = asyncio.get_running_loop()
         self._pending: list[tuple[int, Event]] = []
         self._max_pending = _MAX_PENDING
@@ -71,13 +64,6 @@ class EventStream:
 
     def put(self, number: int, event: Event | Exception) -> None:
         """Add an event of a request. An exception ends the stream."""
-        waiting = self._arrival if self._arrival is not None and not self._arrival.done() else None
-        if waiting is not None and self._pass_on is not None and not isinstance(event, Exception):
-            try:
-                if self._pass_on(number, event):
-                    return
-            except Exception as error:
-                event = error
         if isinstance(event, Exception):
             self._error = self._error or event
         else:
@@ -85,8 +71,8 @@ class EventStream:
             if len(self._pending) > self._max_pending:
                 self._pending = _compact(self._pending)
                 self._max_pending = _MAX_PENDING + 2 * len(self._pending)
-        if waiting is not None:
-            waiting.set_result(None)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     async def read(self) -> list[tuple[int, Event]]:
         """Return all events since the last call, at least one, with the numbers of their requests.

@@ -15,8 +15,6 @@ from quire.routing.router import Router
 from quire.server.bodies.replies import RoutingReply
 from quire.server.bodies.sampling import Slo
 from quire.server.errors import ApiError, invalid
-from quire.server.http.body import Limits
-from quire.server.openai.prompt_limits import PromptLimits
 
 AUTO = "auto"  #: the name that asks the routing policy
 _CHARACTERS_A_TOKEN = 4  # of most texts; a forecast needs no more than a good guess
@@ -37,14 +35,10 @@ class ServedModel:
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
 
-    @property
-    def prompt_limits(self) -> PromptLimits:
-        return PromptLimits(self.async_engine.engine.max_model_len, self._longest_token)
-
     @cached_property
-    def _longest_token(self) -> int | None:
-        tokenizer = self.async_engine.engine.tokenizer
-        return max(map(len, tokenizer.backend.get_vocab())) if tokenizer is not None else None
+    def longest_token(self) -> int:
+        """Characters of the longest token."""
+        return max(map(len, self.async_engine.engine.tokenizer.backend.get_vocab()))
 
 
 class ModelRegistry:
@@ -69,13 +63,6 @@ class ModelRegistry:
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models)
-
-    def prompt_limits(self) -> Limits:
-        """Return the limits of all loaded models by name; None is the default model's key."""
-        known = [model for model in self if model.async_engine.is_known]
-        found: Limits = {name: model.prompt_limits.check for model in known for name in model.names}
-        default = self.get(None)
-        return {**found, None: default.prompt_limits.check} if default in known else found
 
     def get(self, name: str | None) -> ServedModel:
         """Return the model of that name; without a name the first. Raises ApiError for an unknown name."""

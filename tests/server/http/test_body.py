@@ -8,13 +8,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from process_pool import fork_children
-from quire.server.http.body import LARGE_BODY_BYTES, BodyReader, ReceivedBody
-from quire.server.registry import ModelRegistry
+from quire.server.http.body import LARGE_BODY_BYTES, ReceivedBody
 from quire.server.settings import ServerSettings
 from quire.system.child_process import running_children
 from serving import MODEL, PATIENCE_S, RunningServer, make_model, running, wait_until
@@ -89,28 +87,6 @@ def test_a_large_body_is_read_like_any_other() -> None:
         assert error["param"] == "tools"
         assert server.chat(**{**forced, "tool_choice": "none"}).status_code == 200
         assert server.complete(prompt="a" * 5 * LARGE_BODY_BYTES).status_code == 413
-
-
-def test_a_large_prompt_that_cannot_fit_ends_where_it_was_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    text, token_ids = "a" * LARGE_BODY_BYTES, [1] * LARGE_BODY_BYTES
-    read = BodyReader.read
-    returned: list[object] = []
-
-    async def note(*args: Any) -> Any:
-        returned.append(value := await read(*args))
-        return value
-
-    def refusals() -> list[str]:
-        with running(make_model(), settings=ServerSettings(max_body_bytes=8 * LARGE_BODY_BYTES)) as server:
-            prompts = (text, [text, "short"], token_ids, [[1], token_ids])
-            return [server.complete(prompt=prompt).json()["error"]["message"] for prompt in prompts]
-
-    monkeypatch.setattr(BodyReader, "read", note)
-    in_child = refusals()
-    assert not returned
-    monkeypatch.setattr(ModelRegistry, "prompt_limits", lambda _: {})
-    assert refusals() == in_child
-    assert len(returned) == len(in_child), "they came back, and were refused in this process"
 
 
 def test_a_large_prompt_that_may_fit_comes_back() -> None:

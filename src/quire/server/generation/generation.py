@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import Receive
 
-from quire.async_engine.event_stream import EventStream, Pass
+from quire.async_engine.event_stream import EventStream
 from quire.async_engine.messages import (
     EngineUnavailable,
     Event,
@@ -65,22 +65,19 @@ class GenerationJob:
             return {}
         return {"X-Quire-Stage": str(min(self.started_stages.values()))}
 
-    async def events(
-        self, *, wants_progress: bool = True, pass_on: Pass | None = None
-    ) -> AsyncGenerator[list[tuple[int, Event]], None]:
+    async def events(self, *, wants_progress: bool = True) -> AsyncGenerator[list[tuple[int, Event]], None]:
         """Run the prompts and yield batches of events, each with the number of its prompt.
 
         Closing the iterator aborts running prompts.
 
         Args:
             wants_progress: False yields only each prompt's start and end.
-            pass_on: receives events while the reader waits (`EventStream`).
 
         Raises:
             ApiError: a prompt cannot be served, or failed; the others are aborted.
         """
         engine = self.model.async_engine
-        stream = EventStream(pass_on)
+        stream = EventStream()
         num_open = len(self.prompts)
         # Clients may name two requests alike; the engine may not.
         name = f"{self.request_id}-{secrets.token_hex(4)}"

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import types
-from collections.abc import AsyncGenerator, Coroutine, Generator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quire.async_engine.messages import Event, Progress
+from quire.async_engine.messages import Event
 from quire.server.errors import ApiError, error_response
 from quire.server.generation.generation import GenerationJob
 from quire.server.generation.writer import AnswerWriter, comment
@@ -25,7 +23,7 @@ from quire.server.http.connection import ClientDisconnected, run_while_connected
 
 logger = logging.getLogger("quire")
 
-_REFUSED_WITHIN_S = 1.0  # a request that can never be served is refused by then; a longer wait is part of the stream
+_REJECTED_WITHIN_S = 1.0  # a request that can never be served is rejected by then; a longer wait is part of the stream
 _Batch = list[tuple[int, Event]]
 
 
@@ -52,11 +50,7 @@ async def send_answer(
 
 
 class StreamedAnswer(Response):
-    """A streamed answer. A refusal before it starts is an ordinary error, a later failure an event.
-
-    Progress is sent straight from the engine's callback, without waking this answer's task, while the connection
-    accepts more: a task's turn is a good part of what a token costs.
-    """
+    """A streamed answer. A rejection before it starts is an ordinary error, a later failure an event."""
 
     media_type = "text/event-stream"
 
@@ -67,8 +61,6 @@ class StreamedAnswer(Response):
         self._writer = writer
         self._keep_alive_s = keep_alive_s
         self._has_news = False
-        self._send: Send | None = None  #: once the answer has started
-        self._sending: asyncio.Task[None] | None = None  #: a piece that the connection has not accepted yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -79,10 +71,10 @@ class StreamedAnswer(Response):
             _report(scope, self._job, self._writer)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with aclosing(self._job.events(pass_on=self._pass_on)) as batches:
+        async with aclosing(self._job.events()) as batches:
             first = asyncio.ensure_future(anext(batches))
             try:
-                await asyncio.wait({first}, timeout=min(_REFUSED_WITHIN_S, self._keep_alive_s))
+                await asyncio.wait({first}, timeout=min(_REJECTED_WITHIN_S, self._keep_alive_s))
                 if first.done() and (error := first.exception()) is not None:
                     if not isinstance(error, ApiError):
                         raise error
@@ -90,19 +82,18 @@ class StreamedAnswer(Response):
                     return
                 self.headers.update(self._job.stage_headers)
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-                self._send = send
-                await self._stream(first, batches)
+                await self._stream(first, batches, send)
             finally:
                 first.cancel()
                 await asyncio.gather(first, return_exceptions=True)
 
-    async def _stream(self, first: asyncio.Future[_Batch], batches: AsyncGenerator[_Batch, None]) -> None:
-        comments = asyncio.create_task(self._keep_alive())
+    async def _stream(self, first: asyncio.Future[_Batch], batches: AsyncGenerator[_Batch, None], send: Send) -> None:
+        comments = asyncio.create_task(self._keep_alive(send))
         try:
             try:
-                await self._send_batch(await first)
+                await self._send_batch(await first, send)
                 async for batch in batches:
-                    await self._send_batch(batch)
+                    await self._send_batch(batch, send)
                 end = self._writer.close()
             except ApiError as error:
                 end = self._writer.fail(error)
@@ -110,45 +101,21 @@ class StreamedAnswer(Response):
                 logger.exception("%s: the stream failed", self._job.request_id)
                 end = self._writer.fail(ApiError(500, "the server failed; its log says why"))
             comments.cancel()
-            await self._finish_sending()
-            await self._send_piece(end, is_last=True)
+            await send({"type": "http.response.body", "body": end, "more_body": False})
         finally:
             comments.cancel()
-            if self._sending is not None:
-                self._sending.cancel()
             await asyncio.gather(comments, return_exceptions=True)
 
-    async def _send_batch(self, batch: _Batch) -> None:
+    async def _send_batch(self, batch: _Batch, send: Send) -> None:
         if data := b"".join([self._writer.encode(number, event) for number, event in batch]):
-            await self._finish_sending()
             self._has_news = True
-            await self._send_piece(data)
+            await send({"type": "http.response.body", "body": data, "more_body": True})
 
-    def _pass_on(self, number: int, event: Event) -> bool:
-        """Send progress at once. Returns False where the answer has not started or the connection is busy."""
-        is_busy = self._sending is not None and not self._sending.done()
-        if self._send is None or type(event) is not Progress or is_busy:
-            return False
-        if data := self._writer.encode(number, event):
-            self._has_news = True
-            self._sending = _start(self._send_piece(data))
-        return True
-
-    async def _finish_sending(self) -> None:
-        if self._sending is not None:
-            await self._sending
-            self._sending = None
-
-    async def _send_piece(self, data: bytes, *, is_last: bool = False) -> None:
-        assert self._send is not None
-        await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
-
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, send: Send) -> None:
         while True:
             await asyncio.sleep(self._keep_alive_s)
             if not self._has_news:
-                await self._finish_sending()
-                await self._send_piece(comment("keep-alive"))
+                await send({"type": "http.response.body", "body": comment("keep-alive"), "more_body": True})
             self._has_news = False
 
 
@@ -157,31 +124,3 @@ def _report(scope: Scope, job: GenerationJob, writer: AnswerWriter) -> None:
     report_usage(
         scope, model=job.model.name, prompt_tokens=usage.num_prompt_tokens, completion_tokens=usage.num_output_tokens
     )
-
-
-def _start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-    """Run a coroutine up to its first wait. Returns the task that finishes it, None if it is done."""
-    try:
-        awaited = work.send(None)
-    except StopIteration:
-        return None
-    return asyncio.create_task(_finish(work, awaited))
-
-
-async def _finish(work: Coroutine[Any, Any, None], awaited: Any) -> None:
-    await _resume(work, awaited)
-
-
-@types.coroutine
-def _resume(work: Coroutine[Any, Any, None], awaited: Any) -> Generator[Any, None, None]:
-    """Go on with a coroutine that waits for `awaited`."""
-    try:
-        while True:
-            try:
-                yield awaited
-            except BaseException as error:
-                awaited = work.throw(error)
-            else:
-                awaited = work.send(None)
-    except StopIteration:
-        return

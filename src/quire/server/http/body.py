@@ -9,7 +9,7 @@ import asyncio
 import os
 import pickle
 import reprlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,6 @@ from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 T = TypeVar("T", bound=BaseModel)
-#: Model name, None for the default -> check that raises `ApiError` for a body. It is pickled for the child process.
-Limits = Mapping[str | None, Callable[[Any], None]]
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
 LARGE_BODY = "quire.large_body"  #: key of a large `ReceivedBody` in the ASGI scope
 _NICENESS = 10  # of the child: a large body can wait, the engine cannot
@@ -91,12 +89,10 @@ class BodyReader:
     """Reads bodies, large ones in a child process, which starts with the first of them.
 
     Args:
-        prompt_limits: returns the limits of all loaded models; the child applies them to large bodies.
         ignore_unknown_fields: ignore unknown fields in place of rejecting them.
     """
 
-    def __init__(self, prompt_limits: Callable[[], Limits] = dict, *, ignore_unknown_fields: bool = False) -> None:
-        self._prompt_limits = prompt_limits
+    def __init__(self, *, ignore_unknown_fields: bool = False) -> None:
         self._parse = partial(parse, ignore_unknown_fields=ignore_unknown_fields)
         self._child = WorkerProcess(_make_worker, "body", limits=_UNLIMITED, niceness=_NICENESS)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")  # asks the child
@@ -114,8 +110,7 @@ class BodyReader:
         return await self._parse_in_child(large.take_path(), kind)
 
     async def _parse_in_child(self, path: str, kind: type[T]) -> T:
-        limits = await asyncio.to_thread(self._prompt_limits)
-        question = pickle.dumps((self._parse, path, kind, limits))
+        question = pickle.dumps((self._parse, path, kind))
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._thread, self._child.ask, question)
         except RuntimeError:  # the process ended, or `close` was called
@@ -159,20 +154,15 @@ def parse(raw: bytes, kind: type[T], *, ignore_unknown_fields: bool = False) -> 
         raise _rejection(error.errors(include_url=False, include_context=False), kind) from None
 
 
-def _try_parse(
-    parse: Callable[[bytes, type[T]], T], path: str, kind: type[T], limits: Limits
-) -> tuple[T | None, dict[str, Any]]:
-    try:
-        value = parse(Path(path).read_bytes(), kind)
-        if (check := limits.get(getattr(value, "model", None))) is not None:
-            check(value)
-        return value, {}
-    except ApiError as error:
-        return None, {"status": error.status, "message": error.message, "param": error.param, "code": error.code}
-
-
 def _make_worker() -> Worker:
-    return lambda question: pickle.dumps(_try_parse(*pickle.loads(question)))
+    def work(question: bytes) -> bytes:
+        parse, path, kind = pickle.loads(question)
+        try:
+            return pickle.dumps((parse(Path(path).read_bytes(), kind), {}))
+        except ApiError as error:
+            return pickle.dumps((None, vars(error)))
+
+    return work
 
 
 def _rejection(errors: list[ErrorDetails], kind: Any) -> ApiError:

@@ -15,10 +15,11 @@ from quire.rag.prompt_template import join_conversation, join_question
 from quire.server.bodies.conversation import Message
 from quire.server.bodies.retrieval import Passages
 from quire.server.errors import ApiError, invalid
-from quire.server.openai.prompt_limits import ORDINARY_CHARACTERS, check_num_tokens
 from quire.server.openai.schema import TemplateOptions
 from quire.server.registry import ServedModel
 
+_USUAL_CHARACTERS = 16  # a token of text has some 4; longer texts are compared with the model's longest token
+_ALWAYS_TOKENIZED = 2**18  # characters, for any model
 #: Variables that chat_template_kwargs may not set -> remedy.
 _RESERVED_VARIABLES = {
     **dict.fromkeys(
@@ -150,7 +151,7 @@ def fit(
         if not prompt.token_ids:
             raise invalid(f"the {param} came to no tokens; give at least one", param)
         if len(prompt.token_ids) >= longest:
-            check_num_tokens(len(prompt.token_ids), longest, param)
+            raise _too_long(f"has {len(prompt.token_ids)} tokens", longest, param)
         fitting.append(prompt)
     return fitting
 
@@ -198,10 +199,29 @@ def _arguments(given: str | dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _check_characters(model: ServedModel, text: str, param: str, *, is_truncated: bool) -> None:
-    """Reject a text that is certainly too long before tokenizing, which takes seconds and a gigabyte for megabytes."""
-    if len(text) > ORDINARY_CHARACTERS * model.async_engine.engine.max_model_len:
-        check = model.prompt_limits.check_long_text if is_truncated else model.prompt_limits.check_text
-        check(text, param)
+    """Reject a text that is certainly too long before tokenizing, which takes 200 bytes a character.
+
+    Args:
+        is_truncated: the text is counted or cut, so it may be as long as some four contexts.
+    """
+    longest = model.async_engine.engine.max_model_len
+    if len(text) <= _USUAL_CHARACTERS * longest:
+        return
+    if is_truncated and len(text) > (most := max(_ALWAYS_TOKENIZED, _USUAL_CHARACTERS * longest)):
+        message = f"{param} has {len(text)} characters, and at most {most} are tokenized here at once; send pieces"
+        raise ApiError(400, message, param, "context_length_exceeded")
+    if not is_truncated and len(text) > model.longest_token * longest:
+        raise _too_long(f"has {len(text)} characters, more than so many tokens can hold", longest, param)
+
+
+def _too_long(what: str, max_model_len: int, param: str) -> ApiError:
+    return ApiError(
+        400,
+        f"the prompt {what}; this model's maximum context length is {max_model_len} tokens, prompt and answer "
+        f"together, so that it takes at most {max_model_len - 1}; shorten it, or set truncate_prompt_tokens",
+        param,
+        "context_length_exceeded",  # OpenAI's code
+    )
 
 
 def tokenizer_of(model: ServedModel) -> Any:

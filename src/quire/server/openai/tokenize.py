@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from quire.prompt import Prompt
 from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
-from quire.server.errors import invalid
+from quire.server.errors import ApiError, invalid
 from quire.server.generation.generation import wait_until_known
 from quire.server.http.body import JsonRoute
 from quire.server.openai.prompts import encode_messages, encode_texts, tokenizer_of
@@ -26,6 +26,8 @@ from quire.server.openai.schema import (
 )
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
+
+_ALWAYS_DETOKENIZED = 2**16  # token ids, for any model
 
 
 def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
@@ -51,7 +53,9 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
     @router.post("/detokenize", response_model=DetokenizeReply, summary="Convert token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         model = await find_model(request, body.model)
-        model.prompt_limits.check_long_ids(body.tokens)
+        if len(body.tokens) > (most := max(_ALWAYS_DETOKENIZED, 4 * model.async_engine.engine.max_model_len)):
+            what = f"tokens has {len(body.tokens)} ids, and at most {most} are detokenized here at once; send pieces"
+            raise ApiError(400, what, "tokens", "context_length_exceeded")
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
         return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
 
