@@ -22,8 +22,7 @@ def generate(
     prompt: Annotated[
         str,
         typer.Argument(
-            metavar="PROMPT",
-            help="The text to continue; - reads standard input without its final line break.",
+            metavar="PROMPT", help="The text to continue; - reads standard input without its final line break."
         ),
     ],
     chat: Annotated[

@@ -95,9 +95,7 @@ def _all_commands(
     logging.getLogger("quire").setLevel(logging.INFO)
 
 
-def info(
-    model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")],
-) -> None:
+def info(model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")]) -> None:
     """Show a model's shape, whether it is supported, and the memory of its weights and KV."""
     from rich.console import Console
     from rich.table import Table

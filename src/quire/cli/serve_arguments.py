@@ -34,10 +34,7 @@ FOREIGN_OPTIONS = {
     "--enable-request-id-headers": ("", "every answer has an X-Request-Id, the request's own or a new one"),
     "--enforce-eager": ("", "models always run eagerly"),
     "--generation-config": ("auto", "generation_config.json sets sampling defaults"),
-    "--gpu-memory-utilization": (
-        _ANY,
-        "--kv-cache-memory sizes the KV pool; by default a share of free memory",
-    ),
+    "--gpu-memory-utilization": (_ANY, "--kv-cache-memory sizes the KV pool; by default a share of free memory"),
     "--kv-cache-dtype": ("auto", "the KV cache has the model's dtype"),
     "--long-prefill-token-threshold": (_ANY, _TOKEN_BUDGET),
     "--max-long-partial-prefills": (_ANY, _TOKEN_BUDGET),

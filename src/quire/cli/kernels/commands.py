@@ -15,9 +15,7 @@ app = typer.Typer(
 
 
 @app.command(epilog="Example: quire kernels build --again")
-def build(
-    again: Annotated[bool, typer.Option("--again", help="Recompile existing kernels.")] = False,
-) -> None:
+def build(again: Annotated[bool, typer.Option("--again", help="Recompile existing kernels.")] = False) -> None:
     """Compile missing or outdated kernels with $CXX or the first compiler on the PATH."""
     from quire.kernels import build as kernels
 

@@ -116,9 +116,7 @@ def prune(
 
 @app.command(epilog="Example: quire kv rm tiny manual.pdf --kv-dir ~/kv")
 def rm(
-    namespace: Namespace,
-    document: Annotated[str, typer.Argument(help="Document name from ls.")],
-    kv_dir: KvDir,
+    namespace: Namespace, document: Annotated[str, typer.Argument(help="Document name from ls.")], kv_dir: KvDir
 ) -> None:
     """Delete a document and all blocks computed after it, for every process."""
     from quire.tiers.store.offline import delete_label

@@ -20,13 +20,11 @@ def warm(
     engine: EngineConfig,
     files: Annotated[list[Path], typer.Argument(metavar="FILES", help="UTF-8 text files; each one is a document.")],
     chat: Annotated[
-        bool,
-        typer.Option("--chat/--no-chat", help="Put the document at the start of a conversation."),
+        bool, typer.Option("--chat/--no-chat", help="Put the document at the start of a conversation.")
     ] = False,
     role: Annotated[str, typer.Option(help="With --chat: role of the message that begins with the document.")] = "user",
     chat_template: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="With --chat: a template instead of the model's own."),
+        str | None, typer.Option(metavar="FILE", help="With --chat: a template instead of the model's own.")
     ] = None,
     head: Annotated[str, typer.Option(help="Text in front of the document in prompts, such as 'Context: '.")] = "",
     json: Json = None,

@@ -29,10 +29,7 @@ WARM_EXAMPLE = "Example: quire rag warm --collection manual --model quire-mini"
 Chat = Annotated[
     bool | None, typer.Option("--chat/--no-chat", help="Use the chat template; by default if the model has one.")
 ]
-Template = Annotated[
-    str | None,
-    typer.Option(help="Prompt format with {documents} before {question}."),
-]
+Template = Annotated[str | None, typer.Option(help="Prompt format with {documents} before {question}.")]
 
 
 @options(default_model="quire-mini")
@@ -141,12 +138,7 @@ def _passage_prompt(
 
 
 def _join(
-    model: Engine,
-    passages: list[Passage],
-    question: str,
-    is_chat: bool,
-    form: PromptTemplate | None,
-    max_tokens: int,
+    model: Engine, passages: list[Passage], question: str, is_chat: bool, form: PromptTemplate | None, max_tokens: int
 ) -> tuple[Prompt, list[Passage]]:
     """Return the prompt with as many passages as fit, and these passages."""
     from quire.rag.prompt_template import join_conversation, join_question

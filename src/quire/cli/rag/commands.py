@@ -10,15 +10,7 @@ import typer
 
 from quire.cli.options import Json, options
 from quire.cli.rag import ask
-from quire.cli.rag.collections import (
-    Name,
-    RagDir,
-    Where,
-    find_passages,
-    open_collections,
-    open_embedder,
-    to_metadata,
-)
+from quire.cli.rag.collections import Name, RagDir, Where, find_passages, open_collections, open_embedder, to_metadata
 from quire.cli.tables import print_table, show_time, write_figures
 from quire.config import EngineConfig
 from quire.settings import Settings, setting

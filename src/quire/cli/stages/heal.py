@@ -35,8 +35,7 @@ def heal(
         bool, typer.Option("--control", help="Train an adapter of the full model instead, as a control.")
     ] = False,
     data: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="SQuAD questions (.json) or plain text; may be repeated."),
+        list[Path] | None, typer.Option(metavar="FILE", help="SQuAD questions (.json) or plain text; may be repeated.")
     ] = None,
     generate: Generate = 0,
     start: Start = "",
