@@ -118,7 +118,7 @@ def test_a_model_may_have_the_options_of_another_and_its_own_come_first(tmp_path
         ("port: 2001-13-45", "is no YAML: month must be in 1..12"),
     ],
 )
-def test_a_mistake_is_named_with_the_file_and_how_to_mend_it(tmp_path: Path, text: str, message: str) -> None:
+def test_a_mistake_is_named_with_the_file_and_a_remedy(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r"serve\.yaml") as caught:
         read(tmp_path, text)
     assert message in str(caught.value)

@@ -107,7 +107,7 @@ def test_the_command_measures_without_a_swap_tier_and_keeps_a_profile(tmp_path: 
     assert list(cache.iterdir()) == [kept]
 
 
-def test_a_cache_that_cannot_be_written_is_told_and_does_no_harm(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported_only(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no directory")
     result = CliRunner().invoke(app, ["calibrate", *SMALL, "--lengths", "64", "--repeats", "1"])
     assert result.exit_code == 0, result.output

@@ -56,7 +56,7 @@ def test_it_follows_the_options_of_the_engine_and_the_environment(monkeypatch: p
     }
 
 
-def test_it_writes_a_manifest_and_says_how_to_mend_one_that_does_not_fit(tmp_path: Path) -> None:
+def test_it_writes_a_manifest_and_names_a_remedy_for_a_mismatch(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     printed = digest(model, "--write-manifest", "--json")
     manifest = json.loads((model / MANIFEST_FILE).read_text())

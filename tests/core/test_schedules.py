@@ -93,7 +93,7 @@ def test_tokens_and_blocks_are_right_whatever_the_schedule(schedule: Schedule) -
 
 @deep(40)
 @given(schedules(may_fail=True))
-def test_a_failing_step_harms_only_the_requests_in_it(schedule: Schedule) -> None:
+def test_a_failing_step_fails_only_its_own_requests(schedule: Schedule) -> None:
     play(schedule)
 
 

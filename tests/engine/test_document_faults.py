@@ -244,7 +244,7 @@ def cut_segments(directory: Path) -> None:
         os.truncate(path, path.stat().st_size // 2)
 
 
-def spoil_each_record(directory: Path) -> None:
+def corrupt_each_record(directory: Path) -> None:
     """Corrupt a bit of the header, or all numbers of the block, so that a load leaves NaNs."""
     (namespace,) = list_namespaces(directory)
     for path in directory.glob("*/*.seg"):
@@ -273,22 +273,22 @@ def read_slowly(llm: DocumentLLM, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
-@pytest.mark.parametrize("harm", [unlink_segments, unlink_all, cut_segments, spoil_each_record])
-def test_files_that_are_harmed_under_a_running_engine(
-    kept: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None], is_slow: bool
+@pytest.mark.parametrize("damage", [unlink_segments, unlink_all, cut_segments, corrupt_each_record])
+def test_files_that_are_damaged_under_a_running_engine(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], is_slow: bool
 ) -> None:
     llm = DocumentLLM("llama", kept)
     if is_slow:
         read_slowly(llm, monkeypatch)
     drive(llm, [Job((1, 2, 3), SHORT)])
     assert len(llm.on_disk) == FULL
-    harm(kept)
+    damage(kept)
     jobs = check_serves(llm)
-    assert cached(jobs[0]).get("disk", 0) == (4 * (FULL // 2) if harm is cut_segments else 0)
+    assert cached(jobs[0]).get("disk", 0) == (4 * (FULL // 2) if damage is cut_segments else 0)
     new = ask(1, SHORT, document=random_ids(33, 1))
     assert_all_greedy("llama", drive(llm, [new]))
     llm.close()
-    if harm is not unlink_all:
+    if damage is not unlink_all:
         found = [cached_after_restart(kept)]
         while found[-1] < NUM_FULL:
             found.append(cached_after_restart(kept))

@@ -85,7 +85,7 @@ def test_logits_that_are_not_numbers_fail_their_request_only(bad: float, params:
     llm = make_llm(NAME, block_size=4)
     num_calls = 0
 
-    def spoil(logits: torch.Tensor) -> torch.Tensor:
+    def corrupt(logits: torch.Tensor) -> torch.Tensor:
         nonlocal num_calls
         num_calls += 1
         if num_calls == 5:
@@ -94,7 +94,7 @@ def test_logits_that_are_not_numbers_fail_their_request_only(bad: float, params:
         return logits
 
     jobs = [Job(PROMPTS[2]), Job(PROMPTS[4], params), Job(PROMPTS[3])]
-    with model_of(llm, wrap(after=spoil)):
+    with model_of(llm, wrap(after=corrupt)):
         drive(llm, jobs)
     assert jobs[1].output.error is not None
     assert "not numbers" in jobs[1].output.error

@@ -55,7 +55,7 @@ def test_a_file_gives_every_question_with_its_own_passage_in_order(write: Callab
     ]
 
 
-def spoil(path: list[str | int], value: object) -> dict[str, Any]:
+def corrupt(path: list[str | int], value: object) -> dict[str, Any]:
     """Return a valid file with one value replaced."""
     content = squad()
     node: Any = content
@@ -72,13 +72,13 @@ PARAGRAPH: list[str | int] = ["data", 0, "paragraphs", 1]
     ("content", "message"),
     [
         ([], "the file must be an object with a list 'data'"),
-        (spoil(["data"], {}), "the file must be an object with a list 'data'"),
-        (spoil(["data", 1], "B"), "data[1] must be an object with a list 'paragraphs'"),
-        (spoil([*PARAGRAPH, "context"], None), "data[0].paragraphs[1] must be an object with a string 'context'"),
-        (spoil([*PARAGRAPH, "qas"], {}), "data[0].paragraphs[1] must be an object with a list 'qas'"),
-        (spoil([*PARAGRAPH, "qas", 0, "question"], 3), "paragraphs[1].qas[0] must be an object with a string"),
-        (spoil([*PARAGRAPH, "qas", 0, "answers"], ["three"]), "qas[0].answers[0] must be an object with a string"),
-        (spoil([*PARAGRAPH, "qas", 0, "answers"], []), "data[0].paragraphs[1].qas[0] has no answers"),
+        (corrupt(["data"], {}), "the file must be an object with a list 'data'"),
+        (corrupt(["data", 1], "B"), "data[1] must be an object with a list 'paragraphs'"),
+        (corrupt([*PARAGRAPH, "context"], None), "data[0].paragraphs[1] must be an object with a string 'context'"),
+        (corrupt([*PARAGRAPH, "qas"], {}), "data[0].paragraphs[1] must be an object with a list 'qas'"),
+        (corrupt([*PARAGRAPH, "qas", 0, "question"], 3), "paragraphs[1].qas[0] must be an object with a string"),
+        (corrupt([*PARAGRAPH, "qas", 0, "answers"], ["three"]), "qas[0].answers[0] must be an object with a string"),
+        (corrupt([*PARAGRAPH, "qas", 0, "answers"], []), "data[0].paragraphs[1].qas[0] has no answers"),
     ],
 )
 def test_a_malformed_file_is_refused_with_the_place(

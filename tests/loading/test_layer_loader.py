@@ -170,21 +170,21 @@ def flip(path: Path) -> None:
         file.write(b"\0")
 
 
-@pytest.mark.parametrize(("spoil", "message"), [(shrink, "ends at byte"), (flip, "its checksum differs")])
+@pytest.mark.parametrize(("corrupt", "message"), [(shrink, "ends at byte"), (flip, "its checksum differs")])
 def test_a_first_stage_that_changes_while_it_is_read_is_refused(
-    directory: Path, spoil: Callable[[Path], None], message: str
+    directory: Path, corrupt: Callable[[Path], None], message: str
 ) -> None:
     manifest = pack(directory)
     with loader_of(directory, manifest=manifest) as loader:
-        spoil(directory / manifest.groups[0].file)
+        corrupt(directory / manifest.groups[0].file)
         loader.start()
         with pytest.raises(ModelLoadError, match=rf"{manifest.groups[0].file} .*{message}"):
             loader.wait_stage(1)
 
 
-@pytest.mark.parametrize("spoil", [shrink, flip, Path.unlink])
+@pytest.mark.parametrize("corrupt", [shrink, flip, Path.unlink])
 def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_served(
-    directory: Path, spoil: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+    directory: Path, corrupt: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quire.loading.layer_loader._FIRST_RETRY_S", 0.01)
     expected = logits(load_model(resolve_model(str(directory)), use_tqdm=False))
@@ -202,7 +202,7 @@ def test_a_later_stage_that_cannot_be_read_is_tried_again_while_the_first_is_ser
     token = load_listener.set(listen)
     with loader_of(directory, manifest=manifest, retries=True) as loader:
         load_listener.reset(token)
-        spoil(file)
+        corrupt(file)
         loader.start()
         has_failed.wait()
         loader.set_served_stage(1)

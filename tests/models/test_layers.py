@@ -77,10 +77,10 @@ def test_a_packed_model_holds_every_weight_once_and_a_tied_head_apart_only_where
     model = build_model(config, torch.float32, "cpu")
     assert model.weight_bytes() == config.weight_bytes("float32")
     assert not any(parameter.requires_grad for parameter in model.parameters())
-    to_come = tied_head_bytes(model)
+    pending = tied_head_bytes(model)
     pack(model)
-    assert model.weight_bytes() == config.weight_bytes("float32") + to_come
+    assert model.weight_bytes() == config.weight_bytes("float32") + pending
     if panel_kernels(torch.float32) is None and can_pack(torch.float32):
-        assert to_come == config.packed_head_bytes("float32")
+        assert pending == config.packed_head_bytes("float32")
     else:
-        assert to_come == 0
+        assert pending == 0

@@ -145,14 +145,14 @@ def test_a_layer_at_a_time_and_no_more_memory_than_said(monkeypatch: pytest.Monk
 
     original = linear.quantize_weight
     monkeypatch.setattr(linear, "quantize_weight", quantize)
-    to_come = loader.pending_memory()
+    pending = loader.pending_memory()
     with loader:
         loader.start()
         loader.wait_stage(1)
         model = loader.model
     assert max(plain) == 1, "plain weights of one layer"
-    assert memory_of(model.config, "bfloat16", "int4") == to_come
-    assert to_come <= model.weight_bytes() <= 1.05 * to_come
+    assert memory_of(model.config, "bfloat16", "int4") == pending
+    assert pending <= model.weight_bytes() <= 1.05 * pending
     assert model.weight_bytes() < 0.6 * load_model(resolve_model("random:tiny"), dtype="bfloat16").weight_bytes()
 
 

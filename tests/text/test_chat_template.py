@@ -143,7 +143,7 @@ def test_what_a_template_says_reaches_the_user(template: str, message: str) -> N
         render(CHAT, template)
 
 
-def test_a_missing_template_is_said_with_the_mend(byte_level: Tokenizer) -> None:
+def test_a_missing_template_is_reported_with_a_remedy(byte_level: Tokenizer) -> None:
     with pytest.raises(ValueError, match=r"no chat template; pass `chat_template`"):
         byte_level.apply_chat_template(CHAT)
     assert byte_level.apply_chat_template(CHAT, chat_template="{{ messages | length }}") == "3"

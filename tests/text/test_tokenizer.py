@@ -182,7 +182,7 @@ def test_opt_begins_every_text_with_its_bos_token(backends: Backends, write_mode
         ({"vocab_json": "{}", "merges_txt": "", "config_json": {"model_type": "qwen2"}}, "only for GPT-2 and OPT"),
     ],
 )
-def test_missing_and_broken_files_are_named_with_the_mend(
+def test_missing_and_broken_files_are_named_with_a_remedy(
     write_model_dir: WriteModelDir, files: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):

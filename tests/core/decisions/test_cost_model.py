@@ -377,7 +377,7 @@ def test_a_model_that_comes_back_predicts_as_it_did() -> None:
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    "corrupt",
     [
         lambda data: data.update(version=0),
         lambda data: data.pop("steps"),
@@ -393,12 +393,12 @@ def test_a_model_that_comes_back_predicts_as_it_did() -> None:
         lambda data: data["links"].update(disk=[]),
     ],
 )
-def test_what_is_no_cost_model_is_refused(spoil: Callable[[dict[str, object]], object]) -> None:
+def test_what_is_no_cost_model_is_refused(corrupt: Callable[[dict[str, object]], object]) -> None:
     world, model = World(8), CostModel()
     world.teach_steps(model, 50)
     world.teach_transfers(model, 10)
     data = json.loads(json.dumps(model.to_dict()))
-    spoil(data)
+    corrupt(data)
     with pytest.raises(ValueError, match="no cost model"):
         CostModel.from_dict(data)
 

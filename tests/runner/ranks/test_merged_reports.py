@@ -39,14 +39,14 @@ def test_a_transfer_has_ended_when_all_ranks_say_so_and_arrived_where_it_did_on_
         [draw.choice(["arrived", "arrived", "failed", "cancelled"]) for _ in range(num_transfers)]
         for _ in range(num_ranks)
     ]
-    to_come = [pieces(rank, fates[rank], draw) for rank in range(num_ranks)]
+    pending = [pieces(rank, fates[rank], draw) for rank in range(num_ranks)]
     told = [0] * num_ranks
     merged = MergedTransfers(num_ranks)
     ended: list[int] = []
-    while any(to_come):
-        now = [reports[: draw.randint(0, len(reports))] for reports in to_come]
+    while any(pending):
+        now = [reports[: draw.randint(0, len(reports))] for reports in pending]
         for rank, reports in enumerate(now):
-            del to_come[rank][: len(reports)]
+            del pending[rank][: len(reports)]
             told[rank] += sum(len(report.op_ids) for report in reports)
         for report in merged.merge(now):
             for op_id in report.op_ids:

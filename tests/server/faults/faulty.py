@@ -56,7 +56,7 @@ class Fault:
         return call
 
 
-def spoil_logits(engine: Engine, prompt_token: int) -> None:
+def corrupt_logits(engine: Engine, prompt_token: int) -> None:
     """Turn the logits into NaN for requests whose prompt begins with this token."""
     usual = engine.runner.sampler.sample  # type: ignore[attr-defined]
 

@@ -19,7 +19,7 @@ from quire.engine.engine import Engine
 from quire.server.metrics.metrics import Metrics
 from quire.server.registry import ServedModel
 from server.faults.clients import Stream
-from server.faults.faulty import Fault, raise_in_answer, spoil_logits
+from server.faults.faulty import Fault, corrupt_logits, raise_in_answer
 from serving import MODEL, PATIENCE_S, SMALL, RunningServer, make_model, running, wait_until
 
 CONFIG = replace(SMALL, num_kv_blocks=128, max_model_len=2048, max_num_seqs=2)
@@ -103,7 +103,7 @@ def test_a_step_that_fails_fails_what_it_computes_and_an_engine_that_fails_fails
     assert logged, "the whole of it is in the log"
 
 
-@pytest.mark.parametrize(("break_it", "why"), [(spoil_logits, "not numbers"), (raise_in_answer, "on purpose")])
+@pytest.mark.parametrize(("break_it", "why"), [(corrupt_logits, "not numbers"), (raise_in_answer, "on purpose")])
 def test_a_request_that_cannot_be_sampled_or_written_fails_alone(
     break_it: Callable[[Engine, int], None], why: str, threads: ThreadPoolExecutor
 ) -> None:
