@@ -179,7 +179,7 @@ def test_the_scenes_of_this_file_tell_something() -> None:
     assert OPTIONS["num_kv_blocks"] > POOLS[1]["num_kv_blocks"]
 
 
-def test_a_stream_is_told_so_where_no_engine_is_there_again_in_time() -> None:
+def test_a_stream_fails_if_no_engine_is_back_in_time() -> None:
     may_load, has_begun = threading.Event(), threading.Event()
     may_load.set()
     ended: list[RequestOutput] = []
@@ -216,7 +216,7 @@ def test_a_stream_is_told_so_where_no_engine_is_there_again_in_time() -> None:
     assert [output.request_id for output in ended] == ["a", "b"], "the next engine does not report it again"
 
 
-def test_a_stream_is_told_so_where_the_stage_that_it_was_at_does_not_come_back() -> None:
+def test_a_stream_fails_if_its_stage_is_gone() -> None:
     made: list[Engine] = []
 
     def load() -> Engine:

@@ -369,7 +369,7 @@ def test_what_has_not_finished_when_draining_ends_is_cut_off_and_told(ended: lis
     ]
 
 
-def test_shutdown_ends_the_thread_and_whoever_still_waits_is_told() -> None:
+def test_shutdown_ends_the_thread_and_fails_waiting_requests() -> None:
     async def scene() -> None:
         async with running() as engine:
             task = asyncio.create_task(finish(engine, "x", greedy(200), request_id="a"))

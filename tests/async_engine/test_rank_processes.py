@@ -86,7 +86,7 @@ def test_a_rank_that_is_killed_ends_streams_with_its_name_and_ranks_end_with_the
 
 
 @pytest.mark.slow  # processes that import torch
-def test_a_rank_that_is_killed_while_nobody_asks_for_anything_is_replaced_at_once() -> None:
+def test_a_rank_killed_without_requests_is_replaced_at_once() -> None:
     config = EngineConfig("random:tiny", tensor_parallel_size=2, **OPTIONS)
 
     async def scene() -> None:

@@ -141,7 +141,7 @@ def test_several_event_loops_share_one_engine() -> None:
     engine.shutdown()
 
 
-def test_a_preempted_request_is_told_so_and_told_when_it_goes_on() -> None:
+def test_a_preempted_request_gets_events_of_preemption_and_resumption() -> None:
     async def scene() -> None:
         async with running(partial(make, num_kv_blocks=12, watermark=0)) as engine:
             told = await asyncio.gather(

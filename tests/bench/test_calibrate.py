@@ -122,7 +122,7 @@ def test_a_cache_that_cannot_be_written_is_reported_only(tmp_path: Path) -> None
         (["--swap-space", "0"], "swap_space=0"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(options: list[str], message: str) -> None:
+def test_a_mistake_is_reported_in_one_line(options: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["calibrate", *SMALL, *options])
     assert result.exit_code == 2
     assert message in result.stderr

@@ -52,7 +52,7 @@ def test_what_goes_wrong_is_said_and_ends_the_others(task: str, message: str) ->
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_nobody_outlives_who_started_them(how: signal.Signals, tmp_path: Path) -> None:
+def test_no_process_outlives_its_parent(how: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / "play.py"
     script.write_text(PLAY)
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:

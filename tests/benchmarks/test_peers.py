@@ -126,7 +126,7 @@ def test_engines_take_turns_and_the_marks_are_of_those_that_were_there(
         ("a: {command: x, precision: bf16, model: y}", "unknown field 'model'"),
     ],
 )
-def test_a_mistake_in_the_commands_is_told_in_one_line(folder: Path, text: str, message: str) -> None:
+def test_a_mistake_in_the_commands_is_reported_in_one_line(folder: Path, text: str, message: str) -> None:
     (folder / "peers.yaml").write_text(text)
     result = CliRunner().invoke(make_app(main), [str(folder), "--model", "random:tiny"])
     assert result.exit_code == 2

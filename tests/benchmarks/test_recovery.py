@@ -303,7 +303,7 @@ def test_a_profile_is_where_it_begins(config: EngineConfig, tmp_path: Path) -> N
         (["--swap-space", "0"], "swap_space=0"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_loaded(options: list[str], message: str) -> None:
+def test_a_mistake_is_reported_before_loading(options: list[str], message: str) -> None:
     result = CliRunner().invoke(script, ["--model", "/no/such/model", *options])
     assert result.exit_code == 2
     assert message in result.stderr

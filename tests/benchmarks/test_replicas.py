@@ -48,7 +48,7 @@ def test_processes_of_their_own_find_the_same(monkeypatch: pytest.MonkeyPatch) -
     assert played(settings) == here
 
 
-def test_where_nobody_shares_a_prefix_routing_by_it_is_routing_by_load() -> None:
+def test_without_shared_prefixes_routing_by_prefix_is_routing_by_load() -> None:
     settings = made(replicas="3", routing="prefix,least-loaded")
     arrivals = [Arrival(0.01 * at, 50 + 37 * at % 400, 20 + 53 * at % 90) for at in range(60)]
     config = replicas.scheduler_config(settings.engine, replicas.make_profile(settings.engine, 1.0))

@@ -77,7 +77,7 @@ def test_an_unknown_command_is_not_sent_to_the_model() -> None:
     assert fake.requests == []
 
 
-def test_a_turn_that_fails_is_told_and_the_next_goes_on() -> None:
+def test_a_failed_turn_is_reported_and_the_next_one_continues() -> None:
     def fail_once(body: dict[str, Any]) -> list[Any]:
         return ["Hel", RuntimeError("the step failed") if len(fake.requests) == 1 else "lo"]
 
@@ -88,7 +88,7 @@ def test_a_turn_that_fails_is_told_and_the_next_goes_on() -> None:
     assert result.stderr == "Error: the step failed\n"
 
 
-def test_an_empty_answer_is_told() -> None:
+def test_an_empty_answer_is_reported() -> None:
     with fake_openai(said=[]) as fake:
         result = run("--url", fake.url, input="Hello\n")
     assert (result.stdout, result.stderr) == ("", "The answer is empty.\n")
@@ -144,7 +144,7 @@ def test_a_mistake_is_one_line(arguments: list[str], code: int, words: str) -> N
     assert words in line
 
 
-def test_a_template_that_is_broken_is_told_before_anything_is_said(tmp_path: Path) -> None:
+def test_a_broken_template_is_reported_before_the_first_turn(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("{% if %}")
     result = run(*SMALL, "--chat-template", str(tmp_path / "broken"), input="Hello\n")
     assert (result.exit_code, result.stdout) == (2, "")

@@ -106,7 +106,7 @@ def test_ctrl_c_keeps_what_is_done(kv_dir: Path, files: dict[str, str], monkeypa
         (["{fox}", "--skip-tokenizer-init"], "leave out --skip-tokenizer-init"),
     ],
 )
-def test_a_mistake_is_told_before_the_model_is_loaded(
+def test_a_mistake_is_reported_before_the_model_is_loaded(
     kv_dir: Path, files: dict[str, str], tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     (tmp_path / "bytes.txt").write_bytes(b"\xff\x00")

@@ -53,7 +53,7 @@ def test_an_empty_answer_is_an_empty_line_and_one_that_failed_is_nothing(capsys:
     assert capsys.readouterr().out == ""
 
 
-def test_an_answer_is_closed_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_is_closed_when_its_reader_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     is_closed = []
 
     def endless() -> Iterator[AnswerChunk]:

@@ -91,7 +91,7 @@ def test_chunks_fit_the_smallest_of_the_models_that_read_them(tmp_path: Path, do
     assert "chunks of 256 tokens, not 999" in output
 
 
-def test_mistakes_are_told_in_words(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_explained(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashing = ("-c", "c", "--embedder", "hashing")
     assert "no such file" in quire(tmp_path, "ingest", tmp_path / "gone", *hashing, status=2).output
     assert "there are none" in quire(tmp_path, "query", "x", "-c", "c", status=2).output

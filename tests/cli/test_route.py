@@ -74,7 +74,7 @@ def test_a_configuration_file_is_taken_and_overruled(tmp_path: Path):
         (["--evaluate", "none.jsonl"], "none.jsonl cannot be read"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(arguments: list[str], message: str):
+def test_a_mistake_is_reported_in_one_line(arguments: list[str], message: str):
     result = quire(*arguments)
     assert result.exit_code == 2
     assert message in result.output

@@ -47,7 +47,7 @@ def test_an_engine_is_served_streamed_and_shut_down(options: list[str]) -> None:
         server.communicate()
 
 
-def test_what_cannot_be_loaded_is_told_once_and_as_plainly_from_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_loading_error_is_reported_once_and_as_clearly_from_a_child_process(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"], "vocab_size": "many"}')
     command = [sys.executable, "-m", "quire", "serve", "--model", str(tmp_path), "--port", "0"]
     servers = [
@@ -72,7 +72,7 @@ def test_a_keep_alive_of_no_time_is_refused() -> None:
     assert (done.returncode, "keep_alive_s=0.0 must be above 0" in done.stderr) == (2, True)
 
 
-def test_engines_in_processes_of_their_own_share_the_cores_as_far_as_nobody_says_otherwise(
+def test_engine_processes_share_the_cores_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)

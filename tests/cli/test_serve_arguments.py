@@ -115,7 +115,7 @@ def test_a_value_that_cannot_be_had_is_refused(arguments: list[str]) -> None:
     assert "leave it out" in refused.stderr
 
 
-def test_an_option_that_nobody_has_is_refused_still() -> None:
+def test_an_unknown_option_is_still_refused() -> None:
     assert serve("--no-such-option").exit_code == 2
 
 
@@ -133,7 +133,7 @@ def test_an_option_that_nobody_has_is_refused_still() -> None:
     ],
     ids=" ".join,
 )
-def test_a_mistake_is_told_as_generate_tells_it_and_starts_nothing(
+def test_a_mistake_is_reported_as_by_generate_and_starts_nothing(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AsyncEngine, "start", lambda *_: pytest.fail("it was started"))
@@ -143,7 +143,7 @@ def test_a_mistake_is_told_as_generate_tells_it_and_starts_nothing(
     assert served.stderr.count("Error") == 1
 
 
-def test_a_directory_without_a_model_is_told_as_generate_tells_it(tmp_path: Path) -> None:
+def test_a_directory_without_a_model_is_reported_as_by_generate(tmp_path: Path) -> None:
     arguments = ["--model", str(tmp_path)]
     served, generated = serve(*arguments), CliRunner().invoke(app, ["generate", *arguments, "hello"])
     assert served.exit_code == generated.exit_code == 2

@@ -141,7 +141,7 @@ def test_a_plan_without_text(tmp_path: Path) -> None:
         ("evaluate --questions q.json --plan deep.json", "plans 32 layers, and the model has 16"),
     ],
 )
-def test_mistakes_are_told_before_a_model_is_loaded(
+def test_mistakes_are_reported_before_a_model_is_loaded(
     arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from quire.progressive.plans import plan_block, preset_plan, write_plan

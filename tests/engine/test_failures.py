@@ -180,7 +180,7 @@ def test_a_step_that_raises_ends_its_requests_and_the_engine_goes_on(name: str, 
     assert_all_greedy(name, later)
 
 
-def test_a_failed_step_is_told_to_whoever_generates() -> None:
+def test_a_failed_step_is_raised_by_generate() -> None:
     llm = make_llm(NAME)
 
     def fail(x: Any) -> Any:

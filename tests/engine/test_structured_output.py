@@ -130,7 +130,7 @@ def check_output(completion: CompletionOutput, params: SamplingParams, is_in: Ca
     assert matcher.state.validate_tokens(completion.token_ids) == len(completion.token_ids)
 
 
-def test_min_tokens_gives_way_where_the_grammar_can_only_end() -> None:
+def test_min_tokens_yields_to_a_grammar_that_can_only_end() -> None:
     params = SamplingParams(min_tokens=10, max_tokens=20, structured_outputs=StructuredOutputsParams(choice=("ab",)))
     (output,) = roomy().generate("Hello", params, use_tqdm=False)
     assert (output.outputs[0].text, output.outputs[0].finish_reason) == ("ab", "stop")
@@ -152,7 +152,7 @@ def test_bans_hold_within_a_grammar_and_the_model_is_seen_as_it_is() -> None:
         roomy().generate("Hello", every, use_tqdm=False)
 
 
-def test_a_key_with_many_grammars_keeps_nobody_elses_waiting() -> None:
+def test_a_key_with_many_grammars_delays_no_other_key() -> None:
     engine = make(100).engine
     assert engine.grammars is not None
     may_compile, order = threading.Event(), list[str | None]()

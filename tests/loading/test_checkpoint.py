@@ -170,13 +170,13 @@ def test_an_unexpected_tensor_is_named(directory: Path) -> None:
         load(directory)
 
 
-def test_another_shape_is_told_with_what_was_expected(directory: Path) -> None:
+def test_another_shape_is_reported_with_the_expected_one(directory: Path) -> None:
     rewrite(directory, {"model.norm.weight": torch.ones(65)})
     with pytest.raises(ModelLoadError, match=r"model.norm.weight is \[65\], expected \[64\]"):
         load(directory)
 
 
-def test_all_problems_are_told_at_once_and_long_lists_are_cut(directory: Path) -> None:
+def test_all_problems_are_reported_at_once_and_long_lists_are_cut(directory: Path) -> None:
     edit_config(directory, num_hidden_layers=5, vocab_size=300)
     with pytest.raises(ModelLoadError, match=r"18 of 48 tensors are missing: .* and 15 more; 2 tensors have another"):
         load(directory)
@@ -243,7 +243,7 @@ def test_a_missing_shard_is_named(sharded: Path) -> None:
         load(sharded)
 
 
-def test_an_index_that_promises_what_no_shard_holds_is_refused(sharded: Path) -> None:
+def test_an_index_with_tensors_in_no_shard_is_refused(sharded: Path) -> None:
     path = sharded / "model.safetensors.index.json"
     index = json.loads(path.read_text())
     index["weight_map"]["model.extra"] = next(iter(index["weight_map"].values()))

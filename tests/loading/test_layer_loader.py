@@ -330,7 +330,7 @@ def test_a_stage_whose_adapter_is_not_what_was_packed_is_left_out_and_the_last_i
             loader.wait_stage(3)
 
 
-def test_who_waits_for_all_stages_is_told_of_the_one_that_is_broken(directory: Path) -> None:
+def test_waiting_for_all_stages_raises_the_error_of_a_broken_one(directory: Path) -> None:
     manifest = pack(directory)
     flip(directory / manifest.groups[1].file)
     with loader_of(directory, manifest=manifest) as loader:
@@ -385,7 +385,7 @@ def test_a_report_that_takes_long_is_not_overtaken_by_a_newer_one(directory: Pat
     assert told[-1] == 2
 
 
-def test_closing_ends_whoever_waits(directory: Path) -> None:
+def test_closing_ends_waiting_calls(directory: Path) -> None:
     manifest = pack(directory)
     loader = loader_of(directory, manifest=manifest, bandwidth=1)  # one byte per second: never
     loader.start()
@@ -396,7 +396,7 @@ def test_closing_ends_whoever_waits(directory: Path) -> None:
     waiting.join()
 
 
-def test_a_loader_that_was_closed_calls_and_keeps_nobody(directory: Path) -> None:
+def test_a_closed_loader_calls_and_keeps_no_listener(directory: Path) -> None:
     manifest = pack(directory)
     flip(directory / manifest.groups[1].file)
 

@@ -64,7 +64,7 @@ def test_every_byte_comes_once_and_in_order(data: st.DataObject, tmp_path_factor
     assert [found[id(run)] for run in runs] == [content[start:end] for start, end in spans]
 
 
-def test_a_buffer_that_cannot_be_had_is_an_error_for_whoever_waits(
+def test_a_failed_allocation_of_a_buffer_is_raised_to_the_waiting_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file"
@@ -96,7 +96,7 @@ class Clock:
         self.now += seconds
 
 
-def test_reads_take_their_turns_and_nobody_waits_where_nothing_is_read() -> None:
+def test_reads_are_serialized_and_idle_storage_delays_no_read() -> None:
     clock = Clock()
     pace = Pace(100.0, clock, clock.wait)
     first, second = pace.begin(100), pace.begin(50)  # concurrent reads on a device with a single head

@@ -61,7 +61,7 @@ def test_a_path_that_is_not_there_is_not_looked_for_on_the_hub() -> None:
             resolve_model(name)
 
 
-def test_what_this_user_may_not_read_is_told_from_what_is_not_there(tmp_path: Path) -> None:
+def test_unreadable_files_are_distinguished_from_missing_ones(tmp_path: Path) -> None:
     with open_folder() as folder:
         make_checkpoint("llama", folder / "closed")
         make_checkpoint("llama", folder / "config")
@@ -101,7 +101,7 @@ def test_a_broken_config_file_is_named(text: str, tmp_path: Path) -> None:
         resolve_model(str(tmp_path))
 
 
-def test_what_the_config_lacks_is_told_with_the_model(tmp_path: Path) -> None:
+def test_missing_config_entries_are_reported_with_the_model(tmp_path: Path) -> None:
     source = resolve_model(str(write_config(tmp_path, architectures=["LlamaForCausalLM"])))
     with pytest.raises(ModelConfigError, match=rf"{tmp_path.name}: the config has no 'hidden_size'"):
         _ = source.config
@@ -155,7 +155,7 @@ class TestHub:
         resolve_model("Qwen/Qwen3-0.6B", load_format="random")
         assert len(asked) == 1
 
-    def test_no_network_is_told_with_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_network_is_reported_with_a_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         self.fail_with(monkeypatch, LocalEntryNotFoundError("no snapshot"))
         with pytest.raises(ModelLoadError, match=r"the hub cannot be reached.*hf download.*quire-mini.*random:tiny"):
@@ -176,7 +176,7 @@ class TestHub:
         (cached / "refs" / "main").write_text("abc")
         assert resolve_model("org/model").config.architecture == "LlamaForCausalLM"
 
-    def test_an_unknown_repository_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unknown_repository_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         response = httpx.Response(404, request=httpx.Request("GET", "https://huggingface.co"))
         self.fail_with(monkeypatch, RepositoryNotFoundError("404", response=response))
         with pytest.raises(ModelLoadError, match="nor a model on the hub"):

@@ -130,7 +130,7 @@ def test_a_pass_in_which_torch_computes_is_not_recorded() -> None:
     assert not gpt2.model.recorded_passes.values()
 
 
-def test_nothing_is_recorded_where_somebody_may_want_gradients() -> None:
+def test_no_pass_is_recorded_while_gradients_are_enabled() -> None:
     steps = Steps("random:tiny", dtype="float32")
     steps.step([(0, 1)])
     passes = steps.model.recorded_passes.values()

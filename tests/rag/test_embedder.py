@@ -89,7 +89,7 @@ def test_vectors_are_those_of_the_reference_in_the_order_of_the_texts(tiny: Path
     assert max(others) < 0.99  # the checkpoint distinguishes texts
 
 
-def test_what_was_cut_off_is_told(embedder: Embedder) -> None:
+def test_truncation_is_reported(embedder: Embedder) -> None:
     found = embedder.embed(TEXTS)
     assert (found.num_tokens[3], found.num_tokens[0]) == (42, 4)
     assert found.is_truncated == [False, False, False, True, False, False]

@@ -84,7 +84,7 @@ def test_who_serves_nothing_or_drains_gets_no_requests(policy: str) -> None:
     made.report("b", 2.0, IDLE)
 
 
-def test_a_residency_forgets_the_least_recent_and_of_a_prompt_the_end() -> None:
+def test_a_residency_drops_the_least_recent_prompts_and_their_ends_first() -> None:
     known = Residency(6)
     known.store(KEYS[:4])
     known.store([b"x", b"y", b"z"])

@@ -92,7 +92,7 @@ def test_draws_follow_the_distribution(case: dict[str, Any], vocab_size: int) ->
     assert_follows(draw(logits, params, 4000), oracle(logits, params))
 
 
-def test_a_nucleus_takes_in_what_ties_with_its_last_token() -> None:
+def test_a_nucleus_includes_ties_with_its_last_token() -> None:
     logits = torch.tensor([2.0, 1.0, 1.0, 1.0, 0.0])
     params = SamplingParams(top_p=0.6)
     assert_follows(draw(logits, params, 3000), oracle(logits, params))

@@ -204,7 +204,7 @@ def test_the_launchers_file_has_what_ray_asks_for() -> None:
             assert subprocess.run(["bash", "-n", "-c", command], timeout=60, check=False).returncode == 0
 
 
-def test_machines_that_others_start_are_told_what_ours_are() -> None:
+def test_machines_started_by_others_get_the_same_settings() -> None:
     config, _, service = yaml.safe_load_all((DEPLOY / "kuberay.yaml").read_text())
     cluster = service["spec"]["rayClusterConfig"]
     launcher = yaml.safe_load((DEPLOY / "ray-cluster.yaml").read_text())

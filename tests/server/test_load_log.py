@@ -61,7 +61,7 @@ def test_requests_that_stand_still_are_load_too() -> None:
     assert (line["waiting"], line["generation_tok_s"]) == (3, 0)
 
 
-def test_lines_are_written_until_told_to_stop(caplog: pytest.LogCaptureFixture) -> None:
+def test_lines_are_written_until_stopped(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="quire.load")
 
     async def run() -> None:

@@ -93,7 +93,7 @@ def samples(metrics: Metrics) -> dict[str, float]:
     return found
 
 
-def test_every_promised_name_is_there_from_the_start_with_its_type_and_the_models_name() -> None:
+def test_every_documented_metric_exists_from_the_start_with_its_type_and_model() -> None:
     text = Metrics(["quire-mini"]).render().decode()
     types = dict(line.split()[2:4] for line in text.splitlines() if line.startswith("# TYPE quire_"))
     assert types == PROMISED
@@ -156,7 +156,7 @@ def test_a_step_moves_gauges_and_counters_and_every_gap_counts() -> None:
     assert found["quire_inter_token_latency_seconds_sum"] == pytest.approx(0.64)
 
 
-def test_those_that_wait_are_told_apart() -> None:
+def test_waiting_requests_are_counted_by_reason() -> None:
     metrics = Metrics(["m"])
     metrics.observe_stats("m", STATS)
     found = samples(metrics)

@@ -74,7 +74,7 @@ def test_an_abstract_socket_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert listener.hear(1) == "READY=1"
 
 
-def test_where_nobody_listens_it_is_logged_and_nothing_fails(
+def test_a_missing_listener_is_logged_and_nothing_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))

@@ -187,7 +187,7 @@ def test_an_endless_call_takes_time_that_grows_with_its_length_only() -> None:
     assert ParsedAnswer.of(read.read(text)).content == text
 
 
-def test_families_are_told_by_their_templates() -> None:
+def test_families_are_recognized_by_their_templates() -> None:
     assert tool_parser("auto", "{{ '<tool_call>' }}") is HermesParser
     assert tool_parser("auto", "[TOOL_CALLS]") is MistralParser
     assert tool_parser("auto", "<|python_tag|>") is LlamaParser

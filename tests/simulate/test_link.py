@@ -63,7 +63,7 @@ def test_whatever_the_link_did_counts_as_recovery(policy: str, link_s: list[floa
     assert found.recovery_s == pytest.approx(sum(link_s) + found.recompute_s)
 
 
-def test_nobody_looks_at_the_link_where_blocks_are_never_short(link_s: list[float]) -> None:
+def test_the_link_is_not_probed_while_blocks_are_never_short(link_s: list[float]) -> None:
     found = run("cost", num_blocks=8 * 12 + 16)
     assert found.num_preemptions == 0
     assert not link_s

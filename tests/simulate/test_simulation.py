@@ -209,7 +209,7 @@ def longest_wait(arrivals: list[Arrival], **given: int | bool) -> float:
     return found.ttft_s.largest
 
 
-def test_over_hours_below_capacity_nobody_waits_long_whatever_the_priority() -> None:
+def test_over_hours_below_capacity_no_request_waits_long_at_any_priority() -> None:
     urgent, patient = stream(4.0, 2 * HOUR_S), stream(9.0, 2 * HOUR_S, priority=1)
     assert longest_wait([*urgent, *patient], **SMALL) < 60
 
@@ -222,7 +222,7 @@ def test_larger_priorities_wait_as_long_as_smaller_ones_leave_no_room_and_no_lon
     assert alone.makespan_s - 60 < waited < alone.makespan_s + 60
 
 
-def test_among_equals_nobody_waits_for_who_came_later() -> None:
+def test_among_equals_no_request_waits_for_a_later_one() -> None:
     crowd = stream(1.5, HOUR_S / 3)
     backlog_s = run(crowd, "cost", **SMALL).makespan_s - crowd[-1].time_s
     assert HOUR_S / 6 < longest_wait(crowd, **SMALL) < backlog_s

@@ -49,7 +49,7 @@ def test_nothing_has_no_distribution() -> None:
 
 @settings(deadline=None)
 @given(STEPS)
-def test_a_timeline_says_what_a_note_for_every_token_would(steps: list[tuple[list[int], int]]) -> None:
+def test_a_timeline_equals_a_record_of_every_token(steps: list[tuple[list[int], int]]) -> None:
     timeline = Timeline()
     times: dict[int, list[int]] = {}
     now = 0

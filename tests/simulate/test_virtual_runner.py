@@ -197,7 +197,7 @@ def test_each_tier_has_a_link_of_its_own_and_the_disks_never_stops_the_engine(sw
     assert runner.now == 4.0
 
 
-def test_a_wait_ends_when_somebody_comes() -> None:
+def test_a_wait_ends_with_an_arrival() -> None:
     runner = VirtualRunner(with_disk(machine(), BLOCK, latency_s=0.0), BLOCK)
     result = runner.execute(step(1, transfers=of_disk(loads(1))), until=0.5)
     assert (runner.now, runner.last.wait_s, result.transfers) == (0.5, 0.5, [])

@@ -228,7 +228,7 @@ def test_a_chat_template_file_is_read(tmp_path: Path) -> None:
         read_chat_template(tmp_path / "missing")
 
 
-def test_a_broken_template_of_a_model_is_told_when_it_is_loaded(
+def test_a_model_s_broken_template_is_reported_while_loading(
     backends: Backends, write_model_dir: WriteModelDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told(template: str) -> str:

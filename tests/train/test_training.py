@@ -166,7 +166,7 @@ def test_exporting_before_training_says_what_is_missing(tmp_path):
         export(TINY, tmp_path, tmp_path / "model")
 
 
-def test_recipes_make_models_within_the_promised_size():
+def test_recipes_make_models_within_the_stated_size():
     sizes = {name: sum(p.numel() for p in build(recipe).parameters()) for name, recipe in RECIPES.items()}
     assert 6e6 <= sizes["quire-mini"] <= 25e6
     assert sizes["quire-chat"] < sizes["quire-mini"]

@@ -138,7 +138,7 @@ def test_a_public_collection_is_read_by_all_keys_and_changed_by_its_own(client: 
     assert client.delete("/v1/collections/p", headers=ADMIN).status_code == 200
 
 
-def test_a_key_has_quotas_and_is_told_which(client: TestClient) -> None:
+def test_a_key_has_quotas_and_errors_name_them(client: TestClient) -> None:
     client.headers = {**BOB}
     try:
         path = make(client, "full")

@@ -52,7 +52,7 @@ time.sleep(600)
 """
 
 
-def test_a_killed_client_leaves_nothing_behind_and_nobody_notices(server: RunningServer) -> None:
+def test_a_killed_client_leaves_nothing_behind_and_disturbs_no_other(server: RunningServer) -> None:
     expected = server.complete(**GREEDY).json()["choices"][0]["text"]
     bodies = [json.dumps({**ENDLESS, "stream": stream}).encode() for stream in (True, False)]
     requests = [request_bytes("/v1/completions", body).decode() for body in bodies]
@@ -71,7 +71,7 @@ def test_a_killed_client_leaves_nothing_behind_and_nobody_notices(server: Runnin
     server.wait_until_idle()
 
 
-def test_a_reader_that_stands_still_holds_up_nobody_and_gets_everything_in_the_end() -> None:
+def test_a_stalled_reader_delays_no_other_and_gets_everything_in_the_end() -> None:
     body = {**ENDLESS, "max_tokens": 250, "logprobs": 100, "stream": True}  # more than the sockets' buffers hold
     config = replace(SMALL, num_kv_blocks=256, max_model_len=2048)
     with running(make_model(config), send_buffer=4096) as server, socket.socket() as slow:

@@ -88,7 +88,7 @@ def test_an_id_that_is_not_plain_is_replaced(given: str, caplog: pytest.LogCaptu
     assert found[0] != found[1]
 
 
-def test_an_exception_that_nobody_caught_is_a_500_whose_id_leads_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_uncaught_exception_is_a_500_with_an_id_found_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     found = ask(AccessLog(fail), "POST")
     assert found.status_code == 500
     request_id = found.headers["X-Request-Id"]

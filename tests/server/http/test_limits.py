@@ -183,7 +183,7 @@ async def begin(client: httpx.AsyncClient, held: Held, *requests: tuple[str, Any
     return tasks
 
 
-def test_a_key_at_its_limit_gets_429_and_is_told_when_to_try_again_while_others_are_served() -> None:
+def test_a_key_at_its_limit_gets_429_with_a_retry_time_while_others_are_served() -> None:
     async def run() -> None:
         held = Held()
         async with client_of(limited(held, ("mine", "yours"))) as client:

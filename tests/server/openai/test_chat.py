@@ -50,7 +50,7 @@ def test_an_answer_is_what_the_offline_api_gives(server: RunningServer) -> None:
     assert (answer["object"], answer["model"]) == ("chat.completion", MODEL)
 
 
-def test_an_answer_is_as_long_as_fits_unless_told_otherwise(server: RunningServer) -> None:
+def test_an_answer_is_as_long_as_fits_by_default(server: RunningServer) -> None:
     usage = server.chat(max_tokens=None, ignore_eos=True).json()["usage"]
     assert usage["total_tokens"] == 256
     usage = server.chat(max_tokens=None, max_completion_tokens=3, ignore_eos=True).json()["usage"]
@@ -65,7 +65,7 @@ def test_the_client_s_variables_reach_the_template(templated: RunningServer) -> 
     assert prompt_of(templated, chat_template_kwargs={"mood": "merry"}) == "[user] Hi\n[merry] "
 
 
-def test_the_assistant_s_turn_is_opened_unless_told_otherwise(templated: RunningServer) -> None:
+def test_the_assistant_s_turn_is_opened_by_default(templated: RunningServer) -> None:
     assert prompt_of(templated, add_generation_prompt=False) == "[user] Hi\n"
 
 

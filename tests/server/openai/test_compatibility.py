@@ -167,7 +167,7 @@ def test_echo_puts_the_assistant_s_words_before_its_answer(server: RunningServer
 # -- prompts and fields ------------------------------------------------------------------------------------------------
 
 
-def test_unknown_fields_are_ignored_where_the_server_is_told_so(tolerant: RunningServer) -> None:
+def test_unknown_fields_are_ignored_on_demand(tolerant: RunningServer) -> None:
     assert tolerant.complete(suffixes="x", stream_options={"chunks": 3}).status_code == 200
     assert tolerant.complete(suffixes="x" * 300_000).status_code == 200, "in the process that parses large bodies, too"
     assert refusal_of(tolerant.complete(temperature=-1))["param"] == "temperature"

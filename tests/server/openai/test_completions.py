@@ -31,7 +31,7 @@ def test_a_completion_is_what_the_offline_api_gives(server: RunningServer, llm: 
     assert body["id"].startswith("cmpl-")
 
 
-def test_it_makes_16_tokens_unless_told_otherwise(server: RunningServer) -> None:
+def test_it_generates_16_tokens_by_default(server: RunningServer) -> None:
     assert server.complete(max_tokens=None, ignore_eos=True).json()["usage"]["completion_tokens"] == 16
 
 

@@ -96,7 +96,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(server: RunningServer,
     assert ended.wait_for(2) == ["abort", "abort"]
 
 
-def test_a_client_that_leaves_half_a_body_behind_disturbs_nobody(server: RunningServer, ended: Ended) -> None:
+def test_a_client_that_leaves_half_a_body_disturbs_no_other(server: RunningServer, ended: Ended) -> None:
     with send(server, "/v1/completions", LONG, length=1000):
         assert server.complete(max_tokens=2).status_code == 200
     assert server.complete(max_tokens=2).status_code == 200

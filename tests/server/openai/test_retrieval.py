@@ -70,7 +70,7 @@ def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield server
 
 
-def test_the_nearest_passage_stands_in_front_and_is_told(town: RunningServer) -> None:
+def test_the_nearest_passage_is_first_and_reported(town: RunningServer) -> None:
     ask = partial(town.complete, temperature=0, return_token_ids=True)
     answer = ask(prompt="Who bakes bread?", **asked()).json()
     (source,) = answer["retrieval"]["sources"]

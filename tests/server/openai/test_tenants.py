@@ -18,7 +18,7 @@ def ask(server: RunningServer, key: str, prompt: str) -> httpx.Response:
     return server.send("POST", "/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"})
 
 
-def test_nobody_finds_the_prefix_of_another_key() -> None:
+def test_no_key_finds_the_prefix_of_another_key() -> None:
     settings = ServerSettings(api_keys=("ann", "bob"), tenant_secret=b"secret")
     with running(make_model(), settings=settings) as server:
         prompt = "Something that only Ann knows, and is long enough."
@@ -77,7 +77,7 @@ def test_every_endpoint_but_health_needs_a_key() -> None:
         assert document["security"] == [{"key": []}]
 
 
-def test_what_the_queue_has_no_room_for_is_told_to_come_again() -> None:
+def test_a_full_queue_answers_with_a_retry_time() -> None:
     config = replace(SMALL, max_num_seqs=1, max_model_len=2048, num_kv_blocks=128)
     with running(make_model(config, max_queue=1)) as server:
         with server.client() as client:

@@ -207,7 +207,7 @@ def test_an_answer_that_follows_a_schema_is_content(agent: RunningServer) -> Non
     assert json.loads(message["content"]).keys() == {"size", "count"}
 
 
-def test_thoughts_are_told_from_what_is_said(agent: RunningServer) -> None:
+def test_reasoning_is_separated_from_content(agent: RunningServer) -> None:
     def message(says: str, **body: Any) -> dict[str, Any]:
         shown: dict[str, Any] = ask(agent, says, **{"chat_template": QWEN, **body})["message"]
         return {name: value for name, value in shown.items() if name in ("content", "reasoning_content")}
