@@ -31,7 +31,7 @@ def test_a_key_is_granted_to_one_and_told_to_the_other_once_it_is_written(
     told = poll_until(second, lambda told: key(2) in told.added)
     assert told.granted == []
     assert readable(second, keys(1, 2)) == keys(1, 2)
-    assert not first._claims.held, "written, so it is over"
+    assert not first._claims._claims.held, "written, so it is over"
 
 
 def test_a_key_that_is_there_is_told_at_once(stores: tuple[BlockStore, BlockStore]) -> None:
@@ -48,13 +48,13 @@ def test_a_key_that_another_has_just_written_is_not_granted(stores: tuple[BlockS
     """Even before it was reported."""
     first, second = stores
     granted(first, 1)
-    first._move_generation = lambda: None  # type: ignore[method-assign]
+    first._bump_generation = lambda: None  # type: ignore[method-assign]
     write(first, chain(1))
     assert key(1) not in second
     second.claim(key(1), 20.0)
     told = poll_until(second, lambda told: bool(told.granted or told.added))
     assert (told.granted, told.added) == ([], keys(1))
-    assert not second._claims.held
+    assert not second._claims._claims.held
 
 
 def test_patience_ends(stores: tuple[BlockStore, BlockStore]) -> None:

@@ -63,7 +63,7 @@ def test_a_flipped_bit_in_a_record_loses_its_block_and_no_other(tmp_path: Path) 
         assert changes is not None
         assert changes.removed == keys(2)
         path.write_bytes(intact)
-        store._catalog.forget(store._catalog.segments[path.name])
+        store._catalog.remove_segment(store._catalog.segments[path.name])
         store.refresh()
     assert store.stats.failed_checks == len(range(offset(1), offset(2), 3))
     flip(path, offset(1) + 5)

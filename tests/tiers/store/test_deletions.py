@@ -335,7 +335,7 @@ def test_a_deletion_on_a_full_disk_makes_room_for_itself(
         return original(file, data, at)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
-    monkeypatch.setattr(mine._writer, "shed", shed.append)
+    monkeypatch.setattr(mine._writer, "free_space", shed.append)
     assert mine.delete(keys(1)) == 2
     assert sorted(set(poll(other).deleted)) == sorted(keys(1, 2))
     assert readable(other, keys(1, 2)) == []

@@ -144,7 +144,7 @@ def test_what_two_ranks_keep_is_carried_away_together(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="damaged"):
         offline.import_(file, tmp_path / "half")
     shutil.rmtree(tmp_path / "kv" / names[0])
-    with pytest.raises(ValueError, match="cut has 2 ranks, and what rank 0 kept is not in"):
+    with pytest.raises(ValueError, match=r"cut has 2 ranks, and .* lacks the blocks of rank 0"):
         offline.export(tmp_path / "kv", names[1], file)
 
 

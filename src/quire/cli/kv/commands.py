@@ -14,7 +14,7 @@ from quire.config import format_size
 from quire.settings import parse_size
 
 if TYPE_CHECKING:
-    from quire.tiers.store.offline import NamespaceFigures
+    from quire.tiers.store.offline import NamespaceStats
 
 app = typer.Typer(
     help="KV of documents on disk: warm, list, verify, prune, delete, export, import.",
@@ -142,5 +142,5 @@ def import_(file: Annotated[Path, typer.Argument(help="File written by `quire kv
         typer.echo(f"{count} blocks are in {name}")
 
 
-def _last_use(namespace: NamespaceFigures) -> str:
+def _last_use(namespace: NamespaceStats) -> str:
     return show_time(namespace.newest_use)

@@ -1,15 +1,16 @@
-"""KV blocks on disk, found by key, shared by processes and kept over restarts: bytes, nothing about requests.
+"""KV blocks on disk, found by key, shared by processes and kept over restarts. Knows nothing about requests.
 
-    DIR/lock                        held by whoever makes room or a namespace
+    DIR/lock                        held while making room or a namespace
     DIR/<model>-<12 hex of root>/   one namespace
-        namespace.json              what it is, for people and for programs
-        <writer>-<number>.seg       segments: blocks, appended by one writer
-        <writer>-<number>.idx       what a sealed segment holds; may be deleted at any time
-        deletions                   tombstones, appended by whoever deletes
-        claims                      empty; who holds a lock of one of its bytes computes the key
-        generation                  two numbers that move when something was written or deleted
-        labels                      names of documents, for people
+        namespace.json              its model and facts
+        <writer>-<number>.seg       segment: blocks, appended by one writer
+        <writer>-<number>.idx       index of a sealed segment; may be deleted at any time
+        deletions                   tombstones, appended by any process
+        claims                      empty; the holder of a byte's lock computes the key
+        generation                  two numbers that change with every write and deletion
+        labels                      names of documents
 
-`layout/` has a module for each of these files. Begin with `block_store.py`: `catalog.py` knows what is there,
-`reader.py` and `writer.py` move blocks, `eviction.py` and `compaction.py` take some away. `offline.py` is for people.
+`layout/` has one module per kind of file. Start with `block_store.py`. `catalog.py` knows the stored blocks,
+`reader.py` and `writer.py` move them, `eviction.py` and `compaction.py` remove them, `claim_queue.py` grants claims.
+`offline.py` is maintenance.
 """

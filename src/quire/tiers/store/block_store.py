@@ -1,11 +1,11 @@
 """The store of KV blocks on disk: blocks by key, shared by all processes that name one directory.
 
-    write, read            from a transfer thread, one at a time
-    poll, claim, delete    from the engine's thread
-    refresh, claims        by a thread of the store's own
+    write, read            in a transfer thread, one at a time
+    poll, claim, delete    in the engine's thread
+    refresh, claims        in a thread of the store
 
-A block that is found may be gone a moment later, evicted by another process. It is a failed read then, and never a
-wrong byte. Nothing is synced: after a loss of power checksums tell what came through.
+Another process may evict a block at any time: then a read fails, and never returns wrong bytes. Nothing is synced;
+after a power loss, checksums find the intact blocks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import numpy as np
 
 from quire.outputs import StoreChanges
 from quire.tiers.store.catalog import Catalog, StoreStats
+from quire.tiers.store.claim_queue import CLAIM_EVERY_S, ClaimQueue
 from quire.tiers.store.compaction import compact
-from quire.tiers.store.layout.claims import Claims
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, locked
 from quire.tiers.store.layout.generation import Generation
@@ -41,39 +41,38 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("quire")
 
-_LOOK_EVERY_S = 0.1  #: at the generation, where the engine does not
-_REFRESH_EVERY_S = 1.0  #: where the generation does not move: other machines, files removed by hand
-_CLAIM_EVERY_S = 0.02
-_COMPACT_AFTER_S = 30.0  #: deletions that come together are compacted together
-_MAX_DELETIONS_BYTES = 64 << 10  #: of tombstones, once nothing that they name is left
-_SHED_BYTES = 1 << 20  #: for tombstones, where the disk is full
-_MOSTLY_DEAD = 0.5  #: such segments are not waited for
+_LOOK_EVERY_S = 0.1  #: check of the generation, if the engine does not poll
+_REFRESH_EVERY_S = 1.0  #: for changes without a new generation: other machines, removed files
+_COMPACT_AFTER_S = 30.0  #: collects several deletions into one compaction
+_MAX_DELETIONS_BYTES = 64 << 10  #: tombstones, once their blocks are gone
+_TOMBSTONE_ROOM = 1 << 20  #: bytes to free for tombstones on a full disk
+_MOSTLY_DEAD = 0.5  #: dead share that is compacted at once
 
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """What is saved with a block."""
+    """A block to store."""
 
     key: bytes  #: 32 bytes
-    parent: bytes  #: 32 bytes: the key before it, or the namespace's root
-    cost_s: float = 0.0  #: predicted seconds to compute it; eviction asks
-    epoch: int | None = None  #: `BlockStore.epoch` when it was decided to store it; None is when `write` is called
+    parent: bytes  #: 32 bytes: the previous key, or the namespace's root
+    cost_s: float = 0.0  #: predicted seconds to compute it, for eviction
+    epoch: int | None = None  #: `BlockStore.epoch` when its storage was decided; None for the epoch of the `write`
 
 
 class BlockStore:
     """The blocks of one namespace.
 
     Args:
-        directory: of all namespaces; made if there is none. Where it cannot be written to, blocks are only read.
-        model: a name for people.
-        root: of the namespace's keys, 32 bytes.
-        block_bytes: of every block.
-        max_bytes: of the directory, all namespaces and processes together. The least recently used segments whose
-            blocks would cost the least to compute make room for new ones.
-        facts: what the root stands for, for people.
+        directory: holds all namespaces; created if missing. A read-only directory is only read.
+        model: model name, for users.
+        root: root key of the namespace, 32 bytes.
+        block_bytes: size of a block.
+        max_bytes: limit of the directory, for all namespaces and processes. Old segments that are cheap to compute are
+            evicted first.
+        facts: description of the root, for users.
 
     Raises:
-        ValueError: the directory cannot be used; the message says how to mend it.
+        ValueError: the directory cannot be used; the message says how to fix it.
     """
 
     def __init__(
@@ -87,17 +86,14 @@ class BlockStore:
         facts: Mapping[str, str] = {},
     ) -> None:
         self.block_bytes = block_bytes
-        self.on_change: Callable[[], None] | None = None  #: called by any thread when `poll` has something to tell
+        self.on_change: Callable[[], None] | None = None  #: called by any thread when `poll` has changes
         self._is_closed = False
-        self._is_told = False  #: `on_change` was called, and `poll` was not since
-        self._has_answers = False
-        self._answers = StoreChanges()  #: to claims
-        self._waiting: dict[bytes, float] = {}  #: claims, and until when
+        self._is_notified = False  #: `on_change` was called since the last `poll`
         self._compact_at: float | None = None
         self._compacting = threading.Lock()
         self._last_error = ("", "")
         path, self.is_read_only = open_directory(directory)
-        # The thread refers to the store only during its work, so that a forgotten store ends.
+        # The thread refers to the store only during its work, so that an unreferenced store ends.
         self._wake = threading.Event()
         self._stop = weakref.finalize(self, _stop, self._wake)
         self._stop.atexit = False
@@ -121,7 +117,7 @@ class BlockStore:
             self._open_namespace(directory, model, root, max_bytes, facts)
             _remove_leftovers(self.namespace.path)
             self._writer.check_room()
-        self._deletions.mend()
+        self._deletions.repair()
         self._catalog.refresh()
         self._catalog.finish_abandoned()
         if any(segment.num_dead for segment in self._catalog.segments.values()):
@@ -136,9 +132,9 @@ class BlockStore:
         where = self.namespace.path
         self._deletions = Deletions(where, root, self.is_read_only)
         self._generation = Generation(where, self.is_read_only)
-        self._claims = Claims(where, self.is_read_only)
-        self._seen = self._generation.read()  # before the deletions are, so that none is missed
-        self._catalog = Catalog(self.namespace, self._deletions, _weakly(self._tell))
+        self._seen = self._generation.read()  # before the deletions, so that none is missed
+        self._catalog = Catalog(self.namespace, self._deletions, _weakly(self._notify))
+        self._claims = ClaimQueue(where, self._catalog, self.is_read_only)
         self._writer = Writer(self.namespace, self._catalog, max_bytes)
         self._reader = Reader(root, self._catalog)
         self._refreshed = self._seen
@@ -185,18 +181,18 @@ class BlockStore:
         try:
             return self._write(blocks, self._buffers(data, len(blocks)))
         except Exception as error:
-            self._note_error("writing", error)
+            self._log_error("writing", error)
             return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
 
     def read(self, keys: Sequence[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
-        """Read blocks, checked. Never raises.
+        """Read and check blocks. Never raises.
 
         Args:
-            into: `[n, block_bytes]`, uint8, on the host, or n buffers that lie apart. The bytes of those that failed
-                mean nothing.
+            keys: blocks to read.
+            into: uint8 `[n, block_bytes]` on the host, or n separate buffers; undefined for failed keys.
 
         Returns:
-            Indices of keys that were not found, or whose block was torn or altered: such a block is put aside.
+            Indices of keys that were not found, or whose block was torn or altered; such a block is discarded.
         """
         stats = self._catalog.stats
         stats.reads += len(keys)
@@ -206,101 +202,85 @@ class BlockStore:
                 self._apply_deletions(self._generation.read())
                 failed = self._reader.read(keys, self._buffers(into, len(keys)))
             except Exception as error:
-                self._note_error("reading", error)
+                self._log_error("reading", error)
         stats.hits += len(keys) - len(failed)
         return failed
 
     def poll(self) -> StoreChanges | None:
-        """What changed since the last call; the first tells of everything that is there.
+        """Return the changes since the last call; the first call returns all blocks.
 
-        What another process of this machine has deleted is told by the next call. What it has written takes a moment.
+        Deletions by processes of this machine are in the next call, their writes in a later one.
         """
         value = self._generation.read()
         if value != self._seen:
             self._apply_deletions(value)
             self._seen = value
             self._wake.set()
-        if not self._catalog.has_changed and not self._has_answers:
+        if not self._catalog.has_changed and not self._claims.has_answers:
             return None
         with self._catalog.lock:
-            changes = self._catalog.take_changes()
-            changes.granted, changes.expired = self._answers.granted, self._answers.expired
-            self._answers = StoreChanges()
-            self._has_answers = self._is_told = False
+            changes = self._catalog.pop_changes()
+            changes.granted, changes.expired = self._claims.pop_answers()
+            self._is_notified = False
         return changes
 
     def claim(self, key: bytes, patience_s: float) -> None:
-        """Ask for the right to compute what ends with a key. `poll` answers: granted, added or expired.
+        """Ask for the right to compute the blocks up to a key. `poll` answers: granted, added or expired.
 
-        A claim that was granted lasts until this process has written its key, drops it or ends.
+        A granted claim ends when this process has written the key, drops the claim, or exits.
         """
-        with self._catalog.lock:
-            if self._catalog.tell_again(key):
-                return
-            if self.is_read_only:
-                self._answer(self._answers.granted, key)
-            else:
-                self._waiting[key] = time.monotonic() + patience_s
+        self._claims.ask(key, patience_s)
         self._wake.set()
 
     def drop_claim(self, key: bytes) -> None:
-        """Give up a claim, granted or waited for; harmless where there is none."""
-        with self._catalog.lock:
-            self._waiting.pop(key, None)
-            self._claims.drop(key)
-            self._answers.granted = [each for each in self._answers.granted if each != key]
+        """Drop a granted or pending claim; harmless without one."""
+        self._claims.drop(key)
 
     def delete(self, keys: Iterable[bytes]) -> int:
-        """Delete keys and all that is chained after them, here and in every other process.
+        """Delete keys and all blocks chained after them, for all processes. Returns the number of deleted blocks.
 
-        They are not found from now on. Their bytes are gone after the next compaction.
-
-        Returns:
-            How many blocks were deleted.
+        They cannot be found from now on; the next compaction removes their bytes.
 
         Raises:
-            ValueError: the directory cannot be written to.
-            OSError: the disk failed; some may still be found elsewhere.
+            ValueError: the directory is read-only.
+            OSError: the disk failed; other processes may still find some blocks.
         """
         if self.is_read_only:
             raise ValueError(f"{self.namespace.path} cannot be written to, so nothing can be deleted there")
-        doomed = set(keys)
+        deleted = set(keys)
         num_deleted = 0
         with self._deletions.exclusively():
             self._catalog.refresh()
             epoch = self._deletions.next_epoch
             num_rows = self._catalog.num_rows
-            new = doomed | self._catalog.descendants(doomed)
+            new = deleted | self._catalog.descendants(deleted)
             while new:
                 num_deleted += sum(key in self._catalog for key in new)
                 self._append_deletions(new, epoch)
-                self._generation.move(deleted=True)
-                doomed |= new
-                # Writers look for tombstones after they have written: whatever this does not find, they take back.
+                self._generation.bump(deleted=True)
+                deleted |= new
+                # Writers check tombstones after each write, and erase blocks that this has not found.
                 self._catalog.refresh()
                 has_grown, num_rows = self._catalog.num_rows > num_rows, self._catalog.num_rows
-                new = self._catalog.descendants(doomed) - doomed if has_grown else set()
+                new = self._catalog.descendants(deleted) - deleted if has_grown else set()
         self._wake.set()
         return num_deleted
 
     def label(self, name: str, first_key: bytes, last_key: bytes, num_tokens: int = 0, domain: str = "") -> None:
-        """Give a document a name, for people: the blocks from the first key to the last. Never raises.
-
-        A name that is given again means the later document.
-        """
+        """Name a document, the blocks from the first key to the last. Never raises. A repeated name is replaced."""
         if not self.is_read_only:
             keys = self._catalog.chain(first_key, last_key)
             try:
                 write_label(self.namespace.path, Label(name, tuple(keys), num_tokens, domain))
             except OSError as error:
-                self._note_error("labelling", error)
+                self._log_error("labelling", error)
 
     def labels(self) -> Mapping[str, Label]:
-        """The documents that have names, oldest first."""
+        """The named documents, oldest first."""
         return read_labels(self.namespace.path)
 
     def delete_label(self, name: str) -> int:
-        """Delete a document by its name; see `delete`. 0 where there is none of this name."""
+        """Delete a document by name (`delete`). Returns the number of deleted blocks, 0 for an unknown name."""
         label = self.labels().get(name)
         if label is None:
             return 0
@@ -309,20 +289,20 @@ class BlockStore:
         return num_deleted
 
     def refresh(self) -> None:
-        """See at once what other processes have done; else it takes a moment."""
+        """Apply the changes of other processes now instead of within a second."""
         self._catalog.refresh()
 
     def compact(self) -> None:
-        """Take the bytes of deleted blocks off the disk. May take seconds."""
+        """Remove the bytes of deleted blocks from the disk. May take seconds."""
         if not self.is_read_only and not self._is_closed:
             self._catalog.refresh()
             with self._compacting:
                 compact(self._catalog, self._writer)
-            self._generation.move()
-            self._reader.forget_gone()
+            self._generation.bump()
+            self._reader.close_unlinked()
 
     def close(self) -> None:
-        """Let go of everything. What is stored stays."""
+        """Close all files. Stored blocks stay."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -334,7 +314,7 @@ class BlockStore:
                 self._writer.seal()
             if any(segment.num_dead for segment in self._catalog.segments.values()):
                 compact(self._catalog, self._writer)
-            self._generation.move()
+            self._generation.bump()
         self._reader.close()
         with self._catalog.lock:
             self._claims.close()
@@ -342,40 +322,37 @@ class BlockStore:
             self._generation.close()
 
     def _write(self, blocks: Sequence[StoredBlock], data: Sequence[memoryview]) -> list[int]:
-        epoch = self._catalog.polled_epoch  # before anything else: what is deleted from now on concerns these blocks
+        epoch = self._catalog.polled_epoch  # first: later deletions apply to these blocks
         rows = [
             Row(block.key, block.parent, block.cost_s, epoch if block.epoch is None else block.epoch)
             for block in blocks
         ]
         with self._writer.busy:
             self._catalog.refresh_deletions()
-            refused = self._catalog.outlived(rows)
+            refused = self._catalog.find_deleted(rows)
             first = {row.key: i for i, row in reversed(list(enumerate(rows)))}  # each key once
             new = [i for i in sorted(first.values()) if i not in refused and rows[i].key not in self._catalog]
             num_done = self._writer.append([rows[i] for i in new], [data[i] for i in new])
             written = new[:num_done]
             self._catalog.stats.writes += num_done
             self._catalog.refresh_deletions()
-            late = self._catalog.outlived([rows[i] for i in written])
+            late = self._catalog.find_deleted([rows[i] for i in written])
             if late:
                 self._writer.erase([rows[written[i]].key for i in late])
-        self._move_generation()
-        with self._catalog.lock:
-            for row in rows:
-                if row.key in self._catalog:
-                    self._claims.drop(row.key)
+        self._bump_generation()
+        self._claims.end_stored(row.key for row in rows)
         return [i for i, row in enumerate(rows) if row.key not in self._catalog]
 
     def _append_deletions(self, keys: set[bytes], epoch: int) -> None:
         try:
             self._deletions.append(keys, epoch)
-        except OSError:  # a deletion is worth more than what is stored
-            self._writer.shed(_SHED_BYTES)
+        except OSError:  # deleting is more important than stored blocks
+            self._writer.free_space(_TOMBSTONE_ROOM)
             self._catalog.refresh_deletions()
             self._deletions.append(keys, epoch)
 
     def _empty_deletions(self) -> None:
-        """Forget tombstones, if they have done their work."""
+        """Remove tombstones without remaining dead records."""
         with self._deletions.exclusively():
             self._catalog.refresh()
             has_dead = any(segment.num_dead for segment in list(self._catalog.segments.values()))
@@ -384,21 +361,21 @@ class BlockStore:
         self._catalog.refresh_deletions()
 
     def _apply_deletions(self, value: bytes) -> None:
-        """Read the list of deletions, if the generation says that it has grown."""
+        """Read new tombstones if the generation shows any."""
         deletions = Generation.deletions(value)
         if deletions != self._applied:
             self._catalog.refresh_deletions()
             self._applied = deletions
 
-    def _move_generation(self) -> None:
-        """Tell other processes, and not ourselves."""
+    def _bump_generation(self) -> None:
+        """Notify other processes, but not this one."""
         before = self._generation.read()
-        written = self._generation.move()
+        written = self._generation.bump()
         if before == self._seen == self._refreshed:
             self._seen = self._refreshed = Generation.merged(written, before)
 
     def _tick(self) -> float:
-        """The thread's work. Returns the seconds until there may be more."""
+        """Do the thread's work. Returns the seconds until the next call."""
         value, now = self._generation.read(), time.monotonic()
         is_late = now - self._refreshed_at >= _REFRESH_EVERY_S
         if value != self._refreshed or is_late:
@@ -406,33 +383,12 @@ class BlockStore:
                 self._generation.reopen_if_replaced()
             self._refreshed, self._refreshed_at = value, now
             self._catalog.refresh()
-            self._reader.forget_gone()
-        self._serve_claims()
+            self._reader.close_unlinked()
+        self._claims.serve()
+        self._notify()
         if not self.is_read_only:
             self._compact_some(now)
-        return _CLAIM_EVERY_S if self._waiting else _LOOK_EVERY_S
-
-    def _serve_claims(self) -> None:
-        now = time.monotonic()
-        taken: list[bytes] = []
-        with self._catalog.lock:
-            for key, until in list(self._waiting.items()):
-                if key in self._catalog:
-                    del self._waiting[key]
-                elif self._claims.take(key):
-                    taken.append(key)
-                elif now >= until:
-                    del self._waiting[key]
-                    self._answer(self._answers.expired, key)
-        if taken:
-            self._catalog.refresh()  # what the last holder wrote before it let go
-        with self._catalog.lock:
-            for key in taken:
-                if self._waiting.pop(key, None) is None or self._catalog.tell_again(key):
-                    self._claims.drop(key)
-                else:
-                    self._answer(self._answers.granted, key)
-        self._tell()
+        return CLAIM_EVERY_S if self._claims.is_waiting else _LOOK_EVERY_S
 
     def _compact_some(self, now: float) -> None:
         if not any(segment.num_dead for segment in list(self._catalog.segments.values())):
@@ -449,34 +405,30 @@ class BlockStore:
         with self._compacting:
             compact(self._catalog, self._writer, 0.0 if is_due else _MOSTLY_DEAD)
         if self._catalog.stats.compacted_segments > before:
-            self._move_generation()
-            self._reader.forget_gone()
+            self._bump_generation()
+            self._reader.close_unlinked()
 
-    def _answer(self, answers: list[bytes], key: bytes) -> None:
-        answers.append(key)
-        self._has_answers = True
-
-    def _tell(self) -> None:
-        if (self._catalog.has_changed or self._has_answers) and not self._is_told:
-            self._is_told = True
+    def _notify(self) -> None:
+        if (self._catalog.has_changed or self._claims.has_answers) and not self._is_notified:
+            self._is_notified = True
             if self.on_change is not None:
                 try:
                     self.on_change()
                 except Exception as error:
-                    self._note_error("telling the engine", error)
+                    self._log_error("notifying the engine", error)
 
     def _buffers(self, data: torch.Tensor | Sequence[memoryview], count: int) -> Sequence[memoryview]:
-        """The bytes of each block."""
+        """Check and return one buffer per block."""
         if isinstance(data, Sequence):
             if [len(buffer) for buffer in data] != [self.block_bytes] * count:
-                raise ValueError(f"{count} blocks of {self.block_bytes} bytes do not lie in these buffers")
+                raise ValueError(f"expected {count} buffers of {self.block_bytes} bytes")
             return data
         if data.shape != (count, self.block_bytes):
-            raise ValueError(f"{count} blocks of {self.block_bytes} bytes do not lie in {tuple(data.shape)}")
+            raise ValueError(f"expected shape {(count, self.block_bytes)}, got {tuple(data.shape)}")
         return [row.data for row in np.asarray(data)]
 
-    def _note_error(self, what: str, error: Exception) -> None:
-        """Log an error, once until there is another."""
+    def _log_error(self, what: str, error: Exception) -> None:
+        """Log an error once until another one occurs."""
         self._catalog.stats.write_errors += what == "writing"
         level = logging.DEBUG if self._last_error == (what, repr(error)) else logging.WARNING
         self._last_error = (what, repr(error))
@@ -494,7 +446,7 @@ def _work(store_of: weakref.ref[BlockStore], wake: threading.Event, stop: weakre
         try:
             timeout_s = store._tick()
         except Exception as error:
-            store._note_error("refreshing", error)
+            store._log_error("refreshing", error)
             timeout_s = _REFRESH_EVERY_S
         del store
 
@@ -504,7 +456,7 @@ def _stop(wake: threading.Event) -> None:
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
-    """Calls a method as long as its object is there."""
+    """Return a function that calls a method while its object exists."""
     reference = weakref.WeakMethod(method)
 
     def call() -> None:
@@ -516,7 +468,7 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 
 
 def _remove_leftovers(namespace: Path) -> None:
-    """Files that a process was about to put in their place, or to remove, when it ended."""
+    """Remove temporary files and stray indexes of killed processes."""
     for path in namespace.glob("*.tmp"):
         with contextlib.suppress(OSError):
             if OpenFile(path, os.O_RDWR).lock():

@@ -1,7 +1,7 @@
-"""What a namespace holds, in memory: kept up to date with what this process and others write, delete and evict.
+"""The blocks of a namespace in memory, kept up to date with writes, deletions and evictions of all processes.
 
-The directory is the truth. `refresh` compares it with what is known: new segments are read by their indexes, live ones
-by the headers that came since, missing ones are forgotten. Nothing here writes a segment.
+The directory is the truth. `refresh` reads new segments by their indexes and growing ones by their headers, and
+removes missing ones. Nothing here writes a segment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from quire.outputs import StoreChanges
-from quire.tiers.store.index import Index, place_of, segment_and_row
+from quire.tiers.store.index import Index, pack_location, unpack_location
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile
 from quire.tiers.store.layout.namespace import Namespace
@@ -31,31 +31,33 @@ logger = logging.getLogger("quire")
 _Created = TypeVar("_Created")
 
 _MAX_LOOKS = 5
-_CHUNK = 1000  #: rows that are added at once, so that the engine's thread waits for no more
+_CHUNK = 1000  #: rows added at once, the longest that the engine's thread waits for
 
 
 @dataclass(slots=True)
 class StoreStats:
-    """Counted since the store was opened."""
+    """Counts since the store was opened."""
 
-    reads: int = 0  #: blocks that were asked for
-    hits: int = 0  #: of these, blocks that were given
+    reads: int = 0  #: requested blocks
+    hits: int = 0  #: returned blocks
     writes: int = 0  #: blocks
-    failed_checks: int = 0  #: records that were torn or altered, and were put aside
+    failed_checks: int = 0  #: torn or altered records, which were discarded
     evicted_segments: int = 0  #: by this process
     compacted_segments: int = 0
-    write_errors: int = 0  #: calls that failed, and segments for which there was no room
-    foreign_segments: int = 0  #: of another version, left alone
+    write_errors: int = 0  #: failed calls, and segments without room
+    foreign_segments: int = 0  #: of another version, ignored
 
 
 class Catalog:
-    """Of one namespace. Thread-safe; `lock` is never held while a segment is read.
+    """The blocks of one namespace. Thread-safe; `lock` is never held while a segment is read.
 
     Args:
-        tell: called, without the lock, after something changed.
+        namespace: its directory.
+        deletions: its tombstones.
+        notify: called without the lock after a change.
     """
 
-    def __init__(self, namespace: Namespace, deletions: Deletions, tell: Callable[[], None]) -> None:
+    def __init__(self, namespace: Namespace, deletions: Deletions, notify: Callable[[], None]) -> None:
         self.lock = threading.RLock()
         self.stats = StoreStats()
         self.segments: dict[str, Segment] = {}  #: by file name
@@ -66,15 +68,15 @@ class Catalog:
         self._numbers = itertools.count()
         self._ignored: set[str] = set()
         self._refreshing = threading.RLock()
-        self._following = threading.Lock()
-        self._tell = tell
-        self._found: dict[bytes, bool] = {}  #: key -> added, or removed; since `take_changes`
+        self._reading_growth = threading.Lock()
+        self._notify = notify
+        self._found: dict[bytes, bool] = {}  #: key -> added or removed, since `pop_changes`
         self._deleted: dict[bytes, None] = {}
         self.has_changed = False
-        self.num_rows = 0  #: that were added so far
+        self.num_rows = 0  #: added so far
         self.deletions.refresh()
-        self._floor = self.deletions.floor  #: that was applied
-        self.polled_epoch = self.deletions.epoch  #: of the deletions that `take_changes` has told
+        self._floor = self.deletions.floor  #: applied
+        self.polled_epoch = self.deletions.epoch  #: of the deletions that `pop_changes` has returned
 
     @property
     def num_blocks(self) -> int:
@@ -88,7 +90,8 @@ class Catalog:
     def __contains__(self, key: bytes) -> bool:
         return key in self._index
 
-    def take_changes(self) -> StoreChanges:
+    def pop_changes(self) -> StoreChanges:
+        """Return the changes since the last call."""
         with self.lock:
             self.polled_epoch = self.deletions.epoch
             changes = StoreChanges(
@@ -100,31 +103,31 @@ class Catalog:
             self.has_changed = False
         return changes
 
-    def tell_again(self, key: bytes) -> bool:
-        """Report a key as added, once more, if it is found."""
+    def report_again(self, key: bytes) -> bool:
+        """Report a stored key as added once more. Returns whether it is stored."""
         with self.lock:
             if key in self._index:
-                self._note(key, True)
+                self._record(key, True)
                 return True
         return False
 
     def locate(self, keys: Sequence[bytes]) -> list[tuple[Segment, int] | None]:
-        """Where each key lies."""
+        """The segment and row of each key, or None."""
         with self.lock:
-            places = [self._index.find(key) for key in keys]
-            return [None if place is None else self._at(place) for place in places]
+            locations = [self._index.find(key) for key in keys]
+            return [None if location is None else self._at(location) for location in locations]
 
-    def lose(self, key: bytes, segment: Segment, row: int) -> None:
-        """A record was torn or altered."""
+    def discard(self, key: bytes, segment: Segment, row: int) -> None:
+        """Remove a torn or altered record."""
         with self.lock:
             self.stats.failed_checks += 1
             self._remove(key, segment, row)
-        self._tell()
+        self._notify()
 
-    # What this process writes
+    # -- writes of this process ----------------------------------------------------------------------------------------
 
     def new_segment(self, path: Path, create: Callable[[Segment], _Created]) -> _Created:
-        """Know of a segment that this process creates, whose file is not there before and must not be missed.
+        """Add a segment while this process creates its file.
 
         Raises:
             OSError: it could not be created.
@@ -138,7 +141,7 @@ class Catalog:
         return created
 
     def append(self, segment: Segment, rows: Iterable[Row]) -> bool:
-        """Its records are written. False where its file was removed meanwhile."""
+        """Add the rows of written records. Returns False if the file was removed meanwhile."""
         with self.lock:
             if segment.is_gone:
                 return False
@@ -146,25 +149,25 @@ class Catalog:
             for row in rows:
                 segment.append(row)
             self._add_rows(segment, list(segment.enumerate_rows(first)))
-        self._tell()
+        self._notify()
         return True
 
-    def blank(self, segment: Segment, number: int) -> None:
-        """A record of this process was taken back."""
+    def erase_row(self, segment: Segment, number: int) -> None:
+        """Remove a record that this process has erased."""
         with self.lock:
             self._remove(segment.row(number).key, segment, number)
-            segment.blank(number)
-        self._tell()
+            segment.erase(number)
+        self._notify()
 
     def is_dead(self, row: Row) -> bool:
+        """Whether a record was deleted."""
         with self.lock:
-            return self.deletions.kills(row)
+            return self.deletions.is_dead(row)
 
-    def outlived(self, rows: Sequence[Row]) -> set[int]:
-        """Which of these must not be stored, because they were deleted after somebody decided to store them.
+    def find_deleted(self, rows: Sequence[Row]) -> set[int]:
+        """Return the rows that were deleted, or chained after deleted ones, since their storage was decided.
 
-        So was what they are chained after. Where the chain to the root is not known, they may have been: the answer is
-        yes, which costs little as long as deletions are rare.
+        A row whose chain to the root is unknown counts as deleted; that costs little while deletions are rare.
         """
         with self.lock:
             if all(row.epoch >= self.deletions.epoch for row in rows):
@@ -180,60 +183,60 @@ class Catalog:
     def _is_chain_alive(self, row: Row, parents: dict[bytes, bytes], allowed: dict[bytes, bool]) -> bool:
         if row.epoch < max(self.deletions.floor, self.deletions.forgotten):
             return False
-        way: list[bytes] = []
+        chain: list[bytes] = []
         key: bytes | None = row.key
         while key is not None and key not in allowed:
             if self.deletions.epochs.get(key, 0) > row.epoch:
                 allowed[key] = False
                 break
-            allowed[key] = False  # until the end is known; a circle is no chain
-            way.append(key)
-            place = self._index.find(key)
+            allowed[key] = False  # until the end is known; a cycle is no chain
+            chain.append(key)
+            location = self._index.find(key)
             if key in parents:
                 key = parents[key]
-            elif place is not None:
-                segment, number = self._at(place)
+            elif location is not None:
+                segment, number = self._at(location)
                 key = segment.row(number).parent
             else:
                 key = None
         is_alive = key is not None and allowed[key]
-        allowed.update(dict.fromkeys(way, is_alive))
+        allowed.update(dict.fromkeys(chain, is_alive))
         return is_alive
 
-    # What others write
+    # -- writes of other processes -------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Find what was written, evicted and deleted.
+        """Find written, evicted and deleted blocks.
 
-        Deletions come first, since what was deleted may be off the disk already, and last, since they go on.
+        Deletions are read first, since deleted blocks may have left the disk, and again at the end.
         """
         self.refresh_deletions()
         with self._refreshing:
             for _ in range(_MAX_LOOKS):
                 if self._compare():
-                    break  # else something was compacted meanwhile, and is in another file
+                    break  # otherwise a segment was compacted meanwhile
         self.refresh_deletions()
 
     def refresh_deletions(self) -> None:
-        """Read tombstones, and apply them at once."""
+        """Read and apply new tombstones."""
         with self.lock:
             self._apply(self.deletions.refresh())
             has_missed, self.deletions.has_missed = self.deletions.has_missed, False
-            keys = list(self._index.all_keys()) if has_missed else []  # then every one may have been deleted
+            keys = list(self._index.all_keys()) if has_missed else []  # any of them may have been deleted
             for key in keys:
                 self._found.pop(key, None)
                 self._deleted[key] = None
                 self.has_changed = True
         if has_missed:
             self.refresh()
-            with self.lock:  # the files that are left hold what was not
+            with self.lock:  # the remaining files hold the others
                 for key in keys:
                     if key in self._index:
-                        self._note(key, True)
-        self._tell()
+                        self._record(key, True)
+        self._notify()
 
-    def forget(self, segment: Segment) -> None:
-        """A segment's file is gone."""
+    def remove_segment(self, segment: Segment) -> None:
+        """Remove a segment whose file is gone."""
         with self.lock:
             if self.segments.pop(segment.path.name, None) is None:
                 return
@@ -241,38 +244,38 @@ class Catalog:
             segment.is_gone = True
             for number, row in segment.enumerate_rows():
                 self._remove(row.key, segment, number)
-        self._tell()
+        self._notify()
 
-    def follow(self, segment: Segment, has_index: bool = False) -> None:
-        """A segment that another process writes, or wrote, may have grown."""
+    def read_growth(self, segment: Segment, has_index: bool = False) -> None:
+        """Read new records of a segment that another process writes."""
         if segment.is_sealed:
             return
-        with self._following, contextlib.suppress(OSError):
+        with self._reading_growth, contextlib.suppress(OSError):
             if has_index or segment.path.stat().st_size >= segment.size + segment.record_bytes:
                 first = segment.scan(OpenFile(segment.path))
                 segment.is_sealed = has_index
                 self._add(segment, first)
 
     def finish_abandoned(self) -> None:
-        """Write the indexes of segments whose writers have ended suddenly."""
+        """Write the indexes of segments whose writers were killed."""
         for segment in list(self.segments.values()):
             if not segment.is_sealed and not segment.is_ours:
                 with contextlib.suppress(OSError):
                     file = OpenFile(segment.path, os.O_RDWR)
                     if file.lock() is True:
-                        self.follow(segment)
+                        self.read_growth(segment)
                         segment.size = file.size
                         segment.save_index()
 
     def chain(self, first: bytes, last: bytes) -> list[bytes]:
-        """The keys from one to another that is chained after it. What is not known between them is left out."""
+        """The known keys of the chain from `first` to `last`."""
         keys = [last]
         with self.lock:
             while keys[-1] != first and len(keys) <= len(self._index):
-                place = self._index.find(keys[-1])
-                if place is None:
+                location = self._index.find(keys[-1])
+                if location is None:
                     break
-                segment, number = self._at(place)
+                segment, number = self._at(location)
                 parent = segment.row(number).parent
                 if parent == self._namespace.root:
                     break
@@ -282,13 +285,13 @@ class Catalog:
         return keys[::-1]
 
     def descendants(self, keys: Iterable[bytes]) -> set[bytes]:
-        """All known keys that are chained after these."""
+        """All known keys chained after these."""
         with self.lock:
             tables = [bytes(segment.rows) for segment in self.segments.values()]
         return find_descendants(tables, keys)
 
     def _compare(self) -> bool:
-        """The directory with what is known. False where a file went away before it could be read."""
+        """Compare the directory with the known segments. Returns False if a file vanished before it was read."""
         try:
             names = {entry.name for entry in os.scandir(self._namespace.path)}
         except OSError:
@@ -298,17 +301,17 @@ class Catalog:
         is_complete = True
         for name in sorted(names - known.keys() - self._ignored):
             if NAME.fullmatch(name):
-                is_complete &= self._learn(name)
+                is_complete &= self._load(name)
         for name, segment in known.items():
             if name not in names:
-                self.forget(segment)
+                self.remove_segment(segment)
             elif not segment.is_sealed and not segment.is_ours:
-                self.follow(segment, segment.index_path.name in names)
+                self.read_growth(segment, segment.index_path.name in names)
         self._ignored &= names
         return is_complete
 
-    def _learn(self, name: str) -> bool:
-        """Read a segment of another process, or of one before this. False where it is gone."""
+    def _load(self, name: str) -> bool:
+        """Load a segment of another process. Returns False if it is gone."""
         segment = Segment(0, self._namespace.path / name, self._namespace.root, self._namespace.block_bytes)
         try:
             file = OpenFile(segment.path)
@@ -334,7 +337,7 @@ class Catalog:
     def _ignore(self, name: str, why: str) -> None:
         self._ignored.add(name)
         self.stats.foreign_segments += 1
-        logger.warning("kv store: %s %s and is left alone", self._namespace.path / name, why)
+        logger.warning("kv store: %s %s and is ignored", self._namespace.path / name, why)
 
     def _add(self, segment: Segment, first: int) -> None:
         rows = segment.enumerate_rows(first)
@@ -343,37 +346,37 @@ class Catalog:
                 if segment.is_gone:
                     return
                 self._add_rows(segment, chunk)
-            self._tell()
+            self._notify()
 
-    # With the lock
+    # -- with the lock -------------------------------------------------------------------------------------------------
 
     def _add_rows(self, segment: Segment, rows: list[tuple[int, Row]]) -> None:
         self.num_rows += len(rows)
         for number, row in rows:
             if row.epoch > self.deletions.latest:
                 self.deletions.latest = row.epoch
-            if self.deletions.kills(row):
+            if self.deletions.is_dead(row):
                 segment.num_dead += 1
                 continue
             segment.live_cost_s += row.cost_s
-            if self._index.add(row.key, place_of(segment.number, number)):
-                self._note(row.key, True)
+            if self._index.add(row.key, pack_location(segment.number, number)):
+                self._record(row.key, True)
 
-    def _at(self, place: int) -> tuple[Segment, int]:
-        number, row = segment_and_row(place)
+    def _at(self, location: int) -> tuple[Segment, int]:
+        number, row = unpack_location(location)
         return self._by_number[number], row
 
     def _remove(self, key: bytes, segment: Segment, row: int) -> None:
-        if self._index.remove(key, place_of(segment.number, row)):
-            self._note(key, False)
+        if self._index.remove(key, pack_location(segment.number, row)):
+            self._record(key, False)
 
-    def _note(self, key: bytes, is_added: bool) -> None:
+    def _record(self, key: bytes, is_added: bool) -> None:
         self._found[key] = is_added
         self.has_changed = True
 
     def _apply(self, deleted: Iterable[bytes]) -> None:
         for key in deleted:
-            self._kill(key)
+            self._remove_dead(key)
             if key not in self._index:
                 self._found.pop(key, None)
             self._deleted[key] = None
@@ -381,20 +384,20 @@ class Catalog:
         if self.deletions.floor > self._floor:
             self._floor = self.deletions.floor
             for key in self._index.all_keys():
-                if self._kill(key):
+                if self._remove_dead(key):
                     self._found.pop(key, None)
                     self._deleted[key] = None
                     self.has_changed = True
 
-    def _kill(self, key: bytes) -> bool:
-        """Forget the places of a deleted key, but not those where it was stored again. Whether there were any."""
-        num_killed = 0
-        for place in self._index.places(key):
-            segment, number = self._at(place)
+    def _remove_dead(self, key: bytes) -> bool:
+        """Remove the dead locations of a key, but not newer ones. Returns whether there were any."""
+        num_removed = 0
+        for location in self._index.locations(key):
+            segment, number = self._at(location)
             row = segment.row(number)
-            if self.deletions.kills(row):
-                num_killed += 1
+            if self.deletions.is_dead(row):
+                num_removed += 1
                 segment.num_dead += 1
                 segment.live_cost_s -= row.cost_s
-                self._index.remove(key, place)
-        return num_killed > 0
+                self._index.remove(key, location)
+        return num_removed > 0

@@ -1,7 +1,7 @@
-"""Deleted blocks leave the disk: segments that hold some are written anew without them, or unlinked.
+"""Remove the bytes of deleted blocks: rewrite segments without them, or unlink segments.
 
-Whoever gets a segment's lock may do it, its writer or, once it has ended or begun another one, anybody else. Records
-move as they are, checksums and all, so a copy is as good as its original.
+The holder of a segment's lock may compact it: its writer, or any process once the writer has finished with it. Records
+are copied unchanged, with their checksums.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ logger = logging.getLogger("quire")
 
 
 def compact(catalog: Catalog, writer: Writer, least_dead: float = 0.0) -> bool:
-    """Take the bytes of deleted blocks off the disk.
+    """Remove the bytes of deleted blocks from the disk.
 
     Args:
-        least_dead: share of a segment's rows that must be dead for it to be written anew.
+        catalog: the namespace's blocks.
+        writer: writes new segments.
+        least_dead: minimum share of deleted rows for rewriting a segment.
 
     Returns:
-        Whether no deleted block is left whose segment nobody is writing.
+        Whether all deleted blocks are gone, except in segments that are being written.
     """
     with writer.busy:
         active = writer.active
@@ -44,19 +46,19 @@ def _is_worth(segment: Segment, least_dead: float) -> bool:
 
 
 def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool:
-    """Whether its deleted blocks are gone."""
+    """Rewrite or unlink a segment. Returns whether its deleted blocks are gone."""
     try:
         file = OpenFile(segment.path, os.O_RDWR)
         is_locked = file.lock()
         if is_locked is False or (is_locked is None and not segment.is_sealed) or not file.is_at(segment.path):
             return False
-        catalog.follow(segment)  # whoever wrote it may have added to it before it let go
+        catalog.read_growth(segment)  # its writer may have appended before it unlocked the file
         alive = [(number, row) for number, row in segment.enumerate_rows() if not catalog.is_dead(row)]
         if alive:
             try:
                 _copy(catalog, writer, segment, file, alive)
-            except OSError as error:  # then what is alive has to be computed again
-                logger.warning("kv store: %s was removed, for it could not be compacted: %s", segment.path, error)
+            except OSError as error:  # its live blocks are lost, and computed again
+                logger.warning("kv store: %s could not be compacted and was removed: %s", segment.path, error)
         file.unlink_from(segment.path)
         segment.index_path.unlink(missing_ok=True)
     except FileNotFoundError:
@@ -64,13 +66,13 @@ def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool
     except OSError as error:
         logger.warning("kv store: compacting %s failed: %s", segment.path, error)
         return False
-    catalog.forget(segment)
+    catalog.remove_segment(segment)
     catalog.stats.compacted_segments += 1
     return True
 
 
 def _copy(catalog: Catalog, writer: Writer, segment: Segment, file: OpenFile, alive: list[tuple[int, Row]]) -> None:
-    """Into a new segment, side by side as before."""
+    """Copy live records to a new segment, in order."""
     new = writer.new_segment(FILE_HEADER_BYTES + len(alive) * segment.record_bytes)
     try:
         for number, row in alive:
@@ -83,6 +85,6 @@ def _copy(catalog: Catalog, writer: Writer, segment: Segment, file: OpenFile, al
     except OSError:
         with contextlib.suppress(OSError):
             new.segment.path.unlink()
-        catalog.forget(new.segment)
+        catalog.remove_segment(new.segment)
         raise
     new.seal()

@@ -1,7 +1,7 @@
-"""Room for a new segment: what lies in the directory, of all namespaces and processes, and which segments go first.
+"""Evict segments to make room for a new one, over all namespaces and processes of a directory.
 
-A segment is worth what its blocks would cost to compute, for each byte, divided by the time since it was used: what was
-not used for twice as long is half as likely to be used next.
+The value of a segment is the predicted seconds to compute its blocks, per byte, divided by the time since its last use:
+a segment unused for twice as long is half as likely to be used next.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from quire.tiers.store.layout.segment import NAME, Segment, read_cost, read_file
 
 logger = logging.getLogger("quire")
 
-_MIN_AGE_S = 60.0  #: the times of files are set once a minute
+_MIN_AGE_S = 60.0  #: file times are updated once a minute
 CostOf = Callable[[Path], float | None]
 
 
 class NoRoomError(OSError):
-    """Nothing is left that could be evicted."""
+    """There is no room, and nothing to evict."""
 
 
 @dataclass
 class SegmentFile:
     path: Path
     size: int
-    used_at: float  #: seconds since the epoch, by the clock of whoever used it
+    used_at: float  #: seconds since the epoch, by the clock of the process that used it
     has_index: bool
 
     @property
@@ -42,22 +42,22 @@ class SegmentFile:
 
 
 @dataclass
-class Usage:
-    num_bytes: int = 0  #: of all files
-    num_promised: int = 0  #: bytes by which live segments may still grow
-    sealed: list[SegmentFile] = field(default_factory=list)  #: segments that nobody writes
+class DirectoryUsage:
+    num_bytes: int = 0  #: size of all files
+    num_reserved: int = 0  #: bytes by which open segments may still grow
+    sealed: list[SegmentFile] = field(default_factory=list)  #: segments without a writer
 
 
-def survey(directory: Path) -> Usage:
-    """What lies in a store's directory. Files of other versions count, and are not for us to remove."""
-    usage = Usage()
+def survey(directory: Path) -> DirectoryUsage:
+    """Measure a store's directory. Files of other versions count, but are never removed."""
+    usage = DirectoryUsage()
     for namespace in [path for path in directory.iterdir() if path.is_dir()]:
         with contextlib.suppress(OSError):
             _survey_namespace(namespace, usage)
     return usage
 
 
-def _survey_namespace(namespace: Path, usage: Usage) -> None:
+def _survey_namespace(namespace: Path, usage: DirectoryUsage) -> None:
     found: list[tuple[str, os.stat_result]] = []
     for entry in os.scandir(namespace):
         with contextlib.suppress(OSError):
@@ -69,15 +69,15 @@ def _survey_namespace(namespace: Path, usage: Usage) -> None:
             continue
         has_index = name.removesuffix(".seg") + ".idx" in names
         segment = SegmentFile(namespace / name, stat.st_size, stat.st_mtime, has_index)
-        promised = 0 if has_index else _growth(segment)
-        if promised is None or has_index:
+        reserved = 0 if has_index else _growth(segment)
+        if reserved is None or has_index:
             usage.sealed.append(segment)
         else:
-            usage.num_promised += promised
+            usage.num_reserved += reserved
 
 
 def _growth(segment: SegmentFile) -> int | None:
-    """Bytes by which a segment without an index may still grow; None where nobody writes it."""
+    """Bytes by which a segment without an index may still grow; None if it has no writer."""
     try:
         file = OpenFile(segment.path)
     except OSError:
@@ -89,25 +89,26 @@ def _growth(segment: SegmentFile) -> int | None:
 
 
 def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, least: int) -> tuple[int, list[Path]]:
-    """Evict sealed segments until a new one fits. To be called by one process at a time.
+    """Evict sealed segments until a new one fits. The caller holds the directory's lock.
 
     Args:
-        needed: bytes that the new segment may grow to.
-        max_bytes: that the directory may have; a disk with less room has less.
-        cost_of: live seconds of a segment that the caller knows, None for any other.
-        least: bytes that are better than nothing.
+        directory: the store's directory.
+        needed: maximum size of the new segment.
+        max_bytes: limit of the directory; free disk space may lower it.
+        cost_of: predicted seconds to compute a segment's live blocks; None for unknown segments.
+        least: minimum useful size.
 
     Returns:
-        The bytes that there is room for, and what was evicted.
+        The size that has room, and the evicted segments.
 
     Raises:
-        NoRoomError: there is not even room for `least`.
+        NoRoomError: there is less room than `least`.
     """
     usage = survey(directory)
     disk = os.statvfs(directory)
-    free = disk.f_bavail * disk.f_frsize if disk.f_blocks else max_bytes  # some systems count nothing
+    free = disk.f_bavail * disk.f_frsize if disk.f_blocks else max_bytes  # some systems report no sizes
     limit = min(max_bytes, usage.num_bytes + free)
-    excess = usage.num_bytes + usage.num_promised + needed - limit
+    excess = usage.num_bytes + usage.num_reserved + needed - limit
     evicted: list[Path] = []
     if excess > 0:
         for segment in worst_first(usage.sealed, cost_of):
@@ -119,18 +120,17 @@ def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, lea
     room = needed - max(0, excess)
     if room < least:
         raise NoRoomError(
-            f"{format_size(usage.num_bytes)} lie in {directory}, {format_size(limit)} may, and what lies there is in "
-            "use or not ours"
+            f"{directory} has {format_size(usage.num_bytes)} of {format_size(limit)}, all in use or of another version"
         )
     return room, evicted
 
 
 def worst_first(segments: list[SegmentFile], cost_of: CostOf) -> list[SegmentFile]:
-    """In the order in which they are evicted."""
+    """Sort segments in the order of eviction."""
     now = time.time()
     ranked: list[tuple[float, float, SegmentFile]] = []
     for segment in segments:
-        if segment.used_at > now:  # the clock was put back; from now on it counts as used at this moment
+        if segment.used_at > now:  # the clock was set back; count the segment as used now
             with contextlib.suppress(OSError):
                 os.utime(segment.path)
             segment.used_at = now
@@ -146,7 +146,7 @@ def worst_first(segments: list[SegmentFile], cost_of: CostOf) -> list[SegmentFil
 
 
 def _scanned_cost(segment: SegmentFile) -> float | None:
-    """Of a segment without an index: its writer ended suddenly. None where it is of another version."""
+    """Cost of a segment without an index, whose writer was killed. None for another version."""
     try:
         file = OpenFile(segment.path)
         header = read_file_header(file)
@@ -163,7 +163,7 @@ def _scanned_cost(segment: SegmentFile) -> float | None:
 
 
 def evict(segment: SegmentFile) -> bool:
-    """Unlink a segment and its index, unless somebody writes it. Reads that are under way find nothing."""
+    """Unlink a segment and its index, unless it has a writer. Running reads fail."""
     try:
         file = OpenFile(segment.path, os.O_RDWR)
         is_ours = file.lock()

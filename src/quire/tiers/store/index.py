@@ -1,7 +1,7 @@
-"""Where each key lies: found in memory, and nowhere else.
+"""In-memory index from block key to location.
 
-A place is one number, the segment's in the upper bits and the row's in the lower 32. Where two processes stored one key
-at the same time, the second place is kept as a spare.
+A location is one integer: the segment's number in the upper bits and the row in the lower 32. If two processes stored
+the same key, the second location is kept as a spare.
 """
 
 from __future__ import annotations
@@ -10,56 +10,56 @@ ROW_BITS = 32
 _ROW_MASK = (1 << ROW_BITS) - 1
 
 
-def place_of(segment: int, row: int) -> int:
+def pack_location(segment: int, row: int) -> int:
     return segment << ROW_BITS | row
 
 
-def segment_and_row(place: int) -> tuple[int, int]:
-    return place >> ROW_BITS, place & _ROW_MASK
+def unpack_location(location: int) -> tuple[int, int]:
+    return location >> ROW_BITS, location & _ROW_MASK
 
 
 class Index:
-    """From key to place. Not thread-safe."""
+    """Not thread-safe."""
 
     def __init__(self) -> None:
-        self._places: dict[bytes, int] = {}
+        self._locations: dict[bytes, int] = {}
         self._spares: dict[bytes, list[int]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._locations)
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._places
+        return key in self._locations
 
     def find(self, key: bytes) -> int | None:
-        return self._places.get(key)
+        return self._locations.get(key)
 
     def all_keys(self) -> list[bytes]:
-        return list(self._places)
+        return list(self._locations)
 
-    def add(self, key: bytes, place: int) -> bool:
-        """Whether the key was not found before."""
-        if self._places.setdefault(key, place) == place:
+    def add(self, key: bytes, location: int) -> bool:
+        """Add a location. Returns whether the key is new."""
+        if self._locations.setdefault(key, location) == location:
             return True
-        self._spares.setdefault(key, []).append(place)
+        self._spares.setdefault(key, []).append(location)
         return False
 
-    def remove(self, key: bytes, place: int) -> bool:
-        """Forget one place, if it is known. Whether the key is not found any more."""
+    def remove(self, key: bytes, location: int) -> bool:
+        """Remove a location, if known. Returns whether it was the key's last one."""
         spares = self._spares.get(key, [])
-        if self._places.get(key) != place:
-            if place in spares:
-                spares.remove(place)
+        if self._locations.get(key) != location:
+            if location in spares:
+                spares.remove(location)
         elif spares:
-            self._places[key] = spares.pop(0)
+            self._locations[key] = spares.pop(0)
         else:
-            del self._places[key]
+            del self._locations[key]
             return True
         if not spares:
             self._spares.pop(key, None)
         return False
 
-    def places(self, key: bytes) -> list[int]:
-        """All that are known."""
-        place = self._places.get(key)
-        return [] if place is None else [place, *self._spares.get(key, [])]
+    def locations(self, key: bytes) -> list[int]:
+        """All locations of a key."""
+        location = self._locations.get(key)
+        return [] if location is None else [location, *self._spares.get(key, [])]

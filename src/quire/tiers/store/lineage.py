@@ -1,4 +1,4 @@
-"""What is chained after what: found for all blocks at once, since a deletion must not hold up the engine."""
+"""Find all blocks chained after given keys in one vectorised pass, so that a deletion does not delay the engine."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ _ROW = np.dtype([("key", "<u8", 4), ("parent", "<u8", 4), ("cost", "<f8"), ("epo
 
 
 def find_descendants(tables: Sequence[bytes], keys: Iterable[bytes]) -> set[bytes]:
-    """Keys of rows whose parent, or its parent and so on, is one of `keys`.
+    """Find the keys of rows with an ancestor in `keys`.
 
-    Keys are digests, and are compared by their first eight bytes. Each round asks an ancestor that is twice as far
-    away, so that a chain of n blocks takes log2(n) rounds.
+    Keys are digests, compared by their first eight bytes. Each round doubles the distance of the ancestors, so that a
+    chain of n blocks takes log2(n) rounds.
 
     Args:
-        tables: rows of segments, packed.
+        tables: packed rows of each segment.
+        keys: ancestors.
     """
     rows = np.frombuffer(b"".join(tables), dtype=_ROW)
     named = np.frombuffer(b"".join(key[:8] for key in keys), dtype="<u8")
     if not len(rows) or not len(named):
         return set()
     own, parents = np.ascontiguousarray(rows["key"][:, 0]), np.ascontiguousarray(rows["parent"][:, 0])
-    nobody = len(rows)
+    no_row = len(rows)
     order = np.argsort(own)
-    at = np.minimum(np.searchsorted(own, parents, sorter=order), nobody - 1)
-    ancestor = np.append(np.where(own[order[at]] == parents, order[at], nobody), nobody)  # [num_rows + 1], of each row
+    at = np.minimum(np.searchsorted(own, parents, sorter=order), no_row - 1)
+    ancestor = np.append(np.where(own[order[at]] == parents, order[at], no_row), no_row)  # [num_rows + 1]
     is_after = np.append(np.isin(parents, named), False)
-    for _ in range(nobody.bit_length() + 1):
+    for _ in range(no_row.bit_length() + 1):
         is_after |= is_after[ancestor]
         ancestor = ancestor[ancestor]
     found = rows["key"][is_after[:-1]].tobytes()

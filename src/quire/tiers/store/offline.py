@@ -1,4 +1,4 @@
-"""What people do with a store's directory, whether engines use it or not: look, check, prune, carry away and back."""
+"""Offline maintenance of a block store: list, verify, prune, export, import. Engines may use the store meanwhile."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy as np
 import xxhash
 
 from quire.tiers.store.block_store import BlockStore, StoredBlock
-from quire.tiers.store.eviction import Usage, evict, survey, worst_first
+from quire.tiers.store.eviction import DirectoryUsage, evict, survey, worst_first
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, check_directory, locked
-from quire.tiers.store.layout.generation import move_generation
+from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.labels import read_labels
 from quire.tiers.store.layout.namespace import LOCK, Namespace, read_namespace
 from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, Row, decode_header, is_intact
@@ -30,64 +30,64 @@ _DIGEST_BYTES = 16
 _BATCH_BYTES = 64 << 20
 _MAX_HEAD_BYTES = 1 << 20
 
-Progress = Callable[[int, int], None]  #: bytes that are done, and all
+Progress = Callable[[int, int], None]  #: processed and total bytes
 
 
 @dataclass(frozen=True)
 class Document:
-    """A document that was given a name."""
+    """A named document."""
 
     name: str
     num_tokens: int
     domain: str
     num_blocks: int
-    num_found: int  #: of these, blocks that are there
+    num_found: int  #: how many of them are stored
 
 
 @dataclass
-class NamespaceFigures:
-    """What lies in a namespace."""
+class NamespaceStats:
+    """The content of a namespace."""
 
-    name: str  #: of its directory
+    name: str  #: directory name
     model: str
     root: str
     facts: dict[str, str]
     block_bytes: int
     num_blocks: int = 0
-    num_bytes: int = 0  #: of all files
-    dead_bytes: int = 0  #: of blocks that were deleted and not yet compacted
+    num_bytes: int = 0  #: size of all files
+    dead_bytes: int = 0  #: deleted but not compacted
     num_segments: int = 0
-    oldest_use: float | None = None  #: of a segment; seconds since the epoch
+    oldest_use: float | None = None  #: last use of a segment, in seconds since the epoch
     newest_use: float | None = None
     documents: list[Document] = field(default_factory=list)
 
 
 @dataclass
 class Verification:
-    """What `verify` found."""
+    """Result of `verify`."""
 
     num_blocks: int = 0  #: intact
     num_bytes: int = 0  #: read
-    damaged: list[str] = field(default_factory=list)  #: where, and what
-    torn: list[str] = field(default_factory=list)  #: ends of segments whose writers were stopped: nothing is lost
+    damaged: list[str] = field(default_factory=list)  #: location and damage
+    torn: list[str] = field(default_factory=list)  #: unfinished segments of killed writers: nothing is lost
 
 
-def list_namespaces(directory: str | Path) -> list[NamespaceFigures]:
-    """Figures of every namespace of this version, by name.
+def list_namespaces(directory: str | Path) -> list[NamespaceStats]:
+    """Measure every namespace of this version, by name.
 
     Raises:
-        ValueError: there is no such directory, or it is not this user's.
+        ValueError: the directory is missing, or not this user's.
     """
-    return [_figures(namespace) for namespace in _namespaces(_checked(directory))]
+    return [_measure(namespace) for namespace in _namespaces(_checked(directory))]
 
 
 def find_namespace(directory: str | Path, name: str) -> Namespace:
-    """The namespace whose directory or model has a name, or whose root begins with it.
+    """Find a namespace by its directory or model name, or by the start of its root.
 
-    Of a model on several ranks, each of which has a namespace for its slices, the model's name is that of the first.
+    A model on several ranks has a namespace per rank; its name means the first.
 
     Raises:
-        ValueError: there is none, or several.
+        ValueError: no namespace matches, or several do.
     """
     found = [
         each
@@ -103,7 +103,7 @@ def find_namespace(directory: str | Path, name: str) -> Namespace:
 
 
 def verify(directory: str | Path, progress: Progress | None = None) -> Verification:
-    """Read every record of every namespace, and check it."""
+    """Read and check every record of every namespace."""
     found = Verification()
     namespaces = _namespaces(_checked(directory))
     paths = [(each, path) for each in namespaces for path in _segment_paths(each)]
@@ -121,9 +121,9 @@ def verify(directory: str | Path, progress: Progress | None = None) -> Verificat
 
 
 def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -> list[Path]:
-    """Evict what is worth the least, until the directory, or one namespace, has no more than so many bytes.
+    """Evict the least valuable segments until the directory, or one namespace, fits in `max_bytes`.
 
-    Segments that are being written stay. Returns what was removed.
+    Segments with a writer stay. Returns the removed segments.
     """
     top = _checked(directory)
     only = None if namespace is None else find_namespace(top, namespace).path
@@ -141,21 +141,20 @@ def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -
                 evicted.append(segment.path)
                 excess -= segment.size + index_bytes
     for path in {path.parent for path in evicted}:
-        move_generation(path)
+        bump_generation(path)
     return evicted
 
 
 def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str, int]:
-    """Write the intact blocks of a namespace to one file that any machine can import.
+    """Write the intact blocks of a namespace to a file that any machine can import.
 
-    Of a model on several ranks, each of which has a namespace for its slices, those of all ranks are written, whichever
-    was named: a block is of use where all its slices are.
+    For a model on several ranks, the namespaces of all ranks are written, since a block needs all its slices.
 
     Returns:
-        The namespaces by name, and the number of blocks of each.
+        Number of blocks by namespace.
 
     Raises:
-        ValueError: there is no such namespace, or one of a rank's is not in this directory.
+        ValueError: there is no such namespace, or one of a rank is missing.
     """
     sources = _find_slices(find_namespace(directory, namespace))
     counts: dict[str, int] = {}
@@ -167,14 +166,14 @@ def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str,
 
 
 def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> dict[str, int]:
-    """Store the blocks of an exported file, each of them checked.
+    """Check and store the blocks of an exported file.
 
     Returns:
-        The namespaces by name, and the number of blocks of each.
+        Number of blocks by namespace.
 
     Raises:
-        ValueError: it is no such file, it is damaged, or the directory cannot be used. Blocks that came before the
-            damage are stored.
+        ValueError: the file is no export or damaged, or the directory cannot be used. Blocks before the damage are
+            stored.
     """
     counts: dict[str, int] = {}
     with Path(file).open("rb") as source:
@@ -196,12 +195,12 @@ def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50
 
 
 def delete_label(directory: str | Path, namespace: str, name: str) -> int:
-    """Delete a document by its name, and what is chained after it. Returns how many blocks were deleted.
+    """Delete a document by name, with all blocks chained after it. Returns the number of deleted blocks.
 
-    Of a model on several ranks, every rank's slices are deleted, and counted once.
+    For a model on several ranks, the slices of all ranks are deleted and counted once.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: there is no document of this name.
     """
     found = find_namespace(directory, namespace)
     label = read_labels(found.path).get(name)
@@ -227,32 +226,32 @@ def _open(namespace: Namespace) -> BlockStore:
 
 
 def _slice_of(namespace: Namespace) -> tuple[int, int]:
-    """Which slice of a model it has, and of how many."""
+    """Rank and number of ranks of a namespace."""
     rank, _, num_ranks = str(namespace.facts.get("parallel_slice", "0/1")).partition("/")
     return int(rank), int(num_ranks)
 
 
 def _namespaces_of_slices(namespace: Namespace) -> list[Namespace]:
-    """Of one model's ranks, in the order of their ranks: those in this directory, the given one among them."""
+    """The namespaces of a model's ranks in the same directory, by rank."""
     found = [each for each in _namespaces(namespace.path.parent) if _whole_facts(each) == _whole_facts(namespace)]
     return sorted(found, key=_slice_of)
 
 
 def _whole_facts(namespace: Namespace) -> tuple[str, dict[str, str]]:
-    """What the slices of one model have in common: all but which slice it is."""
+    """Model and facts of a namespace without its rank."""
     return namespace.model, {**namespace.facts, "parallel_slice": str(_slice_of(namespace)[1])}
 
 
 def _find_slices(namespace: Namespace) -> list[Namespace]:
-    """Those of all ranks. Raises ValueError where some are not here."""
+    """The namespaces of all ranks. Raises ValueError if some are missing."""
     found = _namespaces_of_slices(namespace)
     num_ranks = _slice_of(namespace)[1]
     missing = sorted(set(range(num_ranks)) - {_slice_of(each)[0] for each in found})
     if missing:
         raise ValueError(
-            f"{namespace.model} has {num_ranks} ranks, and what {'rank' if len(missing) == 1 else 'ranks'} "
-            f"{', '.join(map(str, missing))} kept is not in {str(namespace.path.parent)!r}: without it the others "
-            "are of no use; where ranks keep it on several machines, copy their namespaces into one directory first"
+            f"{namespace.model} has {num_ranks} ranks, and {str(namespace.path.parent)!r} lacks the blocks of "
+            f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(map(str, missing))}; copy the namespaces of all "
+            "machines into one directory first"
         )
     return found
 
@@ -275,7 +274,7 @@ def _segment_paths(namespace: Namespace) -> list[Path]:
 
 
 def _load(namespace: Namespace, path: Path) -> Segment | None:
-    """A segment's rows; None where it is of another version, damaged or gone."""
+    """Load a segment; None if it is of another version, damaged or gone."""
     try:
         file = OpenFile(path)
         header = read_file_header(file)
@@ -289,8 +288,8 @@ def _load(namespace: Namespace, path: Path) -> Segment | None:
     return segment
 
 
-def _figures(namespace: Namespace) -> NamespaceFigures:
-    figures = NamespaceFigures(
+def _measure(namespace: Namespace) -> NamespaceStats:
+    stats = NamespaceStats(
         namespace.path.name, namespace.model, namespace.root.hex(), dict(namespace.facts), namespace.block_bytes
     )
     deletions = Deletions(namespace.path, namespace.root, read_only=True)
@@ -299,27 +298,27 @@ def _figures(namespace: Namespace) -> NamespaceFigures:
     uses: list[float] = []
     for path in namespace.path.iterdir():
         try:
-            stat = path.stat()
+            found = path.stat()
         except OSError:
             continue
-        figures.num_bytes += stat.st_size
+        stats.num_bytes += found.st_size
         segment = _load(namespace, path) if NAME.fullmatch(path.name) else None
         if segment is not None:
-            figures.num_segments += 1
-            uses.append(stat.st_mtime)
+            stats.num_segments += 1
+            uses.append(found.st_mtime)
             for _, row in segment.enumerate_rows():
-                if deletions.kills(row):
-                    figures.dead_bytes += segment.record_bytes
+                if deletions.is_dead(row):
+                    stats.dead_bytes += segment.record_bytes
                 else:
                     keys.add(row.key)
-    figures.num_blocks = len(keys)
-    figures.oldest_use, figures.newest_use = (min(uses), max(uses)) if uses else (None, None)
-    figures.documents = [
+    stats.num_blocks = len(keys)
+    stats.oldest_use, stats.newest_use = (min(uses), max(uses)) if uses else (None, None)
+    stats.documents = [
         Document(each.name, each.num_tokens, each.domain, len(each.keys), sum(key in keys for key in each.keys))
         for each in read_labels(namespace.path).values()
     ]
     deletions.close()
-    return figures
+    return stats
 
 
 def _verify_segment(namespace: Namespace, path: Path, found: Verification) -> None:
@@ -346,7 +345,7 @@ def _verify_segment(namespace: Namespace, path: Path, found: Verification) -> No
                 bad.append(number)
     is_torn = bool((size - segment.offset(0)) % segment.record_bytes)
     while bad and bad[-1] == num_rows - 1 and not segment.index_path.exists():
-        bad.pop()  # what was being written when its writer was stopped
+        bad.pop()  # its writer was killed while writing
         num_rows -= 1
         is_torn = True
     found.damaged += [f"{path}: record {number}, at byte {segment.offset(number)}" for number in bad]
@@ -364,7 +363,7 @@ def _live_records(namespace: Namespace) -> Iterator[tuple[Row, bytes]]:
             continue
         with path.open("rb") as file:
             for number, row in segment.enumerate_rows():
-                if not deletions.kills(row):
+                if not deletions.is_dead(row):
                     file.seek(segment.offset(number))
                     record = file.read(segment.record_bytes)
                     if len(record) == segment.record_bytes and is_intact(
@@ -374,9 +373,9 @@ def _live_records(namespace: Namespace) -> Iterator[tuple[Row, bytes]]:
     deletions.close()
 
 
-def _part(usage: Usage, namespace: Path) -> Usage:
-    """Of one namespace."""
-    part = Usage(sum(path.stat().st_size for path in namespace.iterdir() if path.is_file()))
+def _part(usage: DirectoryUsage, namespace: Path) -> DirectoryUsage:
+    """The usage of one namespace."""
+    part = DirectoryUsage(sum(path.stat().st_size for path in namespace.iterdir() if path.is_file()))
     part.sealed = [segment for segment in usage.sealed if segment.path.parent == namespace]
     return part
 
@@ -387,7 +386,7 @@ def _write_head(out: BinaryIO, namespace: Namespace, *, num_left: int) -> None:
         "root": namespace.root.hex(),
         "block_bytes": namespace.block_bytes,
         "facts": dict(namespace.facts),
-        "num_left": num_left,  # namespaces that follow this one in the file
+        "num_left": num_left,  # number of namespaces that follow in the file
     }
     head = json.dumps(facts).encode()
     out.write(_EXPORT_MAGIC + _LENGTH.pack(len(head)) + head + xxhash.xxh3_128_digest(head))
@@ -430,7 +429,7 @@ def _read_head(source: BinaryIO, file: str | Path, *, is_first: bool) -> dict[st
 
 
 def _read_batches(source: BinaryIO, block_bytes: int, file: str | Path) -> Iterator[tuple[list[StoredBlock], Any]]:
-    """Blocks that were checked, some at a time."""
+    """Yield batches of checked blocks."""
     damaged = ValueError(f"{str(file)!r} is damaged or was cut; export it again")
     blocks: list[StoredBlock] = []
     parts: list[bytes] = []

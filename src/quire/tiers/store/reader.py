@@ -1,4 +1,4 @@
-"""Many blocks at once, from whatever segments they lie in: by place, neighbours in one call, every one checked."""
+"""Read and check many blocks from their segments, neighbours in one call."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from quire.tiers.store.layout.files import OpenFile
 from quire.tiers.store.layout.record import HEADER_BYTES, is_intact
 from quire.tiers.store.layout.segment import Segment
 
-_MAX_FILES = 64  #: kept open
-_MAX_RECORDS = 512  # of one call: two buffers each, and systems take 1,024
-_MAX_BYTES = 2 << 20  # of one call: what fits a cache is checked faster
+_MAX_FILES = 64  #: open at once
+_MAX_RECORDS = 512  # per call: two buffers each, and systems take 1,024
+_MAX_BYTES = 2 << 20  # per call: checksums are faster while the data is in cache
 _TOUCH_EVERY_S = 60.0
 
 _Wanted = tuple[int, int]  # row of a segment, index of the key
@@ -30,16 +30,16 @@ class Reader:
         self._files: OrderedDict[int, OpenFile] = OrderedDict()  #: by the segment's number, least recent first
 
     def read(self, keys: Sequence[bytes], into: Sequence[memoryview]) -> list[int]:
-        """Returns the indices of keys whose bytes did not come."""
+        """Read blocks. Returns the indices of failed keys."""
         missing = list(range(len(keys)))
-        for _ in range(2):  # a block may have moved, or one that is damaged have been stored twice
+        for _ in range(2):  # a block may have moved, and a damaged one may have a copy
             missing = self._read(keys, into, missing)
             if not any(keys[i] in self._catalog for i in missing):
                 break
         return missing
 
-    def forget_gone(self) -> None:
-        """Close files that were unlinked."""
+    def close_unlinked(self) -> None:
+        """Close files of unlinked segments."""
         numbers = {segment.number for segment in list(self._catalog.segments.values())}
         for number in list(self._files):  # another thread may be reading
             if number not in numbers:
@@ -51,27 +51,27 @@ class Reader:
     def _read(self, keys: Sequence[bytes], into: Sequence[memoryview], wanted: Sequence[int]) -> list[int]:
         by_segment: dict[int, tuple[Segment, list[_Wanted]]] = {}
         missing: list[int] = []
-        for i, place in zip(wanted, self._catalog.locate([keys[i] for i in wanted]), strict=True):
-            if place is None:
+        for i, location in zip(wanted, self._catalog.locate([keys[i] for i in wanted]), strict=True):
+            if location is None:
                 missing.append(i)
             else:
-                by_segment.setdefault(place[0].number, (place[0], []))[1].append((place[1], i))
-        for segment, places in by_segment.values():
-            missing += self._read_segment(segment, sorted(places), keys, into)
+                by_segment.setdefault(location[0].number, (location[0], []))[1].append((location[1], i))
+        for segment, locations in by_segment.values():
+            missing += self._read_segment(segment, sorted(locations), keys, into)
         return sorted(missing)
 
     def _read_segment(
-        self, segment: Segment, places: list[_Wanted], keys: Sequence[bytes], into: Sequence[memoryview]
+        self, segment: Segment, locations: list[_Wanted], keys: Sequence[bytes], into: Sequence[memoryview]
     ) -> list[int]:
         missing: list[int] = []
         try:
             file = self._open(segment)
         except FileNotFoundError:  # compacted, evicted, or unlinked by hand
             self._catalog.refresh()
-            return [i for _, i in places]
+            return [i for _, i in locations]
         except OSError:
-            return [i for _, i in places]
-        for run in _runs(places, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))):
+            return [i for _, i in locations]
+        for run in _runs(locations, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))):
             headers = memoryview(bytearray(HEADER_BYTES * len(run)))
             parts: list[memoryview] = []
             for n, (_, i) in enumerate(run):
@@ -85,12 +85,12 @@ class Reader:
                 is_whole = (n + 1) * segment.record_bytes <= num_bytes
                 if not is_whole or not is_intact(self._root, keys[i], parts[2 * n], into[i]):
                     bad.append((row, i))
-            if bad and not file.is_at(segment.path):  # gone since it was opened
+            if bad and not file.is_at(segment.path):  # unlinked since it was opened
                 self._files.pop(segment.number, None)
                 self._catalog.refresh()
             else:
                 for row, i in bad:
-                    self._catalog.lose(keys[i], segment, row)
+                    self._catalog.discard(keys[i], segment, row)
             missing += [i for _, i in bad]
         return missing
 
@@ -102,20 +102,20 @@ class Reader:
                 self._files.popitem(last=False)
         self._files[segment.number] = file
         now = time.monotonic()
-        if now - segment.used_at > _TOUCH_EVERY_S:  # eviction asks when it was used
+        if now - segment.used_at > _TOUCH_EVERY_S:  # eviction reads this time
             segment.used_at = now
             with contextlib.suppress(OSError):
                 os.utime(file.fd)
         return file
 
 
-def _runs(places: list[_Wanted], most: int) -> Iterator[list[_Wanted]]:
-    """Neighbouring rows, but no more than one call takes. A row that is wanted twice begins a new run."""
+def _runs(locations: list[_Wanted], most: int) -> Iterator[list[_Wanted]]:
+    """Split into runs of neighbouring rows, at most `most` each. A repeated row begins a new run."""
     run: list[_Wanted] = []
-    for place in places:
-        if run and (place[0] != run[-1][0] + 1 or len(run) == most):
+    for location in locations:
+        if run and (location[0] != run[-1][0] + 1 or len(run) == most):
             yield run
             run = []
-        run.append(place)
+        run.append(location)
     if run:
         yield run

@@ -1,4 +1,4 @@
-"""The one segment that this process appends to, and the next one when it is full."""
+"""Append blocks to the active segment of this process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from quire.config import format_size
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.eviction import NoRoomError, make_room, survey
 from quire.tiers.store.layout.files import OpenFile, append, locked, make_directory
-from quire.tiers.store.layout.generation import move_generation
+from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import Namespace
 from quire.tiers.store.layout.record import (
     FILE_HEADER_BYTES,
@@ -33,13 +33,13 @@ from quire.tiers.store.layout.segment import Segment
 logger = logging.getLogger("quire")
 
 SEGMENT_BYTES = 256 << 20
-_MIN_ROWS = 4  #: of a segment
-_MAX_RECORDS = 512  # of one call: two buffers each, and systems take 1,024
-_PAUSE_S = 5.0  #: after a disk was full or failed
+_MIN_ROWS = 4  #: per segment
+_MAX_RECORDS = 512  # per call: two buffers each, and systems take 1,024
+_PAUSE_S = 5.0  #: after the disk was full or failed
 
 
 class ActiveSegment:
-    """A segment while it is written: known by its temporary name until its header is there, and locked."""
+    """The locked segment that this process writes. It has a temporary name until its header is written."""
 
     def __init__(self, segment: Segment, capacity: int) -> None:
         self.segment = segment
@@ -57,10 +57,10 @@ class ActiveSegment:
         self.num_rows_left = (capacity - FILE_HEADER_BYTES) // segment.record_bytes
 
     def write(self, parts: Sequence[Buffer]) -> int:
-        """Append records, two buffers each. Returns how many went through whole; the later ones did not.
+        """Append records, two buffers each. Returns how many are complete; the later ones failed.
 
         Raises:
-            OSError: none did.
+            OSError: all failed.
         """
         num_done = 0
         record_bytes = self.segment.record_bytes
@@ -80,7 +80,7 @@ class ActiveSegment:
         return num_done
 
     def seal(self) -> None:
-        """Write the index, and let go. What a failed write left at the end is cut off."""
+        """Write the index and close the file, without the rest of a failed write."""
         with contextlib.suppress(OSError):
             os.ftruncate(self.file.fd, self.segment.size)
         self.segment.save_index()
@@ -89,7 +89,7 @@ class ActiveSegment:
 
 
 class Writer:
-    """Appends batches of records, and never raises for what a disk does. One thread at a time; `busy` is held by it."""
+    """Appends batches of records; disk errors pause it instead of raising. Its user holds `busy`."""
 
     def __init__(self, namespace: Namespace, catalog: Catalog, max_bytes: int) -> None:
         self.busy = threading.Lock()
@@ -108,14 +108,14 @@ class Writer:
         self._writer = secrets.token_hex(8)
         self._numbers = itertools.count()
         self._paused_until = float("-inf")
-        self._is_troubled = False  #: a warning was given, and nothing has worked since
+        self._is_failing = False  #: a warning was logged, and no write has succeeded since
 
     @property
     def is_paused(self) -> bool:
         return time.monotonic() < self._paused_until
 
     def append(self, rows: Sequence[Row], data: Sequence[Buffer]) -> int:
-        """Write records side by side, in as few segments as they fit. Returns how many were written: the first ones."""
+        """Write records in order, in as few segments as possible. Returns how many were written."""
         num_done = 0
         try:
             while num_done < len(rows) and not self.is_paused:
@@ -130,46 +130,46 @@ class Writer:
                 if 2 * num_written < len(parts):  # the disk is full
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if num_done:
-                self._note_success()
+                self._record_success()
         except OSError as error:
             self._pause(error)
         return num_done
 
     def erase(self, keys: Sequence[bytes]) -> None:
-        """Take back blocks that were just written: they were deleted meanwhile."""
+        """Erase blocks that were deleted while they were written."""
         nothing = bytes(self._record_bytes)
-        for place in self._catalog.locate(keys):
-            if place is not None:
-                segment, number = place
+        for location in self._catalog.locate(keys):
+            if location is not None:
+                segment, number = location
                 with contextlib.suppress(OSError):
                     file = OpenFile(segment.path, os.O_RDWR)
                     os.pwrite(file.fd, nothing, segment.offset(number))
-                self._catalog.blank(segment, number)
+                self._catalog.erase_row(segment, number)
                 if segment.is_sealed:
                     segment.save_index()
 
-    def shed(self, num_bytes: int) -> None:
-        """Evict until a full disk has some room again."""
+    def free_space(self, num_bytes: int) -> None:
+        """Evict until a full disk has this much room."""
         with locked(self._namespace.lock_path), contextlib.suppress(NoRoomError):
             directory = self._namespace.lock_path.parent
-            self._note_evicted(make_room(directory, num_bytes, self._max_bytes, self._live_cost, 0)[1])
+            self._record_evicted(make_room(directory, num_bytes, self._max_bytes, self._live_cost, 0)[1])
 
     def check_room(self) -> None:
-        """Evict what exceeds the limit, if it was lowered.
+        """Evict segments beyond the limit, which may have been lowered.
 
         Raises:
-            NoRoomError: the disk is full, and of something else than blocks.
+            NoRoomError: the disk is full of other files.
         """
         directory = self._namespace.lock_path.parent
         with contextlib.suppress(NoRoomError):
-            self._note_evicted(make_room(directory, 0, self._max_bytes, self._live_cost, 0)[1])
+            self._record_evicted(make_room(directory, 0, self._max_bytes, self._live_cost, 0)[1])
         disk = os.statvfs(directory)
         least = FILE_HEADER_BYTES + _MIN_ROWS * self._record_bytes
         if disk.f_blocks and disk.f_bavail * disk.f_frsize < least and not survey(directory).sealed:
             raise NoRoomError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def new_segment(self, capacity: int, least: int | None = None) -> ActiveSegment:
-        """Begin a segment, after making room for it.
+        """Make room for a segment and create it.
 
         Raises:
             OSError: there is no room, or the disk failed.
@@ -180,18 +180,18 @@ class Writer:
                 self._namespace.lock_path.parent, capacity, self._max_bytes, self._live_cost, least or capacity
             )
             path = self._namespace.path / f"{self._writer}-{next(self._numbers):06}.seg"
-            self._note_evicted(evicted)
+            self._record_evicted(evicted)
             return self._catalog.new_segment(path, lambda segment: ActiveSegment(segment, room))
 
     def seal(self) -> None:
-        """End the active segment."""
+        """Seal the active segment."""
         if self.active is not None:
             active, self.active = self.active, None
             if not active.segment.is_gone:
                 active.seal()
 
     def _segment_for(self, num_rows: int) -> ActiveSegment:
-        """The active segment if all rows fit, or a new one."""
+        """The active segment if all rows fit, else a new one."""
         if self.active is not None and (self.active.segment.is_gone or self.active.num_rows_left < num_rows):
             self.seal()
         if self.active is None:
@@ -206,25 +206,25 @@ class Writer:
             segment = self._catalog.segments.get(path.name)
             return None if segment is None else segment.live_cost_s
 
-    def _note_evicted(self, evicted: Sequence[Path]) -> None:
+    def _record_evicted(self, evicted: Sequence[Path]) -> None:
         for path in evicted:
             self._catalog.stats.evicted_segments += 1
             segment = self._catalog.segments.get(path.name) if path.parent == self._namespace.path else None
             if segment is not None:
-                self._catalog.forget(segment)
+                self._catalog.remove_segment(segment)
         for namespace in {path.parent for path in evicted}:
-            move_generation(namespace)
+            bump_generation(namespace)
 
     def _pause(self, error: OSError) -> None:
         self._catalog.stats.write_errors += 1
         self._paused_until = time.monotonic() + _PAUSE_S
         with contextlib.suppress(OSError):
             self.seal()  # so that it can be evicted
-        if not self._is_troubled:
-            self._is_troubled = True
-            logger.warning("kv store: writing failed, and is tried again now and then: %s", error.strerror or error)
+        if not self._is_failing:
+            self._is_failing = True
+            logger.warning("kv store: writing failed, and is retried every few seconds: %s", error.strerror or error)
 
-    def _note_success(self) -> None:
-        if self._is_troubled:
-            self._is_troubled = False
+    def _record_success(self) -> None:
+        if self._is_failing:
+            self._is_failing = False
             logger.warning("kv store: writing works again")

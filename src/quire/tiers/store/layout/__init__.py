@@ -1,1 +1,1 @@
-"""What lies in a store's directory: one module for each kind of file."""
+"""Files of a store's directory, one module per kind."""

@@ -1,7 +1,7 @@
-"""Who computes a key: whoever holds the lock of one byte of a shared file.
+"""Claims: the process that holds the lock of one byte of a shared file computes the key.
 
-Locks belong to the open file (open file description locks of Linux), so two stores of one process exclude each other
-as two processes do, and a process that ends holds nothing. Where the system has none, everyone computes for itself.
+Open file description locks (Linux) belong to the open file, so that two stores of one process exclude each other too,
+and end with their process. Without such locks every process computes for itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_OFFSET = 2**62
 
 
 class Claims:
-    """The locks that this store holds. Not thread-safe."""
+    """The claims of this store. Not thread-safe."""
 
     def __init__(self, path: Path, read_only: bool) -> None:
         self._file: OpenFile | None = None
@@ -33,10 +33,10 @@ class Claims:
         if not read_only and sys.platform == "linux" and hasattr(fcntl, "F_OFD_SETLK"):
             self._file = OpenFile(path / NAME, os.O_RDWR | os.O_CREAT)
         elif not read_only:
-            self._give_up("this system has no locks that end with their process")
+            self._disable("this system has no locks that end with their process")
 
-    def take(self, key: bytes) -> bool:
-        """False where another store holds it. True at once where there are no locks."""
+    def acquire(self, key: bytes) -> bool:
+        """Returns False if another store holds the claim; always True without locks."""
         if key in self.held:
             return True
         if self._file is not None:
@@ -45,11 +45,11 @@ class Claims:
             except OSError as error:
                 if error.errno in (errno.EAGAIN, errno.EACCES):
                     return False
-                self._give_up(error.strerror or str(error))
+                self._disable(error.strerror or str(error))
         self.held.add(key)
         return True
 
-    def drop(self, key: bytes) -> None:
+    def release(self, key: bytes) -> None:
         if key in self.held:
             self.held.discard(key)
             if self._file is not None:
@@ -63,9 +63,9 @@ class Claims:
 
     def _lock(self, key: bytes, kind: int) -> None:
         assert self._file is not None
-        place = int.from_bytes(key[:8], "little") % _MAX_OFFSET  # keys are digests
-        fcntl.fcntl(self._file.fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, place, 1, 0))
+        offset = int.from_bytes(key[:8], "little") % _MAX_OFFSET  # keys are digests
+        fcntl.fcntl(self._file.fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0))
 
-    def _give_up(self, why: str) -> None:
+    def _disable(self, why: str) -> None:
         self._file = None
         logger.warning("kv store: no claims (%s): processes may compute the same document at the same time", why)

@@ -1,14 +1,14 @@
-"""Which keys were deleted, and when: tombstones in a file that every process of a namespace appends to.
+"""Tombstones of deleted keys, in a file that every process of a namespace appends to.
 
-Deletions are counted: the n-th has epoch n. A record carries the epoch at which somebody decided to store it. It is
-dead if its key was deleted in a later one. So a block that was on its way when its document was deleted stays deleted
-wherever it lands, the same document can be stored again afterwards, and no clock is asked.
+The n-th deletion has epoch n. A record carries the epoch at which its storage was decided, and is dead if its key was
+deleted in a later epoch. So a block in flight stays deleted wherever it is written, the same document can be stored
+again later, and no clock is needed.
 
     header       magic, version, base epoch, root, checksum: 64 bytes
     tombstone    key, epoch, checksum: 48 bytes
 
-Where a tombstone was altered, nobody knows what it named. Then everything older than the latest deletion is dead. A
-tombstone of the key 0 says the same.
+A damaged tombstone may have named any key. Then every record older than the latest deletion is dead. A tombstone of the
+key 0 says the same.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _TOMBSTONE_BYTES = _TOMBSTONE.size + _CHECKSUM.size
 
 
 class Deletions:
-    """What one process knows of them. One thread at a time."""
+    """The tombstones that one process has read. One thread at a time."""
 
     def __init__(self, path: Path, root: bytes, read_only: bool) -> None:
         self.path = path / NAME
         self._root = root
         self._flags = os.O_RDONLY if read_only else os.O_RDWR
         self._file: OpenFile | None = None
-        self._end = _HEADER_BYTES  #: of what was read
-        self.epochs: dict[bytes, int] = {}  #: by key, the last
-        self.floor = 0  #: records of earlier epochs are dead, whatever their key
-        self.epoch = 0  #: of the last deletion
-        self.latest = 0  #: epoch of any record; greater than `epoch` only where the list was lost
-        self.forgotten = 0  #: deletions up to this epoch are not in `epochs` any more
-        self.has_missed = False  #: a list was filled and emptied, and nobody here has read it
+        self._end = _HEADER_BYTES  #: of the part that was read
+        self.epochs: dict[bytes, int] = {}  #: last epoch by key
+        self.floor = 0  #: records of earlier epochs are dead
+        self.epoch = 0  #: of the latest deletion
+        self.latest = 0  #: latest epoch of any record; greater than `epoch` only if the file was lost
+        self.forgotten = 0  #: deletions up to this epoch have left `epochs`
+        self.has_missed = False  #: the file was filled and emptied before this process read it
         self._emptied_at = 0
         self._open(read_only)
 
@@ -61,19 +61,19 @@ class Deletions:
     def next_epoch(self) -> int:
         return max(self.epoch, self.latest) + 1
 
-    def kills(self, row: Row) -> bool:
-        """Whether a record is dead: itself, or what it is chained after, was deleted since."""
+    def is_dead(self, row: Row) -> bool:
+        """Whether a record, or one that it is chained after, was deleted since it was stored."""
         if row.epoch < self.floor or self.epochs.get(row.key, 0) > row.epoch:
             return True
         epoch = self.epochs.get(row.parent, 0)
         if epoch > row.epoch:
-            self.epochs[row.key] = epoch  # so that what is chained after this one is dead as well
+            self.epochs[row.key] = epoch  # so that blocks chained after this one are dead too
             return True
         return False
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file."""
         return self._end
 
     @property
@@ -81,14 +81,14 @@ class Deletions:
         return self._end > _HEADER_BYTES
 
     def refresh(self) -> list[bytes]:
-        """Read what was appended. Returns the keys that were deleted; the same one may come twice."""
+        """Read new tombstones. Returns the deleted keys, with possible repetitions."""
         found: list[bytes] = []
         with contextlib.suppress(OSError):
             if self._file is not None:
                 found = self._read_on(self._file)
-            if self._file is None or not self._file.is_at(self.path):  # emptied, or removed by hand
+            if self._file is None or not self._file.is_at(self.path):  # emptied, or removed by a user
                 if self._file is not None:
-                    found += self._read_on(self._file)  # nobody appends to it any more
+                    found += self._read_on(self._file)  # no process appends to it any more
                 self._open(read_only=self._flags == os.O_RDONLY)
                 if self._file is not None:
                     found += self._read_on(self._file)
@@ -96,11 +96,11 @@ class Deletions:
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """One process appends at a time."""
+        """Hold the file's lock."""
         while True:
             file = OpenFile(self.path, os.O_RDWR)
             file.wait_for_lock()
-            if file.is_at(self.path):  # else it was emptied meanwhile
+            if file.is_at(self.path):  # otherwise it was emptied meanwhile
                 break
             file.close()
         try:
@@ -109,31 +109,31 @@ class Deletions:
             file.close()
 
     def append(self, keys: Iterable[bytes], epoch: int) -> None:
-        """To be called within `exclusively`, after a refresh. `refresh` then finds them.
+        """Append tombstones, within `exclusively` and after a refresh.
 
         Raises:
-            OSError: nothing was deleted, or some.
+            OSError: some or all were not written.
         """
         assert self._file is not None
         tombstones = [_TOMBSTONE.pack(key, epoch) for key in keys]
         data = b"".join(fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)) for fields in tombstones)
         append(self._file, self._end, data)
 
-    def mend(self) -> None:
-        """Where the last tombstone is damaged, delete everything: it may have named any key."""
+    def repair(self) -> None:
+        """Delete everything if the last tombstone is damaged: it may have named any key."""
         if self._file is not None and self._file.size >= self._end + _TOMBSTONE_BYTES:
             with self.exclusively():
                 self.refresh()
                 if self._file.size >= self._end + _TOMBSTONE_BYTES:
-                    logger.warning("kv store: %s is damaged; what was stored before is not used any more", self.path)
+                    logger.warning("kv store: %s is damaged; earlier blocks are not used any more", self.path)
                     self.append([_EVERYTHING], self.next_epoch)
                     os.ftruncate(self._file.fd, self._end + _TOMBSTONE_BYTES)
                     self.refresh()
 
     def empty(self) -> None:
-        """Begin a new list. To be called within `exclusively`, after a refresh, where no record is left that is dead.
+        """Start a new file, within `exclusively`, after a refresh, and without any dead record left.
 
-        Other processes read the old one to its end first. Whoever missed a whole list knows it.
+        Other processes read the old file to its end first, and notice if they missed a whole file.
         """
         write_whole(self.path, self._header(self.epoch))
 
@@ -160,7 +160,7 @@ class Deletions:
             return
 
     def _begin(self, base: int) -> None:
-        """A list begins after so many deletions."""
+        """Start a file that follows `base` deletions."""
         if self._file is not None:
             self.has_missed |= base > self.epoch
             self.epochs = {key: epoch for key, epoch in self.epochs.items() if epoch > self._emptied_at}
@@ -169,20 +169,20 @@ class Deletions:
         self.epoch = max(self.epoch, base)
 
     def _read_on(self, file: OpenFile) -> list[bytes]:
-        return self._take(os.pread(file.fd, max(0, file.size - self._end), self._end))
+        return self._parse(os.pread(file.fd, max(0, file.size - self._end), self._end))
 
     def _header(self, epoch: int) -> bytes:
         fields = _HEADER.pack(_MAGIC, VERSION, epoch, self._root)
         return fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields))
 
-    def _take(self, data: bytes) -> list[bytes]:
+    def _parse(self, data: bytes) -> list[bytes]:
         found: list[bytes] = []
         num_damaged = 0
         for at in range(0, len(data) - _TOMBSTONE_BYTES + 1, _TOMBSTONE_BYTES):
             fields = data[at : at + _TOMBSTONE.size]
             checksum = data[at + _TOMBSTONE.size : at + _TOMBSTONE_BYTES]
             if checksum != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
-                num_damaged += 1  # or under way, if none follows
+                num_damaged += 1  # or being written, if none follows
                 continue
             key, epoch = _TOMBSTONE.unpack(fields)
             self.epoch = max(self.epoch, epoch)
@@ -193,6 +193,6 @@ class Deletions:
                 found.append(key)
             self._end += (num_damaged + 1) * _TOMBSTONE_BYTES
             if num_damaged:
-                logger.warning("kv store: %s is damaged; what was stored before is not used any more", self.path)
+                logger.warning("kv store: %s is damaged; earlier blocks are not used any more", self.path)
                 self.floor, num_damaged = self.epoch, 0
         return found

@@ -1,4 +1,4 @@
-"""Files that belong to their user alone, and locks that end with the process that holds them."""
+"""Private files, and locks that end with their process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_LOCK_PATIENCE_S = 5.0  #: what is done under a lock takes milliseconds
+_LOCK_PATIENCE_S = 5.0  #: work under a lock takes milliseconds
 
 
 class OpenFile:
-    """A file that closes when nobody refers to it any more, so that it can be dropped under a reader."""
+    """A file that closes with its last reference, so that a cache may drop it during a read."""
 
     __slots__ = ("fd",)
 
@@ -39,13 +39,13 @@ class OpenFile:
         return os.fstat(self.fd).st_size
 
     def is_at(self, path: Path) -> bool:
-        """Whether the path still leads to this file."""
+        """Whether the path still names this file."""
         with contextlib.suppress(OSError):
             return os.path.samestat(os.fstat(self.fd), os.stat(path))
         return False
 
     def lock(self, *, shared: bool = False) -> bool | None:
-        """Lock the file for as long as it is open. False where another has it, None where the system has no locks."""
+        """Lock the file while it is open. Returns False if another holds the lock, None without locks."""
         try:
             fcntl.flock(self.fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
@@ -53,20 +53,20 @@ class OpenFile:
         return True
 
     def unlink_from(self, path: Path) -> None:
-        """Unlink the file, and give its room back at once: others may have it open for long. Their reads come short."""
+        """Unlink and truncate the file, since others may keep it open for long. Their reads come short."""
         path.unlink()
         os.ftruncate(self.fd, 0)
 
     def wait_for_lock(self) -> None:
-        """Lock the file, where the system has locks, when whoever has it is done.
+        """Wait until the file is locked, if the system has locks.
 
         Raises:
-            OSError: that took too long. A process that was stopped must not stop all others.
+            OSError: timeout. A stopped process must not stop all others.
         """
         until = time.monotonic() + _LOCK_PATIENCE_S
         while self.lock() is False:
             if time.monotonic() > until:
-                raise OSError(errno.EAGAIN, "another process holds a lock and does not go on")
+                raise OSError(errno.EAGAIN, "another process holds a lock for too long")
             time.sleep(1e-3)
 
 
@@ -86,7 +86,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def make_directory(path: Path) -> None:
-    """For this user alone, if there is none."""
+    """Create a private directory unless it exists."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -95,10 +95,10 @@ def make_directory(path: Path) -> None:
 
 
 def check_directory(path: Path) -> None:
-    """Refuse what others could write to.
+    """Refuse directories that others own or can write to.
 
     Raises:
-        ValueError: saying how to mend it.
+        ValueError: with the way to fix it.
     """
     found = path.stat()
     if not stat.S_ISDIR(found.st_mode):
@@ -113,7 +113,7 @@ def check_directory(path: Path) -> None:
 
 
 def write_whole(path: Path, *parts: bytes | bytearray) -> None:
-    """Put a file in its place in one piece, over whatever is there."""
+    """Write or replace a file atomically."""
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         file = OpenFile(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -129,6 +129,6 @@ def write_whole(path: Path, *parts: bytes | bytearray) -> None:
 
 
 def append(file: OpenFile, at: int, data: bytes) -> None:
-    """All of it, or OSError."""
+    """Write all bytes at an offset, or raise OSError."""
     if os.pwrite(file.fd, data, at) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -1,8 +1,8 @@
-"""Two numbers in a shared file that move when some process wrote blocks or deleted some.
+"""Two numbers in a shared file that change when a process writes or deletes blocks.
 
-They are drawn at random, so that no two processes need to agree on the next. Reading them is one system call (about a
-microsecond), which every step can afford; a mapped page would be faster and would end the process if somebody cut the
-file. They are hints: whoever misses one finds the same by looking at the directory.
+They are random, so that processes need not agree on the next value. A read is one system call of about a microsecond,
+cheap enough for every step; a mapped page would be faster, but truncating the file would kill its readers. They are
+hints: a process that misses a change finds it by scanning the directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Generation:
             self._file = OpenFile(self.path, self._flags)
 
     def read(self) -> bytes:
-        """Written and deleted, as one value to compare."""
+        """Both numbers, as one value to compare."""
         try:
             return os.pread(self._file.fd, 2 * _BYTES, 0) if self._file is not None else UNKNOWN
         except OSError:
@@ -37,16 +37,16 @@ class Generation:
 
     @staticmethod
     def deletions(value: bytes) -> bytes:
-        """The part of a value that moves with deletions."""
+        """The part of a value that changes with deletions."""
         return value[_BYTES:]
 
     @staticmethod
     def merged(written: bytes, value: bytes) -> bytes:
-        """A value after `move` returned `written`, and nothing else has moved."""
+        """The value after `bump` returned `written`, without other changes."""
         return written + value[len(written) :]
 
-    def move(self, *, deleted: bool = False) -> bytes:
-        """Returns what was written."""
+    def bump(self, *, deleted: bool = False) -> bytes:
+        """Change the numbers. Returns the written bytes."""
         written = os.urandom(2 * _BYTES if deleted else _BYTES)
         if self._file is not None:
             with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ class Generation:
         return written
 
     def reopen_if_replaced(self) -> None:
-        """Somebody may have removed the file by hand."""
+        """Reopen the file if a user has removed it."""
         if self._file is None or not self._file.is_at(self.path):
             with contextlib.suppress(OSError):
                 self._file = OpenFile(self.path, self._flags)
@@ -64,8 +64,8 @@ class Generation:
             self._file.close()
 
 
-def move_generation(namespace: Path) -> None:
-    """Tell the users of another namespace that something changed there."""
+def bump_generation(namespace: Path) -> None:
+    """Notify the users of another namespace of a change."""
     with contextlib.suppress(OSError):
         file = OpenFile(namespace / NAME, os.O_RDWR)
         os.pwrite(file.fd, os.urandom(_BYTES), 0)

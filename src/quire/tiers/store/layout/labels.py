@@ -1,7 +1,7 @@
-"""Names of documents, for people: which keys a document has, so that it can be listed and deleted by name.
+"""Names of documents: which keys a document has, so that it can be listed and deleted by name.
 
-One line of JSON a label behind its checksum, in a file that every process of a namespace appends to. The last of a name
-holds; one without keys says that the document is gone. A damaged line is skipped: labels are a convenience.
+Each label is a line of JSON behind its checksum, appended by any process. The last label of a name is valid; one
+without keys marks a deleted document. Damaged lines are skipped.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ NAME = "labels"
 
 @dataclass(frozen=True)
 class Label:
-    """A document."""
+    """A named document."""
 
     name: str
-    keys: tuple[bytes, ...]  #: of its blocks, in their order, as far as they were known
+    keys: tuple[bytes, ...]  #: known keys of its blocks, in order
     num_tokens: int = 0
     domain: str = ""
 
 
 def write_label(namespace: Path, label: Label) -> None:
-    """
+    """Append a label.
+
     Raises:
         OSError: it could not be written.
     """
@@ -39,13 +40,13 @@ def write_label(namespace: Path, label: Label) -> None:
     file = OpenFile(namespace / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         file.wait_for_lock()
-        os.write(file.fd, b"\n%016x %s\n" % (xxhash.xxh3_64_intdigest(line), line))  # half a line may stand before
+        os.write(file.fd, b"\n%016x %s\n" % (xxhash.xxh3_64_intdigest(line), line))  # the file may end in half a line
     finally:
         file.close()
 
 
 def read_labels(namespace: Path) -> Mapping[str, Label]:
-    """By name, oldest first."""
+    """Read the valid labels by name, oldest first."""
     labels: dict[str, Label] = {}
     try:
         lines = (namespace / NAME).read_bytes().split(b"\n")

@@ -1,4 +1,4 @@
-"""The directory of a namespace: made, checked, and named so that a person sees which model it belongs to."""
+"""The directory of a namespace, named after its model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @dataclass(frozen=True)
 class Namespace:
-    """What `namespace.json` says."""
+    """The content of `namespace.json`."""
 
     path: Path
     model: str
@@ -35,7 +35,7 @@ class Namespace:
 
     @property
     def lock_path(self) -> Path:
-        """Of the directory: who makes room, or a namespace, holds it."""
+        """The directory's lock, held while making room or a namespace."""
         return self.path.parent / LOCK
 
 
@@ -45,10 +45,10 @@ def directory_name(model: str, root: bytes) -> str:
 
 
 def open_directory(directory: str | os.PathLike[str]) -> tuple[Path, bool]:
-    """Make the store's directory if there is none. Returns it, and whether it can only be read.
+    """Create the store's directory unless it exists. Returns it, and whether it is read-only.
 
     Raises:
-        ValueError: it cannot be used; the message says how to mend it.
+        ValueError: it cannot be used; the message says how to fix it.
     """
     path = Path(directory).expanduser()
     try:
@@ -72,7 +72,7 @@ def open_directory(directory: str | os.PathLike[str]) -> tuple[Path, bool]:
 def open_namespace(
     directory: Path, read_only: bool, model: str, root: bytes, block_bytes: int, facts: Mapping[str, str]
 ) -> Namespace:
-    """Make or check a namespace's directory. To be called by one process at a time.
+    """Create or check a namespace's directory. The caller holds the directory's lock.
 
     Raises:
         ValueError: it cannot be used, or another version wrote it.
@@ -80,7 +80,7 @@ def open_namespace(
     """
     if len(root) != KEY_BYTES:
         raise ValueError(f"a namespace's root has {KEY_BYTES} bytes")
-    path = _place(directory, model, root)
+    path = _locate(directory, model, root)
     if read_only:
         if not path.is_dir():
             raise ValueError(
@@ -106,15 +106,14 @@ def open_namespace(
     return Namespace(path, model, root, block_bytes, dict(facts))
 
 
-def _place(directory: Path, model: str, root: bytes) -> Path:
-    """Where a namespace lies, or will: one that was made under another name of the model, such as the path that it had
-    on the machine of an export, is found by its root."""
+def _locate(directory: Path, model: str, root: bytes) -> Path:
+    """The path of a namespace. One with another model name, as after an import, is found by its root."""
     path = directory / directory_name(model, root)
     return path if path.is_dir() else min(directory.glob(f"*-{root.hex()[:12]}"), default=path)
 
 
 def read_namespace(path: Path) -> Namespace | None:
-    """None where it is not one of this version."""
+    """Read a namespace; None if it is not of this version."""
     known = _read_facts(path)
     if known is None or known.get("format") != VERSION:
         return None
@@ -137,7 +136,7 @@ def write_facts(namespace: Namespace) -> None:
 
 
 def _read_facts(path: Path) -> dict[str, Any] | None:
-    """None where there are none, or they are damaged: then they are written again."""
+    """None if the file is missing or damaged; then it is written again."""
     with contextlib.suppress(OSError, ValueError):
         known = json.loads((path / FACTS).read_text())
         if isinstance(known, dict):

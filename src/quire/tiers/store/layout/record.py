@@ -1,11 +1,11 @@
-"""Blocks as they lie in a segment, byte by byte.
+"""Binary format of blocks in segments and swap files.
 
     file header    magic, version, block_bytes, capacity in bytes, root, checksum: 128 bytes
     record         header: magic, kind, length, cost, epoch, key, parent, checksum over that and the data,
                    checksum over the header: 128 bytes; then the data
 
-All records of a segment have one size. A record's header can be checked without its data, so that a segment is scanned
-by its headers. The checksum over everything is for whoever reads the data. What was torn or altered fails either.
+All records of a segment have the same size. A header can be checked without its data, so that a segment is scanned by
+headers alone; readers of the data check both. A torn or altered record fails either check.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Buffer = memoryview | bytes | bytearray
 
 
 class Row(NamedTuple):
-    """What a record's header says."""
+    """The fields of a record's header."""
 
     key: bytes
     parent: bytes  #: the key before it, or the namespace's root
     cost_s: float
-    epoch: int  #: how many deletions there had been when somebody decided to store it
+    epoch: int  #: number of deletions when its storage was decided
 
 
 @dataclass(frozen=True)
 class FileHeader:
     version: int
     block_bytes: int
-    capacity: int  #: bytes that its writer will not exceed
+    capacity: int  #: maximum size of the file
     root: bytes
 
     def encode(self) -> bytes:
@@ -54,7 +54,7 @@ class FileHeader:
 
     @staticmethod
     def decode(header: bytes) -> FileHeader | None:
-        """None where it is damaged. Any version: its checksum lies where it always will."""
+        """Decode a header of any version; None if it is damaged."""
         if len(header) != FILE_HEADER_BYTES or not _has_checksum(header) or not header.startswith(_FILE_MAGIC):
             return None
         _, version, block_bytes, capacity, root = _FILE_FIELDS.unpack_from(header)
@@ -62,13 +62,13 @@ class FileHeader:
 
 
 def encode_header(root: bytes, row: Row, data: Buffer) -> bytes:
-    """The header of a record of contiguous bytes."""
+    """The header of a record with contiguous data."""
     fields = _FIELDS.pack(_MAGIC, _BLOCK, len(data), row.cost_s, row.epoch, row.key, row.parent)
     return _with_checksum(fields + _data_checksum(fields, data), HEADER_BYTES, root)
 
 
 def decode_header(root: bytes, block_bytes: int, header: Buffer) -> Row | None:
-    """None where it is no header of a block of this size in this namespace."""
+    """Decode a header; None unless it belongs to a block of this size in this namespace."""
     if len(header) != HEADER_BYTES or not _has_checksum(header, root):
         return None
     magic, kind, length, cost_s, epoch, key, parent = _FIELDS.unpack_from(header)
@@ -78,7 +78,7 @@ def decode_header(root: bytes, block_bytes: int, header: Buffer) -> Row | None:
 
 
 def is_intact(root: bytes, key: bytes, header: Buffer, data: Buffer) -> bool:
-    """Whether header and data are, byte for byte, the record of this key in this namespace."""
+    """Whether header and data are the unaltered record of this key in this namespace."""
     row = decode_header(root, len(data), header)
     if row is None or row.key != key:
         return False
@@ -97,5 +97,5 @@ def _with_checksum(fields: bytes, num_bytes: int, root: bytes = b"") -> bytes:
 
 
 def _has_checksum(header: Buffer, root: bytes = b"") -> bool:
-    (told,) = _CHECKSUM.unpack_from(header, len(header) - _CHECKSUM.size)
-    return bool(told == xxhash.xxh3_64_intdigest(root + bytes(header[: -_CHECKSUM.size])))
+    (expected,) = _CHECKSUM.unpack_from(header, len(header) - _CHECKSUM.size)
+    return bool(expected == xxhash.xxh3_64_intdigest(root + bytes(header[: -_CHECKSUM.size])))

@@ -1,6 +1,6 @@
-"""A segment in memory: a row for each record of its file, read from the file's index or from the records' headers.
+"""A segment in memory: one row per record, read from the segment's index or from the records' headers.
 
-The index of a sealed segment, `.idx`, is those rows behind a header, with checksums over both.
+The index of a sealed segment, `.idx`, has a header and those rows, each with a checksum.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from quire.tiers.store.layout.record import (
 NAME = re.compile(r"[0-9a-f]{16}-\d{6,}\.seg")
 
 _ROW = struct.Struct("<32s32sdQ")  # key, parent, cost, epoch; see lineage.py
-_NO_ROW = bytes(_ROW.size)  # a record that was torn or altered
+_NO_ROW = bytes(_ROW.size)  # a torn or altered record
 _INDEX_HEADER = struct.Struct("<8sI4xQQd32s")  # magic, version, file size, block_bytes, cost of all, root
 _INDEX_MAGIC = b"quireidx"
 _CHECKSUM = struct.Struct("<Q")
@@ -35,7 +35,7 @@ _INDEX_HEADER_BYTES = _INDEX_HEADER.size + _CHECKSUM.size
 
 
 class Segment:
-    """One file of records. `number` is this process's, to name places by."""
+    """One file of records. `number` identifies it in locations, within this process."""
 
     def __init__(self, number: int, path: Path, root: bytes, block_bytes: int) -> None:
         self.number = number
@@ -43,13 +43,13 @@ class Segment:
         self.root = root
         self.block_bytes = block_bytes
         self.rows = bytearray()
-        self.size = FILE_HEADER_BYTES  #: of the file, as far as its rows are known
-        self.is_sealed = False  #: has an index, and never grows again
-        self.is_ours = False  #: this process writes it
+        self.size = FILE_HEADER_BYTES  #: of the file, up to the last known row
+        self.is_sealed = False  #: has an index and never grows again
+        self.is_ours = False  #: written by this process
         self.is_gone = False  #: unlinked
-        self.num_dead = 0  #: rows that were deleted
-        self.live_cost_s = 0.0  #: to compute what is found here
-        self.used_at = float("-inf")  #: monotonic seconds, when its file's time was last set
+        self.num_dead = 0  #: deleted rows
+        self.live_cost_s = 0.0  #: predicted seconds to compute its live blocks
+        self.used_at = float("-inf")  #: monotonic seconds of the last update of its file time
 
     @property
     def record_bytes(self) -> int:
@@ -70,7 +70,7 @@ class Segment:
         return Row(*_ROW.unpack_from(self.rows, number * _ROW.size))
 
     def enumerate_rows(self, first: int = 0) -> Iterator[tuple[int, Row]]:
-        """Number and content of those that are whole."""
+        """Numbers and contents of intact rows."""
         for number, fields in enumerate(_ROW.iter_unpack(memoryview(self.rows)[first * _ROW.size :].tobytes()), first):
             row = Row._make(fields)
             if row.key != _NO_KEY:
@@ -80,12 +80,12 @@ class Segment:
         self.rows += _ROW.pack(*row)
         self.size += self.record_bytes
 
-    def blank(self, number: int) -> None:
-        """Forget a row whose record is no record any more."""
+    def erase(self, number: int) -> None:
+        """Remove a row whose record was erased."""
         self.rows[number * _ROW.size : (number + 1) * _ROW.size] = _NO_ROW
 
     def load_index(self) -> bool:
-        """Take the rows from the index, if there is one and it is intact."""
+        """Load the rows from the index. Returns False if it is missing or damaged."""
         try:
             data = self.index_path.read_bytes()
             size = self.path.stat().st_size
@@ -103,7 +103,7 @@ class Segment:
         return True
 
     def save_index(self) -> None:
-        """Write the index of what will not grow any more. It costs nothing but time where that fails."""
+        """Seal the segment and write its index. A failure only costs time later."""
         cost_s = sum(row.cost_s for _, row in self.enumerate_rows())
         fields = _INDEX_HEADER.pack(_INDEX_MAGIC, VERSION, self.size, self.block_bytes, cost_s, self.root)
         header = fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields))
@@ -113,9 +113,9 @@ class Segment:
         self.is_sealed = True
 
     def scan(self, file: OpenFile) -> int:
-        """Add rows for the records that came to the file. Returns the number of the first.
+        """Add rows for new records of the file. Returns the number of the first.
 
-        A record at the end that is not intact may still be under way. Where an intact one follows, it is lost.
+        A damaged record at the end may still be being written. If an intact one follows, it is lost.
         """
         first, size = self.num_rows, file.size
         found: list[Row | None] = []
@@ -139,7 +139,7 @@ def read_file_header(file: OpenFile) -> FileHeader | None:
 
 
 def read_cost(index_path: Path) -> float | None:
-    """Seconds to compute what a segment holds, by its index; None where that is missing or damaged."""
+    """Predicted seconds to compute a segment's blocks, from its index; None if that is missing or damaged."""
     try:
         with index_path.open("rb") as file:
             header = _decode_index_header(file.read(_INDEX_HEADER_BYTES))
@@ -149,7 +149,7 @@ def read_cost(index_path: Path) -> float | None:
 
 
 def _decode_index_header(header: bytes) -> tuple[int, int, float, bytes] | None:
-    """File size, block_bytes, cost and root."""
+    """Decode (file size, block_bytes, cost, root)."""
     if len(header) != _INDEX_HEADER_BYTES:
         return None
     fields, checksum = header[: _INDEX_HEADER.size], header[_INDEX_HEADER.size :]

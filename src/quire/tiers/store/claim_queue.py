@@ -1,0 +1,94 @@
+"""Grant claims: the right of one process to compute the blocks up to a key, so that each document is computed once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from quire.tiers.store.catalog import Catalog
+from quire.tiers.store.layout.claims import Claims
+
+CLAIM_EVERY_S = 0.02  #: period of `serve` while claims are pending
+
+
+class ClaimQueue:
+    """The pending and granted claims of one store. Thread-safe, by the catalog's lock.
+
+    Args:
+        path: directory of the namespace.
+        catalog: its blocks.
+        is_read_only: grant every claim at once, without locks.
+    """
+
+    def __init__(self, path: Path, catalog: Catalog, is_read_only: bool) -> None:
+        self.has_answers = False
+        self._catalog = catalog
+        self._is_read_only = is_read_only
+        self._claims = Claims(path, is_read_only)
+        self._pending: dict[bytes, float] = {}  #: key -> time at which waiting ends
+        self._granted: list[bytes] = []
+        self._expired: list[bytes] = []
+
+    @property
+    def is_waiting(self) -> bool:
+        return bool(self._pending)
+
+    def ask(self, key: bytes, patience_s: float) -> None:
+        """Queue a claim, unless its key is stored; then the key is reported as added once more."""
+        with self._catalog.lock:
+            if self._catalog.report_again(key):
+                return
+            if self._is_read_only:
+                self._answer(self._granted, key)
+            else:
+                self._pending[key] = time.monotonic() + patience_s
+
+    def drop(self, key: bytes) -> None:
+        """Drop a granted or pending claim; harmless without one."""
+        with self._catalog.lock:
+            self._pending.pop(key, None)
+            self._claims.release(key)
+            self._granted = [each for each in self._granted if each != key]
+
+    def end_stored(self, keys: Iterable[bytes]) -> None:
+        """End the claims on stored keys."""
+        with self._catalog.lock:
+            for key in keys:
+                if key in self._catalog:
+                    self._claims.release(key)
+
+    def pop_answers(self) -> tuple[list[bytes], list[bytes]]:
+        """Return the keys of granted and of expired claims since the last call."""
+        answers = self._granted, self._expired
+        self._granted, self._expired, self.has_answers = [], [], False
+        return answers
+
+    def serve(self) -> None:
+        """Answer the pending claims that can be granted, are stored, or have waited too long."""
+        now = time.monotonic()
+        acquired: list[bytes] = []
+        with self._catalog.lock:
+            for key, until in list(self._pending.items()):
+                if key in self._catalog:
+                    del self._pending[key]
+                elif self._claims.acquire(key):
+                    acquired.append(key)
+                elif now >= until:
+                    del self._pending[key]
+                    self._answer(self._expired, key)
+        if acquired:
+            self._catalog.refresh()  # the previous holder may have written the key before it released the claim
+        with self._catalog.lock:
+            for key in acquired:
+                if self._pending.pop(key, None) is None or self._catalog.report_again(key):
+                    self._claims.release(key)
+                else:
+                    self._answer(self._granted, key)
+
+    def close(self) -> None:
+        self._claims.close()
+
+    def _answer(self, answers: list[bytes], key: bytes) -> None:
+        answers.append(key)
+        self.has_answers = True
