@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from typing import Any
 
 import pytest
 import typer
+import yaml
 
 from benchmarks.script import make_app
 from command_line import app
 from every_metric import render_every_metric
 from quire.cli.serve_arguments import FOREIGN_OPTIONS
+from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
+from quire.config_file import read_config
 from quire.server.settings import ServerSettings
 from quire.settings import option_name, setting_fields
 
@@ -206,3 +210,30 @@ def test_the_page_of_limits_has_every_error_code() -> None:
     sources += "".join(path.read_text() for path in (PACKAGE / "async_engine").rglob("*.py"))
     states = {f"model_{state}" for state in ("loading", "draining", "failed")}
     assert {code for code in documented - states if f'"{code}"' not in sources} == set()
+
+
+def blocks_of(page: Path, *languages: str) -> list[str]:
+    return re.findall(rf"```(?:{'|'.join(languages)})\n(.*?)```", page.read_text(), re.S)
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS.rglob("*.md") if blocks_of(page, "python")], ids=name_of)
+def test_the_python_of_a_page_runs(page: Path) -> None:
+    for code in blocks_of(page, "python"):
+        exec(code, {})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_request_body_of_a_page_is_json(page: Path) -> None:
+    for block in blocks_of(page, "bash", "console"):
+        for body in re.findall(r"-d '(\{.*?\})'", block, re.S):
+            json.loads(body)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_yaml_block_of_a_page_is_a_config_file_or_a_routing_file(page: Path, tmp_path: Path) -> None:
+    for text in blocks_of(page, "yaml"):
+        data = yaml.safe_load(text)
+        if "policy" in data or page.parent.name == "benchmarks":
+            continue
+        (tmp_path / "serve.yaml").write_text(text)
+        read_config(tmp_path / "serve.yaml", [ServerSettings, ClusterSettings])
