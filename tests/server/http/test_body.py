@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from process_pool import fork_children
-from quire.server.http.body import LARGE_BODY_BYTES, ReceivedBody
+from quire.server.http.body import LARGE_BODY_BYTES
 from quire.server.settings import ServerSettings
 from quire.system.child_process import running_children
 from serving import MODEL, PATIENCE_S, RunningServer, make_model, running, wait_until
 
 JSON = {"Content-Type": "application/json"}
 KILLED = """
-import asyncio, os, signal, sys
+import asyncio, os, signal
 from quire.server.http.body import BodyReader
 from quire.server.openai.schema import CompletionRequest
 
 reader = BodyReader()
-asyncio.run(reader._parse_in_child(sys.argv[1], CompletionRequest))
+asyncio.run(reader._parse_in_child(b'{"prompt": "x"}', CompletionRequest))
 print(reader._child.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -99,20 +99,6 @@ def test_a_large_prompt_that_may_fit_comes_back() -> None:
         assert (error["param"], error["code"]) == ("messages", "context_length_exceeded")
 
 
-@pytest.mark.parametrize("has_memfd", [True, False], ids=["in memory", "in a file"])
-def test_a_large_body_can_be_read_until_it_is_closed(has_memfd: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not has_memfd:
-        monkeypatch.delattr(os, "memfd_create")
-    body = ReceivedBody()
-    body.add(b"one ")
-    body.add(b"x" * LARGE_BODY_BYTES)
-    path = Path(body.take_path())
-    assert path.read_bytes() == b"one " + b"x" * LARGE_BODY_BYTES
-    assert body.take() == b""
-    body.close()
-    assert not path.exists()
-
-
 def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_again() -> None:
     with running(make_model()) as server:
         before = set(running_children())
@@ -127,11 +113,10 @@ def test_when_the_process_that_reads_large_bodies_dies_its_request_may_come_agai
 
 def test_when_the_server_is_killed_so_ends_the_process_that_reads_large_bodies(tmp_path: Path) -> None:
     (script := tmp_path / "killed.py").write_text(KILLED)
-    (body := tmp_path / "body").write_text('{"prompt": "x"}')
     pid = tmp_path / "pid"
     with pid.open("wb") as out:  # not a pipe, which the child would keep open
         done = subprocess.run(
-            [sys.executable, str(script), str(body)], stdout=out, timeout=PATIENCE_S,
+            [sys.executable, str(script)], stdout=out, timeout=PATIENCE_S,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         )  # fmt: skip
     assert done.returncode == -signal.SIGKILL

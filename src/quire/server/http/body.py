@@ -6,15 +6,12 @@ A child process parses large bodies: parsing holds the interpreter, and would bl
 from __future__ import annotations
 
 import asyncio
-import os
 import pickle
 import reprlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import IO, Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
@@ -27,62 +24,12 @@ from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 T = TypeVar("T", bound=BaseModel)
 LARGE_BODY_BYTES = 256 * 1024  #: of token ids, this takes some 4 ms to parse
-LARGE_BODY = "quire.large_body"  #: key of a large `ReceivedBody` in the ASGI scope
 _NICENESS = 10  # of the child: a large body can wait, the engine cannot
 _UNLIMITED = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)
 _PRIMITIVES = {"str", "int", "float", "bool"}
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 60
 _UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # the field's description lists the accepted values
-
-
-class ReceivedBody:
-    """The bytes of a body.
-
-    A large body is written to memory that a child process can read (on other systems than Linux to a temporary file):
-    joining, copying or sending its bytes here would stall every stream.
-    """
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.is_large = False
-        self._pieces: list[bytes] = []
-        self._file: IO[bytes] | None = None
-        self._path = ""
-
-    def add(self, piece: bytes) -> None:
-        self.size += len(piece)
-        self._pieces.append(piece)
-        if self.size >= LARGE_BODY_BYTES:
-            self.is_large = True
-            file = self._file or self._open()
-            while self._pieces:
-                file.write(self._pieces.pop(0))
-
-    def _open(self) -> IO[bytes]:
-        if hasattr(os, "memfd_create"):
-            self._file = os.fdopen(os.memfd_create("body"), "w+b", buffering=0)
-            self._path = f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
-        else:
-            self._file = NamedTemporaryFile(prefix="body-", buffering=0)  # noqa: SIM115 - `close` closes it
-            self._path = self._file.name
-        return self._file
-
-    def take_path(self) -> str:
-        """Return the path of a large body for other processes, valid until `close`; afterwards `take` returns b""."""
-        path, self._path = self._path, ""
-        return path
-
-    def take(self) -> bytes:
-        """Return the whole body, once: the caller decides how long it stays in memory."""
-        if self._file is None:
-            pieces, self._pieces = self._pieces, []
-            return b"".join(pieces)
-        return Path(path).read_bytes() if (path := self.take_path()) else b""
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
 
 class BodyReader:
@@ -104,13 +51,11 @@ class BodyReader:
             # Browsers let a page of another origin send other types without asking: they must not reach a model.
             got = content_type or "nothing"
             raise ApiError(415, f"the body must be JSON; send Content-Type: application/json, not {got!r:.100}")
-        large: ReceivedBody | None = request.scope.get(LARGE_BODY)
-        if large is None:
-            return self._parse(await request.body(), kind)
-        return await self._parse_in_child(large.take_path(), kind)
+        raw = await request.body()
+        return self._parse(raw, kind) if len(raw) < LARGE_BODY_BYTES else await self._parse_in_child(raw, kind)
 
-    async def _parse_in_child(self, path: str, kind: type[T]) -> T:
-        question = pickle.dumps((self._parse, path, kind))
+    async def _parse_in_child(self, raw: bytes, kind: type[T]) -> T:
+        question = pickle.dumps((self._parse, raw, kind))
         try:
             answer = await asyncio.get_running_loop().run_in_executor(self._thread, self._child.ask, question)
         except RuntimeError:  # the process ended, or `close` was called
@@ -156,9 +101,9 @@ def parse(raw: bytes, kind: type[T], *, ignore_unknown_fields: bool = False) -> 
 
 def _make_worker() -> Worker:
     def work(question: bytes) -> bytes:
-        parse, path, kind = pickle.loads(question)
+        parse, raw, kind = pickle.loads(question)
         try:
-            return pickle.dumps((parse(Path(path).read_bytes(), kind), {}))
+            return pickle.dumps((parse(raw, kind), {}))
         except ApiError as error:
             return pickle.dumps((None, vars(error)))
 

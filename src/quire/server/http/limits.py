@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import closing
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.server.errors import RETRY_SOON, ApiError, error_response
 from quire.server.http.auth import key_id_of
-from quire.server.http.body import LARGE_BODY, LARGE_BODY_BYTES, ReceivedBody
+from quire.server.http.body import LARGE_BODY_BYTES
 from quire.server.settings import ServerSettings
 
 BODY_TIMEOUT_S = 60.0
@@ -25,8 +24,8 @@ class LimitBody:
     """Reads the whole body first, and rejects one that is too large or too slow. (ASGI middleware)
 
     An announced length is checked before a byte is read; a chunked body is read up to the limit. uvicorn reads and
-    drops the rest of a rejected body, so that its client sees the answer. A large body is passed in the scope, under
-    `LARGE_BODY`. The total size of large bodies is limited, too: they stay in memory until their requests end.
+    drops the rest of a rejected body, so that its client sees the answer. The total size of large bodies is limited,
+    too: they stay in memory until their requests end.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, timeout_s: float = BODY_TIMEOUT_S) -> None:
@@ -40,45 +39,48 @@ class LimitBody:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        with closing(ReceivedBody()) as body:
-            try:
-                announced = dict(scope["headers"]).get(b"content-length", b"0")
-                if int(announced) > self.max_bytes:
-                    raise self._too_large()
-                async with asyncio.timeout(self.timeout_s):
-                    is_complete = await self._read(body, receive)
-            except ApiError as error:
-                await error_response(error)(scope, receive, send)
-            except TimeoutError:
-                message = f"the body did not arrive within {self.timeout_s:g} s"
-                await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
-            else:
-                if is_complete:
-                    if body.is_large:
-                        scope[LARGE_BODY] = body
-                    await self.app(scope, _replay(body, receive), send)
-            finally:
-                self.held -= body.size if body.is_large else 0
+        body, held = bytearray(), 0
+        try:
+            if int(dict(scope["headers"]).get(b"content-length", b"0")) > self.max_bytes:
+                raise self._too_large()
+            async with asyncio.timeout(self.timeout_s):
+                is_complete = await self._read(body, receive)
+        except ApiError as error:
+            await error_response(error)(scope, receive, send)
+        except TimeoutError:
+            message = f"the body did not arrive within {self.timeout_s:g} s"
+            await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
+        else:
+            if is_complete:
+                held = _held(body)
+                messages: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
+                body.clear()
 
-    async def _read(self, body: ReceivedBody, receive: Receive) -> bool:
+                async def receive_again() -> Message:
+                    return messages.pop() if messages else await receive()
+
+                await self.app(scope, receive_again, send)
+        finally:
+            self.held -= held or _held(body)
+
+    async def _read(self, body: bytearray, receive: Receive) -> bool:
         """Read the whole body. Returns False if the client left before its end."""
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return False
-            held = body.size if body.is_large else 0
-            body.add(message.get("body", b""))
-            if body.size > self.max_bytes:
-                self.held += body.size - held if body.is_large else 0
+            self.held -= _held(body)
+            body += message.get("body", b"")
+            self.held += (held := _held(body))
+            if len(body) > self.max_bytes:
                 raise self._too_large()
-            if body.is_large:
-                self.held += body.size - held
-                if self.held > self.max_held:
-                    what = f"large bodies of {self.max_held:,} bytes together are being served; try again soon"
-                    raise ApiError(503, what, code="too_many_large_bodies", headers=RETRY_SOON)
-                await asyncio.sleep(_READ_PAUSE_S)
+            if held and self.held > self.max_held:
+                what = f"large bodies of {self.max_held:,} bytes together are being served; try again soon"
+                raise ApiError(503, what, code="too_many_large_bodies", headers=RETRY_SOON)
             if not message.get("more_body", False):
                 return True
+            if held:
+                await asyncio.sleep(_READ_PAUSE_S)
 
     def _too_large(self) -> ApiError:
         return ApiError(
@@ -89,18 +91,8 @@ class LimitBody:
         )
 
 
-def _replay(body: ReceivedBody, receive: Receive) -> Receive:
-    """Return a channel with the body in one piece, then the server's further messages."""
-    is_taken = False
-
-    async def receive_again() -> Message:
-        nonlocal is_taken
-        if is_taken:
-            return await receive()
-        is_taken = True
-        return {"type": "http.request", "body": body.take(), "more_body": False}
-
-    return receive_again
+def _held(body: bytearray) -> int:
+    return len(body) if len(body) >= LARGE_BODY_BYTES else 0
 
 
 class Concurrency:
