@@ -148,7 +148,7 @@ def test_ctrl_c_ends_all_ranks_without_a_traceback() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tensor_parallel_size": 3}, "4 attention heads cannot be shared out evenly among tensor_parallel_size=3"),
+        ({"tensor_parallel_size": 3}, "4 attention heads cannot be split evenly among tensor_parallel_size=3"),
         ({"tensor_parallel_size": 0}, "tensor_parallel_size=0 must be at least 1"),
     ],
 )

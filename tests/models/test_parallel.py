@@ -87,5 +87,5 @@ def test_a_model_that_cannot_be_shared_out_is_refused_with_the_numbers() -> None
         UnsupportedModelError, match=r"14 attention heads cannot .* tensor_parallel_size=4 .* 1, 2, 14$"
     ):
         ModelSplit(config, ParallelGroup(0, 4))
-    with pytest.raises(UnsupportedModelError, match=r"2 KV heads can neither be shared out nor repeated .*=7 "):
+    with pytest.raises(UnsupportedModelError, match=r"2 KV heads can neither be split nor repeated .*=7 "):
         ModelSplit(config, ParallelGroup(0, 7))

@@ -116,7 +116,7 @@ class ModelSplit:
 
 def _share_heads(config: ModelConfig, group: ParallelGroup) -> Share:
     if config.num_heads % group.size:
-        raise _refusal(config, group, f"{config.num_heads} attention heads cannot be shared out evenly")
+        raise _refusal(config, group, f"{config.num_heads} attention heads cannot be split evenly")
     each = config.num_heads // group.size
     return Share(config.num_heads, ((group.rank * each, (group.rank + 1) * each),), each)
 
@@ -125,7 +125,7 @@ def _share_kv_heads(config: ModelConfig, group: ParallelGroup) -> Share:
     """Split KV heads evenly; with fewer heads than ranks, several ranks have the same one."""
     num_heads, size = config.num_kv_heads, group.size
     if num_heads % size and size % num_heads:
-        raise _refusal(config, group, f"{num_heads} KV heads can neither be shared out nor repeated evenly")
+        raise _refusal(config, group, f"{num_heads} KV heads can neither be split nor repeated evenly")
     each = max(1, num_heads // size)
     first = group.rank * num_heads // size
     return Share(num_heads, ((first, first + each),), each)
@@ -135,8 +135,8 @@ def _refusal(config: ModelConfig, group: ParallelGroup, what: str) -> Unsupporte
     heads, kv_heads = config.num_heads, config.num_kv_heads
     sizes = [n for n in range(1, heads + 1) if not heads % n and (not kv_heads % n or not n % kv_heads)]
     return UnsupportedModelError(
-        f"{what} among tensor_parallel_size={group.size} ranks; a model of {heads} attention heads and {kv_heads} KV "
-        f"heads takes one of {', '.join(map(str, sizes))}"
+        f"{what} among tensor_parallel_size={group.size} ranks; a model with {heads} attention heads and {kv_heads} KV "
+        f"heads supports {', '.join(map(str, sizes))}"
     )
 
 
