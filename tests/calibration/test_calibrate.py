@@ -148,8 +148,7 @@ def test_blocks_that_are_lost_end_it_and_leave_nothing_behind(engine: Engine) ->
     ("options", "message"),
     [
         ({"lengths": [64, 161]}, "161 tokens"),
-        ({"lengths": [8]}, "at least a block"),
-        ({"repeats": 0}, "repeats=0"),
+        ({"lengths": [8]}, "expected 16 .a block."),
     ],
 )
 def test_what_cannot_be_measured_is_refused(engine: Engine, options: dict[str, object], message: str) -> None:

@@ -102,7 +102,6 @@ def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, An
 def describe_crossing(calibration: Calibration) -> list[str]:
     """Describe the crossing points, or the link that would have one."""
     points = calibration.crossing_points()
-    longest = calibration.max_tokens
     costs, size, chunk = calibration.cost_model, calibration.block_size, calibration.chunk
     num_bytes = size * calibration.bytes_per_token
     swaps_first = costs.save(num_bytes) + costs.load(num_bytes) < costs.recompute(size, chunk=chunk)
@@ -112,12 +111,12 @@ def describe_crossing(calibration: Calibration) -> list[str]:
             f"Crossing point: {point:,} tokens, below it {below} is cheaper and from it on {above}."
             for point, (below, above) in zip(points, cycle([(first, second), (second, first)]), strict=False)
         ]
-    lengths = range(calibration.block_size, longest + 1, calibration.block_size)
+    lengths = range(size, calibration.max_tokens + 1, size)
     slowest, fastest = crossing_range(costs, calibration.bytes_per_token, lengths, chunk=chunk)
     condition, (bandwidth, at) = ("slower", fastest) if swaps_first else ("faster", slowest)
     return [
-        f"There is no crossing point up to {longest:,} tokens: {first} is cheaper at every length. One begins to exist "
-        f"at {at:,} tokens, with a link {condition} than {format_rate(bandwidth)} each way."
+        f"There is no crossing point up to {calibration.max_tokens:,} tokens: {first} is cheaper at every length. "
+        f"One begins to exist at {at:,} tokens, with a link {condition} than {format_rate(bandwidth)} each way."
     ]
 
 

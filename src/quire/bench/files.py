@@ -35,9 +35,9 @@ def check_writable(path: Path) -> None:
     Raises:
         ValueError: it cannot.
     """
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        return  # opening and closing a pipe would end it for its reader
     was_there = path.exists()
+    if was_there and not (path.is_file() or path.is_dir()):
+        return  # opening and closing a pipe would end it for its reader
     try:
         path.open("a").close()
         if not was_there:

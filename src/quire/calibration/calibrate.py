@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from quire.calibration.microbenchmark import BlocksLost, Microbenchmark, StepTiming, TransferTiming
+from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 
@@ -138,41 +139,34 @@ def calibrate_engine(
         repeats: repetitions of each measurement, after a warm-up.
         decodes: whether to measure decode steps.
 
-    Raises:
-        ValueError: the engine is not idle or has no swap tier, or a length does not fit.
-        BlocksLost: a transfer failed.
+    Raises ValueError if the engine is busy or has no swap tier, or a length does not fit; BlocksLost from a transfer.
     """
     config = engine.scheduler.config
-    block_size = config.block_size
-    if repeats < 1:
-        raise ValueError(f"repeats={repeats} measures nothing; expected at least 1")
     microbenchmark = Microbenchmark(engine)
     num_slots = engine.scheduler.swap.tier.num_slots
     if not num_slots:
         raise ValueError("there is no swap tier to measure; give swap_space or swap_dir")
-    lengths = lengths or default_lengths(min(config.max_model_len, num_slots * block_size))
-    whole = _whole_blocks(lengths, block_size, config.max_model_len)
+    lengths = lengths or default_lengths(min(config.max_model_len, num_slots * config.block_size))
+    whole = _whole_blocks(lengths, config.block_size, config.max_model_len)
     with microbenchmark:
         microbenchmark.scatter()
         for length in whole:
             if length <= 2 * config.max_num_batched_tokens:  # a warm-up for each shape of a step
                 _compute_and_swap(microbenchmark, length)
         swaps = _in_turns({length: partial(_compute_and_swap, microbenchmark, length) for length in whole}, repeats)
-        shapes = _decode_shapes(microbenchmark) if decodes else []
+        contexts = dict.fromkeys(min(context, config.max_model_len - _DECODE_STEPS) for context in _CONTEXTS)
+        every = [(num_seqs, context) for context in contexts for num_seqs in _BATCH_SIZES] if decodes else []
+        shapes = [shape for shape in every if microbenchmark.has_room_to_decode(*shape, _DECODE_STEPS)]
         for shape in shapes:
             microbenchmark.decode(*shape, 1)
         steps = _in_turns({shape: partial(_decode, microbenchmark, *shape) for shape in shapes}, repeats)
-    chunk = config.max_tokens_beside_streams or config.max_num_batched_tokens
-    return _summarise(swaps, steps, config.block_bytes // block_size, block_size, chunk)
+    return _summarise(swaps, steps, config)
 
 
 def _summarise(
-    swaps: Mapping[int, Sequence[_Trial]],
-    steps: Mapping[tuple[int, int], Sequence[_Trial]],
-    bytes_per_token: int,
-    block_size: int,
-    chunk: int,
+    swaps: Mapping[int, Sequence[_Trial]], steps: Mapping[tuple[int, int], Sequence[_Trial]], config: SchedulerConfig
 ) -> Calibration:
+    bytes_per_token = config.block_bytes // config.block_size
     rows = [
         LengthRow(
             length,
@@ -188,19 +182,15 @@ def _summarise(
     ]
     model = CostModel()
     _learn(model, (trial for trials in (*swaps.values(), *steps.values()) for trial in trials))
-    return Calibration(rows, decodes, model, bytes_per_token, block_size, chunk)
+    chunk = config.max_tokens_beside_streams or config.max_num_batched_tokens
+    return Calibration(rows, decodes, model, bytes_per_token, config.block_size, chunk)
 
 
 def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0) -> None:
-    """Profile an engine for a few seconds at its first start.
+    """Profile an idle engine for about this many seconds, at its first start. Without a swap tier, only steps.
 
     Each measurement runs twice if time allows, and then the second counts. Lengths that would take too long are
     skipped; the engine's own steps and transfers teach them later.
-
-    Args:
-        engine: an idle engine. Without a swap tier only steps are measured.
-        cost_model: learns from the measurements.
-        seconds: approximate time limit.
     """
     config = engine.scheduler.config
     longest = min(config.max_model_len, 2 * config.max_num_batched_tokens)
@@ -262,17 +252,6 @@ def _decode(microbenchmark: Microbenchmark, num_seqs: int, context: int) -> _Tri
     return _Trial(microbenchmark.decode(num_seqs, context, _DECODE_STEPS) if has_room else [])
 
 
-def _decode_shapes(microbenchmark: Microbenchmark) -> list[tuple[int, int]]:
-    """Batch sizes and contexts that fit the engine."""
-    longest = microbenchmark.config.max_model_len - _DECODE_STEPS
-    return [
-        (num_seqs, context)
-        for context in dict.fromkeys(min(context, longest) for context in _CONTEXTS)
-        for num_seqs in _BATCH_SIZES
-        if microbenchmark.has_room_to_decode(num_seqs, context, _DECODE_STEPS)
-    ]
-
-
 def _in_turns(trials: Mapping[_Key, Callable[[], _Trial]], repeats: int) -> dict[_Key, list[_Trial]]:
     """Run all trials in turns, `repeats` times."""
     done: dict[_Key, list[_Trial]] = {key: [] for key in trials}
@@ -286,8 +265,5 @@ def _whole_blocks(lengths: Sequence[int], block_size: int, longest: int) -> list
     """Distinct lengths in whole blocks, ascending."""
     for length in lengths:
         if not block_size <= length <= longest:
-            raise ValueError(
-                f"a length of {length} tokens: expected at least a block's {block_size}, and at most "
-                f"max_model_len={longest}"
-            )
+            raise ValueError(f"a length of {length} tokens: expected {block_size} (a block) to max_model_len={longest}")
     return sorted({length // block_size * block_size for length in lengths})

@@ -9,7 +9,6 @@ import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 import torch
 
@@ -50,15 +49,10 @@ class BlocksLost(RuntimeError):
 class Microbenchmark:
     """Exclusive use of an idle engine inside a context.
 
-    Args:
-        engine: an engine with a real model and no requests.
-        seed: seed of the tokens.
-
-    Raises:
-        ValueError: the engine has requests, or its runner has no model.
+    Raises ValueError if the engine has requests, or its runner has no model.
     """
 
-    def __init__(self, engine: Engine, seed: int = 0) -> None:
+    def __init__(self, engine: Engine) -> None:
         runner = engine.runner
         if not isinstance(runner, ModelRunner | MultiRankRunner):
             raise ValueError("there is nothing to measure: this engine's runner has no model")
@@ -70,7 +64,7 @@ class Microbenchmark:
         self._runner = runner
         self._clock = engine.clock
         self._vocab_size = engine.vocab_size
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._next_id = itertools.count(-1, -1)  # the engine's ids are never negative
         self._known: list[BlockSequence] = []
 
@@ -79,7 +73,7 @@ class Microbenchmark:
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=list(self._runner.batch.row_of)))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *error: object) -> None:
         for seq in list(self._known):
             self.forget(seq)
 
@@ -91,21 +85,18 @@ class Microbenchmark:
         for block in blocks:
             pool.release(block)
 
-    # -- computing ---------------------------------------------------------------------------------------------------
-
     def compute(self, num_tokens: int) -> tuple[BlockSequence, list[StepTiming]]:
-        """Compute new tokens in the engine's chunks.
+        """Compute new tokens in the engine's chunks. The sequence holds its blocks until `forget`.
 
-        Returns:
-            The sequence, which holds its blocks until `forget`, and the time of each step.
-
-        Raises:
-            ValueError: the pool has no room.
+        Raises ValueError if the pool has no room.
         """
-        seq = self._new_sequence(num_tokens)
+        token_ids = self._tokens(num_tokens + 1)  # of a request that has just got its next token
+        seq_id = next(self._next_id)
+        request = Request(f"microbenchmark{seq_id}", token_ids, _GREEDY)
+        seq = BlockSequence(seq_id, 0, request, token_ids)
+        request.sequences = request.unfinished = [seq]
         self._known.append(seq)
         times = []
-        shown = seq.token_ids[:num_tokens]  # the last token is not computed
         for start in range(0, num_tokens, self.config.max_num_batched_tokens):
             count = min(self.config.max_num_batched_tokens, num_tokens - start)
             self._kv.begin_step()
@@ -116,7 +107,7 @@ class Microbenchmark:
             if start:
                 out.new_blocks[seq.seq_id] = placed[0]
             else:
-                out.new_sequences.append(self._describe(seq.seq_id, shown, 0, seq.block_table))
+                out.new_sequences.append(_describe(seq_id, token_ids[:num_tokens], 0, seq.block_table))
             _, seconds = self._execute(out)
             shape = StepShape(1, 1, 0.0, start) if count == 1 else EMPTY_STEP.plus_chunk(start, count)
             times.append(StepTiming(shape, seconds))
@@ -126,9 +117,6 @@ class Microbenchmark:
         """Run decode steps of sequences that begin with `context` tokens, the first `num_shared` in common blocks.
 
         The context's KV is not computed: the time of a step does not depend on its values.
-
-        Raises:
-            ValueError: the engine has no room.
         """
         if not self.has_room_to_decode(num_seqs, context, num_steps):
             raise ValueError(f"the engine has no room for {num_seqs} sequences of {context + num_steps} tokens")
@@ -138,7 +126,7 @@ class Microbenchmark:
         tables = [[pool.allocate() for _ in range(per_seq - len(shared))] for _ in range(num_seqs)]
         ids = [next(self._next_id) for _ in range(num_seqs)]
         newcomers = [
-            self._describe(seq_id, self._tokens(context + 1), context, [*shared, *table])
+            _describe(seq_id, self._tokens(context + 1), context, [*shared, *table])
             for seq_id, table in zip(ids, tables, strict=True)
         ]
         times = []
@@ -155,15 +143,8 @@ class Microbenchmark:
             self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=ids))
         return times
 
-    # -- moving ------------------------------------------------------------------------------------------------------
-
     def swap_out(self, seq: BlockSequence) -> TransferTiming:
-        """Save all full blocks of a sequence and release its blocks.
-
-        Raises:
-            ValueError: the swap tier has no room.
-            BlocksLost: the transfer failed.
-        """
+        """Save all full blocks of a sequence and release its blocks. Raises BlocksLost if the transfer failed."""
         kv, swap = self._kv, self._swap
         if not self.has_room_for(seq):
             raise ValueError(
@@ -178,11 +159,7 @@ class Microbenchmark:
         return self._move("save", out, started)
 
     def swap_in(self, seq: BlockSequence) -> TransferTiming:
-        """Load the blocks saved by `swap_out` into the pool.
-
-        Raises:
-            BlocksLost: the transfer failed.
-        """
+        """Load the blocks saved by `swap_out` into the pool. Raises BlocksLost if the transfer failed."""
         swap = self._swap
         started = self._clock()
         span = swap.find_loadable(seq, 0)
@@ -213,7 +190,7 @@ class Microbenchmark:
         while swap.num_pending:
             result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.pop_transfers()))
             swap.end_transfers(result.transfers)
-            if not self._is_moving():
+            if not self._runner.num_moving:
                 break
         swap.release(seq)
         swap.stop_waiting(seq)
@@ -235,7 +212,7 @@ class Microbenchmark:
             self._swap.end_transfers(result.transfers)
             reports += result.transfers
             stall_s += result.stall_s
-            if self._swap.num_pending and not self._is_moving():
+            if self._swap.num_pending and not self._runner.num_moving:
                 raise BlocksLost(f"the link did not {kind} all blocks")
         ended = self._clock()
         num_lost = sum(len(report.failed) for report in reports)
@@ -249,12 +226,6 @@ class Microbenchmark:
             wait_s=handed_over - started + stall_s,
         )
 
-    def _is_moving(self) -> bool:
-        """Whether the link has pending transfers."""
-        return self._runner.num_moving > 0
-
-    # -- the parts of a step -----------------------------------------------------------------------------------------
-
     def _execute(self, out: SchedulerOutput) -> tuple[StepOutput, float]:
         """Run a step. Returns its result and its seconds, until the device is done."""
         started = self._clock()
@@ -266,22 +237,6 @@ class Microbenchmark:
     def _tokens(self, count: int) -> list[int]:
         return [self._random.randrange(self._vocab_size) for _ in range(count)]
 
-    def _new_sequence(self, num_tokens: int) -> BlockSequence:
-        seq_id = next(self._next_id)
-        token_ids = self._tokens(num_tokens + 1)  # a request that has just got its next token
-        request = Request(f"microbenchmark{seq_id}", token_ids, _GREEDY)
-        seq = BlockSequence(seq_id, 0, request, token_ids)
-        request.sequences = request.unfinished = [seq]
-        return seq
 
-    def _describe(self, seq_id: int, tokens: list[int], num_computed: int, table: Sequence[int]) -> NewSequence:
-        return NewSequence(
-            seq_id=seq_id,
-            index=0,
-            token_ids=tokens,
-            num_prompt_tokens=len(tokens),
-            num_computed_tokens=num_computed,
-            block_table=list(table),
-            sampling_params=_GREEDY,
-            seed=0,
-        )
+def _describe(seq_id: int, tokens: list[int], num_computed: int, table: Sequence[int]) -> NewSequence:
+    return NewSequence(seq_id, 0, tokens, len(tokens), num_computed, list(table), sampling_params=_GREEDY, seed=0)

@@ -38,7 +38,7 @@ class ProfilePlace:
     """The profile file of one kind of engine on one machine."""
 
     directory: Path
-    facts: dict[str, Any]  #: everything that timings depend on, as JSON
+    facts: dict[str, Any]  #: all that timings depend on, as JSON
 
     @property
     def path(self) -> Path:
@@ -56,11 +56,7 @@ class ProfilePlace:
             return None
 
     def save(self, model: CostModel) -> None:
-        """Replace the saved model.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Replace the saved model. Raises OSError if the file cannot be written."""
         self.write(model.to_dict())
 
     def write(self, model: dict[str, Any]) -> None:
@@ -94,7 +90,6 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
 
 
 def profiles_directory() -> Path:
-    """The folder of profiles in this user's cache."""
     return user_cache() / "profiles"
 
 

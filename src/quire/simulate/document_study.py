@@ -49,12 +49,7 @@ def figures(runs: Sequence[SimulationFigures], *, has_kv_dir: bool) -> dict[str,
 
 
 def show_changes(rows: Sequence[Mapping[str, Any]], headings: Mapping[str, str]) -> None:
-    """Print the change by document KV on disk, for each policy on the same requests.
-
-    Args:
-        rows: rows of the table, with `change_by_kv_dir` where KV is on disk.
-        headings: heading of each compared quantity.
-    """
+    """Print the change by document KV on disk: `change_by_kv_dir` of each row, under these headings."""
     changes = (Column(name, heading, scale=100, unit=" %", is_change=True) for name, heading in headings.items())
     changed = [{**row, **row["change_by_kv_dir"]} for row in rows if "change_by_kv_dir" in row]
     title = "With documents' KV on disk against without, on the same requests, mean over the seeds with 95 % bounds"

@@ -1,7 +1,6 @@
 """`quire simulate`: compare recovery policies, or document KV with and without a disk, on a virtual clock.
 
 Every policy gets the same load of each seed, so comparisons are paired. There is no noise: seeds differ in the load.
-See docs/design/simulation.md.
 """
 
 from __future__ import annotations
