@@ -53,7 +53,6 @@ class ConfigFile:
         """Return the engines to run by served name, in order.
 
         Args:
-            default_models: models to serve if none is named.
             models: models from the command line (SOURCE or NAME=SOURCE), which replace all others.
             **given: values from the command line for all models, by field.
 

@@ -16,12 +16,9 @@ class AdmissionGate:
     """Admits requests to a model, or lets them wait until it is loaded. `len` is the number of waiting requests.
 
     Args:
-        name: name of the model.
-        requests: the admitted requests.
         lock: lock that guards `requests` and this object.
         wake: loads an unloaded model.
         max_queue: limit of requests that wait here or for their first step; None for no limit.
-        wait_s: longest wait for the model.
 
     Attributes:
         state: state of the engine; changed under the lock.

@@ -254,9 +254,7 @@ class AsyncEngine:
 
         Args:
             stream: stream of the running event loop; it may serve several requests.
-            prompt: text, token ids or a `Prompt`.
             params: sampling parameters; None for the model's defaults.
-            request_id: unique among open requests.
             number: number of the request in the stream.
             priority: smaller goes first.
             min_stage: first stage of the model on which the request may start.

@@ -48,11 +48,7 @@ class OutputCollector:
 
 
 class EventStream:
-    """Unread events of one reader's requests. Create and use it in one event loop.
-
-    Attributes:
-        keys: the requests' keys in the engine.
-    """
+    """Unread events of one reader's requests. Create and use it in one event loop."""
 
     def __init__(self) -> None:
         self.keys: list[int] = []

@@ -28,12 +28,7 @@ class Losses:
 
 class Failover:
     """Args:
-    name: name of the model.
-    requests: the open requests.
-    loading: progress of loading the model.
-    lock: lock that guards `requests`.
     wait_s: longest wait for the next engine and for the stage of the lost one; 0 fails requests at once.
-    on_finished: receives the output of each failed request.
     """
 
     def __init__(
@@ -57,9 +52,6 @@ class Failover:
     def resend(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
         """Send requests to the next engine, which continues behind the delivered events. A request that was lost
         `MAX_LOSSES` times fails, since it may be the cause. Call `notify` afterwards, without the lock.
-
-        Args:
-            error: the reason of the loss.
         """
         losses = Losses([], [], [])
         with self._lock:
@@ -80,11 +72,7 @@ class Failover:
         return Losses([], [], list(lost))
 
     def notify(self, losses: Losses, error: str | None) -> None:
-        """Notify readers that their requests wait for another engine or have failed.
-
-        Args:
-            error: the reason of the loss.
-        """
+        """Notify readers that their requests wait for another engine or have failed."""
         num_resent = len(losses.resent)
         if num_lost := num_resent + len(losses.failed):
             logger.info("%s: %d of %d lost requests go on in another engine", self._name, num_resent, num_lost)

@@ -29,9 +29,6 @@ STOP_TIMEOUT_S = 30.0  # for the current step to end at shutdown
 class EngineHost(ABC):
     """The place where an `EngineLoop` runs: it receives commands and sends reports.
 
-    Args:
-        name: name of the model.
-
     Attributes:
         starts_on_demand: the first request starts the engine.
         answers_heartbeats: False if another system checks the engine's health.
@@ -86,8 +83,6 @@ class ThreadHost(EngineHost):
     """An `EngineLoop` in a thread of this process, with a watchdog.
 
     Args:
-        name: name of the model.
-        make_engine: loads the engine in its thread, and again after a failure.
         device: lock of the device, if other engines share it.
         hang_timeout_s: time after which a step counts as hanging, and all stacks are logged.
         exit_on_hang: a hanging step ends the process with status 70, so that its supervisor restarts it.

@@ -90,11 +90,7 @@ class Ledger:
         return is_news
 
     def resumption(self, stage: int = 1) -> Resumption | None:
-        """Return the state from which another engine resumes the request; None if it has not started.
-
-        Args:
-            stage: the lost engine's stage of the model.
-        """
+        """Return the state from which another engine resumes the request; None if it has not started."""
         if self._started is None:
             return self._before
         return Resumption(

@@ -17,11 +17,7 @@ class LoadWatch:
     """Keeps and logs the progress of loading.
 
     Args:
-        name: name of the model.
         on_progress: receives each change of `progress`, in any thread.
-
-    Attributes:
-        progress: the latest progress; None before loading first starts.
     """
 
     def __init__(self, name: str, on_progress: Callable[[LoadProgress], None]) -> None:
@@ -39,11 +35,7 @@ class LoadWatch:
         self._set(_BEGIN)
 
     def report(self, progress: LoadProgress, *, is_ready: bool) -> None:
-        """Loading has progressed.
-
-        Args:
-            is_ready: the model already serves.
-        """
+        """Loading has progressed."""
         if is_ready and progress.num_stages == 1 and progress.error is None:
             progress = replace(progress, stage=1)  # a model without stages serves while the rest arrives
         if progress.num_stages > 1 and progress.stage > (self.progress.stage if self.progress is not None else 0):

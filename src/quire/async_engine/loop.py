@@ -90,8 +90,6 @@ class EngineLoop:
     """Owns an engine.
 
     Args:
-        name: name of the model.
-        make_engine: loads the engine, and again after a failure.
         report: receives the reports in order; must neither block nor raise.
         device: lock of the device, if other engines share it.
     """

@@ -34,7 +34,6 @@ class OpenRequests:
 
     Args:
         lock: lock that guards the requests; hold it to combine calls.
-        send: sends a command to the engine.
 
     Attributes:
         num_unstarted: number of requests without a `Started` event.

@@ -43,7 +43,6 @@ class ProcessHost(EngineHost):
     model has failed. Engines in processes share a device by the system's own means.
 
     Args:
-        name: name of the model.
         make_engine: loads the engine in the process; must survive pickling.
         hang_timeout_s: time after which a step counts as hanging.
         child: the first process, if it was started earlier.
@@ -200,9 +199,7 @@ class _Reports:
 
     Args:
         connection: pipe from the process; closed after the last report.
-        handle: handles a report.
         give_up: called in an exception handler if `handle` has raised; then reading ends.
-        loop: event loop that reads while it runs.
     """
 
     def __init__(

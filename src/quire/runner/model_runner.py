@@ -98,14 +98,6 @@ class ModelRunner:
     """See `Runner`.
 
     Args:
-        model: the model, on its device.
-        cache: the KV blocks.
-        attention: backend over `cache`.
-        batch: rows for `max_num_seqs` sequences.
-        vocab_size: number of logits in a row.
-        transfer_worker: moves blocks between `cache` and the swap tier; None without a swap tier.
-        disk: the disk tier; None without one.
-        grammars: the model's grammars; None without structured output.
         draws: whether this rank draws tokens. The other ranks get them in `SchedulerOutput.new_tokens`.
     """
 

@@ -36,12 +36,7 @@ class _Rows:
 
 
 class Sampler:
-    """Draws tokens from logits.
-
-    Args:
-        vocab_size: number of logits in a row.
-        grammars: the model's grammars.
-    """
+    """Draws tokens from logits."""
 
     def __init__(self, vocab_size: int, grammars: Grammars | None = None) -> None:
         self.vocab_size = vocab_size
@@ -55,7 +50,6 @@ class Sampler:
 
         Args:
             logits: [num_rows, vocab_size] in the model's dtype; may be overwritten.
-            states: sampling state of each row.
 
         Returns:
             Three lists over rows: the tokens (several where a prompt forks, none for a beam), the log-probabilities
@@ -86,9 +80,6 @@ class Sampler:
         """Set the logits of banned tokens to minus infinity, in place.
 
         Rows that need only their best token are not written if it can be found without; `rows.best` is updated.
-
-        Args:
-            banned: rows with bans.
 
         Returns:
             Rows whose best token is banned and has yet to be found.

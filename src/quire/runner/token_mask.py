@@ -26,7 +26,6 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
 
     Args:
         logits: [num_rows, vocab_size], contiguous.
-        rows: the masked rows.
         words: uint32 [len(rows), words_of(vocab_size)]
     """
     if logits.device.type == "cpu":

@@ -16,7 +16,6 @@ class BackgroundThrottle:
 
     Args:
         share: share of the time for background work while steps run, between 0 and 1.
-        clock: monotonic clock in seconds.
         longest_wait_s: longest wait of a piece for a turn; then it starts beside a step.
         longest_turn_s: longest pause of the steps.
     """
@@ -54,11 +53,7 @@ class BackgroundThrottle:
         self._step_began = self._clock()
 
     def end_step(self, *, goes_on: bool) -> None:
-        """End a step. Returns after the background's turn, if it waits for one.
-
-        Args:
-            goes_on: another step follows at once.
-        """
+        """End a step. Returns after the background's turn, if it waits for one."""
         with self._changed:
             now = self._clock()
             self._credit_s = min(self._credit_s, 0.0) + (now - self._step_began) * self._ratio

@@ -34,13 +34,9 @@ class ChildProcess:
     """A process that starts at once and waits for `run`.
 
     Args:
-        name: process name for messages and `ps`.
         imports: module to import in the background while the process waits.
-        environment: additional environment variables.
-        niceness: niceness to add to this process's own.
 
     Attributes:
-        commands: pipe to the process.
         reports: pipe from the process. A single socket would wake the child's receiver whenever we read.
         kill: kills the process and reaps it; also called at this process's exit. Idempotent.
     """
@@ -214,11 +210,7 @@ def forward_logs(send: Callable[[logging.LogRecord], None], level: int) -> None:
 
 
 def handle_forwarded(record: logging.LogRecord, source: str = "") -> None:
-    """Log a record that a child has sent.
-
-    Args:
-        source: prefix that names the child.
-    """
+    """Log a record that a child has sent."""
     if source:
         record.msg = f"{source}: {record.msg}"
     logging.getLogger(record.name).handle(record)

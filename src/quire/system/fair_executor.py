@@ -24,8 +24,6 @@ class FairExecutor:
     """Thread-safe.
 
     Args:
-        name: prefix of thread names.
-        num_threads: number of threads.
         max_jobs: limit of open jobs over all owners; None for no limit.
     """
 
@@ -43,9 +41,6 @@ class FairExecutor:
 
     def submit(self, job: Callable[[], T], owner: str = "", *, is_urgent: bool = False) -> Future[T]:
         """Queue a job. Cancelling the future of a waiting job frees its place at once.
-
-        Args:
-            is_urgent: run before all jobs that are not.
 
         Raises:
             TooManyJobs: the limit is reached.

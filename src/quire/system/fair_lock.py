@@ -15,7 +15,6 @@ class FairLock:
     """A lock for engines that share a device; each acquires it for a step through a `FairLockUser`.
 
     Args:
-        clock: monotonic clock in seconds.
         grace_s: how long the lock waits for the user whose turn it is, while that user processes its last results.
             Without it two users would alternate step by step, whatever their steps' lengths.
     """

@@ -49,9 +49,6 @@ class WorkerProcess:
 
     Args:
         make: creates the worker in the process; must survive pickling. The caller receives its ValueErrors.
-        name: process name, for messages.
-        limits: limits of the process.
-        niceness: niceness to add to this process's own.
     """
 
     def __init__(self, make: Callable[[], Worker], name: str, *, limits: WorkerLimits, niceness: int = 0) -> None:

@@ -42,11 +42,7 @@ class Rendezvous(Protocol):
 
 @dataclass(frozen=True)
 class FileRendezvous:
-    """Rendezvous on one machine through a file that no other user may write, without an open port.
-
-    Args:
-        path: path of a new file in a private directory.
-    """
+    """Rendezvous on one machine through a file that no other user may write, without an open port."""
 
     path: str
 
@@ -59,12 +55,7 @@ class FileRendezvous:
 
 @dataclass(frozen=True)
 class TcpRendezvous:
-    """Rendezvous of several machines in a trusted network: there is no authentication.
-
-    Args:
-        host: host of rank 0.
-        port: port on which rank 0 listens.
-    """
+    """Rendezvous of several machines in a trusted network: there is no authentication."""
 
     host: str
     port: int
@@ -84,7 +75,6 @@ class RankGroup(ParallelGroup):
     """See `ParallelGroup`. Tensors must be on the group's device.
 
     Args:
-        rendezvous: the ranks' meeting point.
         device: cpu (gloo) or cuda (nccl).
         check: called while `exchange` waits; raises if a rank has ended.
 

@@ -15,9 +15,6 @@ class MergedStores:
 
     Claims are made by the first rank. If its store has a claimed block and another rank lacks its slice, the claim is
     granted after a moment: the requester computes the block, and only the lacking store writes it.
-
-    Args:
-        clock: monotonic clock in seconds.
     """
 
     def __init__(self, num_ranks: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -27,10 +27,6 @@ class MultiRankRunner:
 
     A step that raises on every rank, or after the last collective, fails as on one rank. If a rank ends, or waits for
     a rank whose step has failed, all ranks are lost.
-
-    Args:
-        first: this process's rank.
-        others: the other ranks in order.
     """
 
     def __init__(self, first: ModelRunner, others: Sequence[RankHandle]) -> None:
@@ -172,7 +168,6 @@ class MultiRankDisk:
 
     Args:
         store: the first rank's store, which also keeps the documents' labels.
-        call: `MultiRankRunner.call`.
     """
 
     def __init__(self, store: BlockStore, call: Callable[..., list[Any]]) -> None:

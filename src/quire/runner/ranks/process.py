@@ -21,14 +21,7 @@ _OK, _RAISED, _LOG = "ok", "raised", "log"
 
 
 class RankProcess:
-    """See `RankHandle`. The process starts at once and imports until `build` is called.
-
-    Args:
-        rank: rank number, for messages.
-        size: number of ranks, for messages.
-        environment: additional environment variables.
-        imports: module to import while the process waits.
-    """
+    """See `RankHandle`. The process starts at once and imports until `build` is called."""
 
     def __init__(
         self, rank: int, size: int, *, environment: Mapping[str, str] | None = None, imports: str = "quire.assembly"

@@ -28,7 +28,6 @@ class SharedMemory:
     """Memory shared by the ranks of one machine; all ranks create theirs together.
 
     Args:
-        exchange: `RankGroup.exchange`.
         check: called during waits; may raise.
 
     Raises:
