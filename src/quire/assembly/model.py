@@ -25,8 +25,8 @@ from quire.models.base import CausalLM
 from quire.models.model_config import check_tokenizer_fits
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.runner.ranks.group import RankGroup
-from quire.system.cold_start import ColdStart
 from quire.system.malloc import keep_freed_memory
+from quire.system.startup_timer import StartupTimer
 from quire.system.threads import default_num_threads, keep_to_one_node
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
@@ -54,7 +54,7 @@ def load(
     config: EngineConfig,
     *,
     reading: CheckpointReading | None = None,
-    start: ColdStart | None = None,
+    start: StartupTimer | None = None,
     is_progressive: bool = False,
     group: ParallelGroup = ALONE,
 ) -> LoadedModel:
@@ -75,7 +75,7 @@ def load(
                 f"tensor_parallel_size={config.tensor_parallel_size} works with `quire serve`, `quire generate` and "
                 "LLM(); this command uses one rank: leave it out"
             )
-        return _load(config, reading, start or ColdStart(), is_progressive, group)
+        return _load(config, reading, start or StartupTimer(), is_progressive, group)
     except BaseException:
         if reading is not None:
             reading.close()
@@ -85,7 +85,7 @@ def load(
 def _load(
     config: EngineConfig,
     reading: CheckpointReading | None,
-    start: ColdStart,
+    start: StartupTimer,
     is_progressive: bool,
     group: ParallelGroup,
 ) -> LoadedModel:

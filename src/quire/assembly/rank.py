@@ -17,7 +17,7 @@ from quire.models.parallel import ModelSplit, ParallelGroup
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.ranks.group import RankGroup, Rendezvous
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
-from quire.system.cold_start import ColdStart
+from quire.system.startup_timer import StartupTimer
 from quire.system.threads import keep_to_ranks_node, rank_threads
 
 
@@ -54,7 +54,7 @@ class ModelRank:
         *,
         check: Callable[[], None] | None = None,
         reading: CheckpointReading | None = None,
-        start: ColdStart | None = None,
+        start: StartupTimer | None = None,
     ) -> None:
         self.config = config_of_rank(config, rank, size, options.ranks_here)
         device = choose_device(config.device)

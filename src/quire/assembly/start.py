@@ -18,7 +18,7 @@ from quire.outputs import Stats
 from quire.runner.ranks.group import FileRendezvous, Rendezvous
 from quire.runner.ranks.interface import RankHandle, RankLost
 from quire.runner.ranks.process import RankProcess, start_rank_processes
-from quire.system.cold_start import ColdStart
+from quire.system.startup_timer import StartupTimer
 
 logger = logging.getLogger("quire")
 
@@ -45,7 +45,7 @@ def start_engine(
         ValueError: the model, a file or a combination of options is not supported.
         RuntimeError: another rank's process ended.
     """
-    start = ColdStart()
+    start = StartupTimer()
     start.end("imports")
     if config.tensor_parallel_size > 1:
         options = RankOptions(memory_share, config.tensor_parallel_size, is_progressive)
@@ -62,7 +62,7 @@ def _start_on_processes(
     processes: Sequence[RankProcess],
     options: RankOptions,
     reading: CheckpointReading | None,
-    start: ColdStart,
+    start: StartupTimer,
 ) -> Engine:
     """Start an engine whose ranks are processes of this machine; this process is the first."""
     size = config.tensor_parallel_size
@@ -92,7 +92,7 @@ def start_on_ranks(
     options: RankOptions,
     *,
     reading: CheckpointReading | None = None,
-    start: ColdStart | None = None,
+    start: StartupTimer | None = None,
 ) -> Engine:
     """Start an engine over ranks on any machines; raises as `start_engine`. The first rank is created here.
 
@@ -101,7 +101,7 @@ def start_on_ranks(
         rendezvous: meeting point of all ranks.
         options: options of the first rank.
     """
-    size, start = 1 + len(others), start or ColdStart()
+    size, start = 1 + len(others), start or StartupTimer()
 
     def check() -> None:
         for rank in others:
@@ -135,7 +135,7 @@ def _cause(error: Exception, others: Sequence[RankHandle]) -> Exception:
     return RuntimeError(str(error))
 
 
-def _log_start(engine: Engine, start: ColdStart) -> None:
+def _log_start(engine: Engine, start: StartupTimer) -> None:
     def log(stats: Stats) -> None:
         if stats.num_scheduled_tokens and log in engine.on_stats:
             engine.on_stats.remove(log)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 
-class ColdStart:
+class StartupTimer:
     """A stopwatch that starts with the process and measures consecutive phases."""
 
     def __init__(self) -> None:
