@@ -1,6 +1,6 @@
-"""What an operator may choose about an engine, as frozen dataclasses.
+"""Options of an engine, as frozen dataclasses: names, defaults, ranges.
 
-Knows names, defaults and ranges; imports neither torch nor models.
+Imports neither torch nor models.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from quire.settings import REQUIRED, EnvironmentSettings, check_unit, parse_size
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
-#: Bits of linear layers' weights: as they are stored, or fewer. Activations get 8 bits with them.
+#: Formats of linear layers' weights; none keeps the stored one. Their activations get 8 bits.
 QUANTIZATIONS = ("none", "int8", "int4")
 LOAD_FORMATS = ("auto", "safetensors", "random")
 RECOVERY_POLICIES = ("cost", "swap", "recompute")
-#: More than any machine has cores; far beyond it the system refuses threads, in the middle of loading. A config may be
-#: written on another machine than its own, so the bound is not that of the cores that there are here.
+#: More cores than any machine has. Far beyond it the system refuses threads in the middle of loading. The config may be
+#: written on another machine, so this machine's cores do not count.
 MAX_THREADS = 1024
 DEFAULT_STEP_TOKENS = 2048
 DEFAULT_TOKENS_BESIDE_STREAMS = 512
-_WEIGHTS_OF_WHOLE_STEPS = 2_000_000_000  #: up to so many, 2,048 tokens take two cores some 20 seconds at most
+_WEIGHTS_OF_WHOLE_STEPS = 2_000_000_000  #: with up to so many, two cores compute 2,048 tokens in some 20 seconds
 
 
 def format_size(num_bytes: float) -> str:
-    """A size for people, in binary units: ``988.1 MiB``."""
+    """Format a size in binary units: ``988.1 MiB``."""
     size = float(num_bytes)
     for unit in ("B", "KiB", "MiB"):
         if abs(size) < 1024:
@@ -46,7 +46,7 @@ class EngineConfig(EnvironmentSettings):
     )
     quantization: str = setting(
         "none",
-        "Linear layers' weights get fewer bits while they are loaded (on cpu): int8, int4, or none.",
+        "Quantize linear layers while loading (on cpu): int8, int4 or none.",
         choices=QUANTIZATIONS,
     )
     device: str = setting("auto", "auto (cuda if there is one), cpu or cuda.", choices=DEVICES)
@@ -57,59 +57,56 @@ class EngineConfig(EnvironmentSettings):
     )
     storage_bandwidth: int | None = setting(
         None,
-        "Most bytes a second that weights are read with, such as 125MB: for experiments on fast storage.",
+        "Maximum read bandwidth for weights in bytes a second, such as 125MB: for experiments on fast storage.",
         read=parse_size,
         at_least=1,
     )
-    load_overlap: bool = setting(False, "Compute while later layers are still being read.")
+    load_overlap: bool = setting(False, "Compute with the first layers while later ones load.")
     tensor_parallel_size: int = setting(
-        1, "Processes (ranks) that hold the model together, a GPU each, or a share of the CPU's cores.", at_least=1
+        1, "Number of processes (ranks) that share the model, with a GPU or a share of the CPU cores each.", at_least=1
     )
-    block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)
-    num_kv_blocks: int | None = setting(
-        None, "Exactly this many KV blocks (for experiments with preemption).", at_least=1
-    )
+    block_size: int = setting(16, "Tokens per KV block.", at_least=1)
+    num_kv_blocks: int | None = setting(None, "Exact number of KV blocks, for experiments with preemption.", at_least=1)
     kv_cache_memory: int | None = setting(
         None,
-        "Memory for the KV pool, such as 4GiB; by default a share of what is free.",
+        "Memory for the KV pool, such as 4GiB; by default a share of the free memory.",
         read=parse_size,
         at_least=1,
     )
-    max_num_seqs: int = setting(64, "Most sequences that run at once.", at_least=1)
+    max_num_seqs: int = setting(64, "Maximum number of running sequences.", at_least=1)
     max_num_batched_tokens: int | None = setting(
         None,
-        "Token budget of a step. By default 2048 (on CPU fewer for models above 2e9 weights), and beside streams 512, "
-        "or what target_itl allows.",
+        "Token budget of a step. By default 2048 (fewer on CPU above 2e9 weights); beside decoding requests 512, or as "
+        "many as target_itl allows.",
         at_least=1,
     )
     target_itl: float | None = setting(
         None,
-        "Milliseconds between two tokens of a stream, that prompts beside it leave: chunks of these are as large as "
-        "steps within it are predicted to allow.",
+        "Target for the milliseconds between two tokens of a request: limits the chunks of prompts beside it.",
         above=0,
     )
     max_model_len: int | None = setting(
-        None, "Longest sequence, prompt and output; by default the model's own, capped to the pool.", at_least=1
+        None,
+        "Maximum tokens of a sequence; by default the model's own limit, capped to the pool.",
+        at_least=1,
     )
-    enable_prefix_caching: bool = setting(True, "Find blocks that earlier requests computed.")
-    seed: int = setting(0, "Seed of requests that bring none, and of random weights.")
-    skip_tokenizer_init: bool = setting(False, "Token ids in, token ids out; no tokenizer is read.")
-    escape_special_tokens: bool = setting(
-        False, "Special tokens in prompts and messages are plain text, and not the model's own marks."
-    )
+    enable_prefix_caching: bool = setting(True, "Reuse blocks of earlier requests.")
+    seed: int = setting(0, "Seed of requests without one, and of random weights.")
+    skip_tokenizer_init: bool = setting(False, "Token ids in, token ids out; load no tokenizer.")
+    escape_special_tokens: bool = setting(False, "Read special tokens in prompts and messages as plain text.")
     watermark: float = setting(
-        0.01, "Share of the pool that admission leaves free for running requests to grow.", at_least=0, below=1
+        0.01, "Share of the pool that stays free for running requests at admission.", at_least=0, below=1
     )
-    pin_prefix: str | None = setting(None, "File whose text is computed at start and whose blocks are kept.")
+    pin_prefix: str | None = setting(None, "File with text to compute at start; its blocks stay in the pool.")
     num_threads: int | None = setting(
-        None, "CPU threads for tensor work; by default one a core of one NUMA node.", at_least=1, at_most=MAX_THREADS
+        None, "CPU threads for tensor work; by default one per core of one NUMA node.", at_least=1, at_most=MAX_THREADS
     )
     use_tqdm: bool = setting(True, "Show a progress bar while loading.")
-    last_stage: int | None = setting(None, "Of a model packed in stages, load no further than this one.", at_least=1)
+    last_stage: int | None = setting(None, "Last stage to load of a model packed in stages.", at_least=1)
     promotion_policy: str = setting(
         "cost",
-        "What becomes of requests in flight when more of a model in stages is there: pin (they finish on their stage), "
-        "recompute, or cost (whichever is cheaper).",
+        "Requests in flight at a promotion to the next stage: pin (finish on their stage), recompute, or cost (the "
+        "cheaper of both).",
         choices=("cost", "pin", "recompute"),
     )
     recovery_policy: str = setting(
@@ -119,21 +116,21 @@ class EngineConfig(EnvironmentSettings):
     )
     swap_space: int | None = setting(
         None,
-        "Most that swapped blocks take, such as 4GiB; 0 is no swap tier. By default 4GiB with swap_dir or on cuda.",
+        "Capacity of the swap tier, such as 4GiB; 0 disables it. By default 4GiB with swap_dir or on cuda.",
         read=parse_size,
         at_least=0,
     )
-    swap_dir: str | None = setting(None, "Swap to a file of this process in this directory, and not to host memory.")
+    swap_dir: str | None = setting(None, "Swap to a file in this directory instead of host memory.")
     swap_bandwidth: int | None = setting(
-        None, "Most bytes a second that are swapped, such as 200MB.", read=parse_size, at_least=1
+        None, "Maximum swap bandwidth in bytes a second, such as 200MB.", read=parse_size, at_least=1
     )
     kv_dir: str | None = setting(
-        None, "Keep documents' KV in this directory: for the next start, and for other processes that name it."
+        None, "Keep documents' KV in this directory, for later starts and for other processes."
     )
     kv_dir_size: int = setting(
-        16 * 2**30, "Most that kv_dir takes, of all models and processes together.", read=parse_size, at_least=2**20
+        16 * 2**30, "Size limit of kv_dir, for all models and processes together.", read=parse_size, at_least=2**20
     )
-    kv_dir_keep_prompts: bool = setting(False, "Keep the KV of whole prompts in kv_dir, and not of documents alone.")
+    kv_dir_keep_prompts: bool = setting(False, "Keep the KV of whole prompts in kv_dir, not only of documents.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,7 +141,7 @@ class EngineConfig(EnvironmentSettings):
             )
         if self.quantization != "none" and self.dtype == "float16":
             raise ValueError(
-                f"quantization={self.quantization} is not there for dtype=float16; use bfloat16, float32 or auto"
+                f"quantization={self.quantization} is not available for dtype=float16; use bfloat16, float32 or auto"
             )
         self.check_quantization(self.device)
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
@@ -153,19 +150,19 @@ class EngineConfig(EnvironmentSettings):
         if self.swap_dir == "":
             raise ValueError("swap_dir is empty; name a directory, or leave it out")
         if self.swap_dir is not None and self.swap_space == 0:
-            raise ValueError("swap_dir is a place for a swap tier, and swap_space=0 wants none; leave one of them out")
+            raise ValueError("swap_dir needs a swap tier, and swap_space=0 disables it; leave one of them out")
         self.has_swap_tier(self.device)
         if self.kv_dir == "":
             raise ValueError("kv_dir is empty; name a directory, or leave it out")
         if self.kv_dir is None and self.kv_dir_keep_prompts:
-            raise ValueError("kv_dir_keep_prompts is about a KV directory, and there is none; give kv_dir")
+            raise ValueError("kv_dir_keep_prompts needs kv_dir")
         if self.kv_dir is not None and not self.enable_prefix_caching:
-            raise ValueError("what is in kv_dir is found by prefix caching; leave enable_prefix_caching on")
+            raise ValueError("kv_dir needs prefix caching; leave enable_prefix_caching on")
 
     def tokens_per_step(self, num_parameters: int, device: str) -> int:
-        """The most that any step computes, of a model with so many weights.
+        """Return the maximum tokens of a step.
 
-        By default fewer on a CPU where the model is large: nothing can be begun, or given up, in the midst of a step.
+        Fewer by default for a large model on a CPU: requests start and abort only between steps.
         """
         if self.max_num_batched_tokens is not None:
             return self.max_num_batched_tokens
@@ -174,18 +171,18 @@ class EngineConfig(EnvironmentSettings):
 
     @property
     def tokens_beside_streams(self) -> int | None:
-        """The most that a step with streams computes; None where only `target_itl` says it, or what any step may."""
+        """Maximum tokens of a step with decoding requests; None without a limit of its own."""
         is_open = self.max_num_batched_tokens is None and self.target_itl is None
         return DEFAULT_TOKENS_BESIDE_STREAMS if is_open else None
 
     def check_quantization(self, device: str) -> None:
-        """Refuse quantized weights where there are no kernels for them.
+        """Check that the device has kernels for quantized weights.
 
         Args:
             device: cpu or cuda; auto may be either.
 
         Raises:
-            ValueError: they are asked for on a GPU.
+            ValueError: quantization on a GPU.
         """
         if self.quantization != "none" and device == "cuda":
             raise ValueError(
@@ -193,40 +190,39 @@ class EngineConfig(EnvironmentSettings):
             )
 
     def has_swap_tier(self, device: str) -> bool:
-        """Whether there is a place for swapped blocks: wherever one is asked for, and by default in a GPU's host. On a
-        CPU that memory is better in the pool.
+        """Whether there is a swap tier: by default only on a GPU. On a CPU the memory is better used in the pool.
 
         Args:
             device: cpu or cuda; auto may be either.
 
         Raises:
-            ValueError: there is none, and another option is about it.
+            ValueError: there is none, and another option needs it.
         """
         if self.swap_space is not None:
             has_one = self.swap_space > 0
         else:
             has_one = self.swap_dir is not None or device != "cpu"
         if self.swap_bandwidth and not has_one:
-            raise ValueError("swap_bandwidth is about a swap tier, and there is none; give swap_dir or swap_space")
+            raise ValueError("swap_bandwidth needs a swap tier; give swap_dir or swap_space")
         return has_one
 
 
 @dataclass(frozen=True)
 class SchedulerConfig:
-    """The numbers that scheduling needs, once the model and the pool are known."""
+    """Limits and sizes for the scheduler, once the model and the pool are known."""
 
     num_blocks: int
     block_size: int = 16
     max_num_seqs: int = 64
     max_num_batched_tokens: int = 512
-    max_tokens_beside_streams: int | None = None  #: of a step that also brings streams their next tokens; None: as many
-    target_itl_s: float | None = None  #: that such a step is to take at most
+    max_tokens_beside_streams: int | None = None  #: limit of a step with decoding requests; None: the same
+    target_itl_s: float | None = None  #: target for the seconds of such a step
     max_model_len: int = 2048
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0
-    num_swap_slots: int = 0  #: blocks that the swap tier holds; 0 is no tier
-    block_bytes: int = 0  #: of one block, for predicting what moving it costs
-    has_disk_tier: bool = False  #: blocks are found and kept in a KV directory
+    num_swap_slots: int = 0  #: blocks of the swap tier; 0 without one
+    block_bytes: int = 0  #: bytes per block, for the cost of transfers
+    has_disk_tier: bool = False  #: there is a KV directory
     keep_prompts: bool = False  #: keep whole prompts on disk, and not only documents
     enable_lookahead: bool = True  #: load prefixes from other tiers for waiting requests
     promotion_policy: str = "cost"  #: see `EngineConfig`
@@ -236,7 +232,7 @@ class SchedulerConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.has_disk_tier and not self.enable_prefix_caching:
-            raise ValueError("blocks on disk are found by prefix caching; leave enable_prefix_caching on")
+            raise ValueError("the disk tier needs prefix caching; leave enable_prefix_caching on")
         if self.max_model_len > self.num_blocks * self.block_size:
             raise ValueError(
                 f"max_model_len={self.max_model_len} does not fit in {self.num_blocks} blocks of {self.block_size} "

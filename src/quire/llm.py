@@ -15,20 +15,20 @@ from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.system.interrupts import interrupts_deferred
 
-#: Text, {"prompt": text}, {"prompt_token_ids": [...]}, both keys for a text that is encoded, or a `Prompt`.
+#: Text, {"prompt": text}, {"prompt_token_ids": [...]}, both keys for an encoded text, or a `Prompt`.
 PromptInput = str | Mapping[str, Any] | Prompt
 
 
 class LLM:
-    """A model, loaded and ready to generate.
+    """A loaded model.
 
     Args:
         model: a directory in the Hugging Face format, a hub id, an embedded
             model (``quire-mini``) or a preset such as ``random:qwen2.5-0.5b``.
-        options: the fields of `EngineConfig`.
+        options: fields of `EngineConfig`.
 
     Raises:
-        ValueError: the model or an option cannot be served; the message says why and what would.
+        ValueError: the model or an option is not supported; the message says why.
     """
 
     def __init__(self, model: str, **options: Any) -> None:
@@ -48,20 +48,20 @@ class LLM:
         *,
         priority: Sequence[int] | None = None,
     ) -> list[RequestOutput]:
-        """Complete prompts, all of them batched together.
+        """Complete prompts in one batch.
 
         Args:
             prompts: one or several; text, or ``{"prompt_token_ids": [...]}``.
-            sampling_params: one for all or one each; None takes what the model recommends.
+            sampling_params: one for all or one each; None uses the model's defaults.
             use_tqdm: show progress on stderr.
-            priority: one a prompt, smaller first.
+            priority: one per prompt; smaller goes first.
 
         Returns:
-            One output a prompt, in their order. Where a request failed on its way (it is logged), its output has
-            `error` set and the finish_reason "error", so that the others' work is not lost.
+            One output per prompt, in order. The output of a failed request has `error` set and the finish_reason
+            "error"; the error is logged.
 
         Raises:
-            ValueError: a prompt or parameter is not valid; nothing has run then.
+            ValueError: a prompt or parameter is invalid; no request has run.
             RuntimeError: every request failed.
         """
         prompts = self._as_list(prompts)
@@ -84,11 +84,11 @@ class LLM:
         """Answer one conversation or several.
 
         Args:
-            messages: dicts with role and content, or a list of such lists.
+            messages: list of dicts with role and content, or a list of such lists.
             chat_template: Jinja text, or the name of one of the model's templates.
             add_generation_prompt: open the assistant's turn at the end.
-            continue_final_message: leave the last message open: the answer goes on with it.
-            variables: of the template, such as tools or enable_thinking.
+            continue_final_message: continue the last message.
+            variables: template variables, such as tools or enable_thinking.
 
         Raises:
             ValueError: the model has no chat template, or it refuses the messages.
@@ -115,10 +115,9 @@ class LLM:
     def beam_search(
         self, prompts: PromptInput | Sequence[PromptInput], params: BeamSearchParams, use_tqdm: bool = False
     ) -> list[RequestOutput]:
-        """The `beam_width` best continuations of each prompt, best first.
+        """Return the `beam_width` best continuations of each prompt, best first.
 
-        An output's `cumulative_logprob` is the sum over its tokens; divided by their number to the power of
-        `length_penalty` it is the score by which beams are ranked.
+        Beams are ranked by `cumulative_logprob / number of tokens ** length_penalty`.
         """
         if not isinstance(params, BeamSearchParams):
             raise ValueError(f"beam search takes BeamSearchParams(...), not {params!r:.80}")
@@ -126,20 +125,20 @@ class LLM:
         return self._run(prompts, [params] * len(prompts), use_tqdm)
 
     def stream(self, prompt: PromptInput, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
-        """Complete one prompt, giving its output as it grows; the last one is `finished`.
+        """Complete one prompt and yield its growing output; the last one is `finished`.
 
         Raises:
-            ValueError: the prompt or a parameter is not valid.
+            ValueError: the prompt or a parameter is invalid.
             RuntimeError: a step failed.
         """
         state = self._add(prompt, self._one_each(sampling_params, 1)[0])
-        is_end_told = False
+        has_yielded_end = False
         try:
             while not state.is_finished:
                 if state in self.engine.step():
-                    is_end_told = state.is_finished
+                    has_yielded_end = state.is_finished
                     yield self._checked(state)
-            if not is_end_told:  # it ended in a step that another call took
+            if not has_yielded_end:  # it ended in a step of another call
                 yield self._checked(state)
         finally:
             self.engine.abort(state.request.request_id)
@@ -161,7 +160,7 @@ class LLM:
                 while not all(state.is_finished for state in states):
                     engine.step()
                     show(sum(state.is_finished for state in states))
-        finally:  # a bad prompt, an exception, Ctrl-C: nothing of this call stays behind
+        finally:  # an invalid prompt, an error, Ctrl-C
             with interrupts_deferred():
                 for state in states:
                     engine.abort(state.request.request_id)
@@ -216,7 +215,7 @@ class LLM:
 
 @contextmanager
 def _progress(engine: Engine, total: int, is_shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr over the requests of one call, with tokens a second. Yields `show(num_done)`, for each step."""
+    """Show a progress bar over the requests of one call. Yields `show(num_done)`, to call after each step."""
     if not is_shown or not total:
         yield lambda num_done: None
         return

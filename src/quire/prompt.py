@@ -1,4 +1,4 @@
-"""A prompt, in the one form in which it goes from whoever asks to the engine."""
+"""`Prompt`: the engine's input."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Text, token ids, or both where the text is encoded already.
+    """Text, token ids, or both if the text is encoded already.
 
     Attributes:
-        token_ids: empty where the text is still to be encoded.
-        domains: who may share the KV of its blocks.
-        documents: the tokens after each document's last, ascending; the KV of full blocks up to there is kept on disk.
-        answer_lead: blanks that the answer's text starts without (`Tokenizer.answer_lead`).
-        shown_specials: special tokens that the answer's text has, though others are left out of it.
+        token_ids: empty if the text is not encoded yet.
+        domains: sharing domains of its KV blocks.
+        documents: ends of the documents, ascending; the KV of full blocks up to there is kept on disk.
+        answer_lead: blanks to strip from the start of the answer (`Tokenizer.answer_lead`).
+        shown_specials: special tokens to show in the answer's text.
     """
 
     text: str | None = None
@@ -29,16 +29,16 @@ class Prompt:
 
     @property
     def owner(self) -> str:
-        """Whose it is, by the narrowest of its domains, whatever its salt."""
+        """Name of the narrowest domain, without its salt."""
         domain = self.domains[-1][1]
         return f"{domain.level}-{domain.name.hex()}"
 
     @classmethod
     def of(cls, given: PromptLike) -> Prompt:
-        """The prompt that a bare text or a bare list of token ids stands for."""
+        """Return the prompt of a text or a list of token ids."""
         if isinstance(given, Prompt):
             return given
         return cls(text=given) if isinstance(given, str) else cls(token_ids=given)
 
 
-PromptLike = Prompt | str | Sequence[int]  #: what `Prompt.of` takes
+PromptLike = Prompt | str | Sequence[int]  #: accepted by `Prompt.of`

@@ -107,7 +107,7 @@ def test_a_step_that_fails_ends_its_requests_and_the_next_ones_are_served(ended:
     ]
 
 
-@pytest.mark.parametrize("method", ["add", "take_progress", "to_output"])
+@pytest.mark.parametrize("method", ["add", "pop_deltas", "to_output"])
 def test_an_answer_that_cannot_be_written_fails_alone(method: str) -> None:
     async def scene() -> None:
         async with running() as engine:

@@ -267,7 +267,7 @@ def test_deltas_together_are_the_text(texts: LLM) -> None:
         found = dict.fromkeys(range(3), "")
         while not answer.is_finished:
             texts.engine.step()
-            for delta in answer.take_progress():
+            for delta in answer.pop_deltas():
                 found[delta.index] += delta.text
         assert found == {output.index: output.text for output in expected.outputs}
 

@@ -204,7 +204,7 @@ def test_who_wants_a_later_stage_waits_for_it_beside_the_queue() -> None:
     assert not patient.is_finished
     arrivals.stage_ready = 3
     assert run(engine, [patient])[0].stages == [(3, NUM_TOKENS)]
-    with pytest.raises(ValueError, match="min_stage=4 is no stage of this model; they go from 1 to 3"):
+    with pytest.raises(ValueError, match="min_stage=4 is no stage of this model; its stages are 1 to 3"):
         engine.input_processor.accept(prompt, params(), min_stage=4)
 
 

@@ -347,7 +347,7 @@ class EngineLoop:
         self._report_running(client, report)
         try:
             has_text = client.wants_progress and request.error is None and request.beam is None
-            if has_text and (deltas := state.take_progress()):
+            if has_text and (deltas := state.pop_deltas()):
                 report.events.append((client.key, Progress(deltas)))
             if not state.is_finished:
                 return

@@ -51,12 +51,12 @@ class LocalModel:
                 grown = engine.step()
                 # Use deltas: the whole text may shrink when a stop string is completed.
                 if is_streamed and state in grown:
-                    yield AnswerChunk("".join(delta.text for delta in state.take_progress()), is_token=True)
+                    yield AnswerChunk("".join(delta.text for delta in state.pop_deltas()), is_token=True)
             output = state.to_output()
             if output.error is not None:
                 raise RuntimeError(f"the request failed: {output.error}")
             first = output.outputs[0]
-            rest = "".join(delta.text for delta in state.take_progress())
+            rest = "".join(delta.text for delta in state.pop_deltas())
             usage = TokenUsage(len(output.prompt_token_ids), len(first.token_ids), output.num_cached_tokens)
             yield AnswerChunk(rest, is_token=bool(rest), finish_reason=first.finish_reason, usage=usage)
         finally:

@@ -1,4 +1,4 @@
-"""Documents' KV, made before anybody asks: computed where the disk tier has none, and kept there."""
+"""Compute documents' KV ahead of requests, and keep it in the disk tier."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """What became of the documents of one prompt. All in tokens, of full blocks where it says kept."""
+    """Result for the documents of one prompt, in tokens."""
 
     num_tokens: int  #: up to the last document's end
-    num_kept_before: int
+    num_kept_before: int  #: in full blocks on disk
     num_kept: int
-    num_loaded: int  #: found in a tier and used
+    num_loaded: int  #: found in a tier
     num_computed: int
 
 
 class DocumentWarmer:
-    """Args:
-    engine: with a disk tier, and nothing to do.
-    """
+    """Warms documents on an idle engine with a disk tier."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        engine.step()  # hears what is on disk
+        engine.step()  # reads the blocks on disk
 
     def warm(self, prompt: Prompt) -> Warmed:
-        """Have the KV of a prompt's documents on disk. Returns when it is there.
+        """Compute and save the KV of a prompt's documents.
 
-        What the disk does not take, since it is full for example, is not kept: `Warmed` tells.
+        If the disk is full or fails, less is kept than computed.
 
         Raises:
             ValueError: the prompt can never be served; the message says why.
@@ -66,10 +64,10 @@ class DocumentWarmer:
         return Warmed(end, before * size, kept * size, found or 0, computed)
 
     def label(self, name: str, prompt: Prompt, start: int) -> None:
-        """Name the documents of a prompt that is warm, for people: `quire kv ls` shows them, and `rm` deletes them.
+        """Name the documents of a warm prompt, for `quire kv ls` and `quire kv rm`.
 
         Args:
-            start: the first document's first token.
+            start: first token of the first document.
         """
         disk = self._engine.runner.disk
         keys = self._engine.document_keys(prompt)
@@ -78,11 +76,11 @@ class DocumentWarmer:
             disk.store.label(name, keys[first], keys[-1], prompt.documents[-1] - start, "public")
 
     def finish(self) -> None:
-        """Wait until all that is under way to disk has come there."""
+        """Wait for all saves to disk."""
         while self._engine.has_unfinished():
             self._engine.step()
 
     def _count_kept(self, keys: list[bytes]) -> int:
-        """Blocks on disk, from the first on without a gap."""
+        """Count the blocks on disk from the first one on, without a gap."""
         on_disk = self._engine.scheduler.swap.on_disk
         return next((at for at, key in enumerate(keys) if key not in on_disk), len(keys))

@@ -158,7 +158,7 @@ class Engine:
             request_id: unique among unfinished requests; None generates one.
             arrival_time: seconds on the engine's clock; None is now.
             resumption: outputs of another engine to continue. The request precedes all that have not begun, and its
-                progress (`RequestState.take_progress`) follows those outputs. If all have ended, it is returned
+                progress (`RequestState.pop_deltas`) follows those outputs. If all have ended, it is returned
                 finished.
             serial: number to derive a seed from where the request has none; None counts requests.
 
@@ -440,17 +440,15 @@ class Engine:
                 key
                 for prompt, start in prompts
                 for root in roots
-                for key in self._document_keys(prompt, root)[start // size :]
+                for key in self.document_keys(prompt, root)[start // size :]
             }
         )
 
-    def document_keys(self, prompt: Prompt) -> list[bytes]:
-        """Return the keys of a prompt's full blocks at the current stage, up to the last document's end."""
-        return self._document_keys(prompt, self.root)
-
-    def _document_keys(self, prompt: Prompt, root: bytes) -> list[bytes]:
+    def document_keys(self, prompt: Prompt, root: bytes | None = None) -> list[bytes]:
+        """Return the keys of a prompt's full blocks up to the last document's end; by default at the current stage."""
         size = self.scheduler.config.block_size
         keys: list[bytes] = []
+        root = self.root if root is None else root
         extend_keys(keys, root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
         return keys
 

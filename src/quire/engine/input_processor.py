@@ -1,6 +1,6 @@
-"""Turns a client's prompt and parameters into a request that can be served, or refuses them and says why.
+"""Validate and encode a client's prompt and parameters.
 
-Reads facts about the model and changes nothing, so any thread may use it while the engine runs. Survives pickling.
+Immutable, so any thread may use it while the engine runs. Can be pickled.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from quire.text.tokenizer import Tokenizer, encode_bad_words
 
 @dataclass(frozen=True, slots=True)
 class ProcessedRequest:
-    """A request that can be served: encoded, checked and complete."""
+    """An encoded and validated request."""
 
     prompt: Prompt  #: encoded
-    sampling_params: SamplingParams  #: complete; with `beam`, only the fields about the end count
+    sampling_params: SamplingParams  #: with `beam`, only its end rules count
     beam: BeamSearchParams | None = None
     priority: int = 0
-    min_stage: int = 1  #: it waits, beside the queue, until the model is at this stage
+    min_stage: int = 1  #: the request is blocked until the model reaches this stage
 
     @property
     def n(self) -> int:
-        """Outputs that it asks for."""
+        """Number of requested outputs."""
         return self.beam.beam_width if self.beam is not None else self.sampling_params.n
 
     @property
@@ -44,16 +44,14 @@ class ProcessedRequest:
 
 
 class InputProcessor:
-    """The facts about a model by which its requests are judged.
+    """Checks requests against one model and its limits.
 
     Args:
-        limits: of the scheduler.
-        vocab_size: of the model.
-        tokenizer: None takes token ids only.
-        sampling_defaults: what the model's own files recommend.
-        system_fingerprint: names the KV blocks' namespace: weights, dtype and whatever else changes the arithmetic.
-        num_stages: in which the model arrives.
-        last_stage: that will serve; None is the last of them.
+        tokenizer: None accepts token ids only.
+        sampling_defaults: defaults from the model's own files.
+        system_fingerprint: name of the KV namespace: weights, dtype and all else that changes the arithmetic.
+        num_stages: stages in which the model arrives.
+        last_stage: last stage that will serve; None is the model's last.
     """
 
     def __init__(
@@ -83,16 +81,18 @@ class InputProcessor:
         priority: int = 0,
         min_stage: int = 1,
     ) -> ProcessedRequest:
-        """Encode and check a request; the arguments are those of `Engine.add_request`.
+        """Encode and check a request; see `Engine.add_request` for the arguments.
 
         Raises:
-            ValueError: it can never be served; the message says why.
+            ValueError: the request can never be served; the message says why.
         """
         prompt = self._encode(Prompt.of(prompt))
         if not isinstance(priority, int):
             raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")
         if not isinstance(min_stage, int) or not 1 <= min_stage <= self.last_stage:
-            raise ValueError(f"min_stage={min_stage!r} is no stage of this model; they go from 1 to {self.last_stage}")
+            raise ValueError(
+                f"min_stage={min_stage!r} is no stage of this model; its stages are 1 to {self.last_stage}"
+            )
         check_domains(prompt.domains)
         _check_documents(prompt)
         beam = params if isinstance(params, BeamSearchParams) else None
@@ -103,7 +103,7 @@ class InputProcessor:
         return ProcessedRequest(prompt, sampling, beam, priority, min_stage)
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:
-        """What `generation_config.json` recommends, with `given` over it."""
+        """Return the defaults of `generation_config.json`, overridden by `given`."""
         return SamplingParams(**{**self.sampling_defaults, **given})
 
     def _encode(self, prompt: Prompt) -> Prompt:
@@ -119,13 +119,13 @@ class InputProcessor:
         for token in token_ids:
             if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < self.vocab_size:
                 last = self.vocab_size - 1
-                raise ValueError(f"prompt token {token!r} is not an id of this model; they go from 0 to {last}")
+                raise ValueError(f"prompt token {token!r} is not an id of this model; its ids are 0 to {last}")
 
     def _complete(self, params: SamplingParams | None) -> SamplingParams:
         if params is None:
             params = self.default_sampling_params()
         if not isinstance(params, SamplingParams):
-            raise ValueError(f"sampling parameters are given as SamplingParams(...), not {params!r:.80}")
+            raise ValueError(f"sampling parameters must be SamplingParams(...), not {params!r:.80}")
         if self.tokenizer is None and (params.stop or params.bad_words):
             name = "stop" if params.stop else "bad_words"
             raise ValueError(f"{name} needs a tokenizer, and there is none (skip_tokenizer_init)")
@@ -146,7 +146,7 @@ def _check_documents(prompt: Prompt) -> None:
     ends = (0, *prompt.documents)
     if any(a >= b for a, b in pairwise(ends)) or ends[-1] > len(prompt.token_ids):
         raise ValueError(
-            f"documents={prompt.documents!r} are where documents end, ascending, within the prompt's "
+            f"documents={prompt.documents!r} must be ascending ends of documents within the prompt's "
             f"{len(prompt.token_ids)} tokens"
         )
 

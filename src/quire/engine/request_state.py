@@ -1,6 +1,6 @@
-"""One request's outputs while they grow: text, log-probabilities, times.
+"""The growing outputs of one request: text, log-probabilities, times.
 
-Turns the scheduler's sequences into the `RequestOutput` that a user sees.
+Turns the scheduler's sequences into a `RequestOutput`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class _Completion:
     finish_reason: str | None = None
     stop_reason: int | str | None = None
     last_token_time: float | None = None
-    num_told: int = 0  #: tokens that `take_progress` has given out
-    is_told: bool = False  #: its end, too
+    num_reported: int = 0  #: tokens that `pop_delta` has returned
+    is_reported: bool = False  #: so has its end
 
-    def take_progress(self, index: int) -> Delta | None:
-        if self.is_told:
+    def pop_delta(self, index: int) -> Delta | None:
+        if self.is_reported:
             return None
-        self.is_told = self.finish_reason is not None
-        text = self.detokenizer.take_delta(self.is_told) if self.detokenizer is not None else ""
-        start, self.num_told = self.num_told, len(self.token_ids)
-        if not (text or self.is_told or self.num_told > start):
+        self.is_reported = self.finish_reason is not None
+        text = self.detokenizer.take_delta(self.is_reported) if self.detokenizer is not None else ""
+        start, self.num_reported = self.num_reported, len(self.token_ids)
+        if not (text or self.is_reported or self.num_reported > start):
             return None
         return Delta(
             index,
@@ -61,12 +61,10 @@ class RequestState:
     """A request with its outputs so far.
 
     Args:
-        request: as the scheduler knows it.
-        prompt: as it was accepted.
-        tokenizer: None makes no text.
+        tokenizer: None produces no text.
         arrival_time: seconds on the engine's clock.
-        is_staged: whether to count which stage of the model made which tokens.
-        grammar: of the request, which is there as long as this is.
+        is_staged: count the tokens of each stage of the model.
+        grammar: kept alive with the request.
     """
 
     def __init__(
@@ -87,22 +85,22 @@ class RequestState:
         self._prompt_entries: dict[int, TokenLogprobs] = {}
         self._is_staged = is_staged
         self._grammar = grammar
-        self._stages: list[tuple[int, int]] = []  #: and how many tokens each made, in order
+        self._stages: list[tuple[int, int]] = []  #: (stage, tokens sampled with it), in order
 
     @property
     def is_finished(self) -> bool:
         return self.request.status.is_finished
 
     def add(self, update: SequenceUpdate, now: float) -> str | None:
-        """Take in new tokens. Returns the stop string that they complete, where the sequence must end."""
+        """Add new tokens. Returns the stop string that they complete, if any."""
         seq, params = update.sequence, self.request.sampling_params
         if self._is_staged:
-            self._note_stage(len(update.token_ids))
+            self._count_stage(len(update.token_ids))
         if self.request.beam is not None:
-            return None  # all beams may change until the search ends; `finish` takes them
+            return None  # beams may change until the search ends; `finish` adds them
         completion = self._completions.get(seq.index)
         if completion is None:
-            completion = self._begin(seq.index)
+            completion = self._new_completion(seq.index)
         if self.metrics.first_token_time is None:
             self.metrics.first_token_time = now
         self.metrics.last_token_time = now
@@ -118,7 +116,7 @@ class RequestState:
             return None
         shown = update.token_ids
         if seq.finish_reason is RequestStatus.FINISHED_STOPPED and not params.include_stop_str_in_output:
-            shown = shown[:-1]  # the token that ended it is no part of the text
+            shown = shown[:-1]  # the stop token is not part of the text
         stop = None
         if shown:
             has_enough = len(completion.token_ids) >= params.min_tokens
@@ -128,14 +126,14 @@ class RequestState:
         return stop
 
     def restore(self, so_far: Resumption) -> None:
-        """Begin behind outputs that another engine has made, and that have been told."""
+        """Continue outputs of another engine. Their deltas have been reported."""
         self.metrics.first_scheduled_time = so_far.first_scheduled_time
         self.metrics.first_token_time = so_far.first_token_time
         params = self.request.sampling_params
         if self._is_staged:
             self._stages.append((so_far.stage, so_far.num_tokens))
         for index, output in enumerate(so_far.outputs):
-            completion = self._begin(index)
+            completion = self._new_completion(index)
             completion.token_ids = list(output.token_ids)
             completion.finish_reason, completion.stop_reason = output.finish_reason, output.stop_reason
             if completion.logprobs is not None:
@@ -146,10 +144,10 @@ class RequestState:
                 hides_last = is_stop_token and not params.include_stop_str_in_output
                 for count, token in enumerate(output.token_ids[: -1 if hides_last else None], start=1):
                     completion.detokenizer.append([token], check_stop=count >= params.min_tokens)
-            completion.take_progress(index)
+            completion.pop_delta(index)
 
-    def _note_stage(self, num_tokens: int) -> None:
-        """The stage that the request is at made tokens."""
+    def _count_stage(self, num_tokens: int) -> None:
+        """Count tokens for the request's stage."""
         stage, stages = self.request.stage, self._stages
         if stages and stages[-1][0] == stage:
             stages[-1] = stage, stages[-1][1] + num_tokens
@@ -157,41 +155,41 @@ class RequestState:
             stages.append((stage, num_tokens))
 
     def last_token_time(self, index: int) -> float | None:
-        """When the output with this index got its last token; None before its first."""
+        """Return the time of an output's last token; None before its first."""
         completion = self._completions.get(index)
         return completion.last_token_time if completion is not None else None
 
     def add_prompt_logprobs(self, entries: Iterable[tuple[int, TokenLogprobs]]) -> None:
-        self._prompt_entries.update(entries)  # again after a preemption: the same values
+        self._prompt_entries.update(entries)  # a preemption repeats them, with the same values
 
     def finish(self, now: float) -> None:
-        """The request has ended: note the time, and how the outputs that are still open ended."""
+        """End the request: set the time and the finish reasons of open outputs."""
         self.metrics.finished_time = now
         self.metrics.num_preemptions = self.request.num_preemptions
         search = self.request.beams
         if search is not None and search.is_done:
-            self._take_beams(search.finished)
-        if not self._completions:  # it ended before its first token
-            self._begin(0)
+            self._add_beams(search.finished)
+        if not self._completions:  # ended before its first token
+            self._new_completion(0)
         for completion in self._completions.values():
             if completion.finish_reason is None:
                 completion.finish_reason = self.request.status.value
             if completion.detokenizer is not None:
                 completion.detokenizer.finish()
 
-    def _take_beams(self, found: Iterable[Hypothesis]) -> None:
+    def _add_beams(self, found: Iterable[Hypothesis]) -> None:
         self.metrics.first_token_time = self.metrics.last_token_time = self.metrics.finished_time
         for index, hypothesis in enumerate(found):
             completion = self._completions[index] = _Completion(self._detokenizer())
             completion.token_ids = list(hypothesis.token_ids)
             completion.cumulative_logprob = hypothesis.sum_logprob
             completion.finish_reason = "stop" if hypothesis.stopped else "length"
-            if self._is_staged:  # beams change until the search ends: they count as made where it ended
-                self._note_stage(len(hypothesis.token_ids))
+            if self._is_staged:  # beams count for the stage in which the search ended
+                self._count_stage(len(hypothesis.token_ids))
             if completion.detokenizer is not None:
                 completion.detokenizer.append(completion.token_ids[:-1] if hypothesis.stopped else completion.token_ids)
 
-    def _begin(self, index: int) -> _Completion:
+    def _new_completion(self, index: int) -> _Completion:
         found = self._completions[index] = _Completion(self._detokenizer())
         if self.request.sampling_params.logprobs is not None:
             found.logprobs, found.cumulative_logprob = [], 0.0
@@ -212,9 +210,9 @@ class RequestState:
         )
 
     def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:
-        """The likeliest tokens, likeliest first, and the chosen one (last, where it is not among them)."""
+        """Return the most likely tokens, in order, and the sampled one (last, if it is not among them)."""
         text = self.tokenizer.token_text if self.tokenizer is not None else None
-        is_ranked = not self.request.sampling_params.logprob_token_ids  # else the places of these few are no ranks
+        is_ranked = not self.request.sampling_params.logprob_token_ids  # positions among requested tokens are no ranks
         found = {
             token: Logprob(logprob, rank if is_ranked else None, text(token) if text else None)
             for rank, (token, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True), start=1)
@@ -224,7 +222,7 @@ class RequestState:
         return found
 
     def to_output(self) -> RequestOutput:
-        """A snapshot. Text is what is decided so far; while a stop string may still match, part of it may go again."""
+        """Return a snapshot. The end of a text may be removed again while a stop string may match."""
         request = self.request
         prompt_logprobs: list[dict[int, Logprob] | None] | None = None
         if request.sampling_params.prompt_logprobs is not None:
@@ -256,8 +254,7 @@ class RequestState:
             stages=list(self._stages),
         )
 
-    def take_progress(self) -> list[Delta]:
-        """The gain of each output since the last call. Its text is whole characters, no part of which may still be a
-        stop string."""
-        found = (completion.take_progress(index) for index, completion in sorted(self._completions.items()))
+    def pop_deltas(self) -> list[Delta]:
+        """Return the new part of each output: whole characters, without a possible stop string."""
+        found = (completion.pop_delta(index) for index, completion in sorted(self._completions.items()))
         return [delta for delta in found if delta is not None]

@@ -1,4 +1,4 @@
-"""What each step of an engine did, and how its scheduler stands after it, in numbers."""
+"""The `Stats` of each step: counts of the step, and the scheduler's state after it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,7 @@ from quire.outputs import SchedulerOutput, Stats, TransferReport
 
 
 class StepStats:
-    """Of one step at a time: `begin` before it is scheduled, and `finish` when all of it is done.
-
-    Args:
-        scheduler: of the engine.
-        forecaster: learns of each step.
-    """
+    """Collects the stats of one step at a time, from `begin` to `finish`."""
 
     def __init__(self, scheduler: Scheduler, forecaster: Forecaster) -> None:
         self._scheduler = scheduler
@@ -25,18 +20,13 @@ class StepStats:
         self.begin()
 
     def begin(self) -> None:
-        """What is counted from now on is the next step's."""
+        """Begin to count a step."""
         counts = self._scheduler.counts
         self._before = replace(counts, hits_by_tier=Counter(counts.hits_by_tier))
         self._ways = Counter(self._scheduler.prefixes.ways)
 
     def finish(self, stats: Stats, out: SchedulerOutput, transfers: Sequence[TransferReport]) -> None:
-        """Complete the figures of a step whose times they have already.
-
-        Args:
-            out: what the step was.
-            transfers: that ended with it.
-        """
+        """Complete the stats of a step. Its times are set already."""
         counts, before = self._scheduler.counts, self._before
         stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
         stats.prefix_queries = counts.prefix_queries - before.prefix_queries
@@ -54,14 +44,14 @@ class StepStats:
         stats.forecast = self._forecaster.record_step(stats.time, stats.busy_s, is_steady=is_steady)
 
     def snapshot(self, step_id: int, now: float) -> Stats:
-        """The state now, as the figures of a step that did nothing."""
+        """Return the current state as the stats of an empty step."""
         stats = Stats(step_id, now)
         self.describe_state(stats)
         stats.forecast = self._forecaster.forecast(now)
         return stats
 
     def describe_state(self, stats: Stats) -> None:
-        """Write down how the scheduler stands."""
+        """Set the scheduler's state."""
         scheduler, kv = self._scheduler, self._scheduler.kv
         tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
         stats.num_running = len(scheduler.queue.running)
