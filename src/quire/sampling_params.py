@@ -1,4 +1,4 @@
-"""How the tokens of a request are chosen: what a client may ask for, checked once, on arrival."""
+"""Sampling parameters of a request, validated on arrival."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 _MAX_BEAM_WIDTH = 50
 _SEED_RANGE = 2**63
-_MOST_SHOWN = 200  #: characters of a wrong value, in the error about it
+_MAX_SHOWN = 200  #: characters of an invalid value in its error
 
 
 def _error(name: str, value: Any, expected: str) -> ValueError:
     shown = repr(value)
-    if len(shown) > _MOST_SHOWN:
-        shown = f"{shown[:_MOST_SHOWN]}..."
+    if len(shown) > _MAX_SHOWN:
+        shown = f"{shown[:_MAX_SHOWN]}..."
     return ValueError(f"{name}={shown} is not valid: {expected}")
 
 
@@ -36,7 +36,7 @@ def _check_bool(name: str, value: Any) -> None:
 
 
 def _as_tuple(name: str, value: Any, expected: str) -> tuple[Any, ...]:
-    """The items of a list; None has none."""
+    """Return the items of a list; none for None."""
     try:
         return () if value is None else tuple(value)
     except TypeError:
@@ -44,7 +44,7 @@ def _as_tuple(name: str, value: Any, expected: str) -> tuple[Any, ...]:
 
 
 def _token_id(key: Any) -> Any:
-    """A token id that may be text. `int` alone also reads " 5", "5_0", "+5" and digits of other scripts."""
+    """Read a token id, which may be text. `int` alone also accepts " 5", "5_0", "+5" and digits of other scripts."""
     if not isinstance(key, str):
         return key
     if str(token := int(key)) != key:
@@ -57,7 +57,7 @@ def _check_token_ids(name: str, value: tuple[Any, ...]) -> None:
         raise _error(name, value, "token ids are integers from 0 on")
 
 
-#: Of a schema, a regex, all choices or a grammar.
+#: Limit of a schema, a regex, all choices or a grammar.
 MAX_GRAMMAR_CHARACTERS = 2**17
 
 
@@ -71,13 +71,13 @@ class StructuredOutputsParams:
         ValueError: none of them is given, or several, or one has the wrong type.
     """
 
-    json: str | None = None  #: a JSON Schema; given as text, as a dict, or as True or False
-    regex: str | None = None  #: the whole output matches it
-    choice: tuple[str, ...] | None = None  #: the output is one of these
+    json: str | None = None  #: a JSON Schema: text, a dict, True or False
+    regex: str | None = None  #: matches the whole output
+    choice: tuple[str, ...] | None = None  #: the possible outputs
     grammar: str | None = None  #: context-free, in the dialect of Lark or of llama.cpp (GBNF)
     json_object: bool | None = None  #: any JSON object
-    disable_any_whitespace: bool = False  #: of JSON: none between its parts
-    whitespace_pattern: str | None = None  #: of JSON: a regex for what may stand between its parts
+    disable_any_whitespace: bool = False  #: no whitespace between the parts of JSON
+    whitespace_pattern: str | None = None  #: regex of the whitespace between the parts of JSON
 
     def __post_init__(self) -> None:
         given: Any = self.json
@@ -100,7 +100,7 @@ class StructuredOutputsParams:
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or not text):
                 raise _error(name, text, "text, not empty")
-        if self.json_object is False:  # as if it were not given
+        if self.json_object is False:  # as if not given
             object.__setattr__(self, "json_object", None)
         if self.json_object is not None:
             _check_bool("json_object", self.json_object)
@@ -119,37 +119,37 @@ class StructuredOutputsParams:
 class SamplingParams:
     """Sampling of one request.
 
-    The steps apply in this order: biases, penalties, bans, temperature, min_p, top_k, top_p.
+    They apply in this order: biases, penalties, bans, temperature, min_p, top_k, top_p.
 
     Raises:
-        ValueError: a value is out of its range; the message names the field, the value and the range.
+        ValueError: a value is out of range; the message names the field, the value and the range.
     """
 
     n: int = 1  #: samples to return; they share the prompt's blocks
     temperature: float = 1.0  #: 0 is greedy
     top_p: float = 1.0  #: the smallest set of most likely tokens whose probability reaches this; 1 keeps all
     top_k: int = 0  #: the k most likely tokens; 0 or -1 keeps all
-    min_p: float = 0.0  #: tokens at least so likely as this share of the most likely one
-    repetition_penalty: float = 1.0  #: divides (below 0: multiplies) logits of tokens in prompt or output (CTRL)
-    presence_penalty: float = 0.0  #: taken from the logits of tokens seen in the output
-    frequency_penalty: float = 0.0  #: taken as many times as the token was seen in the output
-    logit_bias: dict[int, float] | None = None  #: token id -> added to its logit
-    bad_words: tuple[str, ...] = ()  #: words that are never completed
+    min_p: float = 0.0  #: minimum probability, relative to the most likely token
+    repetition_penalty: float = 1.0  #: divides positive and multiplies negative logits of seen tokens (CTRL)
+    presence_penalty: float = 0.0  #: subtracted from the logits of tokens in the output
+    frequency_penalty: float = 0.0  #: subtracted once per occurrence in the output
+    logit_bias: dict[int, float] | None = None  #: token id -> value added to its logit
+    bad_words: tuple[str, ...] = ()  #: words that the output never completes
     bad_words_token_ids: tuple[tuple[int, ...], ...] = ()  #: the same as token ids; the engine fills it from bad_words
-    allowed_token_ids: tuple[int, ...] | None = None  #: only these are ever chosen
-    structured_outputs: StructuredOutputsParams | None = None  #: the output is in this language
-    seed: int | None = None  #: same seed, same random numbers, whatever else runs (docs/architecture.md: how surely)
+    allowed_token_ids: tuple[int, ...] | None = None  #: the only tokens to sample
+    structured_outputs: StructuredOutputsParams | None = None
+    seed: int | None = None  #: address of the random numbers, independent of other requests
     stop: tuple[str, ...] = ()  #: strings that end the output
-    stop_token_ids: tuple[int, ...] = ()  #: tokens that end the output, beside the model's own
+    stop_token_ids: tuple[int, ...] = ()  #: tokens that end the output, besides the model's own
     include_stop_str_in_output: bool = False
-    ignore_eos: bool = False  #: the model's end-of-sequence tokens do not end the output
-    min_tokens: int = 0  #: nothing ends the output before so many tokens
-    max_tokens: int | None = 16  #: as vLLM has it; None: up to max_model_len
-    logprobs: int | None = None  #: log-probabilities of so many most likely tokens (-1: of all), and of the chosen one
-    logprob_token_ids: tuple[int, ...] | None = None  #: with logprobs, of these tokens in place of the most likely ones
+    ignore_eos: bool = False  #: continue after the model's end tokens
+    min_tokens: int = 0  #: minimum length of the output
+    max_tokens: int | None = 16  #: 16 as in vLLM; None: up to max_model_len
+    logprobs: int | None = None  #: most likely tokens with log-probabilities (-1: all), besides the sampled one
+    logprob_token_ids: tuple[int, ...] | None = None  #: with logprobs: these tokens instead of the most likely ones
     prompt_logprobs: int | None = None  #: as logprobs, for each token of the prompt
     skip_special_tokens: bool = True  #: leave special tokens out of the text
-    detokenize: bool = True  #: make text at all
+    detokenize: bool = True  #: produce text
 
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words"):
@@ -199,21 +199,24 @@ class SamplingParams:
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise _error("allowed_token_ids", (), "at least one token, or None to allow all")
         if self.logit_bias is not None:
-            pairs: Any = self.logit_bias
-            try:  # keys may be text, as in JSON
-                bias = {_token_id(token): value for token, value in pairs.items()}
-            except (AttributeError, ValueError):
-                raise _error(
-                    "logit_bias", self.logit_bias, "a mapping from token ids, in plain digits, to numbers"
-                ) from None
-            _check_token_ids("logit_bias", tuple(bias))
-            for value in bias.values():
-                _check_number("logit_bias", value, -100, 100, "each bias is a number from -100 to 100")
-            object.__setattr__(self, "logit_bias", {token: float(value) for token, value in bias.items()})
+            self._read_logit_bias()
         if self.structured_outputs is not None:
             self._check_structured_outputs()
         if self.stop and not self.detokenize:
             raise _error("stop", self.stop, "stop strings need detokenize=True; use stop_token_ids instead")
+
+    def _read_logit_bias(self) -> None:
+        pairs: Any = self.logit_bias
+        try:  # keys may be text, as in JSON
+            bias = {_token_id(token): value for token, value in pairs.items()}
+        except (AttributeError, ValueError):
+            raise _error(
+                "logit_bias", self.logit_bias, "a mapping from token ids, in plain digits, to numbers"
+            ) from None
+        _check_token_ids("logit_bias", tuple(bias))
+        for value in bias.values():
+            _check_number("logit_bias", value, -100, 100, "each bias is a number from -100 to 100")
+        object.__setattr__(self, "logit_bias", {token: float(value) for token, value in bias.items()})
 
     def _check_structured_outputs(self) -> None:
         given: Any = self.structured_outputs
@@ -232,10 +235,10 @@ class SamplingParams:
         return self.temperature < 1e-5
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Refuse token ids that the model does not have.
+        """Check all token ids against the vocabulary.
 
         Raises:
-            ValueError: naming the field and the first id that is out of range.
+            ValueError: the message names the field and the first id out of range.
         """
         for name, ids in (
             ("logit_bias", self.logit_bias or ()),
@@ -251,15 +254,15 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class BeamSearchParams:
-    """Beam search of one request, with the scores and the ending rule of `transformers`' beam search.
+    """Beam search of one request, with the scores and the ending rule of `transformers`.
 
-    A finished beam scores ``sum of log-probabilities / generated_tokens ** length_penalty``, its end token counted.
+    A finished beam scores ``sum of log-probabilities / generated_tokens ** length_penalty``, end token included.
     """
 
     beam_width: int
     max_tokens: int
     length_penalty: float = 1.0
-    early_stopping: bool | str = False  #: True: once beam_width have ended; False: once none seems to improve; "never"
+    early_stopping: bool | str = False  #: True: at beam_width hypotheses; False: when none seems to improve; "never"
     ignore_eos: bool = False
     skip_special_tokens: bool = True
 

@@ -1,1 +1,1 @@
-"""What runs next, and where its KV lives. Pure Python: never imports torch."""
+"""Scheduling, and the placement of KV blocks. Pure Python: never imports torch."""

@@ -1,7 +1,7 @@
-"""A request and its sequences: what a client sent, and how far it has come.
+"""A request, its sequences, and their progress.
 
 A request owns one or more sequences (samples or beams), each with one block table. It is preempted and finished as a
-whole. `core.kv_cache_manager` alone changes block tables and keys.
+whole. Only `core.kv_cache_manager` changes block tables, block keys and `num_computed_tokens`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RequestStatus(enum.Enum):
 
 
 class BlockedReason(enum.Enum):
-    """What a request waits for outside the queue."""
+    """The event that a blocked request waits for."""
 
     DOCUMENT = "document"  #: another process computes it
     GRAMMAR = "grammar"  #: is being compiled
@@ -42,12 +42,12 @@ class BlockedReason(enum.Enum):
 
 @dataclass(slots=True)
 class Loading:
-    """Blocks of a sequence's table that are on their way from another tier."""
+    """Blocks of a sequence's table that are loading from another tier."""
 
-    start: int  #: the first token whose KV they bring
-    end: int  #: the token after the last one
-    op_ids: set[int] = field(default_factory=set)  #: not yet reported
-    tiers: list[str] = field(default_factory=list)  #: where each block comes from
+    start: int  #: first token of the blocks
+    end: int  #: token after the last one
+    op_ids: set[int] = field(default_factory=set)  #: pending loads
+    tiers: list[str] = field(default_factory=list)  #: source of each block
 
 
 class Sequence:
@@ -82,22 +82,22 @@ class Sequence:
         self.request = request
         self.token_ids = token_ids  #: prompt and output
         self.num_prompt_tokens = len(request.prompt_token_ids)
-        self.num_computed_tokens = 0  #: tokens with KV in the block table (or being computed in the step under way)
+        self.num_computed_tokens = 0  #: tokens with KV in the block table, or computed by the current step
         self.block_table: list[int] = []
-        self.block_keys: list[bytes] = []  #: of full blocks, as far as they were asked for
+        self.block_keys: list[bytes] = []  #: of full blocks, as far as they were needed
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
-        #: With fewer computed tokens, the next one's slot is there, in a block that no other sequence holds, and does
-        #: not fill it. 0 where siblings may share the block.
+        #: With fewer computed tokens, the next slot is in a block of its own, and does not fill it. 0 if siblings may
+        #: share the block.
         self.open_end = 0
         self.is_in_runner = False
-        self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds for it until it goes on
+        self.swapped_keys: list[bytes] = []  #: of blocks that the swap tier holds until it resumes
         self.loading: Loading | None = None
-        self.num_lost_tokens = 0  #: tokens that it had computed once: as far as that, computing is done again
-        #: A beam's continuations (token, log-probability), until those of its siblings are there too.
+        self.num_lost_tokens = 0  #: tokens computed before a preemption; up to there they are recomputed
+        #: A beam's continuations (token, log-probability), while it waits for its siblings'.
         self.candidates: list[tuple[int, float]] | None = None
         self.cumulative_logprob = 0.0
         self.stop_token_ids = request.stop_token_ids
-        self.num_tokens_at_end = self.num_prompt_tokens + request.max_tokens  #: that it has at most
+        self.num_tokens_at_end = self.num_prompt_tokens + request.max_tokens  #: maximum length
         self.finish_reason: RequestStatus | None = None
         self.stop_reason: int | str | None = None
 
@@ -111,7 +111,7 @@ class Sequence:
 
     @property
     def must_compute(self) -> bool:
-        """Logits of prompt tokens exist only where those tokens are computed."""
+        """Whether all prompt tokens must be computed, for their logits."""
         return self.request.sampling_params.prompt_logprobs is not None and self.num_output_tokens == 0
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class EndRules:
-    """What ends a sequence."""
+    """The end of a sequence: stop tokens and maximum length."""
 
     max_tokens: int = 16
     stop_token_ids: tuple[int, ...] = ()  #: the client's, and the model's own unless ignored
@@ -130,7 +130,7 @@ class EndRules:
 
 @dataclass(frozen=True, slots=True)
 class KVScope:
-    """Where a request's KV belongs."""
+    """Namespace, sharing domains and documents of a request's KV."""
 
     root: bytes = b""  #: namespace key (`block_keys.Namespace.root`), unless the scheduler's stage has one
     domains: DomainSpans = PUBLIC_ONLY  #: who may share its blocks

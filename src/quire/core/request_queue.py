@@ -1,10 +1,10 @@
-"""Where each request stands.
+"""The state of each request.
 
     waiting   by (priority, arrival), preempted requests among them
     blocked   on a document, a grammar or a stage of the model (`BlockedReason`)
     running   by (priority, arrival)
 
-Every request stands in exactly one of the three. The scheduler decides who moves, and when.
+Every request is in exactly one of the three. The scheduler decides who moves, and when.
 """
 
 from __future__ import annotations

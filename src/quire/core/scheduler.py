@@ -1,10 +1,10 @@
-"""What the next step computes: one budget of tokens, spent on requests oldest first.
+"""Continuous batching: spend one token budget per step on requests, oldest first.
 
-There is no prefill phase and no decode phase. Every sequence has tokens, and some of them have KV; a step moves
-`num_computed_tokens` towards the number of tokens, and where it arrives there the step brings the next token. Chunked
-prefill, prefix hits, resumption and beam search all follow from that one rule.
+There is no prefill and no decode phase. Every sequence has tokens, and some of them have KV; a step moves
+`num_computed_tokens` towards the number of tokens, and samples the next token where they meet. Chunked prefill, prefix
+hits, resumption and beam search follow from that one rule.
 
-    waiting   by (priority, arrival), the preempted among them         admitted in order, while there is room
+    waiting   by (priority, arrival), preempted ones among them        admitted in order, while there is room
     running   by (priority, arrival)                                   served oldest first, preempted youngest first
 
 A sequence whose blocks load from another tier computes the tokens before them meanwhile; no other request waits for
@@ -59,7 +59,7 @@ class Scheduler:
         swap: tiers with their own block tables, instead of the default ones.
 
     Attributes:
-        queue: where each request stands.
+        queue: requests by state: waiting, blocked, running.
         num_steps: steps scheduled so far.
     """
 

@@ -16,7 +16,7 @@ class StepBuilder:
     Attributes:
         num_reserved: blocks that sequences of this step still need for their known tokens. Younger requests would take
             them, and lose them again.
-        shape: what the step computes, for its cost.
+        shape: shape of the step, for its cost.
     """
 
     def __init__(self, block_size: int) -> None:
