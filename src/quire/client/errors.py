@@ -30,7 +30,7 @@ class RemoteError(RuntimeError):
         self.kind = kind
 
 
-def of_exception(error: Exception, url: str) -> RemoteError:
+def error_from_exception(error: Exception, url: str) -> RemoteError:
     """Convert an exception of httpx or the operating system."""
     if isinstance(error, RemoteError):
         return error
@@ -40,7 +40,7 @@ def of_exception(error: Exception, url: str) -> RemoteError:
     return RemoteError(type(error).__name__, f"{url}: {type(error).__name__}: {error}")
 
 
-def of_response(status: int, body: bytes, url: str) -> RemoteError:
+def error_from_response(status: int, body: bytes, url: str) -> RemoteError:
     """Convert a response other than 200, with the server's message if it has one."""
     try:
         words = error_message(json.loads(body))

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from quire.client.chunk import AnswerChunk, AnswerStream, read_chunk
-from quire.client.errors import RemoteError, of_exception, of_response
+from quire.client.errors import RemoteError, error_from_exception, error_from_response
 from quire.client.server_address import ServerAddress
 from quire.client.sse import DONE, EventReader
 
@@ -62,9 +62,9 @@ class RemoteModel:
         try:
             response = self._http.get(url, timeout=10.0)
         except httpx.HTTPError as error:
-            raise of_exception(error, url) from None
+            raise error_from_exception(error, url) from None
         if response.status_code != 200:
-            raise of_response(response.status_code, response.content, url)
+            raise error_from_response(response.status_code, response.content, url)
         return read_models(response.content, url)
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
@@ -83,13 +83,13 @@ class RemoteModel:
         try:
             with self._http.stream("POST", url, json=body) as response:
                 if response.status_code != 200:
-                    raise of_response(response.status_code, response.read(), url)
+                    raise error_from_response(response.status_code, response.read(), url)
                 if is_streamed:
                     yield from _chunks(response.iter_bytes(), url)
                 else:
                     yield read_chunk(response.read().decode(errors="replace"))
         except httpx.HTTPError as error:
-            raise of_exception(error, url) from None
+            raise error_from_exception(error, url) from None
 
 
 def read_models(body: bytes, url: str) -> list[ListedModel]:

@@ -95,7 +95,7 @@ class AbsentLayer(nn.Module):
 
 
 def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None = None) -> dict[int, nn.Module]:
-    """Replace layers in place by `AbsentLayer`s and return them for `put_back`; training and PEFT keep working.
+    """Replace layers in place by `AbsentLayer`s and return them for `restore_layers`; training and PEFT keep working.
 
     `linear_map`, [..., hidden_size] -> the same, replaces a contiguous block. Raises ValueError if layers do not exist
     or are out already, none would be left, or a map replaces separate layers.
@@ -119,7 +119,7 @@ def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None =
     return removed
 
 
-def put_back(model: Any, removed: Mapping[int, nn.Module]) -> None:
+def restore_layers(model: Any, removed: Mapping[int, nn.Module]) -> None:
     """Undo `remove_layers`, for all or some of its layers."""
     layers = decoder_layers(model)
     for index, layer in removed.items():

@@ -20,7 +20,7 @@ from quire.loading.stage_manifest import StageManifest
 from quire.progressive.calibration_text import by_length, padding_id, up_to_end
 from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import gap_of
-from quire.progressive.reference import put_back, remove_layers
+from quire.progressive.reference import remove_layers, restore_layers
 from quire.progressive.stage_plan import StagePlan
 from quire.text.tokenizer import Tokenizer
 
@@ -115,7 +115,7 @@ def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
         _check_adapter(variant.adapter, plan, variant.stage)
     with ExitStack() as stack:
         removed = remove_layers(model, out, linear_map)
-        stack.callback(put_back, model, removed)
+        stack.callback(restore_layers, model, removed)
         if variant.adapter is not None:
             stack.enter_context(_adapted(model, variant.adapter))
         yield

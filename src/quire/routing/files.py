@@ -28,29 +28,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def check_keys(
-    data: Mapping[Any, Any], *, required: Sequence[str] = (), optional: Sequence[str] = (), place: str
+    data: Mapping[Any, Any], *, required: Sequence[str] = (), optional: Sequence[str] = (), location: str
 ) -> None:
     """Raise RoutingError for a missing or unknown key."""
     if missing := [key for key in required if key not in data]:
-        raise RoutingError(f"{place} lacks {missing[0]!r}")
+        raise RoutingError(f"{location} lacks {missing[0]!r}")
     if unknown := [key for key in data if key not in (*required, *optional)]:
-        raise RoutingError(f"{place} has {unknown[0]!r}; known are {', '.join((*required, *optional))}")
+        raise RoutingError(f"{location} has {unknown[0]!r}; known are {', '.join((*required, *optional))}")
 
 
-def numbers_of(data: object, place: str) -> dict[str, float]:
+def numbers_of(data: object, location: str) -> dict[str, float]:
     """Check that `data` maps names to finite numbers, or raise RoutingError."""
     if not isinstance(data, dict):
-        raise RoutingError(f"{place} should be a mapping of names to numbers, got {data!r}")
+        raise RoutingError(f"{location} should be a mapping of names to numbers, got {data!r}")
     for name, value in data.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise RoutingError(f"{place}: {name} should be a number, got {value!r}")
+            raise RoutingError(f"{location}: {name} should be a number, got {value!r}")
     return {str(name): float(value) for name, value in data.items()}
 
 
-def strings_of(data: object, place: str) -> list[str]:
+def strings_of(data: object, location: str) -> list[str]:
     """Check that `data` is a non-empty list of non-empty texts, or raise RoutingError."""
     if not isinstance(data, list) or not data:
-        raise RoutingError(f"{place} should be a list of texts, got {data!r}")
+        raise RoutingError(f"{location} should be a list of texts, got {data!r}")
     if wrong := [each for each in data if not isinstance(each, str) or not each.strip()]:
-        raise RoutingError(f"{place} should be a list of texts, and has {wrong[0]!r} (put it in quotes)")
+        raise RoutingError(f"{location} should be a list of texts, and has {wrong[0]!r} (put it in quotes)")
     return data

@@ -48,7 +48,7 @@ class QueryScoring:
     def from_file(cls, path: Path = DEFAULT_FILE) -> QueryScoring:
         """Read a file in the format described in `query_policy.yaml`. Raises RoutingError if it is invalid."""
         data = read_yaml(path)
-        check_keys(data, required=("words", "forms", "measures", "bias"), place=str(path))
+        check_keys(data, required=("words", "forms", "measures", "bias"), location=str(path))
         if not isinstance(data["words"], dict) or not isinstance(data["forms"], list):
             raise RoutingError(f"{path}: words is a mapping of lists, and forms a list")
         words = {str(name): str(text).split() for name, text in data["words"].items()}
@@ -125,14 +125,14 @@ MEASURES = tuple(name for name, _ in _measure(parse("")))
 def _read_form(entry: object, words: Mapping[str, list[str]], path: Path) -> Form:
     if not isinstance(entry, dict):
         raise RoutingError(f"{path}: a form is a mapping with name, weight and any, got {entry!r}")
-    place = f"{path}: the form {entry.get('name', '?')!r}"
-    check_keys(entry, required=("name", "weight", "any"), optional=("where",), place=place)
+    location = f"{path}: the form {entry.get('name', '?')!r}"
+    check_keys(entry, required=("name", "weight", "any"), optional=("where",), location=location)
     where = entry.get("where", "asks")
     if where not in _PARTS:
-        raise RoutingError(f"{place}: where is one of {', '.join(_PARTS)}, got {where!r}")
-    phrases = strings_of(entry["any"], f"{place}: any")
-    weight = numbers_of({"weight": entry["weight"]}, place)["weight"]
+        raise RoutingError(f"{location}: where is one of {', '.join(_PARTS)}, got {where!r}")
+    phrases = strings_of(entry["any"], f"{location}: any")
+    weight = numbers_of({"weight": entry["weight"]}, location)["weight"]
     try:
         return Form(str(entry["name"]), where, compile_phrases(phrases, words), weight)
     except ValueError as error:
-        raise RoutingError(f"{place}: {error}") from None
+        raise RoutingError(f"{location}: {error}") from None

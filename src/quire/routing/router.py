@@ -48,14 +48,14 @@ class RoutingConfig:
         File names are relative to this file. Raises RoutingError, which names the entry.
         """
         data = read_yaml(path)
-        check_keys(data, required=("policy", "models"), optional=("query", "domain", "slo"), place=str(path))
+        check_keys(data, required=("policy", "models"), optional=("query", "domain", "slo"), location=str(path))
         models = data["models"]
         if not isinstance(models, dict) or not all(isinstance(name, str) for name in models.values()):
             raise RoutingError(f"{path}: models should be a mapping of roles to served names, got {models!r}")
         query, domain, slo = (_section(data, name, path) for name in ("query", "domain", "slo"))
-        check_keys(query, optional=("file", "threshold"), place=f"{path}: query")
-        check_keys(domain, optional=("examples", "top_k"), place=f"{path}: domain")
-        check_keys(slo, optional=("ttft_s", "tpot_s", "quality", "keys"), place=f"{path}: slo")
+        check_keys(query, optional=("file", "threshold"), location=f"{path}: query")
+        check_keys(domain, optional=("examples", "top_k"), location=f"{path}: domain")
+        check_keys(slo, optional=("ttft_s", "tpot_s", "quality", "keys"), location=f"{path}: slo")
         quality = slo.pop("quality", None)
         keys = _section(slo, "keys", path)
         slo.pop("keys", None)
@@ -152,11 +152,11 @@ POLICIES: dict[str, Callable[[RoutingConfig, QueryEmbedder | None], Policy]] = {
 }
 
 
-def _slo(data: object, place: str) -> SLO:
+def _slo(data: object, location: str) -> SLO:
     if not isinstance(data, dict):
-        raise RoutingError(f"{place} should be a mapping, got {data!r}")
-    check_keys(data, optional=("ttft_s", "tpot_s"), place=place)
-    return SLO(**numbers_of(data, place))
+        raise RoutingError(f"{location} should be a mapping, got {data!r}")
+    check_keys(data, optional=("ttft_s", "tpot_s"), location=location)
+    return SLO(**numbers_of(data, location))
 
 
 def _section(data: Mapping[str, object], name: str, path: Path) -> dict[str, object]:

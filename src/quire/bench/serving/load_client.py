@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from quire.client.chunk import AnswerChunk, read_chunk
-from quire.client.errors import RemoteError, of_exception, of_response
+from quire.client.errors import RemoteError, error_from_exception, error_from_response
 from quire.client.server_address import ServerAddress
 from quire.client.sse import DONE, EventReader
 
@@ -142,7 +142,7 @@ class LoadClient:
         except TimeoutError:
             outcome.fail(RemoteError("timeout", f"{self._url}: no complete answer within {self._timeout_s:g} s"))
         except Exception as error:  # counted; other requests continue
-            outcome.fail(of_exception(error, self._url))
+            outcome.fail(error_from_exception(error, self._url))
         self.num_ended += 1
         self.num_failed += not outcome.is_complete
 
@@ -150,7 +150,7 @@ class LoadClient:
         loop = asyncio.get_running_loop()
         async with http.stream("POST", self._url, content=body) as response:
             if response.status_code != 200:
-                raise of_response(response.status_code, await response.aread(), self._url)
+                raise error_from_response(response.status_code, await response.aread(), self._url)
             reader = EventReader()
             async for piece in response.aiter_bytes():
                 now = loop.time() - self._started

@@ -163,7 +163,7 @@ class ReplicaRouter:
 
     # -- policies ------------------------------------------------------------------------------------------------------
 
-    def _in_turn(self, candidates: list[Replica], request: RoutedRequest, now: float) -> _Chosen:
+    def _round_robin(self, candidates: list[Replica], request: RoutedRequest, now: float) -> _Chosen:
         chosen = candidates[self._turn % len(candidates)]
         self._turn += 1
         return chosen, ReplicaChoice(chosen.name)
@@ -206,7 +206,7 @@ def _load_and_stage(replica: Replica) -> tuple[int, int]:
 _Policy = Callable[[ReplicaRouter, list[Replica], RoutedRequest, float], _Chosen]
 
 POLICIES: dict[str, _Policy] = {
-    "round-robin": ReplicaRouter._in_turn,
+    "round-robin": ReplicaRouter._round_robin,
     "least-loaded": ReplicaRouter._by_load,
     "prefix": ReplicaRouter._by_prefix,
     "slo": ReplicaRouter._by_forecast,

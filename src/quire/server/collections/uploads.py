@@ -87,7 +87,7 @@ class Uploads:
         self._parsers = threading.local()
         self._all_parsers: list[ParserProcess] = []
         self._is_stopping = False
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: lock, number of users
+        self._key_locks: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: lock, number of users
 
     async def ingest(
         self,
@@ -99,7 +99,7 @@ class Uploads:
     ) -> list[UploadOutcome]:
         """Add or replace documents by name. Documents stored before an ApiError or a disconnect stay."""
         client_left = threading.Event()
-        async with self._turn(key_id):
+        async with self._key_lock(key_id):
             work = asyncio.ensure_future(
                 run_blocking(self._executor, partial(self._ingest, info, collection, given, read_quota, client_left))
             )
@@ -111,19 +111,19 @@ class Uploads:
                 work.exception()  # marks it as retrieved
 
     @asynccontextmanager
-    async def _turn(self, key_id: str) -> AsyncIterator[None]:
-        lock, count = self._turns.get(key_id, (asyncio.Lock(), 0))
+    async def _key_lock(self, key_id: str) -> AsyncIterator[None]:
+        lock, count = self._key_locks.get(key_id, (asyncio.Lock(), 0))
         if count >= _MAX_WAITING:
             message = f"{count} requests of this API key add documents already; wait for one to end"
             raise ApiError(429, message, code="queue_full", headers=RETRY_SOON)
-        self._turns[key_id] = lock, count + 1
+        self._key_locks[key_id] = lock, count + 1
         try:
             async with lock:
                 yield
         finally:
-            lock, count = self._turns.pop(key_id)
+            lock, count = self._key_locks.pop(key_id)
             if count > 1:
-                self._turns[key_id] = lock, count - 1
+                self._key_locks[key_id] = lock, count - 1
 
     def _ingest(
         self,
