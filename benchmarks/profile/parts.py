@@ -141,7 +141,7 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
             elif isinstance(module, RMSNorm | LayerNorm):
                 part = NORMS
                 if isinstance(module, RMSNorm):
-                    time_call(module, "of_sum", NORMS)
+                    time_call(module, "add_and_norm", NORMS)
             elif isinstance(module, Embedding):
                 part = EMBEDDING
             else:

@@ -57,7 +57,7 @@ def test_norms_and_the_sums_before_them(kernels: Elementwise, dtype: torch.dtype
     norm = make_norm(shape[1], dtype)
     x, y = torch.randn(shape).to(dtype), (5 * torch.randn(shape)).to(dtype)
     total = x + y
-    found, normed = norm.of_sum(Sum(x, y))
+    found, normed = norm.add_and_norm(Sum(x, y))
     assert torch.equal(found, total)
     if len(x):
         exact = F.rms_norm(total.double(), norm.size, norm.weight.double(), 1e-5)

@@ -441,7 +441,7 @@ def test_the_digest_is_taken_while_the_bytes_pass(directory: Path) -> None:
     tensors = load_file(directory / "model.safetensors")
     tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(8)  # counts, although unused
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-    with loader_of(directory, takes_digest=True) as loader:
+    with loader_of(directory, computes_digest=True) as loader:
         loader.start()
         loader.wait_stage(1)
         assert loader.digest == hash_checkpoint(directory)

@@ -173,16 +173,16 @@ def test_another_cache_is_read_by_passes_of_its_own() -> None:
 def test_layers_take_turns_with_two_parts_of_memory() -> None:
     memory = PassMemory()
     memory.begin_pass()
-    given = memory.take((4,), torch.float32)
+    given = memory.allocate((4,), torch.float32)
     places = []
     for takes in (True, True, False, False, True, True):
         memory.begin_layer()
         if takes:
-            places.append(memory.take((4,), torch.float32).data_ptr())
+            places.append(memory.allocate((4,), torch.float32).data_ptr())
     assert places[0] == places[2] != places[1] == places[3]
     assert given.data_ptr() not in places
     assert all(place % 64 == 0 for place in places)
-    assert memory.take((2**20,), torch.float32).data_ptr() not in places  # a chunk of its own
+    assert memory.allocate((2**20,), torch.float32).data_ptr() not in places  # a chunk of its own
 
 
 @needs_float_kernels

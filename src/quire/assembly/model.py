@@ -107,7 +107,7 @@ def _load(
         load_format=config.load_format,
         seed=config.seed,
         reading=reading,
-        takes_digest=config.kv_dir is not None and weights is None and group.size == 1,  # a slice has no digest
+        computes_digest=config.kv_dir is not None and weights is None and group.size == 1,  # a slice has no digest
         retries=is_progressive,
         group=group,
     )

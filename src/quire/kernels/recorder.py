@@ -37,7 +37,7 @@ def call_kernel(function: Any, arguments: ctypes.Structure) -> None:
 def new_output(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
     """Allocate a kernel's output, in the pass's memory during a recording."""
     recorder = getattr(_here, "recorder", None)
-    return torch.empty(shape, dtype=dtype, device="cpu") if recorder is None else recorder.memory.take(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device="cpu") if recorder is None else recorder.memory.allocate(shape, dtype)
 
 
 def begin_layer() -> None:
@@ -71,8 +71,8 @@ class PassMemory:
             self._part = second if self._part is first else first
             self._part.reset()
 
-    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        return self._part.take(shape, dtype)
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        return self._part.allocate(shape, dtype)
 
     @property
     def num_bytes(self) -> int:
@@ -90,7 +90,7 @@ class _Arena:
         self._chunk = self._at = 0
         self.is_empty = True
 
-    def take(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         num_bytes = dtype.itemsize
         for size in shape:
             num_bytes *= size

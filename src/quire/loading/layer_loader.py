@@ -54,7 +54,7 @@ class LayerLoader:
         load_format: random fills a checkpoint's shapes with random weights.
         seed: seed of random weights.
         reading: the opened checkpoint, with or without stages; None opens the source as one stage.
-        takes_digest: compute `digest` from the bytes as they pass.
+        computes_digest: compute `digest` from the bytes as they pass.
         retries: retry layers of later stages until they can be read, and skip later stages whose adapter or map is
             damaged. Otherwise such an error ends loading.
         group: the tensor-parallel group. Every rank creates its loader at the same time and reads its own part of the
@@ -85,7 +85,7 @@ class LayerLoader:
         load_format: str = "auto",
         seed: int = 0,
         reading: CheckpointReading | None = None,
-        takes_digest: bool = False,
+        computes_digest: bool = False,
         retries: bool = False,
         group: ParallelGroup = ALONE,
     ) -> None:
@@ -105,7 +105,7 @@ class LayerLoader:
         self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
         self.last_stage = 1 if self._reading is None else len(self._reading.groups)
         self._units = ModelUnits(self.model, self._manifest)
-        hashes = takes_digest and self._reading is not None and self._manifest is None and group.size == 1
+        hashes = computes_digest and self._reading is not None and self._manifest is None and group.size == 1
         self._hash = RunningDigest() if hashes else None
         self._groups: GroupLoader | None = None  #: while the thread runs
         self._stages = LoadedStages(self.model, self._manifest)

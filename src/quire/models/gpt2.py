@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, take_rows
+from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, select_rows
 from quire.models.linear.layer import Conv1DLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
@@ -58,7 +58,7 @@ class GPT2Attention(nn.Module):
 
     def forward(self, x: Tensor, attend: Attend, rows: Tensor | None) -> Tensor:
         q, k, v = self.c_attn(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
-        out = take_rows(attend(self.index, q, k, v), rows)
+        out = select_rows(attend(self.index, q, k, v), rows)
         return self.c_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
@@ -82,7 +82,7 @@ class GPT2Block(nn.Module):
         self.mlp = GPT2MLP(config, split, **factory)
 
     def forward(self, x: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
-        x = take_rows(x, rows) + self.attn(self.ln_1(x), attend, rows)
+        x = select_rows(x, rows) + self.attn(self.ln_1(x), attend, rows)
         return x + self.mlp(self.ln_2(x))
 
 

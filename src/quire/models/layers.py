@@ -42,7 +42,7 @@ class Sum(NamedTuple):
     y: Tensor
 
 
-def take_rows(x: Tensor, rows: Tensor | None) -> Tensor:
+def select_rows(x: Tensor, rows: Tensor | None) -> Tensor:
     """Select rows of x by index, int64 [num_rows]; None returns x itself."""
     return x if rows is None else x.index_select(0, rows)
 
@@ -72,7 +72,7 @@ class RMSNorm(nn.Module):
         x = x.contiguous()
         return self._norm(None, x, self._kernels)
 
-    def of_sum(self, x: Tensor | Sum) -> tuple[Tensor, Tensor]:
+    def add_and_norm(self, x: Tensor | Sum) -> tuple[Tensor, Tensor]:
         """Return the sum and its norm, each [num_tokens, size]. The sum overwrites its second addend."""
         if not isinstance(x, Sum):
             return x, self(x)

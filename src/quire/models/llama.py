@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from quire.kernels.recorder import begin_layer
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import RMSNorm, Sum, kernels_for, take_rows
+from quire.models.layers import RMSNorm, Sum, kernels_for, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
@@ -78,7 +78,7 @@ class LlamaAttention(nn.Module):
         qkv = self.qkv_proj(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
         q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self._kernels)
-        out = take_rows(attend(self.index, q, k, v), rows)
+        out = select_rows(attend(self.index, q, k, v), rows)
         return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
@@ -105,9 +105,9 @@ class LlamaDecoderLayer(nn.Module):
     def forward(
         self, x: Tensor | Sum, rotation: tuple[Tensor, Tensor], attend: Attend, *, rows: Tensor | None = None
     ) -> Sum:
-        x, normed = self.input_layernorm.of_sum(x)
+        x, normed = self.input_layernorm.add_and_norm(x)
         attended = self.self_attn(normed, rotation, attend, rows)
-        x, normed = self.post_attention_layernorm.of_sum(Sum(take_rows(x, rows), attended))
+        x, normed = self.post_attention_layernorm.add_and_norm(Sum(select_rows(x, rows), attended))
         return Sum(x, self.mlp(normed))
 
 
@@ -139,4 +139,4 @@ class LlamaForCausalLM(CausalLM):
         for layer, wanted in self.layers_and_rows(rows):
             begin_layer()
             state = layer(state, (cosines, sines), attend, rows=wanted)
-        return self.norm.of_sum(state)[1]
+        return self.norm.add_and_norm(state)[1]

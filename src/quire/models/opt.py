@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, take_rows
+from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
@@ -67,7 +67,7 @@ class OPTAttention(nn.Module):
 
     def forward(self, x: Tensor, attend: Attend, rows: Tensor | None) -> Tensor:
         q, k, v = self.qkv_proj(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
-        out = take_rows(attend(self.index, q, k, v), rows)
+        out = select_rows(attend(self.index, q, k, v), rows)
         return self.out_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
@@ -85,9 +85,9 @@ class OPTDecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
         if self.norm_before:
-            x = take_rows(x, rows) + self.self_attn(self.self_attn_layer_norm(x), attend, rows)
+            x = select_rows(x, rows) + self.self_attn(self.self_attn_layer_norm(x), attend, rows)
             return x + self._mlp(self.final_layer_norm(x))
-        x = self.self_attn_layer_norm(take_rows(x, rows) + self.self_attn(x, attend, rows))
+        x = self.self_attn_layer_norm(select_rows(x, rows) + self.self_attn(x, attend, rows))
         return self.final_layer_norm(x + self._mlp(x))
 
     def _mlp(self, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import PassMemory, PassRecorder, RecordedPass
-from quire.models.layers import take_rows
+from quire.models.layers import select_rows
 
 #: Larger passes are not recorded: their products dominate the overhead between them.
 MAX_TOKENS = 64
@@ -53,9 +53,9 @@ class RecordedPasses:
             self._attention = attention
         key = (len(first), torch.get_num_threads())
         if key not in self._passes:
-            return take_rows(self._record(key, compute, attend, inputs), rows)
+            return select_rows(self._record(key, compute, attend, inputs), rows)
         recorded = self._passes[key]
-        return compute(attend, *inputs, rows=rows) if recorded is None else take_rows(recorded(*inputs), rows)
+        return compute(attend, *inputs, rows=rows) if recorded is None else select_rows(recorded(*inputs), rows)
 
     def _record(
         self,
@@ -69,7 +69,7 @@ class RecordedPasses:
             self._passes[key] = None
             return compute(attend, *inputs)
         with PassRecorder(self._memory) as recorder:
-            kept = [recorder.memory.take(each.shape, each.dtype) for each in inputs]
+            kept = [recorder.memory.allocate(each.shape, each.dtype) for each in inputs]
             for to, given in zip(kept, inputs, strict=True):
                 to.copy_(given)
             recorder.other = None

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from quire.models.layers import Sum, take_rows
+from quire.models.layers import Sum, select_rows
 from quire.models.linear.layer import Linear
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, gather
@@ -22,7 +22,7 @@ class PassLayer(nn.Module):
     """The identity in place of an absent layer. It leaves the KV cache alone."""
 
     def forward(self, x: Tensor | Sum, *_: Any, rows: Tensor | None = None) -> Tensor | Sum:
-        return Sum(*(take_rows(each, rows) for each in x)) if isinstance(x, Sum) else take_rows(x, rows)
+        return Sum(*(select_rows(each, rows) for each in x)) if isinstance(x, Sum) else select_rows(x, rows)
 
 
 class LinearMap(nn.Module):
@@ -39,7 +39,7 @@ class LinearMap(nn.Module):
         self.change = Linear(self._hidden.total, self._hidden, bias=True, dtype=dtype, device=device)
 
     def forward(self, x: Tensor | Sum, *_: Any, rows: Tensor | None = None) -> Tensor:
-        x = take_rows(x.x + x.y if isinstance(x, Sum) else x, rows)
+        x = select_rows(x.x + x.y if isinstance(x, Sum) else x, rows)
         return x + gather(self.change(x), self._hidden, self._group)
 
 

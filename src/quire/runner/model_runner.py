@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
-from quire.models.layers import take_rows
+from quire.models.layers import select_rows
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.stages import ServableStage
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
@@ -209,7 +209,7 @@ class ModelRunner:
         hidden = self._hidden_states(batch, None if scored else rows)
         if scored:
             self._score_prompts(scored, batch, out, hidden, result)
-            hidden = take_rows(hidden, rows)
+            hidden = select_rows(hidden, rows)
         self._sample(batch, out, hidden, result)
 
     def _hidden_states(self, batch: Batch, rows: torch.Tensor | None) -> torch.Tensor:

@@ -56,7 +56,7 @@ class PanelWeight:
         name = _NAMES[weight.dtype]
         self.out_features, self.in_features = weight.shape
         self._multiply = getattr(library, f"quire_linear_{name}")
-        self._take_rows = getattr(library, f"quire_rows_{name}")
+        self._read_rows = getattr(library, f"quire_rows_{name}")
         panel, depth = (_whole_number(library, each) for each in ("quire_linear_panel", f"quire_linear_depth_{name}"))
         num_rows, num_columns = -(-self.out_features // panel) * panel, -(-self.in_features // depth) * depth
         is_whole = (num_rows, num_columns) == weight.shape and weight.is_contiguous()
@@ -102,7 +102,7 @@ class PanelWeight:
             to.data_ptr(),
             num_threads,
         )
-        if not self._take_rows(ctypes.byref(call)):
+        if not self._read_rows(ctypes.byref(call)):
             raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
         return to
 
