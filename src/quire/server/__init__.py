@@ -1,1 +1,1 @@
-"""HTTP."""
+"""The HTTP server: it speaks the APIs of OpenAI and Anthropic."""

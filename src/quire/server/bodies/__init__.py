@@ -1,1 +1,1 @@
-"""What the bodies of requests and answers are made of, whatever API they belong to."""
+"""Parts of request bodies and answers that several APIs share."""

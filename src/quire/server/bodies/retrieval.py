@@ -46,16 +46,7 @@ class PassageCard(Reply):
 
     @classmethod
     def of(cls, passage: Passage) -> Self:
-        return cls(
-            score=passage.score,
-            document_id=passage.document_id,
-            document=passage.document,
-            start=passage.start,
-            end=passage.end,
-            num_tokens=passage.num_tokens,
-            metadata=passage.metadata,
-            text=passage.text,
-        )
+        return cls(**{name: getattr(passage, name) for name in cls.model_fields})
 
 
 class RetrievalReply(Reply):
@@ -82,13 +73,8 @@ class RetrievedPassages(Protocol):
     ) -> tuple[Prompt, RetrievalReply]:
         """Return the prompt with as many passages as fit, and their description for the answer.
 
-        Args:
-            encode: makes the prompt, with or without passages.
-            max_tokens: limit of the answer; later passages leave room for it, but for no more than a quarter of
-                `max_model_len`.
-
-        Raises:
-            ApiError: the first passage does not fit.
+        Passages after the first leave room for `max_tokens`, but for no more than a quarter of `max_model_len`. Raises
+        ApiError if the first does not fit.
         """
 
     def share(self, prompt: Prompt, domains: DomainSpans, salt: str | None) -> Prompt:
@@ -99,11 +85,8 @@ class Retriever(Protocol):
     """The hook that searches before a prompt is made."""
 
     async def search(self, key_id: str, options: Retrieval, question: str | None) -> RetrievedPassages:
-        """Search for the passages that a body asks for.
+        """Search for the passages that a body asks for. Raises ApiError without a collection or a question.
 
         Args:
             question: text of the body; None for token ids or several texts.
-
-        Raises:
-            ApiError: no such collection, or no question.
         """

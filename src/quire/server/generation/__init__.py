@@ -1,1 +1,1 @@
-"""Generation as every API shares it: running prompts, streaming answers, counting tokens."""
+"""Generation for every API: running prompts, writing and sending answers, counting tokens."""

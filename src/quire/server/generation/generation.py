@@ -101,7 +101,10 @@ class GenerationJob:
                 yield events
                 for _, event in events:
                     if isinstance(event, Finished):
-                        _raise_if_failed(event.output)
+                        if event.output.error is not None:
+                            raise RequestFailed(event.output.error)
+                        if "abort" in [completion.finish_reason for completion in event.output.outputs]:
+                            raise EngineUnavailable("the server is shutting down, and could not finish the request")
                         num_open -= 1
         except (EngineUnavailable, RequestFailed, ValueError) as error:
             raise as_api_error(error) from error
@@ -129,8 +132,6 @@ async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
         ApiError: too many requests wait, the wait timed out, or the model failed.
         ClientDisconnected: the client left.
     """
-    if model.async_engine.state is ModelState.READY:
-        return
     try:
         await run_while_connected(receive, model.async_engine.wait_open())
     except QueueFull as error:
@@ -157,10 +158,3 @@ def _unavailable(model: ServedModel) -> ApiError:
             if engine.load_progress is not None and engine.load_progress.seconds_left is not None:
                 headers = {"Retry-After": str(max(1, ceil(engine.load_progress.seconds_left)))}
     return ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", headers)
-
-
-def _raise_if_failed(output: RequestOutput) -> None:
-    if output.error is not None:
-        raise RequestFailed(output.error)
-    if any(completion.finish_reason == "abort" for completion in output.outputs):
-        raise EngineUnavailable("the server is shutting down, and could not finish the request")

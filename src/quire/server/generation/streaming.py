@@ -18,7 +18,6 @@ from quire.async_engine.messages import Event
 from quire.server.errors import ApiError, error_response
 from quire.server.generation.generation import GenerationJob
 from quire.server.generation.writer import AnswerWriter, comment
-from quire.server.http.access_log import report_usage
 from quire.server.http.connection import ClientDisconnected, run_while_connected
 
 logger = logging.getLogger("quire")
@@ -45,7 +44,7 @@ async def send_answer(
     for number, output in enumerate(outputs):
         writer.usage.add_output(number, output)
     body = writer.whole(outputs)
-    _report(request.scope, job, writer)
+    writer.report(request.scope)
     return Response(body, media_type="application/json", headers=job.stage_headers)
 
 
@@ -68,7 +67,7 @@ class StreamedAnswer(Response):
         except ClientDisconnected:
             logger.debug("%s: the client left its stream", self._job.request_id)
         finally:
-            _report(scope, self._job, self._writer)
+            self._writer.report(scope)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         async with aclosing(self._job.events()) as batches:
@@ -117,10 +116,3 @@ class StreamedAnswer(Response):
             if not self._has_news:
                 await send({"type": "http.response.body", "body": comment("keep-alive"), "more_body": True})
             self._has_news = False
-
-
-def _report(scope: Scope, job: GenerationJob, writer: AnswerWriter) -> None:
-    usage = writer.usage
-    report_usage(
-        scope, model=job.model.name, prompt_tokens=usage.num_prompt_tokens, completion_tokens=usage.num_output_tokens
-    )

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_json
+from starlette.types import Scope
 
 from quire.async_engine.messages import Event, Finished, Preempted, Progress, Resumed, Started
 from quire.outputs import Delta, RequestOutput
 from quire.server.bodies.replies import PromptTokensDetails, StageTokens, Usage
 from quire.server.errors import ApiError
 from quire.server.generation.generation import GenerationJob
+from quire.server.http.access_log import report_usage
 
 
 class UsageCount:
@@ -93,6 +95,11 @@ class AnswerWriter(ABC):
     def __init__(self, job: GenerationJob) -> None:
         self.job = job
         self.usage = UsageCount(has_stages=job.model.async_engine.num_stages > 1)
+
+    def report(self, scope: Scope) -> None:
+        """Report model and token counts to the access log."""
+        counts = {"prompt_tokens": self.usage.num_prompt_tokens, "completion_tokens": self.usage.num_output_tokens}
+        report_usage(scope, model=self.job.model.name, **counts)
 
     @abstractmethod
     def whole(self, outputs: list[RequestOutput]) -> bytes:

@@ -51,7 +51,8 @@ class HttpProtocol(HttpToolsProtocol):
                 return
             head, rest = bytes(self._head[: end.start() + 1]), bytes(self._head[end.start() + 1 :])
             data, self._head, self._num_unread = _UPGRADE.sub(b"", head) + rest, None, 0
-            self._stop_timer()
+            if self._timer is not None:
+                self._stop_timer()
         self._num_unread += len(data)
         super().data_received(data)
         if self._num_unread > MAX_HEAD_BYTES:  # trailers, or a pipelined head

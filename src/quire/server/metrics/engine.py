@@ -17,6 +17,7 @@ from quire.server.metrics.families import (
 
 _MODES = ("recompute", "swap", "mixed")
 _BLOCKED_REASONS = ("document", "grammar", "stage")
+_BY_SEVERITY = ("stop", "length", "abort", "error")
 _DIRECTIONS = {"save": "out", "load": "in"}
 _BOTH = tuple(_DIRECTIONS.values())
 
@@ -145,8 +146,7 @@ class LifetimeMetrics:
 
     def __init__(self, families: Families) -> None:
         gauge, counter, histogram = families.gauge, families.counter, families.histogram
-        reasons = ("stop", "length", "abort", "error")
-        self._success = counter("request_success", "Finished requests by reason.", finished_reason=reasons)
+        self._success = counter("request_success", "Finished requests by reason.", finished_reason=_BY_SEVERITY)
         self._resumed = counter("requests_resumed", "Finished requests that were resumed after the loss of an engine.")
         self._ttft = histogram("time_to_first_token_seconds", "TTFT: arrival to first token.", PHASE_BUCKETS)
         self._tpot = histogram(
@@ -182,10 +182,13 @@ class LifetimeMetrics:
 
     def observe_finished(self, model: str, output: RequestOutput) -> None:
         """Record a request that has ended, for any reason."""
-        reason = "error" if output.error is not None else _worst_reason(output)
+        reason = "stop" if output.error is None else "error"  # the most severe of all outputs
+        lengths = []
+        for completion in output.outputs:
+            lengths.append(len(completion.token_ids))
+            reason = max(reason, completion.finish_reason or reason, key=_BY_SEVERITY.index)
         is_complete = reason in ("stop", "length")
         self._success.labels(model, reason).inc()
-        lengths = [len(completion.token_ids) for completion in output.outputs]
         if is_complete:
             self._prompt_sizes.labels(model).observe(len(output.prompt_token_ids))
             self._generation_sizes.labels(model).observe(sum(lengths))
@@ -212,8 +215,3 @@ class LifetimeMetrics:
             self._decode.labels(model).observe(times.last_token_time - first)
             if num_tokens > 1:
                 self._tpot.labels(model).observe((times.finished_time - first) / (num_tokens - 1))
-
-
-def _worst_reason(output: RequestOutput) -> str:
-    reasons = {completion.finish_reason for completion in output.outputs}
-    return next((reason for reason in ("error", "abort", "length") if reason in reasons), "stop")

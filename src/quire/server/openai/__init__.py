@@ -1,1 +1,1 @@
-"""OpenAI's API: from a body to its answer."""
+"""OpenAI's API: chat, completions, models, tokenization."""

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from quire.async_engine.messages import QueueFull
+from quire.async_engine.messages import ModelState, QueueFull
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.server.bodies.fields import Reply
@@ -104,7 +104,8 @@ class GenerationEndpoint(ABC, Generic[B]):
             )
         report_usage(request.scope, model=model.name)
         _check_streaming(body)
-        await wait_until_ready(model, request.receive)
+        if model.async_engine.state is not ModelState.READY:
+            await wait_until_ready(model, request.receive)
         params = self._sampling_params(body, model)
         if params.structured_outputs is not None:
             await _check_grammar(body, params.structured_outputs, model, request, key_id)

@@ -1,1 +1,1 @@
-"""What an answer's text means: reasoning, content and tool calls, told apart while it grows."""
+"""Parsing answers into reasoning, content and tool calls, while they grow."""
