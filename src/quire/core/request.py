@@ -54,25 +54,9 @@ class Sequence:
     """One block table and the tokens whose KV it holds or will hold."""
 
     __slots__ = (
-        "block_keys",
-        "block_table",
-        "candidates",
-        "cumulative_logprob",
-        "finish_reason",
-        "index",
-        "is_in_runner",
-        "loading",
-        "num_computed_tokens",
-        "num_lost_tokens",
-        "num_prompt_tokens",
-        "num_registered",
-        "num_tokens_at_end",
-        "open_end",
-        "request",
-        "seq_id",
-        "stop_reason",
-        "stop_token_ids",
-        "swapped_keys",
+        "block_keys", "block_table", "candidates", "cumulative_logprob", "finish_reason", "index", "is_in_runner",
+        "loading", "num_computed_tokens", "num_lost_tokens", "num_prompt_tokens", "num_registered",
+        "num_tokens_at_end", "open_end", "request", "seq_id", "stop_reason", "stop_token_ids", "swapped_keys",
         "token_ids",
     )  # fmt: skip
 
