@@ -27,8 +27,10 @@ class Losses:
 
 
 class Failover:
-    """Args:
-    wait_s: longest wait for the next engine and for the stage of the lost one; 0 fails requests at once.
+    """Resumes or fails the requests of a lost engine.
+
+    Args:
+        wait_s: longest wait for the next engine and for the stage of the lost one; 0 fails requests at once.
     """
 
     def __init__(
