@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.null_runner import NullRunner
 from benchmarks.script import start
 from quire.bench.report import Column, Report
 from quire.bench.workload import Lengths, make_workload, read_trace
@@ -34,7 +35,6 @@ from quire.cli.options import Json, Plot, options
 from quire.config import SchedulerConfig
 from quire.engine.engine import Engine, ModelFacts
 from quire.runner.batch import InputBatch
-from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
 from quire.settings import REQUIRED, Settings, integers, setting
 

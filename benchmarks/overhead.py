@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.null_runner import NullRunner
 from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
@@ -22,7 +23,6 @@ from quire.config import EngineConfig, SchedulerConfig
 from quire.core.request import EndRules, Request
 from quire.core.scheduler import Scheduler
 from quire.runner.batch import InputBatch
-from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
 from quire.settings import Settings, setting
 from quire.structured.matcher import Matcher

@@ -86,9 +86,9 @@ class _Profile:
 
     def decode(self, running: int, context: int) -> list[dict[str, Any]]:
         """Steps of `running` sequences with one token each, at `context` tokens."""
+        from benchmarks.null_runner import NullRunner
         from benchmarks.profile.limits import work_of_step
         from quire.calibration.microbenchmark import Microbenchmark
-        from quire.runner.null_runner import NullRunner
 
         engine, steps = self._engine, _Steps(f"{running} × {context:,}")
         with Microbenchmark(engine) as bench:

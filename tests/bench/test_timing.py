@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.null_runner import NullRunner
 from quire.bench.timing import play
 from quire.bench.workload import Workload, WorkloadRequest, token_range
 from quire.config import SchedulerConfig
 from quire.engine.engine import Engine, ModelFacts
 from quire.runner.batch import InputBatch
-from quire.runner.null_runner import NullRunner
 
 
 @pytest.fixture

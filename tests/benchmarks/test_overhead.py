@@ -26,7 +26,7 @@ def test_the_overhead_is_made_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> N
 
     clock = SimpleNamespace(perf_counter=lambda: now_ms / 1e3)
     monkeypatch.setattr("benchmarks.overhead.time", clock)
-    monkeypatch.setattr("quire.runner.null_runner.time", clock)
+    monkeypatch.setattr("benchmarks.null_runner.time", clock)
     monkeypatch.setattr(
         Scheduler, "schedule", takes(lambda scheduler: len(scheduler.queue.requests), Scheduler.schedule)
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.null_runner import NullRunner
 from quire.assembly import LoadedModel, load, make_engine
 from quire.calibration.calibrate import calibrate_engine, default_lengths, quick_profile
 from quire.calibration.microbenchmark import BlocksLost, Microbenchmark
@@ -19,7 +20,6 @@ from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine, ModelFacts
 from quire.runner.batch import InputBatch
 from quire.runner.model_runner import ModelRunner
-from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
 
 CONFIG = EngineConfig(

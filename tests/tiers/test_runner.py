@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.null_runner import NullRunner
 from quire.assembly import LoadedModel
 from quire.assembly import load as load_model
 from quire.attention.interface import KVLayout
@@ -23,7 +24,6 @@ from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutpu
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import _IDLE_WAIT_S, ModelRunner
-from quire.runner.null_runner import NullRunner
 from quire.sampling_params import SamplingParams
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.host_space import HostSpace
