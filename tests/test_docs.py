@@ -237,3 +237,10 @@ def test_every_yaml_block_of_a_page_is_a_config_file_or_a_routing_file(page: Pat
             continue
         (tmp_path / "serve.yaml").write_text(text)
         read_config(tmp_path / "serve.yaml", [ServerSettings, ClusterSettings])
+
+
+def test_options_that_vllm_has_too_exist() -> None:
+    section = (DOCS / "guides" / "from-vllm.md").read_text().partition("## Options with the same name")[2]
+    named = re.findall(r"`(--[\w-]+)`", section.partition("| vLLM |")[0])
+    assert named
+    assert set(named) <= all_options()
