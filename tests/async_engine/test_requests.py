@@ -42,6 +42,22 @@ def offline(prompt: Any, params: Any, **options: Any) -> RequestOutput:
     return answer.to_output()
 
 
+def make_with_own_request() -> Any:
+    engine = make()
+    engine.add_request([5, 6, 7], greedy(4))  # as a pinned prefix adds it at a promotion
+    return engine
+
+
+def test_a_request_of_the_engine_itself_is_reported_to_no_client() -> None:
+    async def scene() -> None:
+        async with running(make_with_own_request) as engine:
+            output = await finish(engine, [1, 2, 3], greedy(8), request_id="a")
+            assert output.outputs[0].token_ids == offline([1, 2, 3], greedy(8)).outputs[0].token_ids
+            await idle(engine)
+
+    run(scene())
+
+
 # -- events ----------------------------------------------------------------------------------------------------------
 
 

@@ -44,11 +44,11 @@ class DiskTier:
         self._invalidated: list[bytes] = []
 
     @property
-    def has_requests_to_store(self) -> bool:
+    def has_messages(self) -> bool:
         """Whether the next step has claims or deletions for the store."""
         return bool(self._claims or self._dropped or self._invalidated)
 
-    def add_requests_to_store(self, out: SchedulerOutput) -> None:
+    def add_messages(self, out: SchedulerOutput) -> None:
         """Add claims and deletions for the store to a step."""
         out.claims, self._claims = self._claims, []
         out.dropped_claims, self._dropped = self._dropped, []

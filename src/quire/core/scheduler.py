@@ -119,7 +119,7 @@ class Scheduler:
         self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.pop_transfers(), self.swap.pop_cancelled())
         if self.disk is not None:
-            self.disk.add_requests_to_store(out)
+            self.disk.add_messages(out)
         return out
 
     def update(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
@@ -331,17 +331,17 @@ class Scheduler:
 
     def has_unfinished(self) -> bool:
         """Whether there is a step to run: requests, transfers to wait for, or news for the store."""
-        return bool(self.queue.requests) or self._has_errands
+        return bool(self.queue.requests) or self._has_pending_work
 
     def has_work(self) -> bool:
         """Whether a step can do anything: unlike `has_unfinished`, requests blocked on a stage do not count."""
         queue = self.queue
         num_idle = sum(request.blocked_on is BlockedReason.STAGE for request in queue.blocked.values())
-        return len(queue.requests) > num_idle or self._has_errands
+        return len(queue.requests) > num_idle or self._has_pending_work
 
     @property
-    def _has_errands(self) -> bool:
-        return self.swap.num_pending > 0 or (self.disk is not None and self.disk.has_requests_to_store)
+    def _has_pending_work(self) -> bool:
+        return self.swap.num_pending > 0 or (self.disk is not None and self.disk.has_messages)
 
     def pin_prefix(self, request_id: str) -> int:
         """Keep the full blocks of a running request for good (`KVCacheManager.pin`). Returns their number."""
