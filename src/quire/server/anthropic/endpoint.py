@@ -24,7 +24,10 @@ def message_routes(chat: ChatEndpoint) -> APIRouter:
     responses = {**ERROR_RESPONSES, 200: streamed(MessageEvent, has_done=False)}
 
     @router.post(
-        "/v1/messages", response_model=MessageReply, responses=responses, summary="Answer, in Anthropic's form"
+        "/v1/messages",
+        response_model=MessageReply,
+        responses=responses,
+        summary="Answer a conversation in Anthropic's form",
     )
     async def create_message(request: Request, body: MessagesRequest) -> Response:
         if body.thread is not None:  # the client's tool runner sends one, and goes on without it at this code
@@ -36,7 +39,10 @@ def message_routes(chat: ChatEndpoint) -> APIRouter:
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
     @router.post(
-        "/v1/messages/count_tokens", response_model=TokenCount, responses=ERROR_RESPONSES, summary="A prompt's length"
+        "/v1/messages/count_tokens",
+        response_model=TokenCount,
+        responses=ERROR_RESPONSES,
+        summary="Count the tokens of a prompt",
     )
     async def count_tokens(request: Request, body: CountTokensRequest) -> Response:
         return JSONResponse({"input_tokens": await chat.count_tokens(request, to_chat(body))})
