@@ -1,8 +1,7 @@
-"""Compile the kernels: `quire kernels build`, and at every install by `hatch_build.py`.
+"""Compile the kernels, for `quire kernels build` and `hatch_build.py`.
 
-Each level (what a processor must have for it) becomes a shared library of its own, so that no code of a level that a
-processor lacks is even loaded. A library's name carries a digest of what it was made from: one of other sources is
-never taken for it. Nothing of ours and nothing that has to be installed is imported here: the install itself runs this.
+Each level of processor features has its own shared library, so that no unsupported code is loaded. A library's name
+contains a digest of its sources. This file imports only the standard library, since the install runs it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIBRARIES = HERE / "lib"
-#: Why the last build brought nothing; for the engine's log.
+#: The last build's error, for the engine's log.
 FAILURE = LIBRARIES / "failure.txt"
 
 _COMPILERS = ("g++", "c++", "clang++")
-# The sums of attention may use fused multiply-add, but nothing that bends NaN or infinity, nor the FPU's own mode.
+# Fused multiply-add is allowed; options that change NaN, infinity or the FPU's mode are not.
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-fno-math-errno",
           "-ffp-contract=fast")  # fmt: skip
 _AVX2 = ("-mavx2", "-mfma")
@@ -33,9 +32,9 @@ _BF16 = (*_AVX512, "-mavx512bf16", "-mavx512vnni")
 _X86_LEVELS = {
     "avx2": _AVX2,
     "avx512": _AVX512,
-    # Products of bfloat16 pairs and of 8-bit fours in 32 bits: Zen 4 and later, Xeons from Sapphire Rapids on.
+    # bfloat16 and 8-bit dot products: Zen 4 and later, Xeons from Sapphire Rapids on.
     "avx512bf16": _BF16,
-    # Products of whole tiles of these: Xeons from Sapphire Rapids on.
+    # Products of tiles: Xeons from Sapphire Rapids on.
     "amx": (*_BF16, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
 }
 #: Compiler flags by level, the best level last.
@@ -46,11 +45,11 @@ LEVELS: dict[str, tuple[str, ...]] = {
 
 
 class BuildError(RuntimeError):
-    """There is no compiler, or it refuses."""
+    """There is no compiler, or compilation failed."""
 
 
 def library_path(level: str) -> Path:
-    """Where the library of a level is, if it was made from the sources as they are now."""
+    """Return the path of a level's library for the current sources."""
     return LIBRARIES / f"{level}-{_digest_of_sources()}.so"
 
 
@@ -63,10 +62,10 @@ def _digest_of_sources() -> str:
 
 
 def find_compiler() -> list[str]:
-    """$CXX, which may have arguments, or the first of the usual names.
+    """Find $CXX, which may have arguments, or a compiler with a usual name.
 
     Raises:
-        BuildError: none is there.
+        BuildError: no compiler was found.
     """
     named = shlex.split(os.environ.get("CXX", ""))
     for command in [named] if named else [[name] for name in _COMPILERS]:
@@ -76,18 +75,16 @@ def find_compiler() -> list[str]:
 
 
 def build(*, again: bool = False) -> list[Path]:
-    """Compile what is missing or older than its sources, and remove libraries of other sources.
+    """Compile missing libraries, and remove those of other sources. Errors are kept in `FAILURE`.
 
     Args:
-        again: compile all levels, whatever is there.
+        again: compile all levels again.
 
     Returns:
-        The libraries, of all levels that the compiler knows: an older one lacks the latest processors'.
+        The libraries of all levels that the compiler supports.
 
     Raises:
-        BuildError: nothing was made.
-
-    What failed is kept in `FAILURE`.
+        BuildError: no library was built.
     """
     paths = {level: library_path(level) for level in LEVELS}
     failures: list[str] = []
@@ -105,7 +102,7 @@ def build(*, again: bool = False) -> list[Path]:
         _keep("; ".join(failures))
     else:
         FAILURE.unlink(missing_ok=True)
-    is_usable = paths["generic"].exists()  # which says what the processor runs
+    is_usable = paths["generic"].exists()  # it detects the processor
     for stale in {*LIBRARIES.glob("*.so")} - ({*paths.values()} if is_usable else set()):
         stale.unlink(missing_ok=True)
     if not is_usable:
@@ -114,8 +111,8 @@ def build(*, again: bool = False) -> list[Path]:
 
 
 def _compile(compiler: list[str], level: str, path: Path) -> str | None:
-    """Make a library. Returns what the compiler says against it."""
-    # What asks for the processor's level must run on any.
+    """Compile a library. Returns the compiler's error."""
+    # The code that detects the processor must run on any.
     sources = [
         str(each) for each in sorted((HERE / "csrc").glob("*.cpp")) if each.name != "cpu.cpp" or level == "generic"
     ]
@@ -134,7 +131,7 @@ def _keep(reason: str) -> None:
     try:
         LIBRARIES.mkdir(exist_ok=True)
         FAILURE.write_text(reason + "\n")
-    except OSError:  # a place that cannot be written; then there are no libraries either
+    except OSError:  # not writable, so there are no libraries either
         pass
 
 

@@ -1,10 +1,10 @@
-// AMX: eight tile registers of 16 rows of 64 bytes, whose product of two adds to a third.
+// AMX: eight tile registers of 16 rows of 64 bytes. The product of two is added to a third.
 //
-// The right side of such a product holds, in each word, a pair of two neighbouring depths. For packed tiles (prompts)
-// that is how they were packed. A decoding query's keys and values are not worth packing, and need not be:
-// * Keys by queries instead of queries by keys: keys are the left side then, rows as the cache has them.
-// * Values are the right side as they lie: a word is a pair of neighbouring *dimensions* of one token, and the weight
-//   beside a zero picks the even or the odd one.
+// Each word of a product's right side is a pair of adjacent depths. Tiles of prompts are packed that way. Decoding does
+// not pack keys and values:
+// * It multiplies keys by queries, so the left side has keys as stored in the cache.
+// * Values are the right side as stored: a word is a pair of adjacent *dimensions* of one token, and a weight paired with
+//   a zero selects the even or odd one.
 #pragma once
 
 #if defined(__AMX_BF16__)
@@ -14,7 +14,7 @@
 
 namespace {
 
-// c[16][columns] = factor[row] * c + a[16][depth] * b[depth / 2][columns] of pairs, of which `rows` count. Depth and
+// c[16][columns] = factor[row] * c + a[16][depth] * b[depth / 2][columns] of pairs; only `rows` rows matter. Depth and
 // columns are multiples of 32. Without `factor`, c is not read.
 inline void multiply_tiles(const BFloat16* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, float* c,
                            int64_t c_stride, int64_t depth, int64_t columns, const float* factor, int64_t rows) {
@@ -78,8 +78,8 @@ inline void multiply_tiles(const BFloat16* a, int64_t a_stride, const uint32_t* 
     }
 }
 
-// scores[parts][16][16] = keys by queries, for parts of 16 keys that lie in one piece each.
-// queries[head_dim / 2][16]: pairs of dimensions. `each_part` is called once for each part.
+// scores[parts][16][16] = keys by queries, for parts of 16 contiguous keys.
+// queries[head_dim / 2][16]: pairs of dimensions. Calls `each_part` once per part.
 template <class EachPart>
 inline void score_tiles(const BFloat16* const* keys, int64_t parts, int64_t head_dim, const uint32_t* queries,
                         float* scores, EachPart&& each_part) {
@@ -105,8 +105,8 @@ inline void score_tiles(const BFloat16* const* keys, int64_t parts, int64_t head
     }
 }
 
-// sums[16][head_dim] = weights by values. In each 32 columns of the sums, even dimensions come before odd ones.
-// even, odd[16][stride]: the weights, which are bfloat16, in the lower and in the upper half of a word.
+// sums[16][head_dim] = weights by values. In every 32 columns of the sums, even dimensions precede odd ones.
+// even, odd[16][stride]: bfloat16 weights in the lower and upper half of a word.
 template <class EachPart>
 inline void sum_tiles(const uint32_t* even, const uint32_t* odd, int64_t stride, const BFloat16* const* values,
                       int64_t parts, int64_t head_dim, float* sums, EachPart&& each_part) {

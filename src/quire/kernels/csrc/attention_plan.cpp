@@ -1,4 +1,4 @@
-// How a step's attention is cut into units: tiles of prompts' queries, and spans of decoding queries' keys.
+// Divides a step's attention into units: tiles of prompts' queries, and spans of decoding queries' keys.
 #include <algorithm>
 #include <vector>
 
@@ -7,16 +7,16 @@
 
 namespace {
 
-// Queries times heads of a group that share a tile of keys. Of prompts: the more, the less often it is packed, as long
-// as there are tiles for all threads; of sequences that decode the least.
+// Queries times heads of a group that share a tile of keys. Prompts: more rows pack the tile less often, as long as there
+// are tiles for all threads. Decoding sequences use the least.
 constexpr int64_t TILE_ROWS = 288, LEAST_TILE_ROWS = 96, TILES_A_THREAD = 4;
-constexpr int64_t SERIAL_ELEMENTS = 1 << 18;  // of K and V that a layer's queries see: to this one thread waits for no other
+constexpr int64_t SERIAL_ELEMENTS = 1 << 18;  // elements of K and V per layer, up to which one thread is faster
 
-// A sequence of which one token is computed.
+// A decoding sequence.
 struct Decoding {
     int64_t sequence, num_spans;
-    int64_t num_shared;   // first spans that it has in common with the sequence before it
-    int64_t first_place;  // of its shares
+    int64_t num_shared;   // leading spans shared with the previous sequence
+    int64_t first_place;  // of its parts in `places`
 };
 
 struct Division {
@@ -28,7 +28,7 @@ struct Division {
     int64_t start(int64_t i) const { return batch.query_start_loc[i]; }
     int64_t num_queries(int64_t i) const { return start(i + 1) - start(i); }
 
-    // What takes long begins early: the last queries of the longest prompts.
+    // Longest units first: the last queries of the longest prompts.
     void add_prompts() {
         int64_t total = 0;
         for (int64_t i = 0; i < batch.num_seqs; ++i) total += num_queries(i) > 1 ? num_queries(i) : 0;
@@ -48,7 +48,7 @@ struct Division {
         });
     }
 
-    // A span that several sequences have in common is one unit of all, or a few.
+    // A span shared by several sequences becomes one unit, or a few.
     void add_decoding() {
         const int64_t most = std::max<int64_t>(1, LEAST_TILE_ROWS / plan.num_groups);
         std::vector<Decoding> left = find_decoding();
@@ -86,7 +86,7 @@ struct Division {
         return found;
     }
 
-    // The last token's span is always its own.
+    // The last token's span is never shared.
     int64_t num_shared(int64_t i) const {
         const int64_t whole = (std::min(batch.seq_lens[i], batch.seq_lens[i - 1]) - 1) / QUIRE_SPAN;
         const int32_t *own = plan.block_tables + i * plan.table_stride, *before = own - plan.table_stride;

@@ -1,5 +1,5 @@
-// Sums and gathering among ranks on one machine. A layer of a small model takes a rank some 100 microseconds, and twice
-// in each it waits for the others: so it looks at their lines for a while, and only then lets others have its core.
+// Sums and gathering among ranks on one machine. A layer of a small model takes some 100 microseconds and waits for other
+// ranks twice, so a rank polls their lines for a while before it yields its core.
 #include "collective.h"
 
 #include <sched.h>
@@ -13,8 +13,8 @@
 namespace {
 
 constexpr int64_t kLine = 64;
-constexpr int kLooks = 1000;        // before the core is offered to others: some 40 microseconds
-constexpr int64_t kAwakeUs = 2000;  // before naps take the place of that
+constexpr int kLooks = 1000;        // polls before yielding, some 40 microseconds
+constexpr int64_t kAwakeUs = 2000;  // yields before sleeping
 
 uint64_t* count_of(const QuireCollective* call, int rank) {
     return reinterpret_cast<uint64_t*>(call->memory + kLine * rank);
@@ -61,7 +61,7 @@ bool wait_for_all(const QuireCollective* call) {
     return true;
 }
 
-// Puts a part into this rank's buffer, unless that was done, and waits for all ranks' parts.
+// Writes a part to this rank's buffer, unless done, and waits for all ranks' parts.
 bool meet(QuireCollective* call, const char* part, int64_t num_bytes) {
     if (!call->is_put) {
         ++call->num_parts;
@@ -124,7 +124,7 @@ int32_t quire_all_gather(QuireCollective* call, const void* x_, void* out_, int6
         if (!meet(call, x + call->done, num_bytes)) return 0;
         for (int rank = 0; rank < call->size; ++rank) {
             const char* part = buffer_of(call, rank);
-            for (int64_t at = 0; at < num_bytes;) {  // pieces that end where a row does
+            for (int64_t at = 0; at < num_bytes;) {  // pieces of whole or partial rows, within one row
                 const int64_t row = (call->done + at) / row_bytes, column = (call->done + at) % row_bytes;
                 const int64_t piece = std::min(num_bytes - at, row_bytes - column);
                 std::memcpy(out + (row * call->size + rank) * row_bytes + column, part + at, piece);

@@ -1,11 +1,11 @@
-// What the processor that this runs on has, asked of it and of the operating system; compiled for the generic level.
-// The compiler's own check asks both: a feature whose registers the system does not save (XCR0) counts as absent.
+// Detects the processor's level; compiled for the generic level only. A feature whose registers the operating system
+// does not save (XCR0) counts as absent.
 #include <cstring>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-// Products of bfloat16 pairs and of 8-bit fours; older compilers do not know their names.
+// Dot products of bfloat16 pairs and 8-bit integers; older compilers do not know their names.
 static bool has_short_products() {
     unsigned eax, ebx, ecx, edx;
     if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) || eax < 1 || !(ecx >> 11 & 1)) return false;
@@ -17,8 +17,7 @@ static bool has_short_products() {
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// AMX's tiles, by cpuid and XCR0, and by the system's permission, which a process has to ask for before it uses them:
-// all its threads have it then, and asking again does no harm.
+// Checks for AMX by cpuid and XCR0, and requests the system's permission for all threads of this process.
 static bool may_use_tiles() {
     unsigned eax, ebx, ecx, edx, low, high;
     if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx) || !(ecx & bit_OSXSAVE)) return false;

@@ -8,13 +8,13 @@
 
 namespace {
 
-// As if it had been stored and loaded again.
+// Rounds as a store and a load would.
 inline Floats rounded(Floats x, const float*) { return x; }
 inline Floats rounded(Floats x, const BFloat16*) { return bits_as<Floats>(round_to_bfloat16<Floats, Words>(x) << 16); }
 inline float rounded(float x, const float*) { return x; }
 inline float rounded(float x, const BFloat16*) { return bits_as<float>(round_to_bfloat16<float, uint32_t>(x) << 16); }
 
-// Calls body(at, lanes) for whole vectors and then for single elements: `lanes` is a Floats or a float, for its type.
+// Calls body(at, lanes) for whole vectors, then for single elements; `lanes` is a Floats or float, for its type only.
 template <class Body>
 inline void each_vector(int64_t size, Body&& body) {
     int64_t at = 0;
@@ -31,7 +31,7 @@ inline void put(T* to, Floats x) { store_floats(to, x); }
 template <class T>
 inline void put(T* to, float x) { from_float(to, x); }
 
-// The sum of squares, lane by lane.
+// The sum of squares by lane.
 struct Squares {
     Floats lanes = Floats{};
     float rest = 0;
@@ -105,7 +105,7 @@ void rotate(const QuireRotate& call) {
     }
 }
 
-constexpr int64_t BLOCK = 64 * W;  // tokens: among their maxima the best is found first, and then the place within one
+constexpr int64_t BLOCK = 64 * W;  // tokens: finds the best block by its maximum, then the index within it
 
 template <class T>
 void best(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values, int64_t* places,

@@ -1,15 +1,15 @@
-// The integer product under quantized linear layers: a few rows of signed bytes by a panel of 32 columns of unsigned
-// ones, accumulated in registers. Four bytes of a column lie together, as instructions that add fours up want them.
+// The integer product of quantized linear layers: a few rows of signed bytes by a panel of 32 columns of unsigned bytes,
+// accumulated in registers. Four bytes of a column are adjacent, as in the processor's dot products.
 #pragma once
 
 #include "vectors.h"
 
 namespace {
 
-constexpr int COLUMNS = 32;            // of a panel
+constexpr int COLUMNS = 32;            // per panel
 constexpr int STEP = 4;                // depth of one step
-constexpr int BYTES = STEP * COLUMNS;  // of a panel in one step
-constexpr int64_t GROUP = 64;          // depth that is rounded up to
+constexpr int BYTES = STEP * COLUMNS;  // of a panel per step
+constexpr int64_t GROUP = 64;          // depth is a multiple of it
 constexpr int64_t GROUP_STEPS = GROUP / STEP;
 
 #if defined(__AVX512VNNI__)
@@ -20,7 +20,7 @@ constexpr int INTEGER_ROWS = 3;  // 12 of 16
 constexpr int INTEGER_ROWS = 4;
 #endif
 
-// Lines that are asked for while others are multiplied, so many in each group of steps.
+// Prefetches lines during a product, `lines` per group of steps.
 struct Ahead {
     const uint8_t* at;
     int64_t lines;
@@ -38,22 +38,22 @@ inline int32_t load_four(const int8_t* from) {
 }
 
 #if defined(__AVX512VNNI__)
-// In assembly, since g++ 12 copies the accumulators of its intrinsic back and forth.
+// In assembly, since g++ 12 copies the accumulators of the intrinsic back and forth.
 inline void add_products(__m512i& sum, __m512i unsigned_bytes, __m512i signed_bytes) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
 }
 #elif defined(__AVX2__)
-// Sums of fours. The instruction that there is adds up pairs in 16 bits: with signs moved to the other side nothing
-// overflows, 2 * 127 * 127 < 2^15.
+// Sums of four products. The instruction sums pairs in 16 bits; moving the signs to one side avoids overflow:
+// 2 * 127 * 127 < 2^15.
 inline __m256i products(__m256i weights, __m256i x, __m256i ones) {
     const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(x), _mm256_sign_epi8(weights, x));
     return _mm256_madd_epi16(pairs, ones);
 }
 #endif
 
-// Calls finish(row, column, Ints) with the sums over all steps of x[row] and the columns from `column` on.
+// Calls finish(row, column, Ints) with the sums of x[row] by the columns from `column` on.
 //
-// Weights are what they stand for plus 128: `finish` has to take STORED_OFFSET times the row's sum of x away.
+// Weights are stored plus 128: `finish` must subtract STORED_OFFSET times the row's sum of x.
 template <int rows, class Finish>
 __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stride, const uint8_t* weights,
                                                  int64_t steps, Ahead ahead, Finish&& finish) {
@@ -61,7 +61,7 @@ __attribute__((noinline)) void multiply_integers(const int8_t* x, int64_t x_stri
     __m512i sums[rows][2];
 #pragma GCC unroll 16
     for (auto& row : sums) row[0] = row[1] = _mm512_setzero_si512();
-    // Three rows a pointer: what addresses of instructions can hold.
+    // Three rows per pointer, the limit of an instruction's address.
     const int8_t* at[(rows + 2) / 3];
 #pragma GCC unroll 16
     for (int i = 0; i < (rows + 2) / 3; ++i) at[i] = x + 3 * i * x_stride;
@@ -126,14 +126,14 @@ constexpr int32_t STORED_OFFSET = 128;
 constexpr int32_t STORED_OFFSET = 0;
 #endif
 
-// A row of x, and what it is multiplied by.
+// A quantized row of x.
 struct IntegerRow {
     float scale;
-    int32_t sum;  // of its integers
+    int32_t sum;  // sum of its integers
 };
 
-// |x| < 2^22; to the nearest, ties to even. By an instruction, where adding what rounds could become a part of the
-// multiplication before it, which then rounds at another place than on other levels.
+// Rounds |x| < 2^22 to nearest, ties to even. Uses an instruction, since rounding by addition could be fused with the
+// multiplication before it, and differ between levels.
 inline Ints round_to_ints(Floats x) {
 #if defined(__AVX512F__)
     return bits_as<Ints>(_mm512_cvtps_epi32(bits_as<__m512>(x)));
@@ -152,8 +152,8 @@ inline void store_bytes(int8_t* to, Ints x) {
 #endif
 }
 
-// x by a scale of its own that makes its largest value 127. A NaN or an infinity anywhere makes the scale NaN.
-// group_sums: of each 64 integers, or null. to: whole groups, with zeros past the end.
+// Quantizes x with a scale that makes its largest value 127. NaN or infinity makes the scale NaN.
+// group_sums: sums of each 64 integers, or null. to: whole groups, zero-padded.
 template <class T>
 inline IntegerRow quantize_row(const T* x, int64_t depth, int8_t* to, float* group_sums) {
     const auto numbers = [=](int64_t k) {
@@ -170,7 +170,7 @@ inline IntegerRow quantize_row(const T* x, int64_t depth, int8_t* to, float* gro
     }
     const float maximum = reduce_max(highest);
     const float factor = maximum > 1e-30f ? 127.0f / maximum : 0.0f;
-    Words sums{};  // of a row with a NaN they mean nothing, and may wrap around
+    Words sums{};  // may wrap around in a row with NaN, whose sums are meaningless
     for (int64_t first = 0; first < depth; first += 64) {
         Words part{};
         for (int64_t k = first; k < first + 64; k += W) {

@@ -1,6 +1,6 @@
-// The integer product of integers.h by AMX's tiles, for prompts: 32 rows by a panel of 32 columns at once.
+// The integer product of integers.h with AMX, for prompts: 32 rows by a panel of 32 columns at once.
 //
-// Both lie as tiles want them already: 16 rows of 64 bytes of x, and of a panel 16 steps by 16 columns of four bytes.
+// Both sides already have the layout of tiles: 16 rows of 64 bytes of x, 16 steps by 16 columns of four bytes of a panel.
 #pragma once
 
 #include "integers.h"
@@ -13,8 +13,8 @@ namespace {
 constexpr int TILE_SIDE = 16;
 constexpr int BLOCK_ROWS = 2 * TILE_SIDE;
 
-// sums[32][32] = x[32] by a panel, whose weights are what they stand for plus 128. x has 32 rows that may be read.
-// `lines` from `ahead` on are asked for in each step.
+// sums[32][32] = x[32] by a panel, whose weights are stored plus 128. x must have 32 readable rows.
+// Prefetches `lines` lines from `ahead` in each step.
 inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* weights, int64_t groups, int32_t* sums,
                            const uint8_t* ahead, int64_t lines) {
     finish_stores();
@@ -24,7 +24,7 @@ inline void multiply_block(const int8_t* x, int64_t x_stride, const uint8_t* wei
     _tile_zero(3);
     for (int64_t group = 0; group < groups; ++group, x += 64, weights += 64 * COLUMNS) {
         for (int64_t line = 0; line < lines; ++line, ahead += 64) __builtin_prefetch(ahead);
-        // All loads first: a product that waits for its tile holds up the loads behind it.
+        // All loads first: a product that waits for its tile blocks later loads.
         _tile_loadd(4, x, x_stride);
         _tile_loadd(6, weights, BYTES);
         _tile_loadd(7, weights + 64, BYTES);

@@ -1,4 +1,4 @@
-// Memory that a thread's next call finds again: fresh pages cost more than what is written to them.
+// Memory that a thread keeps between calls, since fresh pages cost more than the writes to them.
 #pragma once
 
 #include <cstdlib>
@@ -14,7 +14,7 @@ class Kept {
     Kept& operator=(const Kept&) = delete;
     ~Kept() { std::free(memory_); }
 
-    // For so many of them, aligned to a cache's lines; what was in it is lost where it has to grow.
+    // Returns memory for `count` objects, aligned to cache lines. Growing loses the content.
     template <class T>
     T* of(int64_t count) {
         const int64_t bytes = round_up(count * int64_t(sizeof(T)), 4096);

@@ -1,7 +1,7 @@
-// Linear layers over packed weights: few rows as fast as memory gives the weight, many as fast as the processor adds up.
+// Linear layers over packed weights: limited by memory for few rows, by arithmetic for many.
 //
-// A thread lays a block of rows out once, and takes one panel after the other for all of it. What becomes of the sums
-// (bias, silu, times another product) is done while they are in the first cache.
+// A thread lays out a block of rows once, and multiplies it by one panel after the other. Bias, silu and gating are
+// applied while the sums are in the L1 cache.
 #include "linear.h"
 
 #include <numeric>
@@ -12,12 +12,12 @@
 
 namespace {
 
-constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows that are laid out together: half of a core's second cache, or less
-constexpr int64_t SLICE = 2048;           // most inputs of rows that are laid out together, where all are too many
-constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums that wait for the next slice
-constexpr int64_t FEW_ROWS = 4;           // up to which AMX streams slower than plain vectors
+constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows laid out together: at most half of a core's L2 cache
+constexpr int64_t SLICE = 2048;           // most inputs laid out at once, if all are too many
+constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums kept for the next slice
+constexpr int64_t FEW_ROWS = 4;           // up to this, plain vectors stream faster than AMX
 
-// -- what becomes of a tile's sums ------------------------------------------------------------------------------------
+// -- epilogue: from a tile's sums to the output ------------------------------------------------------------------------
 
 struct Panel {
     Floats half[2];
@@ -44,7 +44,7 @@ inline void put(BFloat16* to, const Panel& x) {
 #endif
 }
 
-// A vector of biases for one panel: in the caller's memory, or a copy that zeros fill up.
+// Biases of one panel: the caller's memory, or a zero-padded copy.
 template <class T>
 inline const T* panel_of(const void* bias, int64_t column, int64_t columns, T (&filled)[OUTPUTS]) {
     if (!bias) return nullptr;
@@ -83,15 +83,15 @@ void finish(const QuireLinear& call, const float* sums, const float* up_sums, in
 
 // -- rows by panels ---------------------------------------------------------------------------------------------------
 
-// What a thread has laid out and sums up: a block of rows, and of their inputs a slice [first, end).
+// A thread's block of rows, with a slice [first, end) of their inputs.
 template <class Tile>
 struct Block {
     typename Tile::Left* left;
     int64_t first_row, rows, first, end;
 };
 
-// All rows of a block by one panel. With several tiles of them the next panel is asked for meanwhile, a bit in each step:
-// the first tile would wait for memory otherwise, and the others would not use it.
+// Multiplies all rows of a block by one panel. With several tiles, each step prefetches a bit of the next panel, so that
+// its first tile need not wait for memory.
 template <class T, class Tile, class Finish>
 inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, float* sums, Finish&& finish_tile) {
     const int64_t tiles = divide_up(block.rows, Tile::MOST), slice = block.end - block.first;
@@ -112,9 +112,9 @@ inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, fl
     }
 }
 
-// How a call is cut: blocks of rows by groups of panels. A block's rows stay in the second cache while a group's panels
-// pass. Of deep layers so few rows would fit that the weight came from memory for each few: there a block has more rows,
-// of which a slice of depth is laid out at a time, and the group's sums wait for the next slice.
+// Division of a call: blocks of rows by groups of panels. A block's rows stay in the L2 cache while a group's panels
+// pass. In deep layers few rows would fit, and the weight would be read for each few: there a block has more rows, whose
+// depth is laid out in slices, and the group's sums are kept for the next slice.
 template <class T, class Tile>
 struct Cut {
     explicit Cut(const QuireLinear& call)
@@ -126,7 +126,7 @@ struct Cut {
         blocks = divide_up(call.num_rows, most);
         block_rows = round_up(divide_up(call.num_rows, blocks), Tile::ROWS);
         num_sums = (block_rows + Tile::MOST) * OUTPUTS;
-        // Every group of a block lays it out again: no more of them than give each thread as much to do, or than fit.
+        // Each group lays out the block again: use no more groups than balance the threads, or than fit.
         groups = call.num_threads / std::gcd(blocks, int64_t(call.num_threads));
         if (slices > 1) groups = larger(groups, divide_up(panels * 2 * num_sums * int64_t(sizeof(float)), SUMS_BYTES));
         groups = smaller(groups, panels);
@@ -134,8 +134,8 @@ struct Cut {
     }
 
     int64_t depth, panels, slice, blocks, block_rows, groups;
-    int64_t num_sums;     // of a panel
-    int64_t panels_kept;  // whose sums are kept
+    int64_t num_sums;     // per panel
+    int64_t panels_kept;  // panels with kept sums
 };
 
 template <class T, class Tile>
@@ -195,12 +195,12 @@ void run(const QuireLinear& call) {
 
 // -- packing ----------------------------------------------------------------------------------------------------------
 
-// The inputs that lie together are one word, so that packing is to transpose words, of either type.
+// Adjacent inputs form one word, so packing transposes words of either type.
 template <class T>
 void pack(const QuirePack& call) {
     const int64_t depth = round_up(call.in_features, DEPTH<T>), words = depth / EACH<T>;
     Kept kept;
-    uint32_t* rows = kept.of<uint32_t>(OUTPUTS * words);  // of a panel, which may be packed where it lies
+    uint32_t* rows = kept.of<uint32_t>(OUTPUTS * words);  // a copy, since a panel may be packed in place
     for (int64_t panel = 0; panel < divide_up(call.out_features, OUTPUTS); ++panel) {
         for (int64_t i = 0; i < OUTPUTS; ++i) {
             const int64_t row = panel * OUTPUTS + i, count = row < call.out_features ? call.in_features : 0;

@@ -1,22 +1,21 @@
-// The C interface of linear layers: plain pointers and numbers, so that no torch version is bound.
+// C interface of linear layers: plain pointers and numbers, independent of torch's version.
 //
-// A packed weight is cut into panels of `quire_linear_panel` outputs. A panel is [depth / E][panel][E] elements, where
-// depth is in_features, rounded up: E inputs of one output lie together, 2 of bfloat16 or 1 of float32, as the
-// processor's products want them. So a product streams through a panel from its first byte to its last. A panel takes
-// the bytes of the rows that it is made of: a weight of whole panels is packed where it lies.
-// `models/weights/panel_weight.py` fills the structures in, field by field in this order.
+// A packed weight consists of panels of `quire_linear_panel` outputs. A panel is [depth / E][panel][E] elements: depth is
+// in_features, rounded up, and E inputs of one output are adjacent (2 for bfloat16, 1 for float32), as in the processor's
+// products. So a product reads a panel sequentially. A panel has the size of its rows, so whole panels are packed in
+// place. `models/linear/panel_weight.py` fills the structures, field by field in this order.
 #pragma once
 
 #include <cstdint>
 
 extern "C" {
 
-// out = x W^T + b, or silu of that, or with U and c: silu(x W^T + b) * (x U^T + c).
+// out = x W^T + b, silu(x W^T + b), or with U and c: silu(x W^T + b) * (x U^T + c).
 struct QuireLinear {
     const void* x;  // [num_rows, in_features], rows are `x_stride` elements apart
     int64_t x_stride, num_rows, in_features, out_features;
     const void *weight, *bias;  // packed; [out_features], or null
-    const void *up, *up_bias;   // U and c; null: there are none
+    const void *up, *up_bias;   // U and c, or null
     void* out;                  // [num_rows, out_features], rows are `out_stride` elements apart
     int64_t out_stride;
     int32_t silu, num_threads;
@@ -25,10 +24,10 @@ struct QuireLinear {
 struct QuirePack {
     const void* weight;  // [out_features, in_features], rows are `stride` elements apart
     int64_t stride, in_features, out_features;
-    void* packed;  // the weight itself, where it is dense and of whole panels and depth
+    void* packed;  // may be the weight itself, if it is dense and has whole panels and depth
 };
 
-// to[i] = row ids[i] of what was packed. It returns 1, or 0 and has done nothing where there is no such row.
+// to[i] = row ids[i] of the unpacked weight. Returns 1, or 0 without any effect if an id is out of range.
 struct QuireRows {
     const void* packed;
     int64_t in_features, out_features, num_ids;

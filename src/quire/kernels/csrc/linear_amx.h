@@ -1,4 +1,4 @@
-// As linear_tile.h, of up to 32 rows by AMX: products of tiles of 16 rows of 32 inputs with 32 inputs of 16 outputs.
+// linear_tile.h for AMX and up to 32 rows: products of tiles of 16 rows by 32 inputs with 32 inputs by 16 outputs.
 #pragma once
 
 #include "linear_tile.h"
@@ -8,11 +8,11 @@
 
 namespace {
 
-// Tile registers 0 to 3 hold sums, 4 and 5 rows, 6 and 7 a panel's left and right half.
+// Tile registers: 0 to 3 hold sums, 4 and 5 rows, 6 and 7 the halves of a panel.
 struct AmxTile {
     using Left = BFloat16;
     static constexpr int64_t ROWS = 16, MOST = 32;
-    static constexpr int64_t DEPTH_PART = 224;  // of a panel that stays in the first cache for all rows
+    static constexpr int64_t DEPTH_PART = 224;  // part of a panel that stays in the L1 cache for all rows
 
     static int64_t size(int64_t rows, int64_t depth) { return round_up(rows, ROWS) * depth; }
 
@@ -27,7 +27,7 @@ struct AmxTile {
         }
     }
 
-    // Adds inputs first to end - 1 to the sums, or begins them. `lines` from `ahead` on are asked for in each step.
+    // Adds the inputs [first, end) to the sums, or starts new sums. Prefetches `lines` lines from `ahead` in each step.
     static void multiply(const BFloat16* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end,
                          bool adds, const BFloat16* panel, float* sums, const char* ahead, int64_t lines) {
         left += row * depth + first * ROWS;
@@ -58,7 +58,7 @@ struct AmxTile {
         }
         for (int64_t step = 0; step < depth; step += 32) {
             for (int64_t line = 0; line < lines; ++line, ahead += 64) __builtin_prefetch(ahead);
-            // All loads first: a product that waits for its tile holds up the loads behind it.
+            // All loads first: a product that waits for its tile blocks later loads.
             _tile_loadd(6, panel, stride);
             _tile_loadd(4, upper, 64);
             _tile_loadd(7, panel + 2 * W, stride);

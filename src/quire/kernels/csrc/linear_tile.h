@@ -1,7 +1,7 @@
-// A tile of a linear layer's product: a few rows by one panel of outputs, summed up in registers.
+// A tile of a linear layer's product: a few rows by one panel of outputs, accumulated in registers.
 //
-// How it multiplies is the level's: products of bfloat16 pairs, fused multiply-add of floats that bfloat16 is widened
-// to, or AMX (linear_amx.h). All read the same panels.
+// The level decides how to multiply: dot products of bfloat16 pairs, fused multiply-add after widening, or AMX
+// (linear_amx.h). All read the same panels.
 #pragma once
 
 #include "sizes.h"
@@ -10,13 +10,13 @@
 namespace {
 
 constexpr int64_t OUTPUTS = 2 * W;  // in a panel
-constexpr int64_t AHEAD = 4096;     // bytes of a stream that are asked for before they are needed
+constexpr int64_t AHEAD = 4096;     // prefetch distance in bytes
 
 template <class T>
-constexpr int64_t EACH = 4 / sizeof(T);  // inputs that lie together
+constexpr int64_t EACH = 4 / sizeof(T);  // adjacent inputs
 #if defined(__AMX_BF16__)
 template <class T>
-constexpr int64_t DEPTH = sizeof(T) == 2 ? 32 : 1;  // inputs of a panel come in multiples of it
+constexpr int64_t DEPTH = sizeof(T) == 2 ? 32 : 1;  // a panel's depth is a multiple of it
 #else
 template <class T>
 constexpr int64_t DEPTH = EACH<T>;
@@ -35,8 +35,7 @@ constexpr int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int32_t word_at(const BFloat16* x) { return load<int32_t>(x); }
 #endif
 
-// Rows for fused multiply-add, or of pairs: dense, padded with zeros, and a stride apart that does not put all of them
-// into the same lines of the first cache.
+// Rows for fused multiply-add or pairs: dense and zero-padded, with a stride that spreads them over the L1 cache's sets.
 template <class T>
 struct RowTile {
 #if defined(__AVX512BF16__)
@@ -44,7 +43,7 @@ struct RowTile {
 #else
     using Left = float;
 #endif
-    static constexpr int64_t ROWS = 1;  // that are laid out together
+    static constexpr int64_t ROWS = 1;  // laid out together
     static constexpr int64_t MOST = MOST_ROWS;
     static constexpr int64_t DEPTH_PART = INT64_MAX;
 
@@ -64,7 +63,7 @@ struct RowTile {
         }
     }
 
-    // sums[rows][OUTPUTS] of rows of x from `row` on; each 32 of depth ask for so many lines ahead.
+    // Computes sums[rows][OUTPUTS] for rows of x from `row` on. Prefetches `lines` lines per 32 of depth.
     static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t, int64_t, bool adds,
                          const T* panel, float* sums, const char* ahead, int64_t lines) {
         with_rows<MOST_ROWS>(rows, left + row * stride(depth), depth, adds, panel, sums, ahead, lines);
@@ -82,7 +81,7 @@ struct RowTile {
                                                  float* sums, const char* ahead, int64_t lines) {
         const int64_t between = stride(depth);
         Floats sum[rows][2] = {};
-        // All loops over the sums are unrolled: as an array they would be stored in every step that prefetches.
+        // Loops over the sums are unrolled: the compiler would store an array in each step that prefetches.
         if (adds)
 #pragma GCC unroll 12
             for (int64_t row = 0; row < rows; ++row)

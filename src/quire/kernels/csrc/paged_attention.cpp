@@ -1,10 +1,10 @@
-// Paged attention that reads KV blocks where they lie.
+// Paged attention that reads KV blocks in place.
 //
-// Softmax goes along with the keys (Milakov and Gimelshein, arXiv:1805.02867): a running maximum and a running sum for
-// each row, so that a tile of keys is read once (Dao et al., FlashAttention, arXiv:2205.14135). All query heads of a KV
-// head are rows of one tile, and so are neighbouring queries of a prompt. A decoding query's keys are cut into spans,
-// which threads take in turns and whose shares are added up at the end; a span that several sequences have in common is
-// read once for all. A span's length does not depend on the batch or the threads, and so neither does any sum's order.
+// Online softmax (Milakov and Gimelshein, arXiv:1805.02867) keeps a running maximum and sum per row, so that a tile of
+// keys is read once (Dao et al., FlashAttention, arXiv:2205.14135). All query heads of a KV head, and adjacent queries of
+// a prompt, are rows of one tile. A decoding query's keys are divided into spans, which threads share and merge at the
+// end; a span that several sequences share is read once. A span's length depends on neither batch nor threads, and so the
+// order of sums does not either.
 #include "paged_attention.h"
 
 #include <atomic>
@@ -22,15 +22,15 @@ constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr float LOG2_E = 1.44269504f;
 constexpr int64_t SPAN = QUIRE_SPAN;
 constexpr int64_t MAX_WEIGHED = 16;  // rows of scores
-constexpr int64_t PAIRED = SPAN + 16;  // rows that are 1,024 bytes apart would share the cache's sets
+constexpr int64_t PAIRED = SPAN + 16;  // rows 1,024 bytes apart would share cache sets
 
-// What a thread needs for one unit, of so many rows.
+// A thread's memory for one unit.
 template <class T>
 class Scratch {
   public:
     Scratch(int64_t max_rows, int64_t head_dim, Kept& kept)
         : q_width(round_up(head_dim, DEPTH<T>)), width(round_up(head_dim, PANEL)) {
-        const int64_t rows = max_rows + MAX_ROWS<T> - 1;  // a product takes MAX_ROWS of them, from any on
+        const int64_t rows = max_rows + MAX_ROWS<T> - 1;  // a product reads MAX_ROWS from any row
         lay_out(nullptr, rows, head_dim);
         lay_out(kept.of<char>(end_ - static_cast<char*>(nullptr)), rows, head_dim);
         std::memset(keys, 0, size_t(q_width / EACH<T> * TILE) * sizeof(uint32_t));
@@ -38,22 +38,22 @@ class Scratch {
         std::memset(zeros, 0, size_t(head_dim) * sizeof(T));
     }
 
-    const int64_t q_width, width;  // head_dim in whole steps and panels
+    const int64_t q_width, width;  // head_dim rounded up to steps and to panels
     Left<T>* q;         // [rows][q_width]
     uint32_t* keys;     // [q_width / EACH][TILE]
     uint32_t* values;   // [TILE / EACH][width]
     float* scores;      // [MAX_ROWS][TILE]
     Left<T>* weights;   // [MAX_ROWS][TILE]
-    float* sums;        // [rows][width], of values by weight
-    float* maxima;      // [rows], of scores; weights are 2^(score - maximum)
-    float* totals;      // [rows][W], of weights, lane by lane
-    T* zeros;           // [head_dim], the key and value of tokens that are not there
-    // For one query in bfloat16.
+    float* sums;        // [rows][width], weighted values
+    float* maxima;      // [rows], maxima of scores; weights are 2^(score - maximum)
+    float* totals;      // [rows][W], sums of weights by lane
+    T* zeros;           // [head_dim], key and value of absent tokens
+    // For decoding in bfloat16.
     uint32_t* queries;  // [head_dim / 2][SPAN_ROWS], at most 16
-    BFloat16* tail;     // [2][16][head_dim], keys and values of a block that is not full
-    float* by_key;      // of AMX: [SPAN][16], scores
-    uint32_t* paired;   // [2][16][PAIRED], weights beside a zero
-    float* by_row;      // of products of pairs: [PAIR_ROWS][PAIRED], scores
+    BFloat16* tail;     // [2][16][head_dim], keys and values of a partial block
+    float* by_key;      // AMX: [SPAN][16], scores
+    uint32_t* paired;   // [2][16][PAIRED], weights paired with zeros
+    float* by_row;      // pairs: [PAIR_ROWS][PAIRED], scores
     BFloat16* by_pair;  // [PAIR_ROWS][PAIRED], weights
     uint32_t* packed_keys;    // [head_dim / 2][SPAN]
     uint32_t* packed_values;  // [SPAN / 2][head_dim]
@@ -95,9 +95,8 @@ class Scratch {
     char* end_ = nullptr;
 };
 
-// Turns scores of some rows into weights: the first `num_seen` columns of each row, all others become next to nothing.
-// maxima and totals, of what was seen before, become those with this; factors are for what was summed up before. These
-// three have room for whole vectors of rows; totals are W numbers a row.
+// Converts scores to weights: the first `num_seen` columns of each row; others become nearly zero. Updates maxima and
+// totals, and returns factors for earlier sums. These three have memory for whole vectors of rows; totals are W per row.
 template <class To>
 inline void weigh(float* scores, int64_t stride, int64_t rows, int64_t columns, const int64_t* num_seen, float scale,
                   To* weights, int64_t weights_stride, float* maxima, float* totals, float* factors) {
@@ -130,7 +129,7 @@ inline void weigh(float* scores, int64_t stride, int64_t rows, int64_t columns, 
     }
 }
 
-// What a thread computes: a unit, for one KV head.
+// A unit for one KV head, computed by one thread.
 template <class T>
 struct Task {
     const QuireUnit& unit;
@@ -148,7 +147,7 @@ struct Task {
     }
 };
 
-// A row's share of its unit: the answer, or what is to be merged.
+// Writes a row's result: the output, or a part to merge.
 template <class T>
 void finish(const Call& call, const Task<T>& task, int64_t row, const float* sums, const float* totals,
             float maximum) {
@@ -167,7 +166,7 @@ void finish(const Call& call, const Task<T>& task, int64_t row, const float* sum
     }
 }
 
-// tile: the first one. When it returns, this is the first one of `following`.
+// tile: the unit's first tile; on return, the first tile of `following`.
 template <class T>
 void attend(const Call& call, const Task<T>& task, const Task<T>* following, TileRows<T>& tile,
             Scratch<T>& scratch) {
@@ -193,7 +192,7 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
         Ahead ahead(next, head_dim);
         pack_keys(tile, round_up(tile.count, PANEL), head_dim, scratch.keys, ahead);
         pack_values(tile, head_dim, width, scratch.values, ahead);
-        // Queries before the tile see nothing of it.
+        // Queries before the tile do not attend to it.
         const int64_t num_before = first - unit.first_position;
         for (int64_t row = num_before > 0 ? num_before * groups : 0, rows; row < num_rows; row += rows) {
             rows = num_rows - row < MAX_ROWS<T> ? num_rows - row : MAX_ROWS<T>;
@@ -220,12 +219,12 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
 
 #if defined(__AVX512BF16__)
 #if defined(__AMX_BF16__)
-constexpr int64_t SPAN_ROWS = 16;  // that are taken together: those of a tile register
+constexpr int64_t SPAN_ROWS = 16;  // rows at once, as in a tile register
 #else
 constexpr int64_t SPAN_ROWS = PAIR_ROWS;
 #endif
 
-// The pieces of 16 keys and values that a unit's first tokens lie in.
+// The pieces of 16 keys and values of a unit's span.
 struct Pieces {
     const BFloat16 *keys[SPAN / 16], *values[SPAN / 16];
     int64_t count = 0;
@@ -249,7 +248,7 @@ struct Pieces {
 #endif
 };
 
-// to[head_dim / 2][SPAN_ROWS] pairs of the unit's queries from one on, a row each and head of the group.
+// Fills to[head_dim / 2][SPAN_ROWS] with pairs of the unit's queries, one row per query and head of the group.
 inline void take_queries(const Call& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
                          uint32_t* to) {
     const int64_t groups = call.num_groups;
@@ -264,8 +263,8 @@ inline void take_queries(const Call& call, const Task<BFloat16>& task, int64_t f
 }
 
 #if defined(__AMX_BF16__)
-// A span of keys, none of which is packed: see amx.h. All scores come first, so that there is one maximum.
-// first_query, num_rows: of the unit's queries.
+// Attends to a span of unpacked keys with AMX (amx.h). All scores come first, for a single maximum.
+// first_query, num_rows: part of the unit's queries.
 template <int max_rows, class EachKey, class EachValue>
 void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
                  const Pieces& pieces, Scratch<BFloat16>& scratch, EachKey&& each_key, EachValue&& each_value) {
@@ -314,7 +313,7 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
     }
 }
 #else
-// The weights of some rows of scores, all of whose keys there are.
+// Computes the weights of rows of scores with all of their keys.
 inline void weigh_span(const Call& call, int64_t rows, int64_t num_keys, int64_t columns, Scratch<BFloat16>& scratch) {
     int64_t num_seen[PAIR_ROWS];
     float factors[PAIR_ROWS + W];
@@ -325,8 +324,8 @@ inline void weigh_span(const Call& call, int64_t rows, int64_t num_keys, int64_t
           scratch.totals, factors);
 }
 
-// The same by products of pairs: see pairs.h.
-// ahead: a piece for each of values, asked for meanwhile.
+// The same with products of pairs (pairs.h).
+// ahead: one piece per piece of values, to prefetch.
 template <int rows>
 void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, const Pieces& pieces,
                  const BFloat16* const* ahead, Scratch<BFloat16>& scratch) {
@@ -337,7 +336,7 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
         score_keys<rows>(pieces.keys[piece], head_dim, scratch.queries, scratch.by_row + piece * 16, PAIRED,
                          pieces.values[piece]);
     weigh_span(call, rows, num_keys, pieces.count * 16, scratch);
-    constexpr int vectors = rows <= 4 ? 4 : 2;  // with few rows more of them, or products wait for their own sums
+    constexpr int vectors = rows <= 4 ? 4 : 2;  // more with few rows, which would wait for their own sums
     if (head_dim % (vectors * W) == 0)
         sum_values<rows, vectors>(pieces.values, ahead, pieces.count, head_dim, scratch.by_pair, PAIRED, scratch.sums);
     else
@@ -347,7 +346,7 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
                scratch.maxima[row]);
 }
 
-// A whole span that several queries share, packed once for all of them.
+// Packs a whole span once for all queries that share it.
 void attend_shared(const Call& call, const Task<BFloat16>& task, const Pieces& pieces, const BFloat16* const* ahead,
                    Scratch<BFloat16>& scratch) {
     static_assert(MAX_ROWS<BFloat16> <= PAIR_ROWS);
@@ -376,13 +375,13 @@ void attend_shared(const Call& call, const Task<BFloat16>& task, const Pieces& p
 }
 #endif
 
-// pieces: the unit's; when it returns, those of `following`.
+// pieces: the unit's; on return, those of `following`.
 void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
                  Pieces& pieces, Scratch<BFloat16>& scratch) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups;
     const int64_t tail = (unit.end_key - unit.first_key) % 16;
-    if (tail) {  // what a former owner left is not read
+    if (tail) {  // never read another sequence's data
         const int64_t last = pieces.count - 1;
         BFloat16 *keys = scratch.tail, *values = keys + 16 * head_dim;
         std::memset(keys, 0, size_t(32 * head_dim) * sizeof(BFloat16));
@@ -397,7 +396,7 @@ void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat
     const BFloat16* ahead[SPAN / 16];
     for (int64_t part = 0; part < pieces.count; ++part)
         ahead[part] = part < next.count ? next.keys[part] : pieces.values[part];
-    if (unit.num_queries > 1) {  // then the span is whole
+    if (unit.num_queries > 1) {  // the span is whole
         attend_shared(call, task, pieces, ahead, scratch);
         pieces = next;
         return;
@@ -430,7 +429,7 @@ void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat
 }
 #endif
 
-// The spans of one query and head, added up.
+// Merges the spans of one query and head.
 template <class T>
 void merge(const Call& call, const QuireMerge& merge, int64_t head, Scratch<T>& scratch) {
     const int64_t head_dim = call.head_dim, num_heads = call.num_kv_heads * call.num_groups;
@@ -469,7 +468,7 @@ void write(const Call& call, int64_t token) {
     }
 }
 
-// Tasks in turns. A thread knows the one that it takes next, so that its first keys are asked for in time.
+// A shared queue of tasks. A thread knows its next task in advance, to prefetch its first keys.
 template <class T>
 void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<T>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
@@ -483,8 +482,8 @@ void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<T>& scratc
 }
 
 #if defined(__AVX512BF16__)
-// Whether a unit's keys and values are read where they lie. It must not matter how many sequences share them: a sum's
-// order would differ.
+// Whether to read a unit's keys and values in place. Must not depend on the number of sequences that share them, which
+// would change the order of sums.
 bool reads_in_place(const Call& call, const QuireUnit& unit) {
     constexpr int64_t width = HAS_TILES ? 64 : 2 * W;
     return call.num_groups <= SPAN_ROWS && call.head_dim % width == 0 && call.block_size % 16 == 0 &&
@@ -527,7 +526,7 @@ void run(const Call& call) {
         Scratch<T> scratch(max_queries * call.num_groups, call.head_dim, kept);
 #pragma omp for schedule(static)
         for (int64_t token = 0; token < call.num_tokens; ++token) write<T>(call, token);
-        // All of a layer's writes are done here: sequences may share blocks that this very step fills.
+        // All writes of the layer are done here: sequences may share blocks that this step fills.
         attend_all<T>(call, turn, scratch);
 #pragma omp barrier
 #pragma omp for schedule(static)

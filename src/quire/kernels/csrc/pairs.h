@@ -1,6 +1,5 @@
-// A decoding query's keys and values by products of bfloat16 pairs, where there is no AMX: brought into registers, turned
-// there, and used at once for all rows. To pack them would be to write and read them once more for nobody else; where
-// several sequences share them it is worth it, and every sum is added up in the same order.
+// Decoding with products of bfloat16 pairs, without AMX: keys and values are transposed in registers and used at once for
+// all rows. Packing them in memory pays only if several sequences share them; both ways sum in the same order.
 #pragma once
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
@@ -9,16 +8,16 @@
 
 namespace {
 
-constexpr int PAIR_ROWS = 8;  // most rows that are taken together
-constexpr int LINE = 32;      // numbers in a line of a cache
+constexpr int PAIR_ROWS = 8;  // most rows at once
+constexpr int LINE = 32;      // numbers in a cache line
 
 inline void add_pairs(Floats& sum, Words pairs, uint32_t both) {
     sum = bits_as<Floats>(_mm512_dpbf16_ps(bits_as<__m512>(sum), bits_as<__m512bh>(pairs),
                                            bits_as<__m512bh>(_mm512_set1_epi32(int32_t(both)))));
 }
 
-// scores[row][at] of 16 keys. keys: [16][head_dim]; queries: [head_dim / 2][PAIR_ROWS] pairs; ahead: as large as the
-// keys, and asked for line by line: at once they would fill the queue.
+// Computes scores[row][at] of 16 keys. keys: [16][head_dim]; queries: [head_dim / 2][PAIR_ROWS] pairs; ahead: memory of
+// the keys' size, prefetched line by line, since all at once would fill the queue.
 template <int rows>
 inline void score_keys(const BFloat16* keys, int64_t head_dim, const uint32_t* queries, float* scores, int64_t stride,
                        const BFloat16* ahead) {
@@ -39,7 +38,7 @@ inline void score_keys(const BFloat16* keys, int64_t head_dim, const uint32_t* q
     for (int row = 0; row < rows; ++row) store(scores + row * stride, sum[row]);
 }
 
-// Pairs of neighbouring rows' numbers, 32 of them: what two vectors hold, interleaved.
+// Interleaves two rows of 32 numbers into pairs.
 inline void interleave(const BFloat16* first, const BFloat16* second, Words (&pairs)[2]) {
     alignas(64) static constexpr uint16_t places[2][32] = {
         {0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15,
@@ -52,8 +51,8 @@ inline void interleave(const BFloat16* first, const BFloat16* second, Words (&pa
         pairs[i] = bits_as<Words>(_mm512_permutex2var_epi16(a, load<__m512i>(places[i]), b));
 }
 
-// sums[rows][head_dim] of 16 values a piece by weight. weights: [rows][stride] numbers, a piece's beside another's;
-// ahead: a piece for each, as above. head_dim is a multiple of 16 * vectors.
+// Computes sums[rows][head_dim] of weighted values, 16 per piece. weights: [rows][stride], piece after piece; ahead: one
+// piece per piece, as above. head_dim is a multiple of 16 * vectors.
 template <int rows, int vectors>
 inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahead, int64_t count, int64_t head_dim,
                        const BFloat16* weights, int64_t stride, float* sums) {
@@ -84,7 +83,7 @@ inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahe
     }
 }
 
-// to[head_dim / 2][stride] of 16 keys, a column each.
+// Packs 16 keys into columns of to[head_dim / 2][stride].
 inline void pack_keys(const BFloat16* keys, int64_t head_dim, uint32_t* to, int64_t stride, const BFloat16* ahead) {
     for (int64_t word = 0; word < head_dim / 2; word += W) {
         Words lanes[W];
@@ -99,7 +98,7 @@ inline void pack_keys(const BFloat16* keys, int64_t head_dim, uint32_t* to, int6
     }
 }
 
-// to[8][head_dim] of 16 values.
+// Packs 16 values into to[8][head_dim].
 inline void pack_values(const BFloat16* values, int64_t head_dim, uint32_t* to, const BFloat16* ahead) {
     for (int pair = 0; pair < 8; ++pair, values += 2 * head_dim)
         for (int64_t dim = 0; dim < head_dim; dim += 2 * W, to += 2 * W, ahead += 2 * LINE) {

@@ -1,7 +1,7 @@
-// The C interface of a pass: functions of the other interfaces that take one structure, called one after the other.
+// C interface of a pass: calls functions of the other interfaces, each with one structure, in a row.
 //
-// Between two products everything is small, and what calls it from outside takes longer than it does: its own code and
-// data have left the caches with every product. `kernels/recorder.py` notes the calls of a pass, to have it go on alone.
+// The operations between products are small, and calling them from Python takes longer, since each product evicts the
+// interpreter from the caches. `kernels/recorder.py` records the calls of a pass.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,6 @@ struct QuireCall {
 };
 
 #define QUIRE_EXPORT __attribute__((visibility("default")))
-// seconds: [num_calls], to which each call's time is added; null: it is not measured.
+// seconds: [num_calls], increased by each call's time, or null.
 QUIRE_EXPORT void quire_run(const QuireCall* calls, int64_t num_calls, double* seconds);
 }

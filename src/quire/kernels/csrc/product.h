@@ -1,8 +1,7 @@
-// The one matrix product of attention: a few rows by panels of columns, accumulated in registers.
+// The matrix product of attention: a few rows by panels of columns, accumulated in registers.
 //
-// Its right side is made of words. In float32 a word is one number; in bfloat16 it is a pair, of two rows that follow
-// each other, which is what the processor's own products of that type take (AVX-512's and AMX's), and what widens to
-// floats by a shift and a mask where there are none.
+// Its right side consists of words. A float32 word is one number; a bfloat16 word is a pair from two consecutive rows, as
+// in the products of AVX-512 and AMX. Other levels widen it to floats by a shift and a mask.
 #pragma once
 
 #include "amx.h"
@@ -32,11 +31,11 @@ constexpr bool HAS_TILES = false;
 template <class T>
 constexpr bool USES_TILES = HAS_TILES && sizeof(T) == 2;
 
-// What depth is a multiple of, with zeros at its end.
+// Depth is a multiple of it, zero-padded.
 template <class T>
 constexpr int64_t DEPTH = USES_TILES<T> ? 32 : EACH<T>;
 
-// Rows of one product. The left side and the sums have memory for all of them.
+// Rows of one product, for which the left side and the sums must have memory.
 #if defined(__AVX512F__)
 template <class T>
 constexpr int MAX_ROWS = USES_TILES<T> ? 16 : 8;  // 16 of 32 registers hold sums
@@ -45,7 +44,7 @@ template <class T>
 constexpr int MAX_ROWS = 6;  // 12 of 16
 #endif
 
-// A vector of words, ready to be multiplied by a row's numbers of that depth.
+// A vector of words, to be multiplied by a row's numbers of the same depth.
 template <class T>
 struct Column;
 
@@ -110,7 +109,7 @@ __attribute__((noinline)) void multiply_rows(const Left<T>* a, int64_t a_stride,
                                              float* c, int64_t c_stride, int64_t depth, int64_t columns,
                                              const float* factor, EachStep& each_step) {
     int64_t column = 0;
-    if constexpr (2 * rows <= MAX_ROWS<T>)  // few rows would leave the multipliers waiting for their own sums
+    if constexpr (2 * rows <= MAX_ROWS<T>)  // few rows would wait for their own sums
         for (; column + 2 * PANEL <= columns; column += 2 * PANEL)
             multiply_panel<T, rows, 4>(a, a_stride, b + column, b_stride, c + column, c_stride, depth, factor,
                                        each_step);
@@ -118,16 +117,16 @@ __attribute__((noinline)) void multiply_rows(const Left<T>* a, int64_t a_stride,
         multiply_panel<T, rows, 2>(a, a_stride, b + column, b_stride, c + column, c_stride, depth, factor, each_step);
 }
 
-// Calls body(std::integral_constant<int, rows>) for a number of rows that is known only when it runs.
+// Calls body(std::integral_constant<int, rows>) for a number of rows known at run time.
 template <int rows, class Body>
 inline void with_rows(int64_t count, Body&& body) {
     if (count >= rows) return body(std::integral_constant<int, rows>{});
     if constexpr (rows > 1) with_rows<rows - 1>(count, body);
 }
 
-// c[rows][columns] = factor[row] * c + a[rows][depth] * b[depth][columns], for at most MAX_ROWS rows; strides of a and
-// c are in numbers, that of b is in words. Columns are whole panels. Without `factor`, c is not read.
-// `each_step` is called once for each step of depth and panel.
+// c[rows][columns] = factor[row] * c + a[rows][depth] * b[depth][columns], for at most MAX_ROWS rows and whole panels of
+// columns. The strides of a and c count numbers, that of b words. Without `factor`, c is not read. Calls `each_step` once
+// per step of depth and panel.
 template <class T, class EachStep>
 inline void multiply(const Left<T>* a, int64_t a_stride, const uint32_t* b, int64_t b_stride, float* c,
                      int64_t c_stride, int64_t depth, int64_t columns, const float* factor, int64_t rows,

@@ -1,13 +1,13 @@
-// Linear layers with weights of 8 or 4 bits, and activations of 8.
+// Linear layers with weights of 8 or 4 bits and activations of 8 bits.
 //
-// Weights lie in panels of 32 output features: a panel is read from its first byte to its last, and a step of depth (four
-// bytes of each column) is two vectors of 64 bytes. Depth is rounded up to groups of 64.
-//   8 bits: [panels][depth / 4][32][4], each integer plus 128; one scale a column, beside them.
-//   4 bits: [panels][depth / 64] groups of 1,152 bytes: bfloat16 scales[32], bfloat16 lows[32], then [8][32][4]: step i
-//   in the lower halves of bytes and step i + 8 in the upper ones. A weight is low + scale * integer.
+// Weights are stored in panels of 32 output features, which are read sequentially; a step of depth (four bytes of each
+// column) is two vectors of 64 bytes. Depth is rounded up to groups of 64.
+//   8 bits: [panels][depth / 4][32][4], each integer plus 128; scales per column are separate.
+//   4 bits: [panels][depth / 64] groups of 1,152 bytes: bfloat16 scales[32], bfloat16 lows[32], then [8][32][4] with step i
+//   in the lower and step i + 8 in the upper halves of bytes. A weight is low + scale * integer.
 //
-// Integer sums are exact and floats are added up in the order of depth, so that neither the number of rows nor of threads
-// changes a bit.
+// Integer sums are exact and floats are summed in the order of depth, so results do not depend on the number of rows or
+// threads.
 #include "quantized_linear.h"
 
 #include "integers.h"
@@ -17,22 +17,22 @@
 namespace {
 
 constexpr int64_t GROUP_BYTES = 2 * 2 * COLUMNS + GROUP * COLUMNS / 2;
-constexpr int64_t NIBBLES = 2 * 2 * COLUMNS;  // where they begin in a group
+constexpr int64_t NIBBLES = 2 * 2 * COLUMNS;  // their offset in a group
 #if defined(__AMX_INT8__)
-constexpr int64_t BLOCK_BYTES = 1024 * 1024;  // of activations: half of the second cache of processors with tiles
+constexpr int64_t BLOCK_BYTES = 1024 * 1024;  // of activations: half of the L2 cache of processors with AMX
 #else
 constexpr int64_t BLOCK_BYTES = 512 * 1024;
 #endif
-constexpr int64_t AHEAD = 3456;  // bytes of a stream that are asked for before they are needed
-constexpr int64_t PARALLEL_WORK = 512 * 1024;  // products; less is done before others are awake
+constexpr int64_t AHEAD = 3456;  // prefetch distance in bytes
+constexpr int64_t PARALLEL_WORK = 512 * 1024;  // products, below which waking other threads does not pay
 
 #if defined(__AVX512VNNI__)
-constexpr int NIBBLE_ROWS = 6;  // of a tile of 4-bit weights: 12 integer and 12 float sums
+constexpr int NIBBLE_ROWS = 6;  // rows per tile of 4-bit weights: 12 integer and 12 float sums
 #else
 constexpr int NIBBLE_ROWS = INTEGER_ROWS;
 #endif
 
-// Calls body(std::integral_constant<int, rows>) for a number of rows that is known only when it runs.
+// Calls body(std::integral_constant<int, rows>) for a number of rows known at run time.
 template <int rows, class Body>
 inline void with_integer_rows(int64_t count, Body&& body) {
     if (count >= rows) return body(std::integral_constant<int, rows>{});
@@ -47,7 +47,7 @@ constexpr int64_t ROW_PADDING = BLOCK_ROWS;  // tiles read whole blocks
 constexpr int64_t ROW_PADDING = 1;
 #endif
 
-// Rows of integers. An odd number of lines from row to row keeps them apart in the first cache.
+// Quantized rows. A stride of an odd number of lines spreads them over the L1 cache's sets.
 struct Integers {
     Integers(int64_t num_rows, int64_t depth, bool has_groups)
         : groups(divide_up(depth, GROUP)), stride(groups * GROUP + (groups % 2 ? 0 : GROUP)) {
@@ -68,7 +68,7 @@ struct Integers {
 
 // -- 8 bits -----------------------------------------------------------------------------------------------------------
 
-// tile[rows][32] = x W^T, but for the rows' own scales.
+// tile[rows][32] = x W^T, without the scales of rows.
 template <int rows>
 inline void multiply_bytes(const Integers& x, int64_t row, const uint8_t* panel, const float* scales, Ahead ahead,
                            float* tile) {
@@ -84,7 +84,7 @@ inline void multiply_bytes(const Integers& x, int64_t row, const uint8_t* panel,
 
 inline const BFloat16* group_scales(const uint8_t* group) { return reinterpret_cast<const BFloat16*>(group); }
 
-// Adds a group's share of a row: its integer sums by the scale, and its sum of x by the lowest weight.
+// Adds a group to a row: the integer sums by the scale, and the sum of x by the lowest weight.
 inline void add_group(float* to, const uint8_t* group, int column, Ints sums, float x_sum) {
     const BFloat16* scales = group_scales(group) + column;
     Floats total = load_floats(to);
@@ -94,7 +94,7 @@ inline void add_group(float* to, const uint8_t* group, int column, Ints sums, fl
 }
 
 #if defined(__AVX512VNNI__)
-// Done in registers below.
+// AVX-512 does this in registers, below.
 #elif defined(__AVX2__)
 template <int rows>
 inline void sum_group(const int8_t* x, int64_t x_stride, const uint8_t* nibbles, int32_t (&sums)[rows][COLUMNS]) {
@@ -141,8 +141,8 @@ inline void sum_group(const int8_t* x, int64_t x_stride, const uint8_t* nibbles,
 }
 #endif
 
-// tile[rows][32] = x W^T, but for the rows' own scales. Halves of bytes are taken apart in registers for each tile: that
-// costs less than to write them to memory for all tiles, and to add groups up there.
+// tile[rows][32] = x W^T, without the scales of rows. Each tile unpacks the nibbles in registers, which is faster than
+// unpacking them to memory once for all tiles.
 template <int rows>
 __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, const uint8_t* panel, Ahead ahead,
                                                float* tile) {
@@ -203,9 +203,9 @@ __attribute__((noinline)) void multiply_nibbles(const Integers& x, int64_t row, 
 #endif
 }
 
-// -- what comes after the product -------------------------------------------------------------------------------------
+// -- epilogue: from a tile to the output --------------------------------------------------------------------------------
 
-// What a call is about. There may be two weights, of equal shapes.
+// The arguments of a call, with one weight or two of equal shape.
 template <class T>
 struct Call {
     const QuireQuantizedWeight* weights[2];
@@ -217,7 +217,7 @@ struct Call {
     int32_t form, num_threads;
 };
 
-// Rows of a panel's tile, of one or two weights: scaled, biased, brought together.
+// Scales, biases and gates the rows of a panel's tile.
 template <class T>
 inline void finish_rows(const Call<T>& call, const IntegerRow* x, int64_t rows, const float* tile, const float* second,
                         int64_t first_column, T* out) {
@@ -226,7 +226,7 @@ inline void finish_rows(const Call<T>& call, const IntegerRow* x, int64_t rows, 
     Floats biases[2][vectors] = {};
     for (int which = 0; which < 2; ++which)
         if (call.biases[which]) {
-            T padded[COLUMNS] = {};  // the last panel is not read past its end, nor written
+            T padded[COLUMNS] = {};  // the last panel's padding is neither read nor written
             std::memcpy(padded, call.biases[which] + first_column, size_t(count) * sizeof(T));
             for (int i = 0; i < vectors; ++i) biases[which][i] = load_floats(padded + i * W);
         }
@@ -246,10 +246,10 @@ inline void finish_rows(const Call<T>& call, const IntegerRow* x, int64_t rows, 
 // -- a whole call -----------------------------------------------------------------------------------------------------
 
 #if defined(__AMX_INT8__)
-constexpr int64_t LEAST_BLOCK = INTEGER_ROWS + 1;  // rows; fewer are one tile of registers
+constexpr int64_t LEAST_BLOCK = INTEGER_ROWS + 1;  // rows; fewer fit in one tile
 
-// Rows [row, end) by one panel of columns of 8 bits, in blocks of 32 rows. The next panel is asked for meanwhile, a bit
-// in each step: the first rows would wait for memory otherwise, and the others would not use it.
+// Multiplies rows [row, end) by one panel of 8 bits, in blocks of 32 rows. Each step prefetches a bit of the next panel,
+// so that its first rows need not wait for memory.
 template <class T>
 inline void multiply_panel_by_tiles(const Call<T>& call, const Integers& x, int64_t row, int64_t end, int64_t panel) {
     const int num_weights = call.form == QUIRE_GATED ? 2 : 1;
@@ -280,8 +280,8 @@ inline void multiply_panel_by_tiles(const Call<T>& call, const Integers& x, int6
 }
 #endif
 
-// Rows [row, end) by one panel of columns, in tiles of nearly equal size. With several of them the next panel is asked
-// for meanwhile, a bit in each step: the first tile would wait for memory otherwise, and the others would not use it.
+// Multiplies rows [row, end) by one panel, in tiles of nearly equal size. With several tiles, each step prefetches a bit of
+// the next panel, so that its first tile need not wait for memory.
 template <class T>
 inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, int64_t end, int64_t panel) {
     const int num_weights = call.form == QUIRE_GATED ? 2 : 1;
@@ -325,7 +325,7 @@ void run(const Call<T>& call) {
     const int64_t most_rows = BLOCK_BYTES / x.stride / multiple * multiple;
     const int64_t num_blocks = divide_up(call.num_rows, most_rows < multiple ? multiple : most_rows);
     const int64_t block_rows = round_up(divide_up(call.num_rows, num_blocks), multiple);
-    // The last of several blocks of rows is the smallest: halves of all panels would not be halves of the work.
+    // The last block of rows is smaller: equal numbers of panels would not be equal work.
     const int64_t chunk = num_blocks > 1 ? 2 : divide_up(panels, call.num_threads);
     const bool is_parallel = call.num_threads > 1 && call.num_rows * call.depth * call.columns > PARALLEL_WORK;
 #pragma omp parallel num_threads(call.num_threads) if (is_parallel)
@@ -349,7 +349,7 @@ void run(const Call<T>& call) {
 
 // -- weights ----------------------------------------------------------------------------------------------------------
 
-// A column's integers, and its scale: its largest weight becomes 127.
+// Quantizes a column so that its largest weight becomes 127.
 inline float quantize_bytes(const float* weights, int64_t depth, uint8_t* to) {
     float maximum = 0;
     for (int64_t k = 0; k < depth; ++k) maximum = __builtin_fabsf(weights[k]) > maximum ? __builtin_fabsf(weights[k]) : maximum;
@@ -371,7 +371,7 @@ struct Grid {
     float scale, low;  // both bfloat16
 };
 
-// The integers that are nearest to weights on a grid, and the squared error.
+// Rounds weights to a grid. Returns the squared error.
 inline float place(const float* weights, Grid grid, float* integers) {
     const float factor = grid.scale > 0 ? 1.0f / grid.scale : 0.0f;
     Floats error{};
@@ -388,7 +388,7 @@ inline float place(const float* weights, Grid grid, float* integers) {
     return reduce_sum(error);
 }
 
-// The grid on which integers are nearest to weights: least squares.
+// Fits the grid to integers and weights by least squares.
 inline Grid fit(const float* weights, const float* integers) {
     Floats x{}, y{}, xx{}, xy{};
     for (int k = 0; k < GROUP; k += W) {
@@ -405,8 +405,7 @@ inline Grid fit(const float* weights, const float* integers) {
     return {scale, as_bfloat16((sum_y - scale * sum_x) / GROUP)};
 }
 
-// A group's integers, and its grid: of several that leave out more and more of both ends, and are fitted then, the one
-// with the least error.
+// Quantizes a group. Tries grids that clip more and more of both ends, fits each, and keeps the one with the least error.
 inline Grid quantize_group(const float* weights, float* integers) {
     float lowest = weights[0], highest = weights[0];
     for (int k = 1; k < GROUP; ++k) {
@@ -446,7 +445,7 @@ void quantize(const QuireQuantize& call) {
         for (int64_t i = 0; i < panels * COLUMNS; ++i) {
             const int64_t panel = i / COLUMNS, column = i % COLUMNS;
             const T* from = static_cast<const T*>(call.weight) + i * call.stride;
-            for (int64_t k = 0; k < depth; ++k)  // what is past the end meets zeros, and must not widen a grid
+            for (int64_t k = 0; k < depth; ++k)  // padding meets zeros, and must not widen the grid
                 weights[k] = i < call.columns ? to_float(from[k < call.depth ? k : call.depth - 1]) : 0.0f;
             if (call.bits == 8) {
                 call.scales[i] = quantize_bytes(weights, depth, bytes);

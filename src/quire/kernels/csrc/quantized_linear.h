@@ -1,8 +1,8 @@
-// The C interface of linear layers with quantized weights: plain pointers and numbers, so that no torch version is bound.
+// C interface of linear layers with quantized weights: plain pointers and numbers, independent of torch's version.
 //
-// Activations become 8-bit integers, each row by its own scale, and are multiplied by weights of 8 or 4 bits in integers:
-// what a row gives depends on nothing but that row. `models/weights/quantized_weight.py` fills the structures in, field
-// by field in this order.
+// Activations are quantized to 8 bits with one scale per row, and multiplied by weights of 8 or 4 bits as integers, so a
+// row's result depends on that row only. `models/linear/quantized_weight.py` fills the structures, field by field in this
+// order.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@ extern "C" {
 
 struct QuireQuantizedWeight {
     const uint8_t* packed;  // panels of 32 output features, see quantized_linear.cpp
-    const float* scales;    // of 8 bits: [panels * 32]; of 4 bits they lie between the weights
+    const float* scales;    // 8 bits: [panels * 32]; 4 bits: stored between the weights
     int64_t depth, columns;
     int64_t bits;  // 8 or 4
 };
 
-// What x W^T + b goes through.
+// The function of x W^T + b.
 enum QuireForm { QUIRE_PLAIN, QUIRE_SILU, QUIRE_GATED };
 
 struct QuireQuantize {
@@ -33,7 +33,7 @@ QUIRE_EXPORT int64_t quire_quantized_bytes(int64_t columns, int64_t depth, int32
 QUIRE_EXPORT void quire_quantize_float32(const QuireQuantize*);
 QUIRE_EXPORT void quire_quantize_bfloat16(const QuireQuantize*);
 
-// out = x W^T + b, silu of it, or that times up's product with the same x.
+// out = x W^T + b, silu(x W^T + b), or silu(x W^T + b) times the product of `up` with x.
 struct QuireQuantizedLinear {
     const QuireQuantizedWeight* weight;
     const void* bias;  // or null
@@ -41,7 +41,7 @@ struct QuireQuantizedLinear {
     const void* up_bias;
     const void* x;  // [num_rows, depth], rows are x_stride elements apart
     int64_t x_stride, num_rows;
-    void* out;  // [num_rows, columns], dense; of x's type, as biases are
+    void* out;  // [num_rows, columns], dense; same type as x and the biases
     int32_t form, num_threads;
 };
 QUIRE_EXPORT void quire_quantized_linear_float32(const QuireQuantizedLinear*);

@@ -1,4 +1,4 @@
-// Whole numbers of pieces.
+// Integer division and rounding.
 #pragma once
 
 #include <cstdint>

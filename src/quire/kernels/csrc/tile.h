@@ -1,8 +1,8 @@
-// A tile of keys and values, brought from the cache's blocks into one dense piece: keys transposed, and in bfloat16
-// two neighbours in one word.
+// A tile of keys and values, copied from the KV cache's blocks into dense memory: keys transposed, and bfloat16 numbers
+// paired in words.
 //
-// Both products of attention then read whole vectors, whatever the block size, the head's width and the dtype. The
-// piece stays in the first cache, and all queries of a group, or of a chunk, use it.
+// So both products of attention read whole vectors, with any block size, head size and dtype. The tile stays in the L1
+// cache for all queries of a group or chunk.
 #pragma once
 
 #include "product.h"
@@ -12,14 +12,14 @@ namespace {
 
 constexpr int TILE = W == 16 ? 128 : 64;  // tokens; whole panels
 
-// Where a tile's keys and values lie. Those past the tile's end are zeros: what a former owner left is never read.
+// Addresses of a tile's keys and values. Those past its end point to zeros: another sequence's data is never read.
 template <class T>
 struct TileRows {
     const T* keys[TILE];
     const T* values[TILE];
     int64_t count = 0;
 
-    // layer: where the first block's part begins, of K in this head. to_values: from a key to its value.
+    // layer: K of this head in the first block. to_values: distance from a key to its value.
     void find(const T* layer, const int32_t* table, int64_t block_stride, int64_t block_size, int64_t head_dim,
               int64_t to_values, int64_t first, int64_t end, const T* zeros) {
         count = end - first < TILE ? end - first : TILE;
@@ -35,7 +35,7 @@ struct TileRows {
     }
 };
 
-// Asks for the lines of a tile that is needed next, a few at a time: blocks lie anywhere, so no hardware foresees them.
+// Prefetches the next tile, a few lines at a time: blocks are scattered, so the hardware cannot predict them.
 class Ahead {
   public:
     template <class T>
@@ -69,7 +69,7 @@ inline uint32_t to_word(const BFloat16* from, int64_t count) {
     return from[0].bits | (count > 1 ? uint32_t(from[1].bits) << 16 : 0);
 }
 
-// to[words][TILE], of which `columns` are filled in: whole panels.
+// Fills to[words][columns] of to[words][TILE]; columns are whole panels.
 template <class T>
 inline void pack_keys(const TileRows<T>& rows, int64_t columns, int64_t head_dim, uint32_t* to, Ahead& ahead) {
     const int64_t words = divide_up(head_dim, EACH<T>);
@@ -91,7 +91,7 @@ inline void pack_keys(const TileRows<T>& rows, int64_t columns, int64_t head_dim
     }
 }
 
-// A row of words from `EACH` rows of values.
+// Makes a row of words from `EACH` rows of values.
 inline void join(const float* const* from, int64_t head_dim, uint32_t* to) {
     std::memcpy(to, from[0], size_t(head_dim) * sizeof(float));
 }
@@ -112,7 +112,7 @@ inline void pack_values(const TileRows<T>& rows, int64_t head_dim, int64_t width
     }
 }
 
-// to[width] = from[head_dim] and zeros, as the left side of a product.
+// to[width] = from[head_dim], zero-padded, as the left side of a product.
 inline void take_query(const BFloat16* from, int64_t head_dim, int64_t width, BFloat16* to) {
     std::memcpy(to, from, size_t(head_dim) * sizeof(BFloat16));
     std::memset(to + head_dim, 0, size_t(width - head_dim) * sizeof(BFloat16));

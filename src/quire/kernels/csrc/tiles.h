@@ -1,4 +1,4 @@
-// AMX's tile registers, as far as compilers have to be told about them.
+// AMX's tile registers, with workarounds for compilers.
 #pragma once
 
 #if defined(__AMX_TILE__)
@@ -8,12 +8,12 @@
 
 namespace {
 
-// What was stored before is in memory when tiles are loaded. g++ before 12.4 and 13.3 believes that a tile's
-// configuration is 8 of its 64 bytes, and does not see that a tile is loaded from memory at all.
+// Completes stores before tile loads. g++ before 12.4 and 13.3 assumes that a tile configuration has 8 of its 64 bytes,
+// and that tile loads do not read memory.
 inline void finish_stores() { asm volatile("" ::: "memory"); }
 
-// All eight registers as tiles of 16 rows of 64 bytes, for the thread that makes it and as long as it is there. The
-// process must have asked the system for them: `quire_cpu_runs` does.
+// Configures all eight registers as tiles of 16 rows of 64 bytes, for this thread and object's lifetime. The process
+// needs the system's permission, which `quire_cpu_runs` requests.
 class Tiles {
   public:
     Tiles() {

@@ -2,7 +2,7 @@
 
 namespace {
 
-// Logits are moved as integers: no arithmetic is done on them.
+// Treats logits as integers, without arithmetic.
 template <class Bits, Bits infinity>
 void ban(void* rows, int64_t stride, int64_t size, const int64_t* places, int64_t num_masks, const uint32_t* masks,
          int64_t words, int32_t num_threads) {
@@ -15,7 +15,7 @@ void ban(void* rows, int64_t stride, int64_t size, const int64_t* places, int64_
             const uint32_t allowed = mask[word];
             if (allowed == 0xFFFFFFFFu) continue;
             Bits* part = row + word * 32;
-            for (int bit = 0; bit < 32; ++bit) {  // without a branch, so that it becomes vectors
+            for (int bit = 0; bit < 32; ++bit) {  // without a branch, so that it is vectorized
                 const Bits keep = static_cast<Bits>(0) - static_cast<Bits>(allowed >> bit & 1);
                 part[bit] = static_cast<Bits>((part[bit] & keep) | (infinity & static_cast<Bits>(~keep)));
             }

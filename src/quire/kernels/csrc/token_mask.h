@@ -1,4 +1,4 @@
-// Bans tokens: each row of logits takes the tokens whose bits are set in its mask, and no other.
+// Bans tokens: a row of logits allows only the tokens whose bits are set in its mask.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@ extern "C" {
 
 #define QUIRE_EXPORT __attribute__((visibility("default")))
 
-// Sets the logits of a row to minus infinity where the mask has no bit, in place.
+// Sets logits without a bit in the mask to minus infinity, in place.
 //
-// Rows are `stride` elements apart; mask i, [words] of 32 bits with the lowest first, belongs to row places[i].
+// Rows are `stride` elements apart. Mask i, [words] of 32 bits with the lowest first, is for row places[i].
 QUIRE_EXPORT void quire_ban_float32(void* rows, int64_t stride, int64_t size, const int64_t* places, int64_t num_masks,
                                     const uint32_t* masks, int64_t words, int32_t num_threads);
 QUIRE_EXPORT void quire_ban_bfloat16(void* rows, int64_t stride, int64_t size, const int64_t* places, int64_t num_masks,

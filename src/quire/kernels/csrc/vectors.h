@@ -1,7 +1,7 @@
-// Vectors of floats as wide as the level that is compiled has them, written with the compiler's vector extension.
+// Vectors of floats in the compiled level's width, by the compiler's vector extension.
 //
-// The same lines become SSE or NEON, AVX2 and AVX-512: a level is a set of compiler flags and nothing else. Everything
-// has internal linkage, so that no function of one level can stand in for another's.
+// The same code becomes SSE or NEON, AVX2 or AVX-512: a level is only a set of compiler flags. Everything has internal
+// linkage, so that levels cannot replace each other's functions.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ typedef int32_t Ints __attribute__((vector_size(4 * W)));
 typedef uint32_t Words __attribute__((vector_size(4 * W)));
 typedef uint16_t Halves __attribute__((vector_size(2 * W)));
 
-// Whether products ask for what they read next. With bfloat16 products but no AMX a processor is AMD's, which follows such
-// a stream by itself: asking as well made up to 16 rows 5 to 30 % slower (Zen 4). What comes after the stream all ask for.
+// Whether products prefetch their own stream. A processor with bfloat16 products but without AMX is AMD's, whose hardware
+// prefetches better: software prefetch slowed up to 16 rows by 5 to 30 % (Zen 4). All levels prefetch the next stream.
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 constexpr bool ASKS_AHEAD = false;
 #else
 constexpr bool ASKS_AHEAD = true;
 #endif
 
-// Into the second cache of AMD's: the first one has fewer lines under way, and half of the memory's bandwidth with them.
+// Into AMD's L2 cache: the L1 cache has fewer outstanding lines, which halves the bandwidth.
 inline void ask_for(const void* line) { __builtin_prefetch(line, 0, ASKS_AHEAD ? 3 : 2); }
 
 struct BFloat16 {
@@ -63,8 +63,8 @@ inline To bits_as(From from) {
 }
 
 inline Floats splat(float x) { return x - Floats{}; }
-inline Floats max(Floats a, Floats b) {  // b where either is NaN
-#if defined(__AVX512F__)  // compilers make a comparison and a choice of it
+inline Floats max(Floats a, Floats b) {  // b if either is NaN
+#if defined(__AVX512F__)  // compilers generate a comparison and a blend
     return bits_as<Floats>(_mm512_max_ps(bits_as<__m512>(a), bits_as<__m512>(b)));
 #elif defined(__AVX2__)
     return bits_as<Floats>(_mm256_max_ps(bits_as<__m256>(a), bits_as<__m256>(b)));
@@ -77,7 +77,7 @@ inline Floats max(Floats a, Floats b) {  // b where either is NaN
 
 inline Floats load_floats(const float* from) { return load<Floats>(from); }
 inline Words load_words(const BFloat16* from) {
-#if defined(__AVX512F__)  // compilers take __builtin_convertvector apart into several instructions
+#if defined(__AVX512F__)  // compilers split __builtin_convertvector into several instructions
     return bits_as<Words>(_mm512_cvtepu16_epi32(load<__m256i>(from)));
 #elif defined(__AVX2__)
     return bits_as<Words>(_mm256_cvtepu16_epi32(load<__m128i>(from)));
@@ -89,7 +89,7 @@ inline Floats load_floats(const BFloat16* from) { return bits_as<Floats>(load_wo
 inline float to_float(float x) { return x; }
 inline float to_float(BFloat16 x) { return bits_as<float>(uint32_t(x.bits) << 16); }
 
-// To the nearest, ties to even; NaN stays NaN. Of a vector or of one number.
+// Rounds to nearest, ties to even; NaN stays NaN. For a vector or one number.
 template <class Float, class Word>
 inline Word round_to_bfloat16(Float x) {
     const Word word = bits_as<Word>(x);
@@ -98,7 +98,7 @@ inline Word round_to_bfloat16(Float x) {
 }
 inline void store_floats(float* to, Floats x) { store(to, x); }
 inline void store_floats(BFloat16* to, Floats x) {
-#if defined(__AVX512BF16__)  // takes what is denormal for zero
+#if defined(__AVX512BF16__)  // treats denormals as zero
     store(to, _mm512_cvtneps_pbh(bits_as<__m512>(x)));
 #else
     store(to, __builtin_convertvector(round_to_bfloat16<Floats, Words>(x), Halves));
@@ -132,9 +132,8 @@ struct Turn<by, std::integer_sequence<int, i...>> {
 };
 using Lanes = std::make_integer_sequence<int, W>;
 
-// Transposes W vectors, of which the first `lanes` lanes matter: as many vectors of W lanes come out. Each round
-// interleaves the first half with the second, which turns the bits of (row, lane) by one; after log2(W) rounds, rows and
-// lanes have changed places. What would only move lanes that do not matter is left out.
+// Transposes W vectors into `lanes` vectors of W lanes. Each round interleaves the first half with the second, which
+// rotates the bits of (row, lane) by one; after log2(W) rounds, rows and lanes are swapped. Unused lanes are skipped.
 template <int lanes = W>
 inline void transpose(Words (&rows)[W]) {
     int count = W;
@@ -166,10 +165,9 @@ inline float reduce_sum(Floats x) {
 
 // -- exponential ------------------------------------------------------------------------------------------------------
 
-// 2^x for x <= 0; of all below -126, 2^-126 or what is nearer. NaN stays NaN. As exact as a result in `To` needs: to about
-// one unit in the last place, or to 9e-5 where it becomes bfloat16.
-// 2^x = 2^n 2^f with an integer n: 2^f by its Taylor series in f ln 2 for |f| <= 1/2, or, for the shorter one, by the
-// polynomial with the least relative error that is 1 at 0, for 0 <= f < 1.
+// 2^x for x <= 0, at least 2^-126; NaN stays NaN. The error is about one unit in the last place, or 9e-5 for bfloat16.
+// 2^x = 2^n 2^f with an integer n. 2^f is its Taylor series in f ln 2 for |f| <= 1/2, or for bfloat16 the polynomial with
+// the least relative error that is 1 at 0, for 0 <= f < 1.
 template <class To = float>
 inline Floats exp2_of_negative(Floats x) {
     constexpr bool is_short = sizeof(To) == 2;
@@ -188,7 +186,7 @@ inline Floats exp2_of_negative(Floats x) {
     const Floats f = bits_as<Floats>(_mm512_reduce_ps(given, is_short ? _MM_FROUND_TO_NEG_INF : _MM_FROUND_TO_NEAREST_INT));
     return bits_as<Floats>(_mm512_scalef_ps(bits_as<__m512>(series(f)), is_short ? given : bits_as<__m512>(x - f)));
 #else
-    constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it rounds, and leaves n in the lowest bits
+    constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it rounds and leaves n in the lowest bits
     x = max(splat(-126.0f), x);
     const Floats shifted = x - (is_short ? 0.5f : 0.0f) + to_integer;
     const Floats f = x - (shifted - to_integer);
@@ -199,10 +197,10 @@ inline float exp2_of_negative(float x) { return exp2_of_negative(splat(x))[0]; }
 
 inline Floats absolute(Floats x) { return bits_as<Floats>(bits_as<Words>(x) & 0x7fffffffu); }
 
-// x / (1 + e^-x), as exact as a result in `To` needs.
+// x / (1 + e^-x), to the precision of `To`.
 template <class To>
 inline Floats silu(Floats x) {
-    const Floats e = exp2_of_negative<To>(absolute(x) * -1.44269504f);  // in both branches no exponent is above 0
+    const Floats e = exp2_of_negative<To>(absolute(x) * -1.44269504f);  // the exponent is never above 0
     const Floats above = x * (x > Floats{} ? splat(1.0f) : e), below = e + 1.0f;
 #if defined(__AVX512F__)
     if (sizeof(To) == 2) return above * bits_as<Floats>(_mm512_rcp14_ps(bits_as<__m512>(below)));
