@@ -86,7 +86,7 @@ def test_ctrl_c_while_the_engine_s_process_loads_shows_no_traceback_of_it() -> N
     while "while loading" not in process.stderr.readline():
         pass
     tasks = Path(f"/proc/{process.pid}/task")
-    while len(" ".join((task / "children").read_text() for task in tasks.iterdir()).split()) < 2:  # with the tracker
+    while not any((task / "children").read_text() for task in tasks.iterdir()):
         time.sleep(0.01)
     time.sleep(0.2)  # the child has its handler and imports torch
     assert "Traceback" not in interrupt(process)
