@@ -1,1 +1,1 @@
-"""The engine in a thread or process of its own beside asyncio."""
+"""Serving engines from asyncio: admission, delivery of events, hosts, failover."""

@@ -13,7 +13,7 @@ _EXIT_STATUS = 70  # EX_SOFTWARE
 
 class StepGuard:
     """Ends this process if no call follows a failed step: the other ranks then wait for its part of a collective, and
-    only the end of this rank tells them.
+    only the end of this rank ends their wait.
     """
 
     def __init__(self, end: Callable[[], None] = lambda: os._exit(_EXIT_STATUS)) -> None:

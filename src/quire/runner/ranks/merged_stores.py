@@ -11,7 +11,7 @@ _PATIENCE_S = 1.0  # for a rank's slice that another engine is writing
 
 
 class MergedStores:
-    """A block is stored while every rank has its slice.
+    """Merges stores: a block counts as stored while every rank has its slice.
 
     Claims are made by the first rank. If its store has a claimed block and another rank lacks its slice, the claim is
     granted after a moment: the requester computes the block, and only the lacking store writes it.

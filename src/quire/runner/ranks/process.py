@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -28,7 +29,8 @@ class RankProcess:
     ) -> None:
         self._name = f"rank {rank} of {size}"
         self._child = ChildProcess(self._name, imports=imports, environment=environment)
-        self._child.run(_serve_rank)
+        with suppress(OSError):  # it has ended already, which the first call reports
+            self._child.run(_serve_rank)
         self._pending: deque[_Answer] = deque()
         self._is_ended = False
         self._built: Callable[[float | None], Any] | None = None
