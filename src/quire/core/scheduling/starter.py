@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 from quire.core.admission import Admission
 from quire.core.decisions.lookahead import Lookahead
@@ -12,63 +13,56 @@ from quire.core.request import Loading, Request, Sequence
 from quire.core.scheduling.counts import SchedulerCounts
 
 
+@dataclass(frozen=True, slots=True)
 class SequenceStarter:
     """Starts sequences, and adopts their blocks that have been loaded."""
 
-    def __init__(
-        self,
-        kv: KVCacheManager,
-        admission: Admission,
-        prefixes: PrefixLoader,
-        lookahead: Lookahead,
-        counts: SchedulerCounts,
-    ) -> None:
-        self._kv = kv
-        self._admission = admission
-        self._prefixes = prefixes
-        self._lookahead = lookahead
-        self._counts = counts
+    kv: KVCacheManager
+    admission: Admission
+    prefixes: PrefixLoader
+    lookahead: Lookahead
+    counts: SchedulerCounts
 
     def count_missing(self, seq: Sequence, found: list[int]) -> int:
         """Count the blocks to allocate for all of `seq`'s tokens, beside a cached prefix and loads under way."""
         num_found = len(found)
-        return self._kv.blocks_for(len(seq.token_ids)) - num_found - self._admission.count_coming(seq, num_found)
+        return self.kv.blocks_for(len(seq.token_ids)) - num_found - self.admission.count_coming(seq, num_found)
 
     def adopt(self, seq: Sequence, found: list[int]) -> None:
         """Begin `seq`'s table with the blocks of a cached prefix."""
         request = seq.request
         if request.cached_tokens is None:
             request.cached_tokens = {}
-            self._counts.begun_requests += 1
-            self._counts.prefix_queries += len(seq.token_ids)
-            loaded_ahead = self._lookahead.pop_loaded_ahead(request, len(found))
+            self.counts.begun_requests += 1
+            self.counts.prefix_queries += len(seq.token_ids)
+            loaded_ahead = self.lookahead.pop_loaded_ahead(request, len(found))
             if loaded_ahead:
-                self._prefixes.ways["ahead"] += 1
+                self.prefixes.ways["ahead"] += 1
             self._count_cached(request, "device", len(found) - loaded_ahead.total())
             for tier, count in loaded_ahead.items():
                 self._count_cached(request, tier, count)
-        self._kv.adopt_prefix(seq, found)
+        self.kv.adopt_prefix(seq, found)
 
     def load(self, seq: Sequence) -> None:
         """Begin to load what other tiers have after the cached prefix, if that is worth it."""
-        self._prefixes.begin(seq)
+        self.prefixes.begin(seq)
 
     def adopt_loaded(self, seq: Sequence, loaded: Loading) -> None:
         """Count blocks that have arrived, and adopt following ones that other requests have computed meanwhile."""
         request = seq.request
         is_first_start = not request.is_restarted  # a preempted request gets its own blocks back: no hits
         if is_first_start:
-            num_blocks = (loaded.end - loaded.start) // self._kv.block_size
+            num_blocks = (loaded.end - loaded.start) // self.kv.block_size
             for tier, count in Counter(loaded.tiers[:num_blocks]).items():
                 self._count_cached(request, tier, count)
         if not seq.must_compute:
-            num_more = self._kv.adopt_following(seq)
+            num_more = self.kv.adopt_following(seq)
             if is_first_start:
                 self._count_cached(request, "device", num_more)
 
     def _count_cached(self, request: Request, tier: str, num_blocks: int) -> None:
         if num_blocks and request.cached_tokens is not None:
-            num_tokens = num_blocks * self._kv.block_size
+            num_tokens = num_blocks * self.kv.block_size
             request.cached_tokens[tier] = request.cached_tokens.get(tier, 0) + num_tokens
-            self._counts.prefix_hits += num_tokens
-            self._counts.hits_by_tier[tier] += num_tokens
+            self.counts.prefix_hits += num_tokens
+            self.counts.hits_by_tier[tier] += num_tokens

@@ -1,9 +1,11 @@
 """Spend the token budget of one step on the requests of one stage, oldest first, then on new ones.
 
-Decides who computes how many tokens, who is preempted for it, and who is admitted.
+Decides the tokens of each request, preemptions and admissions.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from quire.core.admission import Admission
 from quire.core.decisions.costs import StepShape, StepShapeSum
@@ -19,35 +21,23 @@ from quire.core.swap_manager import SwapManager
 from quire.outputs import BlockTransfer
 
 
+@dataclass(frozen=True, slots=True)
 class StepPlanner:
     """Fills the step that `step` builds."""
 
-    def __init__(
-        self,
-        queue: RequestQueue,
-        swap: SwapManager,
-        stages: Stages,
-        step: StepBuilder,
-        budget: StepBudget,
-        recovery: Recovery,
-        admission: Admission,
-        starter: SequenceStarter,
-        counts: SchedulerCounts,
-    ) -> None:
-        self._queue = queue
-        self._swap = swap
-        self._kv = swap.kv
-        self._stages = stages
-        self._step = step
-        self._budget = budget
-        self._recovery = recovery
-        self._admission = admission
-        self._starter = starter
-        self._counts = counts
+    queue: RequestQueue
+    swap: SwapManager
+    stages: Stages
+    step: StepBuilder
+    budget: StepBudget
+    recovery: Recovery
+    admission: Admission
+    starter: SequenceStarter
+    counts: SchedulerCounts
 
     def fill(self, stage: int) -> None:
         """Spend the step's budget on the requests that compute with this stage of the model."""
-        step, running, waiting, budget = self._step, self._queue.running, self._queue.waiting, self._budget
+        step, running, waiting, budget = self.step, self.queue.running, self.queue.waiting, self.budget
         step.select_stage(stage)
         budget.begin()
         at = 0
@@ -64,12 +54,12 @@ class StepPlanner:
                 at += 1
         while waiting and budget.left > 0 and waiting[0].stage == stage:
             request = waiting[0]
-            if not self._admission.can_run(request, self._queue, step.num_reserved) or not self._has_budget_to_admit():
+            if not self.admission.can_run(request, self.queue, step.num_reserved) or not self._has_budget_to_admit():
                 break
-            if self._admission.must_wait_for_document(request):
-                self._queue.block(request, BlockedReason.DOCUMENT)
+            if self.admission.must_wait_for_document(request):
+                self.queue.block(request, BlockedReason.DOCUMENT)
                 continue
-            self._queue.run(request)
+            self.queue.run(request)
             self._schedule_request(request)
 
     def _schedule_decodes(self, first: int) -> int:
@@ -77,32 +67,32 @@ class StepPlanner:
 
         Nearly every token of a long answer takes this path. It stops at the first request that needs a decision.
         """
-        if self._stages.older is not None:  # some compute with another stage
+        if self.stages.older is not None:  # some compute with another stage
             return 0
-        requests = self._queue.running[first : first + self._budget.max_decodes]
-        seq_ids, num_context, new_blocks = self._kv.append_decodes(requests)
+        requests = self.queue.running[first : first + self.budget.max_decodes]
+        seq_ids, num_context, new_blocks = self.swap.kv.append_decodes(requests)
         if seq_ids:
-            self._budget.charge_decodes(len(seq_ids))
-            self._step.add_decodes(seq_ids, num_context, new_blocks)
+            self.budget.charge_decodes(len(seq_ids))
+            self.step.add_decodes(seq_ids, num_context, new_blocks)
         return len(seq_ids)
 
     def _reserve_missing(self, request: Request) -> None:
         """Reserve the blocks for the known tokens of a request whose stage is not computed in this step."""
         for seq in request.unfinished:
             if seq.candidates is None:
-                self._step.reserve(max(0, self._missing_blocks(seq)))
+                self.step.reserve(max(0, self._missing_blocks(seq)))
 
     def _schedule_request(self, request: Request) -> None:
         """Schedule all sequences of a request that hold blocks, or preempt it whole.
 
         The oldest request may not be preempted: where its sequences do not fit together, they run in turns.
         """
-        step, budget = self._step, self._budget
-        is_oldest = request is self._queue.running[0]
+        step, budget = self.step, self.budget
+        is_oldest = request is self.queue.running[0]
         for seq in request.unfinished:
-            if (loaded := self._swap.pop_loaded(seq)) is not None:
+            if (loaded := self.swap.pop_loaded(seq)) is not None:
                 step.remove(seq)  # the runner knows the blocks before the loaded ones alone
-                self._starter.adopt_loaded(seq, loaded)
+                self.starter.adopt_loaded(seq, loaded)
         if not self._make_room_for(request) and not is_oldest:
             return  # preempted itself
         has_progress = False
@@ -112,7 +102,7 @@ class StepPlanner:
             if seq.candidates is not None:
                 continue
             if not seq.block_table and not self._start(seq, is_forced=is_oldest and not has_progress):
-                step.reserve(self._kv.blocks_for(len(seq.token_ids)))
+                step.reserve(self.swap.kv.blocks_for(len(seq.token_ids)))
                 continue
             num_new = self._grant(seq)
             if num_new and seq.loading is not None:
@@ -129,7 +119,7 @@ class StepPlanner:
         Args:
             is_forced: compute as many as fit.
         """
-        kv = self._kv
+        kv = self.swap.kv
         while (appended := kv.append_slots(seq, num_new)) is None:
             if not self._park_sibling(seq):
                 break
@@ -139,7 +129,7 @@ class StepPlanner:
         if appended is None:
             if not seq.request.is_single:  # its turn comes when a sibling has ended
                 self._drop(seq)
-            self._step.reserve(self._missing_blocks(seq))
+            self.step.reserve(self._missing_blocks(seq))
             return False
         self._compute(seq, num_new, appended)
         return True
@@ -149,12 +139,12 @@ class StepPlanner:
         start = seq.num_computed_tokens - num_new
         if start < seq.num_lost_tokens:
             count = min(num_new, seq.num_lost_tokens - start)
-            self._counts.recomputed_tokens += count
-            self._recovery.log.record_recomputed(seq.request.request_id, start, count)
-        self._step.add(seq, num_new, appended)
-        self._budget.charge(start, num_new, is_stream=start + 1 == len(seq.token_ids))
+            self.counts.recomputed_tokens += count
+            self.recovery.log.record_recomputed(seq.request.request_id, start, count)
+        self.step.add(seq, num_new, appended)
+        self.budget.charge(start, num_new, is_stream=start + 1 == len(seq.token_ids))
         if seq.num_computed_tokens < len(seq.token_ids):
-            self._step.reserve(self._missing_blocks(seq))
+            self.step.reserve(self._missing_blocks(seq))
 
     # -- the budget --------------------------------------------------------------------------------------------------
 
@@ -163,21 +153,21 @@ class StepPlanner:
         num_missing = len(seq.token_ids) - seq.num_computed_tokens
         if num_missing > 1:
             self._set_streams()
-        return self._budget.grant(seq.num_computed_tokens, num_missing)
+        return self.budget.grant(seq.num_computed_tokens, num_missing)
 
     def _has_budget_to_admit(self) -> bool:
         self._set_streams()
-        return self._budget.grant(0, 2) > 0
+        return self.budget.grant(0, 2) > 0
 
     def _set_streams(self) -> None:
-        if not self._budget.knows_streams:
-            self._budget.set_streams(self._step.shape.total(), self._pending_decodes())
+        if not self.budget.knows_streams:
+            self.budget.set_streams(self.step.shape.total(), self._pending_decodes())
 
     def _pending_decodes(self) -> StepShape:
         """Return the shape of the decoding sequences of this stage that the step has not scheduled yet."""
         shape = StepShapeSum()
-        for request in self._queue.running:
-            if request.stage == self._step.stage:
+        for request in self.queue.running:
+            if request.stage == self.step.stage:
                 for seq in request.unfinished:
                     if len(seq.token_ids) - seq.num_computed_tokens == 1 and seq.candidates is None and seq.block_table:
                         shape.add(seq.num_computed_tokens, 1)
@@ -187,16 +177,16 @@ class StepPlanner:
 
     def _missing_blocks(self, seq: Sequence) -> int:
         """Return how many blocks a sequence still needs for its known tokens."""
-        return self._kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
+        return self.swap.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
 
     def _make_room_for(self, request: Request) -> bool:
         """Preempt others until all sequences of a request that hold blocks can go on. False where they cannot."""
         need = sum(
-            self._kv.count_new_blocks(seq, seq.num_computed_tokens + self._grant(seq))
+            self.swap.kv.count_new_blocks(seq, seq.num_computed_tokens + self._grant(seq))
             for seq in request.unfinished
             if seq.block_table and seq.candidates is None and seq.loading is None
         )
-        while self._kv.pool.num_available < need:
+        while self.swap.kv.pool.num_available < need:
             if not self.preempt_for(request):
                 return False
         return True
@@ -207,37 +197,37 @@ class StepPlanner:
         Cancelled loads hold the other blocks until they end.
         """
         computed = seq.num_computed_tokens
-        spare = self._kv.pool.num_available - self._kv.count_new_blocks(seq, computed)
-        return max(0, (self._kv.blocks_for(computed) + spare) * self._kv.block_size - computed)
+        spare = self.swap.kv.pool.num_available - self.swap.kv.count_new_blocks(seq, computed)
+        return max(0, (self.swap.kv.blocks_for(computed) + spare) * self.swap.kv.block_size - computed)
 
     def _start(self, seq: Sequence, *, is_forced: bool) -> bool:
         """Give a sequence without blocks its cached prefix, if the rest fits beside the reserved blocks."""
-        pool, request = self._kv.pool, seq.request
-        found = self._kv.find_prefix(seq)
+        pool, request = self.swap.kv.pool, seq.request
+        found = self.swap.kv.find_prefix(seq)
         num_evictable = sum(1 for block in found if pool.ref_counts[block] == 0)
-        missing = self._starter.count_missing(seq, found)
-        if pool.num_available - num_evictable < missing + self._step.num_reserved and not is_forced:
+        missing = self.starter.count_missing(seq, found)
+        if pool.num_available - num_evictable < missing + self.step.num_reserved and not is_forced:
             return False
-        self._starter.adopt(seq, found)
+        self.starter.adopt(seq, found)
         if is_forced:
             while pool.num_available < missing and (self.preempt_for(request) or self._park_sibling(seq)):
                 pass
-        self._starter.load(seq)
+        self.starter.load(seq)
         return True
 
     def preempt_for(self, request: Request) -> bool:
         """Preempt a request so that `request` can go on. False where none is left, or it was itself the victim."""
         # Requests before it are scheduled in this step already, and the oldest is never preempted.
-        running = self._queue.running
-        victim = self._recovery.choose_victim(running[max(1, running.index(request)) :])
+        running = self.queue.running
+        victim = self.recovery.choose_victim(running[max(1, running.index(request)) :])
         if victim is None:
             return False
-        self._recovery.save(victim, self._step.step_id)
+        self.recovery.save(victim, self.step.step_id)
         for seq in victim.unfinished:
             self._drop(seq)
         victim.num_preemptions += 1
-        self._counts.preemptions += 1
-        self._queue.wait(victim)
+        self.counts.preemptions += 1
+        self.queue.wait(victim)
         return victim is not request
 
     def _park_sibling(self, seq: Sequence) -> bool:
@@ -254,5 +244,5 @@ class StepPlanner:
         return True
 
     def _drop(self, seq: Sequence) -> None:
-        self._swap.release_blocks(seq)
-        self._step.remove(seq)
+        self.swap.release_blocks(seq)
+        self.step.remove(seq)

@@ -22,6 +22,7 @@ class SequenceUpdate:
     logprobs: list[TokenLogprobs] | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class StepResults:
     """Applies results to sequences.
 
@@ -29,25 +30,17 @@ class StepResults:
         finish_sequence: finishes one with a status and a stop reason (`Scheduler.finish_sequence`).
     """
 
-    def __init__(
-        self,
-        queue: RequestQueue,
-        swap: SwapManager,
-        step: StepBuilder,
-        counts: SchedulerCounts,
-        finish_sequence: Callable[[Sequence, RequestStatus, int | str | None], None],
-    ) -> None:
-        self._queue = queue
-        self._swap = swap
-        self._step = step
-        self._counts = counts
-        self._finish_sequence = finish_sequence
+    queue: RequestQueue
+    swap: SwapManager
+    step: StepBuilder
+    counts: SchedulerCounts
+    finish_sequence: Callable[[Sequence, RequestStatus, int | str | None], None]
 
     def apply(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
         """See `Scheduler.update`."""
         updates: list[SequenceUpdate] = []
-        sequences, logprobs = self._queue.sequences, result.logprobs
-        self._counts.sampled_tokens += len(result.seq_ids)
+        sequences, logprobs = self.queue.sequences, result.logprobs
+        self.counts.sampled_tokens += len(result.seq_ids)
         for seq_id, sampled in zip(result.seq_ids, result.sampled, strict=True):
             seq = sequences.get(seq_id)
             if seq is None or seq.finish_reason is not None or not seq.is_in_runner:
@@ -87,9 +80,9 @@ class StepResults:
         may_stop = num_output_tokens >= params.min_tokens or params.structured_outputs is not None
         if token_id in request.stop_token_ids and may_stop:
             is_models_own = token_id in request.eos_token_ids
-            self._finish_sequence(seq, RequestStatus.FINISHED_STOPPED, None if is_models_own else token_id)
+            self.finish_sequence(seq, RequestStatus.FINISHED_STOPPED, None if is_models_own else token_id)
         elif num_output_tokens >= request.max_tokens:
-            self._finish_sequence(seq, RequestStatus.FINISHED_LENGTH, None)
+            self.finish_sequence(seq, RequestStatus.FINISHED_LENGTH, None)
 
     def _fork(
         self,
@@ -101,10 +94,10 @@ class StepResults:
     ) -> None:
         """Continue a computed prompt with n sequences, each with its own first token."""
         request = seq.request
-        self._counts.sampled_tokens += len(tokens) - 1
+        self.counts.sampled_tokens += len(tokens) - 1
         for index in range(1, len(tokens)):
-            child = self._queue.new_sequence(request, index, list(seq.token_ids))
-            self._swap.kv.fork(seq, child)
+            child = self.queue.new_sequence(request, index, list(seq.token_ids))
+            self.swap.kv.fork(seq, child)
             request.sequences.append(child)
             request.unfinished.append(child)
         for i, (sibling, token_id) in enumerate(zip(list(request.sequences), tokens, strict=True)):
@@ -121,15 +114,15 @@ class StepResults:
             stopped = any(h.stopped for h in search.finished)
             reason = RequestStatus.FINISHED_STOPPED if stopped else RequestStatus.FINISHED_LENGTH
             for beam in list(beams):
-                self._finish_sequence(beam, reason, None)
+                self.finish_sequence(beam, reason, None)
             return
         next_unfinished: list[Sequence] = []
         continued: set[int] = set()
         for candidate in continued_beams:  # forks first: they need the parents' tables unchanged
             if candidate.beam in continued:
                 parent = beams[candidate.beam]
-                child = self._queue.new_sequence(request, parent.index, list(parent.token_ids))
-                self._swap.kv.fork(parent, child)
+                child = self.queue.new_sequence(request, parent.index, list(parent.token_ids))
+                self.swap.kv.fork(parent, child)
             else:
                 continued.add(candidate.beam)
                 child = beams[candidate.beam]
@@ -137,12 +130,12 @@ class StepResults:
             next_unfinished.append(child)
         for at, beam in enumerate(beams):
             if at not in continued:
-                self._swap.release_blocks(beam)
-                self._swap.abandon(beam)
-                self._step.remove(beam)
-                self._queue.remove_sequence(beam)
+                self.swap.release_blocks(beam)
+                self.swap.abandon(beam)
+                self.step.remove(beam)
+                self.queue.remove_sequence(beam)
         for index, (beam, candidate) in enumerate(zip(next_unfinished, continued_beams, strict=True)):
-            self._step.set_token(beam, candidate.token_id)
+            self.step.set_token(beam, candidate.token_id)
             beam.token_ids.append(candidate.token_id)
             beam.candidates = None
             beam.index = index
