@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from benchmarks.scores import score
 from benchmarks.script import start
 from quire.bench.report import Column, Report
 from quire.cli.options import Json, options
 from quire.config import QUANTIZATIONS, EngineConfig
-from quire.evaluate.reading import ReadingQuestion, prompt_of, read_questions, score
+from quire.progressive.questions import ReadingQuestion, prompt_of, read_questions
 from quire.settings import Settings, names, setting
 
 if TYPE_CHECKING:

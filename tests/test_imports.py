@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "quire"
 WITHOUT_TORCH = ("core", "simulate", "config", "settings", "sampling_params", "outputs")
 REFERENCE_LIBRARIES = {"transformers", "peft"}
-MAY_USE_REFERENCE = ("progressive", "evaluate")
+MAY_USE_REFERENCE = ("progressive",)
 
 
 def read_table() -> dict[tuple[str, ...], set[str]]:

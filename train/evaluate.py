@@ -18,8 +18,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.scores import ReadingScores, score
 from quire import LLM, SamplingParams
-from quire.evaluate.reading import ReadingQuestion, ReadingScores, prompt_of, score, squad_questions
+from quire.progressive.questions import ReadingQuestion, prompt_of, squad_questions
 from train import tables
 from train.questions import ask_once, held_out_questions
 from train.small_talk import opening

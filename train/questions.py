@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from random import Random
 
-from quire.evaluate.reading import ReadingQuestion
+from quire.progressive.questions import ReadingQuestion
 from train.world import FACTS
 from train.world.frame import Frame
 from train.world.passage import Passage, PassageMaker

@@ -15,7 +15,7 @@ _SERVED = ("bare", "map", "healed", "full")  #: kinds, from the one that serves 
 
 
 def read_quality(path: Path) -> dict[int, float]:
-    """The exact match, in percent, of each stage as served, from the output of `quire stages evaluate`.
+    """The exact match, in percent, of each stage as served, from the output of `benchmarks.stage_quality`.
 
     Raises:
         ValueError: the file is something else.
@@ -28,7 +28,7 @@ def read_quality(path: Path) -> dict[int, float]:
                 rank = _SERVED.index(row["kind"]), float(row["exact_match"])
                 found[int(row["stage"])] = max(found.get(int(row["stage"]), (-1, 0.0)), rank)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} holds no figures of `quire stages evaluate --json`: {error}") from None
+        raise ValueError(f"{path} holds no figures of `benchmarks.stage_quality --json`: {error}") from None
     if not found:
         raise ValueError(f"{path} holds no stage's exact match")
     return {stage: value for stage, (_, value) in sorted(found.items())}

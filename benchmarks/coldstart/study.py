@@ -42,7 +42,7 @@ class ComparisonSettings(ColdStartSettings):
         metavar="MODE[,MODE...]",
     )
     quality: Path | None = setting(
-        None, "Output of quire stages evaluate --json for the pack: the plot then shows exact match over time."
+        None, "Output of benchmarks.stage_quality --json for the pack: the plot then shows exact match over time."
     )
     running: int = setting(0, "Streams that run while the pack loads, to measure their slowdown.", at_least=0)
 

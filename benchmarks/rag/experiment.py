@@ -23,13 +23,13 @@ from benchmarks.rag.play import Joiner, Load, Played, play, running
 from benchmarks.rag.questions import DOMAIN, ROUND_ROBIN, Plan, choose, draw_by_zipf, roles_of
 from benchmarks.rag.settings import RagSettings
 from benchmarks.rag.warm import read_raw, warm
+from benchmarks.routing_accuracy import LabelledQuestion, read_labelled
 from quire.async_engine.messages import EngineUnavailable
 from quire.bench.progress import progress
 from quire.config import EngineConfig
 from quire.core.block_keys import PUBLIC_ONLY
 from quire.prompt import Prompt
 from quire.rag.prompt_template import join_question, share
-from quire.routing.evaluation import LabelledQuestion, read_labelled
 from quire.routing.router import Router, RoutingConfig, parse_models
 from quire.system.threads import default_num_threads
 from quire.system.worker_process import WorkerError

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from quire.routing.evaluation import LabelledQuestion
+from benchmarks.routing_accuracy import LabelledQuestion
 
 NUM_DOCUMENTS = 48
 _NUM = {"simple": 60, "complex": 140, "reading": 140, "chat": 60}

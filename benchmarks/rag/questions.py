@@ -7,8 +7,8 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.routing_accuracy import LabelledQuestion
 from quire.prompt import Prompt
-from quire.routing.evaluation import LabelledQuestion
 
 QUERY, DOMAIN, ROUND_ROBIN = "query", "domain", "round-robin"
 #: Whose questions a policy is asked that has none of its own.

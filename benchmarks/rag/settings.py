@@ -17,7 +17,7 @@ class RagSettings(Settings):
     documents: tuple[Path, ...] = setting(
         (), "Files and folders, such as a SQuAD JSON; may be repeated. Without them, a generated set."
     )
-    questions: Path | None = setting(None, "Labelled questions as JSONL, as quire route --evaluate reads them.")
+    questions: Path | None = setting(None, "Labelled questions as JSONL, as benchmarks.routing_accuracy reads them.")
     policy: tuple[str, ...] = setting(
         "round-robin,query,domain", "How questions are routed.", read=names, metavar="POLICY[,POLICY...]"
     )

@@ -190,5 +190,5 @@ def test_the_quality_of_answers_over_time_is_that_of_the_stage_that_serves(tmp_p
     assert when_each_serves([staged], 2) == {1: 3.0, 2: 5.0}
     assert when_each_serves([ColdStart("at-once", 1e6, 6.0, 5.5)], 2) == {2: 6.0}
     (tmp_path / "quality.json").write_text("[]")
-    with pytest.raises(ValueError, match="no figures of `quire stages evaluate"):
+    with pytest.raises(ValueError, match=r"no figures of `benchmarks\.stage_quality"):
         read_quality(tmp_path / "quality.json")

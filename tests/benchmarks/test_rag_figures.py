@@ -12,9 +12,9 @@ from benchmarks.rag.picture import draw
 from benchmarks.rag.play import Answer, Played
 from benchmarks.rag.questions import Plan
 from benchmarks.rag.settings import RagSettings
+from benchmarks.routing_accuracy import LabelledQuestion
 from quire.bench.plots import save_plot
 from quire.bench.report import Report
-from quire.routing.evaluation import LabelledQuestion
 
 PLAN = Plan(
     "query",

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.rag.generated import NUM_DOCUMENTS, generate
 from benchmarks.rag.questions import choose, draw_by_zipf, roles_of
 from benchmarks.rag.settings import RagSettings
-from quire.routing.evaluation import evaluate
+from benchmarks.routing_accuracy import evaluate
 from quire.routing.router import Router, RoutingConfig
 
 PAIR = {"small": "a", "large": "b"}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from train.evaluate import SMALL_TALK, answers, held_out_questions, small_talk_answers, small_talk_questions
 
+from benchmarks.scores import score
 from quire import LLM
-from quire.evaluate.reading import score
 from quire.loading.source import EMBEDDED_MODELS, embedded_path
 
 

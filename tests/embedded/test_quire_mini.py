@@ -16,9 +16,10 @@ from train.evaluate import (
 )
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.scores import score
 from quire import LLM, SamplingParams
-from quire.evaluate.reading import prompt_of, score
 from quire.loading.source import embedded_path
+from quire.progressive.questions import prompt_of
 
 # The model's results, less the noise of a hundred questions. Targets on its card: 90, 75, 90, 75 and 10.
 TWO_FACTS, ON_ONE_LINE, FIVE_FACTS, IN_A_CHAT, FALL = 86, 85, 70, 79, 7

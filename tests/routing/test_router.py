@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.routing import POLICIES, Router, RoutingConfig, RoutingContext, RoutingError, parse_models
-from quire.routing.evaluation import LabelledQuestion, evaluate, read_labelled
+from quire.routing import POLICIES, Router, RoutingConfig, RoutingError, parse_models
 from routing.bags import BagOfWords
 
 MODELS = {"small": "mini", "large": "chat"}
@@ -72,46 +71,6 @@ def test_models_are_named_by_role_or_by_themselves():
     for wrong in ("", "a=", "=a", "a=1,a=2", "a,,b"):
         with pytest.raises(RoutingError):
             parse_models(wrong)
-
-
-def test_evaluation_counts_by_label_and_shows_what_went_wrong():
-    questions = [
-        LabelledQuestion("Who wrote Emma?", "simple", "query", "written"),
-        LabelledQuestion("Who wrote Persuasion?", "complex", "query", "written"),
-        LabelledQuestion("Why did she write?", "complex", "query"),
-        LabelledQuestion("hello", "chat", "domain"),
-    ]
-    score = evaluate(Router(RoutingConfig("query", MODELS)), questions)
-    assert (score.num_questions, score.accuracy) == (3, pytest.approx(2 / 3))
-    assert score.per_class == {"simple": 1.0, "complex": 0.5}
-    assert score.confusion == {"simple": {"small": 1, "large": 0}, "complex": {"small": 1, "large": 1}}
-    assert [(each.question, each.model) for each in score.wrong] == [("Who wrote Persuasion?", "mini")]
-    assert len(score.routed) == 3
-    by_turns = evaluate(Router(RoutingConfig("round-robin", MODELS)), questions)
-    assert (by_turns.num_questions, by_turns.accuracy) == (3, pytest.approx(2 / 3))  # small, large, small
-
-
-def test_a_policy_is_shown_questions_and_nothing_else(monkeypatch: pytest.MonkeyPatch):
-    seen: list[object] = []
-    router = Router(RoutingConfig("query", MODELS))
-    choose = router.policy.choose
-    monkeypatch.setattr(router.policy, "choose", lambda *given: seen.append(given) or choose(*given))
-    evaluate(router, [LabelledQuestion("Why?", "complex", "query", "written")])
-    assert seen == [("Why?", RoutingContext())]
-
-
-def test_labels_without_a_model_and_files_that_are_broken_are_refused(tmp_path: Path):
-    router = Router(RoutingConfig("query", MODELS))
-    with pytest.raises(RoutingError, match="label 'easy' is not a role of the models"):
-        evaluate(router, [LabelledQuestion("Why?", "easy")])
-    with pytest.raises(RoutingError, match="no question is for 'query'"):
-        evaluate(router, [LabelledQuestion("Why?", "chat", "domain")])
-    path = tmp_path / "questions.jsonl"
-    path.write_text('{"question": "Why?", "label": "complex"}\n\n{"question": 3}\n')
-    with pytest.raises(RoutingError, match="line 3: expected"):
-        read_labelled(path)
-    with pytest.raises(RoutingError, match="cannot be read"):
-        read_labelled(tmp_path / "none")
 
 
 def test_every_policy_has_its_name():

@@ -9,7 +9,7 @@ import pytest
 from train.__main__ import main
 from train.questions import training_questions
 
-from quire.evaluate.reading import squad_questions
+from quire.progressive.questions import squad_questions
 
 
 def test_exported_questions_are_read_back_and_those_to_train_on_share_no_name_with_those_held_out(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from train.routing.fit import fit, read_own, set_aside, write_weights
 
-from quire.routing.evaluation import LabelledQuestion
+from benchmarks.routing_accuracy import LabelledQuestion
 from quire.routing.query import DEFAULT_FILE, MEASURES, QueryScoring
 
 OWN = Path("train/routing/questions.tsv")

@@ -1,6 +1,6 @@
 """`python -m train.routing --data routing-dev.jsonl`: fit the weights of the policy `query`, and say how good they are.
 
-The data are labelled questions, one JSON object a line, as `quire route --evaluate` reads them. A quarter is kept
+The data are labelled questions, one JSON object a line, as `benchmarks.routing_accuracy` reads them. A quarter is kept
 aside; `--look-aside` scores it, which is to be done once. Questions of our own are always in the fit.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quire.routing.evaluation import read_labelled
+from benchmarks.routing_accuracy import read_labelled
 from quire.routing.query import DEFAULT_FILE, QueryScoring
 from train.routing.fit import FORM_PENALTY, Table, cross_validate, fit, read_own, set_aside, write_weights
 

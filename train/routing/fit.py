@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from quire.routing.evaluation import LabelledQuestion
+from benchmarks.routing_accuracy import LabelledQuestion
 from quire.routing.query import MEASURES, QueryScoring
 
 #: How strongly weights are held to zero. Measures more: length and names tell one set of questions from another

@@ -1,4 +1,4 @@
-"""`quire route`: the model that a routing policy chooses, and its accuracy on labelled questions."""
+"""`quire route`: the model that a routing policy chooses for a question."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from quire.settings import Settings, setting
 if TYPE_CHECKING:
     from quire.routing import Router
     from quire.routing.domain import QueryEmbedder
-    from quire.routing.evaluation import RoutingScore
 
 EXAMPLE = 'Example: quire route "How do vaccines work?" --policy query --models small=quire-mini,large=quire-chat'
 
@@ -68,10 +67,7 @@ class RouteSettings(Settings):
 @options()
 def route(
     settings: RouteSettings,
-    question: Annotated[str | None, typer.Argument(help="The question to route; or use --evaluate.")] = None,
-    evaluate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="JSONL file of labelled questions: print the policy's accuracy.")
-    ] = None,
+    question: Annotated[str, typer.Argument(help="The question to route.")],
     json: Annotated[
         Path | None,
         typer.Option(
@@ -80,26 +76,15 @@ def route(
     ] = None,
 ) -> None:
     """Print the model that would answer a question, and the reason. No model is loaded."""
-    if (question is None) == (evaluate is None):
-        raise ValueError("give a question in quotes, or a file of labelled questions with --evaluate")
-    router = _make_router(settings)
-    if question is not None:
-        choice = router.route(question)
-        if not _print_json(json, choice):
-            typer.echo(f"{choice.model} ({choice.policy}): {choice.why}")
-            for name, number in list(choice.numbers.items())[:_MOST_TERMS]:
-                typer.echo(f"  {number:8.3f}  {name}")
-        return
-    assert evaluate is not None
-    from quire.routing.evaluation import evaluate as score_questions
-    from quire.routing.evaluation import read_labelled
-
-    score = score_questions(router, read_labelled(evaluate))
-    if not _print_json(json, score):
-        _print_score(score, list(router.config.models))
+    choice = make_router(settings).route(question)
+    if not _print_json(json, choice):
+        typer.echo(f"{choice.model} ({choice.policy}): {choice.why}")
+        for name, number in list(choice.numbers.items())[:_MOST_TERMS]:
+            typer.echo(f"  {number:8.3f}  {name}")
 
 
-def _make_router(settings: RouteSettings) -> Router:
+def make_router(settings: RouteSettings) -> Router:
+    """Make the router that the settings describe. Raises ValueError."""
     from quire.routing import Router, RoutingConfig, parse_models
 
     models = settings.models
@@ -138,14 +123,3 @@ def _print_json(path: Path | None, figures: Any) -> bool:
         return True
     path.write_text(text, encoding="utf-8")
     return False
-
-
-def _print_score(score: RoutingScore, roles: list[str]) -> None:
-    typer.echo(f"{score.policy}: {score.accuracy:.1%} of {score.num_questions:,} questions")
-    for label, share in score.per_class.items():
-        went = ", ".join(f"{score.confusion[label][role]} to {role}" for role in roles)
-        typer.echo(f"  {label}: {share:.1%} right; {went}")
-    if score.wrong:
-        typer.echo("wrong:")
-    for each in score.wrong:
-        typer.echo(f"  {each.label} to {each.role}: {each.question}\n      {each.why}")

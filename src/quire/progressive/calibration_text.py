@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from quire.evaluate.reading import prompt_of, read_questions
+from quire.progressive.questions import prompt_of, read_questions
 from quire.text.tokenizer import Tokenizer
 
 WRITTEN_AT_ONCE = 32
@@ -32,7 +32,7 @@ class TokenBatch:
 def read_texts(path: Path, tokenizer: Tokenizer, max_tokens: int) -> list[list[int]]:
     """Read a file as token ids of texts of at most `max_tokens`.
 
-    Plain text is split. Questions (`evaluate.reading.read_questions`) become prompts with their passages, and a long
+    Plain text is split. Questions (`questions.read_questions`) become prompts with their passages, and a long
     prompt keeps its end. Raises ValueError for an unknown format or an empty file, and OSError.
     """
     if path.suffix in (".json", ".jsonl"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from quire.cli.stages import evaluate, heal, map, pack, plan
+from quire.cli.stages import heal, map, pack, plan
 
 app = typer.Typer(
-    help="Cut a model into stages, so that a part of it serves while the rest loads: plan, heal, evaluate, pack.",
+    help="Cut a model into stages, so that a part of it serves while the rest loads: plan, map, heal, pack.",
     epilog="Example: quire stages plan --model quire-mini --generate 64 --start Context: --layers-out 4",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -15,7 +15,6 @@ app = typer.Typer(
 app.command(epilog=plan.EXAMPLE)(plan.plan)
 app.command("map", epilog=map.EXAMPLE)(map.map_)
 app.command(epilog=heal.EXAMPLE)(heal.heal)
-app.command(epilog=evaluate.EXAMPLE)(evaluate.evaluate)
 app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
 app.command(epilog=pack.VERIFY_EXAMPLE)(pack.verify)
 app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)

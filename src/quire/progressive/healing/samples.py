@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from quire.evaluate.reading import ReadingQuestion, prompt_of, squad_questions
+from quire.progressive.questions import ReadingQuestion, prompt_of, squad_questions
 from quire.text.tokenizer import Tokenizer
 
 _MAX_BRANCHES = 8  # questions per row

@@ -1,13 +1,20 @@
-"""Measure how often a policy agrees with labelled questions."""
+"""Accuracy of a routing policy on labelled questions."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from benchmarks.script import start
+from quire.cli.options import Json, options
+from quire.cli.route import RouteSettings, make_router
+from quire.cli.tables import write_figures
 from quire.routing.policy import RoutingError
 from quire.routing.query import LARGE, SMALL
 from quire.routing.router import Router
@@ -113,3 +120,31 @@ def evaluate(router: Router, questions: Sequence[LabelledQuestion]) -> RoutingSc
         wrong=[each for each in routed if not each.is_right],
         routed=routed,
     )
+
+
+@options()
+def main(
+    settings: RouteSettings,
+    questions: Annotated[Path, typer.Option(metavar="FILE", help="Labelled questions, one JSON object per line.")],
+    json: Json = None,
+) -> None:
+    """Route labelled questions and print the share that goes to the right model. No model is loaded."""
+    router = make_router(settings)
+    score = evaluate(router, read_labelled(questions))
+    _print_score(score, list(router.config.models))
+    write_figures(json, asdict(score))
+
+
+def _print_score(score: RoutingScore, roles: list[str]) -> None:
+    typer.echo(f"{score.policy}: {score.accuracy:.1%} of {score.num_questions:,} questions")
+    for label, share in score.per_class.items():
+        went = ", ".join(f"{score.confusion[label][role]} to {role}" for role in roles)
+        typer.echo(f"  {label}: {share:.1%} right; {went}")
+    if score.wrong:
+        typer.echo("wrong:")
+    for each in score.wrong:
+        typer.echo(f"  {each.label} to {each.role}: {each.question}\n      {each.why}")
+
+
+if __name__ == "__main__":
+    start(main)

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from quire.evaluate.paired import Paired, compare_paired
-from quire.evaluate.reading import ReadingQuestion, prompt_of, score_each
+from benchmarks.scores import Paired, compare_paired, score_each
 from quire.loading.stage_manifest import StageManifest
 from quire.progressive.calibration_text import by_length, padding_id, up_to_end
 from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import gap_of
+from quire.progressive.questions import ReadingQuestion, prompt_of
 from quire.progressive.reference import remove_layers, restore_layers
 from quire.progressive.stage_plan import StagePlan
 from quire.text.tokenizer import Tokenizer

@@ -1,14 +1,12 @@
-"""Question-answering data: read question files, word prompts, and score answers."""
+"""Question-answering data: read question files and word prompts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-
-from quire.evaluate.metrics import exact_match, f1
 
 _T = TypeVar("_T", str, list[Any])
 
@@ -20,15 +18,6 @@ class ReadingQuestion:
     passage: str  #: empty for open questions
     question: str
     answers: tuple[str, ...]  #: all acceptable answers
-
-
-@dataclass(frozen=True)
-class ReadingScores:
-    """Scores of a set of answers, in percent."""
-
-    questions: int  #: number of questions
-    exact_match: float
-    f1: float
 
 
 def read_questions(path: str | Path) -> list[ReadingQuestion]:
@@ -78,29 +67,6 @@ def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
     """Word a question as one line each of `Context: ...` (with a passage), `Question: ...` and `Answer:`."""
     context = f"Context: {_squeezed(question.passage)}\n" if with_passage and question.passage else ""
     return f"{context}Question: {_squeezed(question.question)}\nAnswer:"
-
-
-def score(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> ReadingScores:
-    """Average exact match and F1 of the answers, each up to its first newline. Raises ValueError."""
-    each = score_each(predictions, questions)
-    if not each:
-        raise ValueError("there is nothing to score: no questions were given")
-    return ReadingScores(
-        questions=len(each),
-        exact_match=100 * sum(em for em, _ in each) / len(each),
-        f1=100 * sum(f for _, f in each) / len(each),
-    )
-
-
-def score_each(predictions: Sequence[str], questions: Sequence[ReadingQuestion]) -> list[tuple[float, float]]:
-    """Return exact match and F1 of each answer up to its first newline, as fractions. Raises as `score`."""
-    if len(predictions) != len(questions):
-        raise ValueError(f"expected one prediction a question, got {len(predictions)} for {len(questions)} questions")
-    said = [prediction.partition("\n")[0].strip() for prediction in predictions]
-    return [
-        (exact_match(text, question.answers), f1(text, question.answers))
-        for text, question in zip(said, questions, strict=True)
-    ]
 
 
 def _questions(root: object) -> Iterator[ReadingQuestion]:

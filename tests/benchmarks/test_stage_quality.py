@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import peft
 import pytest
 import torch
+from typer.testing import CliRunner, Result
 
-from checkpoints import make_reference
-from progressive.models import VOCAB, random_texts
-from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
-from quire.progressive.linear_map import GapMap
-from quire.progressive.plans import plan_block
-from quire.progressive.reference import remove_layers
-from quire.progressive.stage_quality import (
+from benchmarks.script import make_app
+from benchmarks.stage_quality.__main__ import main
+from benchmarks.stage_quality.variants import (
     Variant,
     VariantAnswers,
     answer,
@@ -25,6 +23,12 @@ from quire.progressive.stage_quality import (
     variants_of_pack,
     won_back,
 )
+from checkpoints import make_reference
+from progressive.models import VOCAB, make_model, random_texts
+from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
+from quire.progressive.linear_map import GapMap
+from quire.progressive.plans import plan_block, preset_plan, write_plan
+from quire.progressive.reference import remove_layers
 from quire.text.tokenizer import Tokenizer
 
 PLAN = plan_block(5, 2, 4)
@@ -137,3 +141,66 @@ def test_a_packs_variants_are_what_its_manifest_names(tmp_path: Path) -> None:
         "stage 2, bare", "stage 2, healed", "full",
     ]  # fmt: skip
     assert found[3].adapter == tmp_path / "adapters/1"
+
+
+def write_questions(path: Path, answers: list[str]) -> None:
+    qas = [
+        {"id": str(i), "question": f"Which is number {i}?", "answers": [{"text": answer, "answer_start": 0}]}
+        for i, answer in enumerate(answers)
+    ]
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "Some numbers.", "qas": qas}]}]}))
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(make_app(main), [*map(str, arguments)])
+
+
+def test_the_script_scores_and_compares_every_stage(tmp_path: Path) -> None:
+    folder = make_model(tmp_path / "model", num_hidden_layers=5)
+    plan, figures, questions = tmp_path / "plan.json", tmp_path / "figures.json", tmp_path / "questions.json"
+    write_plan(PLAN, plan)
+    GapMap(torch.eye(64), torch.full((64,), 0.5)).save(tmp_path / "map.safetensors")
+    write_questions(questions, ["one"] * 12)
+    given = ("--model", folder, "--plan", plan, "--questions", questions, "--json", figures)
+    result = run(*given)
+    assert result.exit_code == 0, result.output
+    said = json.loads(figures.read_text())["predictions"]["full"]
+    answers = [text.partition("\n")[0].strip() for text in said]
+    assert len(set(answers)) > 1
+    write_questions(questions, answers)
+    result = run(*given, "--map", f"1={tmp_path / 'map.safetensors'}", "--limit", 6, "--paper")
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(figures.read_text())
+    scores = {(row["stage"], row["kind"]): row["exact_match"] for row in found["results"]}
+    assert set(scores) == {(1, "bare"), (1, "linear map"), (2, "bare"), (3, "full")}
+    assert scores[3, "full"] == 100
+    assert scores[1, "bare"] < 100
+    assert found["num_questions"] == 6
+    lost = next(pair for pair in found["pairs"] if pair["second"] == "full")
+    assert (lost["only_first"], lost["only_second"]) == (0, round((100 - scores[2, "bare"]) * 6 / 100))
+    assert "66.11" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "quire-mini is not a pack"),
+        ("--plan plan.json", "q.json cannot be read"),
+        ("--plan plan.json --adapter here", "'here' is not STAGE=PATH"),
+        ("--plan plan.json --adapter 1=none", "there is no none"),
+        ("--plan plan.json --map 3=plan.json", "stage 3 has no map"),
+        ("--plan two.json --paper", "the paper has 3 stages, and this plan has 2"),
+        ("--plan deep.json", "plans 32 layers, and the model has 16"),
+    ],
+)
+def test_mistakes_are_reported_before_a_model_is_loaded(
+    arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("quire.progressive.reference.load_reference", None)
+    write_plan(plan_block(16, 11, 15), Path("plan.json"))
+    write_plan(plan_block(16, 11, 12), Path("two.json"))
+    write_plan(preset_plan("progressiveserve", 32), Path("deep.json"))
+    result = run("--model", "quire-mini", "--questions", "q.json", *arguments.split())
+    assert result.exit_code == 2
+    assert message in result.output

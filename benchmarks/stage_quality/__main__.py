@@ -1,4 +1,4 @@
-"""`quire stages evaluate`: exact match and F1 of each stage, with sign tests of the differences."""
+"""Exact match and F1 of each stage, with sign tests of the differences."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from benchmarks.script import start
 from quire.cli.options import Json
 from quire.cli.stages.texts import Dtype, Model, by_stage, progress_bar
 from quire.cli.tables import print_table, write_figures
 
 if TYPE_CHECKING:
+    from benchmarks.stage_quality.variants import Variant, VariantAnswers, VariantComparison
     from quire.progressive.stage_plan import StagePlan
-    from quire.progressive.stage_quality import Variant, VariantAnswers, VariantComparison
-
-EXAMPLE = "Example: quire stages evaluate --model quire-mini --plan plan.json --questions questions.json --limit 50"
 
 
-def evaluate(
+def main(
     model: Model,
     questions: Annotated[
         Path,
@@ -43,9 +42,9 @@ def evaluate(
     json: Json = None,
 ) -> None:
     """Answer the same questions greedily with every stage: bare, with a map, healed, full, and with the control."""
-    from quire.evaluate.reading import read_questions
+    from benchmarks.stage_quality.variants import compare, evaluate_stages
+    from quire.progressive.questions import read_questions
     from quire.progressive.reference import load_reference
-    from quire.progressive.stage_quality import compare, evaluate_stages
 
     stage_plan, variants = _variants(model, plan, by_stage("--adapter", adapter), by_stage("--map", map_), control)
     if paper and stage_plan.num_stages != 3:
@@ -83,10 +82,10 @@ def evaluate(
 def _variants(
     model: str, plan: Path | None, adapters: dict[int, Path], maps: dict[int, Path], control: Path | None
 ) -> tuple[StagePlan, list[Variant]]:
+    from benchmarks.stage_quality.variants import variants_of, variants_of_pack
     from quire.loading import resolve_model
     from quire.loading.stage_manifest import is_pack, read_stage_manifest
     from quire.progressive.plans import plan_for
-    from quire.progressive.stage_quality import variants_of, variants_of_pack
 
     source = resolve_model(model, load_format="random")  # reads the config only
     if plan is None:
@@ -101,7 +100,7 @@ def _variants(
 
 def _show(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
     """Print a row per variant, and return the rows for --json."""
-    from quire.progressive.stage_quality import PAPER, won_back
+    from benchmarks.stage_quality.variants import PAPER, won_back
 
     head = ["", "layers", "EM", "F1", "won back"] + ["paper's EM", "F1"] * paper
     lines, rows = [], []
@@ -131,3 +130,7 @@ def _show_pairs(pairs: list[VariantComparison], num_questions: int) -> None:
 
 def _name(path: Path | None) -> str | None:
     return None if path is None else str(path)
+
+
+if __name__ == "__main__":
+    start(main)

@@ -6,7 +6,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from quire.evaluate.metrics import exact_match, f1, normalize_answer
+from benchmarks.scores import ReadingScores, compare_paired, exact_match, f1, normalize_answer, score, sign_test
+from quire.progressive.questions import ReadingQuestion
+
+QUESTION = ReadingQuestion("The pier stands in Portwick.", "Where is the pier?", ("Portwick",))
 
 
 @pytest.mark.parametrize(
@@ -69,3 +72,47 @@ def test_no_answers_and_a_bare_string_are_refused(measure: Callable[[str, Sequen
         measure("six", [])
     with pytest.raises(ValueError, match=r"write \['six'\]"):
         measure("six", "six")
+
+
+def test_scores_are_means_in_percent() -> None:
+    questions = [ReadingQuestion("", "", answers) for answers in (("old pier",), ("x", "barn near Pelham"), ("six",))]
+    scores = score(["The old pier", "barn", "seven"], questions)
+    assert scores.questions == 3
+    assert scores.exact_match == pytest.approx(100 / 3)
+    assert scores.f1 == pytest.approx(50)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "matches"),
+    [
+        (" Portwick \nQuestion: Who?", True),
+        ("Portwick\r\nHexton", True),
+        ("Hexton\nPortwick", False),
+        ("\nPortwick", False),
+    ],
+)
+def test_a_prediction_ends_at_its_first_newline(prediction: str, matches: bool) -> None:
+    assert score([prediction], [QUESTION]) == ReadingScores(1, 100.0 * matches, 100.0 * matches)
+
+
+def test_unequal_lengths_and_nothing_at_all_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 2 for 1 questions"):
+        score(["one", "two"], [QUESTION])
+    with pytest.raises(ValueError, match="got 0 for 1 questions"):
+        score([], [QUESTION])
+    with pytest.raises(ValueError, match="no questions"):
+        score([], [])
+
+
+def test_only_questions_that_differ_count() -> None:
+    result = compare_paired([1, 1, 0, 0, 1], [1, 0, 0, 1, 0])
+    assert (result.only_first, result.only_second, result.p) == (2, 1, 1.0)
+    with pytest.raises(ValueError, match="1 and 2 answers cannot be paired"):
+        compare_paired([1], [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "p"), [(0, 0, 1.0), (0, 5, 2 / 32), (1, 5, 14 / 64), (8, 8, 1.0), (600, 700, 0.00604)]
+)
+def test_the_sign_test_is_the_binomials_two_tails(a: int, b: int, p: float) -> None:
+    assert sign_test(a, b) == sign_test(b, a) == pytest.approx(p, rel=1e-2)

@@ -1,4 +1,4 @@
-"""Questions are read from SQuAD's files, worded uniformly, and scored in percent."""
+"""Questions are read from SQuAD's files, and worded uniformly."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from quire.evaluate.reading import (
+from quire.progressive.questions import (
     ReadingQuestion,
-    ReadingScores,
     open_questions,
     prompt_of,
     read_questions,
-    score,
     squad_questions,
 )
 
@@ -131,33 +129,3 @@ def test_a_prompt_has_one_line_a_part_and_ends_at_the_colon() -> None:
     without = "Question: Where is the pier?\nAnswer:"
     assert prompt_of(QUESTION) == f"Context: The pier is old. It stands in Portwick.\n{without}"
     assert prompt_of(QUESTION, with_passage=False) == without
-
-
-def test_scores_are_means_in_percent() -> None:
-    questions = [ReadingQuestion("", "", answers) for answers in (("old pier",), ("x", "barn near Pelham"), ("six",))]
-    scores = score(["The old pier", "barn", "seven"], questions)
-    assert scores.questions == 3
-    assert scores.exact_match == pytest.approx(100 / 3)
-    assert scores.f1 == pytest.approx(50)
-
-
-@pytest.mark.parametrize(
-    ("prediction", "matches"),
-    [
-        (" Portwick \nQuestion: Who?", True),
-        ("Portwick\r\nHexton", True),
-        ("Hexton\nPortwick", False),
-        ("\nPortwick", False),
-    ],
-)
-def test_a_prediction_ends_at_its_first_newline(prediction: str, matches: bool) -> None:
-    assert score([prediction], [QUESTION]) == ReadingScores(1, 100.0 * matches, 100.0 * matches)
-
-
-def test_unequal_lengths_and_nothing_at_all_are_refused() -> None:
-    with pytest.raises(ValueError, match="got 2 for 1 questions"):
-        score(["one", "two"], [QUESTION])
-    with pytest.raises(ValueError, match="got 0 for 1 questions"):
-        score([], [QUESTION])
-    with pytest.raises(ValueError, match="no questions"):
-        score([], [])

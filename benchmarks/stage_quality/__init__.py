@@ -1,0 +1,1 @@
+"""Quality of the answers of each stage (ProgressiveServe, table 1)."""
