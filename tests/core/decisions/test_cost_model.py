@@ -290,15 +290,20 @@ def test_one_direction_may_change_while_the_other_goes_on() -> None:
     assert model.load(num_bytes) == pytest.approx(world.transfer(num_bytes), rel=0.2)
 
 
-def test_online_errors_of_predictions_are_kept_and_small() -> None:
+def test_predictions_of_the_next_step_and_transfer_are_good() -> None:
     world, model = World(6), CostModel()
-    world.teach_steps(model, 800)
-    world.teach_transfers(model, 400)
-    for kind in ("step", "save", "load"):
-        errors = sorted((model.steps if kind == "step" else getattr(model.links["host"], kind + "s")).errors)
-        assert len(errors) <= 256
-        assert median(errors) < 0.15
-        assert errors[len(errors) * 9 // 10] < 0.4
+    errors: dict[str, list[float]] = {"step": [], "save": [], "load": []}
+    for number in range(800):
+        shape, num_bytes, kind = world.shape(), world.random.randint(1, 100) * BLOCK_BYTES, ("save", "load")[number % 2]
+        step_s, transfer_s = world.seen(world.step(shape)), world.seen(world.transfer(num_bytes))
+        if number >= 400:
+            errors["step"].append(abs(model.step(shape) - step_s) / step_s)
+            errors[kind].append(abs(getattr(model, kind)(num_bytes) - transfer_s) / transfer_s)
+        model.observe_step(shape, step_s)
+        model.observe_transfer(kind, num_bytes, transfer_s)
+    for found in errors.values():
+        assert median(found) < 0.15
+        assert sorted(found)[len(found) * 9 // 10] < 0.4
     with pytest.raises(ValueError, match="save"):
         model.observe_transfer("copy", 1, 1.0)
 

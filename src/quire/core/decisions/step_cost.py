@@ -21,7 +21,6 @@ from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
 
 _KIND_SIZE = 6
 _MAX_KINDS = 48
-_NUM_ERRORS = 256
 _ENOUGH = 16  #: steps for a calibrated fit
 _REFIT_EVERY = 256
 _HURRIED_REFIT = 16  #: if predictions have become worse than the fit was
@@ -50,7 +49,6 @@ class StepCost:
     def __init__(self) -> None:
         self.num_observed = 0
         self.misses = ChangeDetector()
-        self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
         self._kinds: dict[tuple[int, int], deque[_Observation]] = {}  #: latest kind last
         self._num_fitted = 0  #: observations at the last fit
         self._recent_error = 0.0  #: decaying mean of relative errors
@@ -110,8 +108,6 @@ class StepCost:
         elif self.num_observed >= _ENOUGH and len(kind) >= 3:
             self.misses.observe(math.log(seconds / predicted), _MISS)
         self._kinds[key] = kind
-        if self.num_observed >= _ENOUGH:
-            self.errors.append(error)
         self.num_observed += 1
         kind.append(_Observation(num_tokens, num_seqs, attended, context, seconds, self.num_observed))
         self._recent_error += (min(error, 2.0) - self._recent_error) / 8.0

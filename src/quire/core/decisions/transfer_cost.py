@@ -20,7 +20,6 @@ from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
 
 _BIN_SIZE = 12  #: with outliers in less than a third, the middle third is clean
 _MAX_BINS = 64
-_NUM_ERRORS = 256
 _ENOUGH = 4  #: transfers for a calibrated curve
 _PRIOR_LATENCY_S = 1e-4
 _PRIOR_S_PER_BYTE = 1e-9
@@ -39,7 +38,6 @@ class TransferCost:
     def __init__(self) -> None:
         self.num_observed = 0
         self.misses = ChangeDetector()
-        self.errors: deque[float] = deque(maxlen=_NUM_ERRORS)  #: |predicted - actual| / actual, once calibrated
         self._bins: dict[int, deque[_Observation]] = {}
         self._moved = 0.0  #: bytes of the current transfer so far
         self._run: _Observation | None = None  #: its accepted part
@@ -67,7 +65,6 @@ class TransferCost:
         log_ratio = math.log(seconds / predicted)
         side = self.misses.side
         if self.is_calibrated:
-            self.errors.append(abs(predicted - seconds) / seconds)
             is_known = len(self._bins.get(_bin_of(self._moved), ())) >= _ENOUGH
             self.misses.observe(log_ratio, _KNOWN_MISS if is_known else _UNKNOWN_MISS)
         self.num_observed += 1
