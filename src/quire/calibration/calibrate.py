@@ -234,7 +234,6 @@ def _learn(model: CostModel, done: Iterable[_Trial]) -> None:
     model.steps.fit()
     for each in (model.steps, link.saves, link.loads):
         each.misses.misses.clear()
-        each.errors.clear()  # predictions made before any measurement
 
 
 def _compute_and_swap(microbenchmark: Microbenchmark, length: int, *, may_skip_swap: bool = False) -> _Trial:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import EMPTY_STEP, Costs, StepShape
-from quire.core.decisions.load_or_compute import SPLIT_GAIN, LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
+from quire.core.decisions.load_or_compute import (
+    DELAY_WEIGHT,
+    SPLIT_GAIN,
+    LoadOrCompute,
+    RecoveryMode,
+    RecoveryPlan,
+    Victim,
+)
 from quire.core.decisions.recovery_log import RecoveryLog
 from quire.core.decisions.recovery_policy import Cost, Recompute, RecoveryPolicy, Swap, make_policy
 from quire.core.decisions.step_budget import StepBudget
@@ -245,19 +252,21 @@ def test_near_the_crossing_a_part_is_saved_and_the_front_computed_while_it_loads
     assert plan(flat(1.0), victim_of(1600, width=2)).mode is not RecoveryMode.MIXED, "several tables have no front"
 
 
-def test_computing_counts_double_where_others_decode_beside() -> None:
-    decoding = StepShape(4, 4, 0.0, 2000)
-    costs = FlatCosts(token=1e-3, save=1e-5, load=1e-5)  # a block takes 16 ms to compute, 20 to swap
-    alone, beside = decider_of(costs), decider_of(costs, beside=decoding)
-    assert alone.plan_recovery(victim_of(160, width=2)).mode is RecoveryMode.RECOMPUTE
-    assert beside.plan_recovery(victim_of(160, width=2)).mode is RecoveryMode.SWAP
+def test_computing_costs_more_where_it_delays_others() -> None:
+    costs = FlatCosts(token=1e-3, save=0.5e-5, load=1e-5)
+    alone, beside = decider_of(costs), decider_of(costs, beside=StepShape(4, 4, 0.0, 2000))
+    block_s = 16e-3
+    assert alone._cost_s(0, 1, [], 17) == pytest.approx(block_s + 1e-3)
+    assert beside._delay_s(0, 16) == pytest.approx(DELAY_WEIGHT * block_s)
+    assert alone._delay_s(0, 16) == 0.0
 
 
-def test_the_paper_table_decides_as_its_rows_say() -> None:
-    paper, beside = cps_paper(), StepShape(8, 8, 0.0, 4000)
-    decider = decider_of(paper.costs, beside=beside, block_bytes=BLOCK * paper.bytes_per_token, chunk=8192)
-    assert decider.plan_recovery(victim_of(512, width=2)).mode is RecoveryMode.SWAP
-    assert decider.plan_recovery(victim_of(2048, width=2)).mode is RecoveryMode.RECOMPUTE
+def test_the_paper_table_predicts_as_its_rows_say() -> None:
+    paper = cps_paper()
+    decider = decider_of(paper.costs, block_bytes=BLOCK * paper.bytes_per_token, chunk=8192)
+    short, long = (decider.plan_recovery(victim_of(count)).predicted for count in (512, 2048))
+    assert short["swap"] < short["recompute"]
+    assert long["swap"] > long["recompute"]
 
 
 def warm_model(seed: int = 1, bandwidth: float = 150e6) -> CostModel:

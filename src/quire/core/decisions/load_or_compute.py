@@ -3,8 +3,8 @@
     on the device | computed meanwhile | loaded          | rest of the prompt
     first blocks  | .. split           | split .. end    | end ..
 
-The decider takes the cheapest way by the cost model. A way costs the seconds until the next token, plus the seconds by
-which its computing delays other sequences: loading delays no one. A longer front makes computing longer and loading
+The decider takes the cheapest way by the cost model. A way costs the seconds until the next token, plus a share of the
+seconds by which its computing delays other sequences. A longer front makes computing longer and loading
 shorter, so the best split is where they meet; bisection finds it. Loads under way are reconsidered before each step.
 Computing one end of a prefix while the other loads is the idea of Cake (Jin et al., 2024, arXiv:2410.03065).
 
@@ -30,6 +30,7 @@ from quire.core.request import Request
 from quire.core.swap_manager import SwapManager
 
 SPLIT_GAIN = 0.05  #: share of the time that a split must save over the better pure way: it keeps step and link busy
+DELAY_WEIGHT = 0.3  #: of a second by which computing delays other sequences; loading only occupies the link
 LATE = 1.2  #: a transfer that takes this many times as long as computing is cancelled
 PIN_LIMIT_S = 10.0  #: maximum life of an older stage; its remaining requests are recomputed then
 
@@ -162,8 +163,8 @@ class LoadOrCompute:
         return math.ceil(seconds / step_s) * step_s if step_s > 0.0 else seconds
 
     def _delay_s(self, start: int, end: int) -> float:
-        """Seconds by which computing tokens [start, end) delays the sequences that decode in the same steps."""
-        return 0.0 if self._beside is None else self._compute_s(start, end)
+        """Weighted seconds by which computing tokens [start, end) delays the sequences decoding in the same steps."""
+        return 0.0 if self._beside is None else DELAY_WEIGHT * self._compute_s(start, end)
 
     def _compute_cost_s(self, start: int, end: int) -> float:
         return self._compute_wait_s(start, end) + self._delay_s(start, end)
