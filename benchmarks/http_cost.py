@@ -40,7 +40,7 @@ from quire.system.child_process import signals_blocked
 
 #: By figure, what it may be at most: a step's time over the offline engine; with the others queued; and of the 99th
 #: percentiles, while a body is sent.
-MARKS = {
+TARGETS = {
     "added_s": (0.0004, "at most 0.4 ms a step"),
     "tpot_ratio": (1.01, "at most 1.01 of TPOT"),
     "itl_p99_ratio": (2.0, "at most 2 times p99"),
@@ -98,7 +98,7 @@ def run(config: EngineConfig, settings: HttpSettings, json: Path | None) -> None
             Column("itl_p99_s", "p99 ITL, ms", scale=1e3, digits=2),
             Column("itl_p99_ratio", "p99 ratio", digits=2),
             Column("itl_max_s", "longest, ms", scale=1e3, digits=1),
-            Column("mark", "mark"),
+            Column("target", "target"),
         ),
         figures=measure_http_cost(config, settings),
         notes=[
@@ -195,10 +195,10 @@ def _one_repetition(
 def _figure(case: str, repetitions: list[dict[str, float]]) -> dict[str, Any]:
     figure: dict[str, Any] = {"case": case}
     figure |= {name: summarise(values[name] for values in repetitions) for name in repetitions[0]}
-    for name, (limit, text) in MARKS.items():
+    for name, (limit, text) in TARGETS.items():
         if name in figure:
             figure["is_met"] = bool(figure[name]["median"] <= limit)
-            figure["mark"] = f"{text}: {'met' if figure['is_met'] else 'missed'}"
+            figure["target"] = f"{text}: {'met' if figure['is_met'] else 'missed'}"
     return figure
 
 
@@ -207,8 +207,6 @@ def _itl(waits: list[float]) -> dict[str, float]:
         raise RuntimeError("the streams ended before there was anything to measure; give a longer --output-len")
     return {"itl_p99_s": waits[min(len(waits) - 1, int(0.99 * len(waits)))], "itl_max_s": waits[-1]}
 
-
-# -- the offline engine, in its process --------------------------------------------------------------------------------
 
 _llm: Any = None
 
@@ -249,9 +247,6 @@ def _play_offline(workload: Workload) -> list[float]:
 
 def _step_s(ended_s: list[float], first: int) -> float:
     return (ended_s[-1] - ended_s[first]) / (len(ended_s) - 1 - first)
-
-
-# -- the server --------------------------------------------------------------------------------------------------------
 
 
 def _with_room(config: EngineConfig, settings: HttpSettings) -> EngineConfig:
@@ -339,8 +334,6 @@ def _played(streams: list[Stream], queued: list[Stream], since_s: float) -> Play
     gaps = [gap for stream in streams for gap in stream.gaps(since_s, until_s)]
     return Played(token_s, gaps, first)
 
-
-# -- large bodies, from another process --------------------------------------------------------------------------------
 
 _stop: Any = None
 

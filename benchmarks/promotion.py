@@ -197,9 +197,6 @@ def _gaps(times: Sequence[float]) -> list[float]:
     return [b - a for a, b in pairwise(times)]
 
 
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
 def run(
     config: EngineConfig,
     settings: PromotionSettings,
@@ -256,8 +253,6 @@ def _measure_rate(
     engine = _make_engine(config, loaded, held, manifest, "recompute")
     return 2 * settings.num_requests / play(engine, held, settings, [0.0] * settings.num_requests).wall_s
 
-
-# -- what it comes to --------------------------------------------------------------------------------------------------
 
 COLUMNS = (
     Column("policy", "promotion"),

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from quire.models.base import CausalLM
 
 #: How much perplexity may rise, in percent, and exact match may fall, in points.
-MARKS = {"int8": (1.0, 1.0), "int4": (6.0, 3.0)}
+TARGETS = {"int8": (1.0, 1.0), "int4": (6.0, 3.0)}
 #: The least mean cosine of a random model's logits.
-COSINE_MARKS = {"int8": 0.999}
+COSINE_TARGETS = {"int8": 0.999}
 
 _ROWS_AT_ONCE = 64  # of logits, which are wide
 _ANSWER_TOKENS = 10
@@ -79,16 +79,16 @@ class _Texts:
 
 def run(config: EngineConfig, settings: QualitySettings, json_path: Path | None = None) -> bool:
     """Measure and publish. Returns whether every target is kept."""
-    if unknown := set(settings.quantization) - set(MARKS):
+    if unknown := set(settings.quantization) - set(TARGETS):
         raise ValueError(f"quantization={', '.join(sorted(unknown))} is not one of {', '.join(QUANTIZATIONS[1:])}")
     questions = _read(settings.questions)[: settings.num_questions] if settings.questions else []
     report = Report("quality", "", _COLUMNS)
     report.settings = {**settings.as_json(), "engine": asdict(config)}
     report.figures = measure(config, settings, questions, report)
     report.title = f"Quality of {config.model} with weights of fewer bits"
-    report.notes += _marks(report.figures)
+    report.notes += _targets(report.figures)
     report.publish(json_path)
-    return not any(mark == _MISSED for figure in report.figures for mark in figure["marks"].values())
+    return not any(target == _MISSED for figure in report.figures for target in figure["targets"].values())
 
 
 def measure(
@@ -120,9 +120,6 @@ def _model(llm: LLM) -> CausalLM:
     runner = llm.engine.runner
     assert isinstance(runner, ModelRunner)
     return runner.model
-
-
-# -- texts -------------------------------------------------------------------------------------------------------------
 
 
 def _texts(
@@ -192,9 +189,6 @@ def _attend(layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor)
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
 
 
-# -- questions ---------------------------------------------------------------------------------------------------------
-
-
 def _read(path: Path) -> list[ReadingQuestion]:
     try:
         return read_questions(path)
@@ -212,8 +206,6 @@ def _exact_match(llm: LLM, questions: Sequence[ReadingQuestion]) -> float | None
     return score([output.outputs[0].text for output in outputs], questions).exact_match
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
-
 _COLUMNS = (
     Column("quantization", "weights"),
     Column("weight_bytes", "MiB", scale=2**-20, digits=1),
@@ -229,7 +221,7 @@ _COLUMNS = (
 def _figure(quantization: str, llm: LLM, read: _Texts, exact_match: float | None, is_random: bool) -> dict[str, Any]:
     import torch
 
-    figure: dict[str, Any] = {"quantization": quantization, "weight_bytes": _model(llm).weight_bytes(), "marks": {}}
+    figure: dict[str, Any] = {"quantization": quantization, "weight_bytes": _model(llm).weight_bytes(), "targets": {}}
     if not is_random:
         figure |= {"perplexity": read.perplexity, "exact_match": exact_match}
     if read.cosines:
@@ -239,31 +231,31 @@ def _figure(quantization: str, llm: LLM, read: _Texts, exact_match: float | None
 
 
 def _changes(figure: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    rise, fall = MARKS[figure["quantization"]]
+    rise, fall = TARGETS[figure["quantization"]]
     changes: dict[str, Any] = {}
-    marks = {}
+    targets = {}
     if "perplexity" in figure:
         changes["perplexity_change"] = 100 * (figure["perplexity"] / before["perplexity"] - 1)
-        marks["perplexity"] = _KEPT if changes["perplexity_change"] <= rise else _MISSED
+        targets["perplexity"] = _KEPT if changes["perplexity_change"] <= rise else _MISSED
         if figure["exact_match"] is not None:
             changes["exact_match_change"] = figure["exact_match"] - before["exact_match"]
-            marks["exact match"] = _KEPT if changes["exact_match_change"] >= -fall else _MISSED
-    elif figure["quantization"] in COSINE_MARKS:
-        marks["cosine"] = _KEPT if figure["cosine"] >= COSINE_MARKS[figure["quantization"]] else _MISSED
-    return {**changes, "marks": marks}
+            targets["exact match"] = _KEPT if changes["exact_match_change"] >= -fall else _MISSED
+    elif figure["quantization"] in COSINE_TARGETS:
+        targets["cosine"] = _KEPT if figure["cosine"] >= COSINE_TARGETS[figure["quantization"]] else _MISSED
+    return {**changes, "targets": targets}
 
 
-def _marks(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _targets(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
     for figure in figures:
         quantization = figure["quantization"]
-        for what, mark in figure["marks"].items():
+        for what, target in figure["targets"].items():
             if what == "perplexity":
-                limit = f"at most {MARKS[quantization][0]:+.0f} %"
+                limit = f"at most {TARGETS[quantization][0]:+.0f} %"
             elif what == "exact match":
-                limit = f"at most -{MARKS[quantization][1]:.0f} points"
+                limit = f"at most -{TARGETS[quantization][1]:.0f} points"
             else:
-                limit = f"at least {COSINE_MARKS[quantization]}"
-            yield f"{quantization}, {what} ({limit}): {mark}"
+                limit = f"at least {COSINE_TARGETS[quantization]}"
+            yield f"{quantization}, {what} ({limit}): {target}"
 
 
 @options(default_model="quire-mini", without=("quantization", "device"))

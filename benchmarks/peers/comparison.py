@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.peers.marks import FIGURES, MARKS
-from benchmarks.peers.roof import Work, best_rate
+from benchmarks.peers.roofline import Work, best_rate
+from benchmarks.peers.targets import FIGURES, TARGETS
 from quire.bench.report import summarise
 from quire.bench.workload import Workload
 
@@ -47,8 +47,6 @@ class Comparison:
                         | medians | got | {"peak_rss_mib": summarise(peak)}
                     )  # fmt: skip
         return found
-
-    # -- against the marks ---------------------------------------------------------------------------------------
 
     @property
     def read_bytes_s(self) -> float | None:
@@ -99,9 +97,11 @@ class Comparison:
         row |= {"ours": _scaled(own, key, scale), "peer": best, "ratio": ratio}
         row["theirs"] = None if best is None else _scaled(peers[best], key, scale)
         row["limit_s"], row["of_limit"] = self._limit(workload, work, own, rates)
-        mark = MARKS.get(self.precision, {}).get(work.kind)
-        row["wanted"] = None if mark is None else mark.describe(work.kind)
-        kept = None if mark is None else mark.is_kept(work.kind, ratio["median"] if ratio else None, row["of_limit"])
+        target = TARGETS.get(self.precision, {}).get(work.kind)
+        row["wanted"] = None if target is None else target.describe(work.kind)
+        kept = (
+            None if target is None else target.is_kept(work.kind, ratio["median"] if ratio else None, row["of_limit"])
+        )
         return row | {"kept": None if kept is None else "kept" if kept else "missed"}
 
     def _limit(

@@ -18,7 +18,7 @@ from benchmarks.peers.child import run_child
 from benchmarks.peers.commands import Peer, find_missing, line_of, read_peers
 from benchmarks.peers.comparison import OWN, Comparison
 from benchmarks.peers.mixes import further_workloads
-from benchmarks.peers.roof import LEAST_ROWS, MOST_ROWS, model_work, work_of
+from benchmarks.peers.roofline import LEAST_ROWS, MOST_ROWS, model_work, work_of
 from quire.bench.progress import progress
 from quire.bench.report import TIMING_COLUMNS, Column, Report
 from quire.bench.workload import Workload, fixed_lengths, make_workload, read_workload, write_workload
@@ -110,11 +110,11 @@ def run(folder: Path, config: EngineConfig, settings: PeersSettings, json_path: 
     report.notes = comparison.notes()
     verdicts = comparison.verdicts()
     rates = {str(rows): rate for rows, rate in comparison.rates().items()}
-    report.more = {"marks": verdicts, "limits": comparison.machine, "rates": rates, "problems": comparison.problems}
+    report.more = {"targets": verdicts, "limits": comparison.machine, "rates": rates, "problems": comparison.problems}
     report.more["turns"] = comparison.lines
     Report(
         "peers",
-        "Marks",
+        "Targets",
         (
             Column("workload", "workload"),
             Column("figure", "figure"),
@@ -125,7 +125,7 @@ def run(folder: Path, config: EngineConfig, settings: PeersSettings, json_path: 
             Column("limit_s", "limit s", digits=3),
             Column("of_limit", "of limit"),
             Column("wanted", "wanted"),
-            Column("kept", "mark"),
+            Column("kept", "target"),
         ),
         rows=verdicts,
         notes=["Ratio: ours over the best peer's, turn by turn. Limit of a stream: a token's weights over the read "
@@ -133,9 +133,6 @@ def run(folder: Path, config: EngineConfig, settings: PeersSettings, json_path: 
     ).show()  # fmt: skip
     report.publish(json_path)
     return all(verdict["kept"] != "missed" for verdict in verdicts)
-
-
-# -- what runs ---------------------------------------------------------------------------------------------------
 
 
 def _workloads(folder: Path, settings: PeersSettings) -> list[Workload]:

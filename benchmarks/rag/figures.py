@@ -91,7 +91,7 @@ def make_report(
     report.more["route_s"] = summarise(route_s)
     report.notes.append(
         f"Choosing the model took {1e3 * statistics.median(route_s):.2f} ms a question, {1e3 * max(route_s):.1f} at "
-        "most, beside busy engines (mark 5)."
+        "most, beside busy engines."
     )
     report.notes.append(
         "CPU s: processor time of the engines, which others' work on the machine changes least. device and disk: "
@@ -150,8 +150,8 @@ def _figure(
         if ways[BARE]:
             figure |= _limits(played, ways[BARE], is_burst=is_burst)
     if way == COLD and "latency_change" in figure:
-        figure["mark_ratio"] = 1 + figure["latency_change"]
-        figure["is_met"] = figure["mark_ratio"] <= MOST_COLD
+        figure["target_ratio"] = 1 + figure["latency_change"]
+        figure["is_met"] = figure["target_ratio"] <= MOST_COLD
     return figure
 
 
@@ -170,9 +170,9 @@ def _limits(played: Sequence[Played], bare: Sequence[Played], *, is_burst: bool)
             ratios.append(mine.latency_s / (theirs.latency_s + read_s / len(mine.answers)))
     ratio = statistics.median(ratios)
     return {
-        "mark_ratio": ratio,
+        "target_ratio": ratio,
         "is_met": ratio <= MOST_WARM,
-        "mark_of": "wall_s" if is_burst else "latency_s",
+        "target_of": "wall_s" if is_burst else "latency_s",
         "loaded_bytes": statistics.median(num_bytes),
         "read_bytes_s": summarise(each.read_bytes_s for each in played if each.read_bytes_s),
         "resident": summarise(each.resident for each in played if each.resident is not None),
@@ -228,9 +228,6 @@ def _describe_plan(plan: Plan, trials: Sequence[Trial]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# -- in sentences ------------------------------------------------------------------------------------------------------
-
-
 def _split_note(plan: Plan, described: dict[str, Any]) -> str:
     order = sorted(plan.roles, key=lambda role: -described["right_split"][role])
 
@@ -247,21 +244,21 @@ def _split_note(plan: Plan, described: dict[str, Any]) -> str:
 
 
 def _mark_notes(figure: dict[str, Any]) -> Iterator[str]:
-    if "mark_ratio" not in figure:
+    if "target_ratio" not in figure:
         return
     verdict = "met" if figure["is_met"] else "missed"
     place = f"{figure['policy']}, {figure['load']}"
     if figure["kv"] == COLD:
-        yield f"{place}: cold took {figure['mark_ratio']:.2f} of off's mean latency (mark {MOST_COLD}): {verdict}."
+        yield f"{place}: cold took {figure['target_ratio']:.2f} of off's mean latency (target {MOST_COLD}): {verdict}."
         return
     rate = figure["read_bytes_s"]
     reads = "nothing was read" if rate is None else f"raw reads gave {format_size(rate['median'])} a second"
     if figure["resident"] is not None:
         reads += f" with {figure['resident']['median']:.0%} of the pages in memory"
-    what = "the whole time" if figure["mark_of"] == "wall_s" else "the mean latency"
+    what = "the whole time" if figure["target_of"] == "wall_s" else "the mean latency"
     yield (
-        f"{place}: warm took {figure['mark_ratio']:.2f} of {what} without documents and with raw reads of the "
-        f"{format_size(figure['loaded_bytes'])} of KV that were loaded (mark {MOST_WARM}): {verdict}; {reads}."
+        f"{place}: warm took {figure['target_ratio']:.2f} of {what} without documents and with raw reads of the "
+        f"{format_size(figure['loaded_bytes'])} of KV that were loaded (target {MOST_WARM}): {verdict}; {reads}."
     )
 
 

@@ -122,9 +122,6 @@ def run(
     return not differences
 
 
-# -- setting up --------------------------------------------------------------------------------------------------------
-
-
 def check(config: EngineConfig, settings: RecoverySettings) -> None:
     """Raise ValueError for invalid settings before anything is loaded."""
     for policy in settings.policies:
@@ -273,9 +270,6 @@ def _close(engine: Engine) -> None:
         link.close()
 
 
-# -- what it comes to --------------------------------------------------------------------------------------------------
-
-
 def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str, list[RecoveryRun]]) -> Report:
     num_blocks = f"{config.num_kv_blocks:,}" if config.num_kv_blocks is not None else "as many as fit"
     report = Report(
@@ -401,9 +395,6 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
         f"OUTPUTS DIFFER: {policy}, run {repetition + 1}: request {request} from its output token {token} on."
         for policy, repetition, request, token in differences
     ]
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
 
 
 def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:

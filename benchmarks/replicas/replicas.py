@@ -120,8 +120,6 @@ class Fleet:
         self._num_ended, self._note_ended = 0, note_ended
         self._needs_forecasts = routing == "slo" or (scaling is not None and scaling.ttft_s is not None)
 
-    # -- replicas ------------------------------------------------------------------------------------------------------
-
     def start(self, now: float, *, is_warm: bool = False) -> None:
         """Start a replica; a warm one serves the full model at once."""
         replica = VirtualReplica(
@@ -173,8 +171,6 @@ class Fleet:
                 self.router.remove(name)
                 self._alive.pop(name).stopped_at = now
 
-    # -- the clock -----------------------------------------------------------------------------------------------------
-
     def play(self, arrivals: Sequence[Arrival], keys: Sequence[Sequence[bytes]]) -> FleetFigures:
         """Run a sorted load to its end."""
         refused = 0
@@ -222,8 +218,6 @@ class Fleet:
             self._held.append((number, arrival, keys))
         else:
             self._alive[routed.replica].send(number, arrival, keys, now)
-
-    # -- what it came to -----------------------------------------------------------------------------------------------
 
     def _sum_up(self, arrivals: Sequence[Arrival]) -> FleetFigures:
         figures, slo = self._figures, self._slo

@@ -218,9 +218,6 @@ def _play_one(run: _Run, note: Note) -> FleetFigures:
     )
 
 
-# -- what it comes to --------------------------------------------------------------------------------------------------
-
-
 def _figure(case: Case, found: FleetFigures) -> dict[str, Any]:
     per_kept = found.replica_s_per_kept
     return {

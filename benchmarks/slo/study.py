@@ -207,9 +207,6 @@ def _share_of_large(served: Sequence[Served]) -> float:
     return fmean(each.engine == "large" for each in served)
 
 
-# -- what it comes to --------------------------------------------------------------------------------------------------
-
-
 def _figures(policy: str, served: Sequence[Served], slo: SLO, settings: SloSettings) -> dict[str, Any]:
     size = settings.num_requests
     stages = [served[at * size : (at + 1) * size] for at in range(len(settings.loads))]

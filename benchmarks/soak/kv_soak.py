@@ -145,8 +145,6 @@ class Soak:
         self.judge()
         return self.report
 
-    # -- processes ---------------------------------------------------------------------------------------------------
-
     def start(self) -> EngineProcess:
         self.report.num_starts += 1
         return EngineProcess(self.model, self.kv_dir, self.log, self.heard)
@@ -208,8 +206,6 @@ class Soak:
                 self.report.problems.append(f"{sum(len(e.waiting) for e in self.engines)} requests were not answered")
                 return
 
-    # -- requests ----------------------------------------------------------------------------------------------------
-
     def next_request(self) -> dict[str, Any]:
         chance, documents = self.chance, self.documents
         if not documents or chance.random() < SHARE_NEW:
@@ -226,8 +222,6 @@ class Soak:
             "id": f"request {self.num_asked}", "document": document, "question": question, "max_tokens": 6,
             "number": number, "which": which,
         }  # fmt: skip
-
-    # -- what came of it ---------------------------------------------------------------------------------------------
 
     def judge(self) -> None:
         report = self.report

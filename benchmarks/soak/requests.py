@@ -142,9 +142,6 @@ def _malformed(rng: random.Random) -> Planned:
     return rng.choice(ways)
 
 
-# -- answers -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Received:
     """A response: one JSON object, or the data of a stream's events."""

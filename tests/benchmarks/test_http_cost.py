@@ -65,4 +65,4 @@ def test_every_case_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "added_s" in figures[1]
     assert "tpot_ratio" in figures[2]
     assert all(figure["itl_p99_ratio"]["median"] > 0 and figure["num_bodies"]["median"] >= 1 for figure in figures[3:])
-    assert all(figure["mark"].endswith(("met", "missed")) for figure in figures[1:])
+    assert all(figure["target"].endswith(("met", "missed")) for figure in figures[1:])

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 from benchmarks.peers import child, limits, own, peers
 from benchmarks.peers.__main__ import main
 from benchmarks.peers.child import Outcome, run_child
-from benchmarks.peers.marks import Mark
 from benchmarks.peers.mixes import further_workloads
-from benchmarks.peers.roof import ModelWork, work_of
+from benchmarks.peers.roofline import ModelWork, work_of
+from benchmarks.peers.targets import SpeedTarget
 from benchmarks.script import make_app
 from quire.bench.workload import Workload, WorkloadRequest, write_workload
 
@@ -105,7 +105,7 @@ def test_engines_take_turns_and_the_marks_are_of_those_that_were_there(
     assert "not set" in problems["unset"]
     assert "no command" in problems["peer_nobody.py"]
     assert all(f"{name}: {why}" in result.output.replace("\n", " ") for name, why in problems.items())
-    by_name = {row["workload"]: row for row in data["marks"]}
+    by_name = {row["workload"]: row for row in data["targets"]}
     assert (by_name["W1"]["peer"], by_name["W2"]["peer"]) == ("slow", "slow")
     assert by_name["W1"]["ratio"]["max"] < 0.1
     assert by_name["W2"]["ratio"]["min"] > 10  # tokens a second: more is better
@@ -216,5 +216,5 @@ def test_the_roof_counts_a_shared_prefix_once() -> None:
 def test_either_the_best_peer_or_the_limit_makes_a_mark(
     kind: str, ratio: float | None, of_limit: float | None, kept: bool | None
 ) -> None:
-    mark = Mark(0.88, 1.08) if kind == "stream" else Mark(1.08, 0.90)
-    assert mark.is_kept(kind, ratio, of_limit) is kept
+    target = SpeedTarget(0.88, 1.08) if kind == "stream" else SpeedTarget(1.08, 0.90)
+    assert target.is_kept(kind, ratio, of_limit) is kept

@@ -57,9 +57,9 @@ def test_changes_are_taken_within_repetitions_and_marks_from_bytes_and_raw_reads
     assert figures[WARM]["hits"] == {"device": 0, "disk": 0.8}
     # Each run loads 2 x 80 tokens of 100 bytes, two seconds of raw reads: 6 / (2 + 2), 12 / (4 + 2), 2 / (2 + 2).
     assert figures[WARM]["loaded_bytes"] == 16_000
-    assert figures[WARM]["mark_ratio"] == pytest.approx(1.5)
+    assert figures[WARM]["target_ratio"] == pytest.approx(1.5)
     assert not figures[WARM]["is_met"]
-    assert figures[COLD]["mark_ratio"] == pytest.approx(1.025)
+    assert figures[COLD]["target_ratio"] == pytest.approx(1.025)
     assert figures[COLD]["is_met"]
     (policy,) = report.more["policies"]
     assert policy["accuracy"] == 0.5

@@ -52,9 +52,6 @@ def loaded(config: EngineConfig) -> LoadedModel:
     return load(config)
 
 
-# -- the requests ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mix", MIXES)
 def test_requests_have_the_papers_lengths(mix: str) -> None:
     requests = make_mix(mix, 200, 4096, seed=3).requests
@@ -85,9 +82,6 @@ def test_an_unknown_mix_is_refused() -> None:
         make_mix("all", 3, 2048)
     with pytest.raises(ValueError, match="expected at least 1"):
         make_mix("short", 0, 2048)
-
-
-# -- the same tokens ---------------------------------------------------------------------------------------------------
 
 
 class AlwaysMixed(RecoveryPolicy):
@@ -131,9 +125,6 @@ def test_the_first_difference_is_found() -> None:
     assert first_difference([[1, 2]], [[1, 2, 3]]) == (0, 2)
 
 
-# -- the link ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_link_is_as_fast_as_planned() -> None:
     assert LinkPlan().at(1.0, 1) is None
     assert LinkPlan(100.0).at(1.0, 1) == 100.0
@@ -174,9 +165,6 @@ def test_a_turn_over_is_three_decisions_in_a_row_that_are_not_the_usual() -> Non
     assert a_run([swap] * 5, phases[:1]).turnovers() == []
 
 
-# -- figures -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_figure_says_what_was_spent_and_how_well_it_was_predicted() -> None:
     recoveries = [
         recovery(RecoveryMode.SWAP, 2.0, 1.0),
@@ -206,9 +194,6 @@ def test_cost_is_compared_with_the_best_static_policy_run_by_run() -> None:
     ratio = figures[2]["against_best_static"]["recovery_s"]
     assert ratio == {"best": "swap", "median": 0.75, "min": 0.5, "max": 1.0}
     assert "against_best_static" not in figures[0]
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

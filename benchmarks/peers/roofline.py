@@ -52,7 +52,7 @@ def model_work(config: ModelConfig, precision: str) -> ModelWork:
 class Work:
     """Work of one workload."""
 
-    kind: str  #: stream, batch, prefill or shared: which figure counts (`marks.FIGURES`)
+    kind: str  #: stream, batch, prefill or shared: which figure counts (`targets.FIGURES`)
     num_bytes: float
     prompt_operations: float
     decode_operations: float

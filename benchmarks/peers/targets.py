@@ -15,7 +15,7 @@ FIGURES = {
 
 
 @dataclass(frozen=True)
-class Mark:
+class SpeedTarget:
     """A target with two alternatives."""
 
     of_best: float  #: of the best peer's figure: at most this, or at least, where more is better
@@ -49,18 +49,18 @@ class Mark:
         )
 
 
-MARKS: dict[str, dict[str, Mark]] = {
+TARGETS: dict[str, dict[str, SpeedTarget]] = {
     "bf16": {
-        "stream": Mark(0.88, 1.08),
-        "batch": Mark(1.08, 0.90),
-        "prefill": Mark(0.97, 0.90),
-        "shared": Mark(0.80),
+        "stream": SpeedTarget(0.88, 1.08),
+        "batch": SpeedTarget(1.08, 0.90),
+        "prefill": SpeedTarget(0.97, 0.90),
+        "shared": SpeedTarget(0.80),
     },
     "int8": {
-        "stream": Mark(0.70, 1.08),
-        "batch": Mark(1.20, 0.85),
-        "prefill": Mark(0.80, 0.90),
-        "shared": Mark(0.80),
+        "stream": SpeedTarget(0.70, 1.08),
+        "batch": SpeedTarget(1.20, 0.85),
+        "prefill": SpeedTarget(0.80, 0.90),
+        "shared": SpeedTarget(0.80),
     },
-    "int4": {"stream": Mark(0.75)},
+    "int4": {"stream": SpeedTarget(0.75)},
 }
