@@ -154,7 +154,7 @@ class BlockStore:
 
     @property
     def num_bytes(self) -> int:
-        """Of this namespace's segments."""
+        """Size of this namespace's segments."""
         return self._catalog.num_bytes
 
     @property
