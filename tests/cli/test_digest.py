@@ -97,5 +97,5 @@ def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_page_shows_what_is_printed() -> None:
-    page = Path(__file__).parents[2] / "docs" / "document-kv.md"
+    page = Path(__file__).parents[2] / "docs" / "design" / "document-kv.md"
     assert f"$ quire digest quire-mini\n{digest('quire-mini').stdout}" in page.read_text()
