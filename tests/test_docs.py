@@ -151,7 +151,8 @@ def test_all_pages_together_have_at_most_30_000_words() -> None:
 
 
 def test_every_folder_of_the_package_has_a_row_in_the_architecture() -> None:
-    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    files = (path.relative_to(PACKAGE) for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    folders = {path.parts[0] for path in files if len(path.parts) > 1}
     rows = re.findall(r"^\| (`[^|]+) \|", ARCHITECTURE, re.M)
     assert folders <= {name.split("/")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
 

@@ -1,4 +1,4 @@
-"""The prose lint finds indirect descriptions and vague words, and the held paths have none."""
+"""The prose lint finds indirect descriptions and vague words, and the project has none."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def test_pages_are_checked_for_words_only(prose: ModuleType) -> None:
     assert not prose.check_text("What is new", ".md")
 
 
-def test_the_held_paths_are_clean(prose: ModuleType) -> None:
+def test_the_project_is_clean(prose: ModuleType) -> None:
     assert prose.main([]) == 0

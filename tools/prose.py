@@ -1,4 +1,4 @@
-"""Lint the prose of code and docs: `python tools/prose.py [--all] [PATH ...]`.
+"""Lint the prose of code and docs: `python tools/prose.py [PATH ...]`.
 
 Reports
 - docstrings, argument descriptions, and help and OpenAPI texts that begin with Of, That, Those, What, Whose, Whoever,
@@ -18,32 +18,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECKED = ["src", "docs", "benchmarks", "tools", "deploy", "*.md"]
-#: Paths held to the rules; `--all` holds every checked path.
-HELD = [
-    "tools",
-    "docs",
-    "deploy",
-    "benchmarks",
-    "*.md",
-    "src/quire/assembly",
-    "src/quire/async_engine",
-    "src/quire/attention",
-    "src/quire/bench",
-    "src/quire/calibration",
-    "src/quire/cli",
-    "src/quire/client",
-    "src/quire/cluster",
-    "src/quire/evaluate",
-    "src/quire/loading",
-    "src/quire/models",
-    "src/quire/progressive",
-    "src/quire/rag",
-    "src/quire/runner",
-    "src/quire/simulate",
-    "src/quire/structured",
-    "src/quire/system",
-    "src/quire/text",
-]
 SUFFIXES = (".py", ".md", ".h", ".cpp")
 DESCRIBING_KEYWORDS = ("help", "description", "summary", "epilog")
 
@@ -117,10 +91,9 @@ def files_of(paths: list[str]) -> Iterator[Path]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the findings of the named, held or checked paths; return 1 if there are any."""
-    paths = CHECKED if "--all" in arguments else [each for each in arguments if each != "--all"] or HELD
+    """Print the findings of the named paths, or of all; return 1 if there are any."""
     count = 0
-    for path in files_of(paths):
+    for path in files_of(arguments or CHECKED):
         for line, message in check_text(path.read_text(), path.suffix):
             print(f"{path.relative_to(ROOT)}:{line}: {message}")
             count += 1

@@ -40,7 +40,7 @@ _OPENING = re.compile(rf"(?:{_PREPOSITION} )?(?:exactly |roughly |about )?{_WH}\
 _COURTESY = re.compile(
     r"(?:(?:hi|hey|hello|please|pls|so|and|but|ok|okay|well|sorry|thanks|now|also|again|there|all|everyone|ha|omg|hmm) "
     r"|(?:(?:just )?(?:a )?quick(?: question)?|one more(?: question)?|question|out of curiosity) (?=[,:])"
-    r"|(?:can|could|would|will) (?:you|anyone|somebody|someone) (?:please |kindly |just |quickly )*"
+    r"|(?:can|could|would|will) (?:you|anyone|some(?:body|one)) (?:please |kindly |just |quickly )*"
     r"(?:(?:tell|remind) me (?:please )?|(?=explain|describe|show|walk|give|name|list|help))"
     rf"|(?:please )?(?:tell|remind) (?:me|us) (?:again )?(?=(?:{_PREPOSITION} )?{_WH} )"
     r"|do you (?:happen to )?(?:know|remember) |does any(?:one|body) (?:here )?(?:know|remember) "
