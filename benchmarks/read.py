@@ -17,8 +17,7 @@ import typer
 from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json
-from quire.loading.reading.order import Run
-from quire.loading.reading.reader import NUM_READS, PIECE_BYTES, ByteReader
+from quire.loading.reading.reader import NUM_READS, PIECE_BYTES, ByteReader, Run
 from quire.system.page_cache import drop_pages, filesystem_of
 
 _COLUMNS = (

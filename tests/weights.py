@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from quire.loading.modules.fill import fill_random
 from quire.loading.presets import preset_config
-from quire.loading.random_weights import fill_random
 from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear
 from quire.models.registry import build_model, read_model_config

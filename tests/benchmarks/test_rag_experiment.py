@@ -56,7 +56,7 @@ def _engines_in_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(play, "ProcessHost", ThreadHost)
     for module in (warm, embedder_process, parser_process):
         monkeypatch.setattr(module, "WorkerProcess", ChildInHere)
-    monkeypatch.setattr("quire.assembly.costs.quick_profile", lambda *args, **options: None)
+    monkeypatch.setattr("quire.assembly.engine.quick_profile", lambda *args, **options: None)
     # Blocks on disk are loaded, however long that takes beside other tests.
     monkeypatch.setattr(LoadOrCompute, "split", lambda self, first, start, tiers, num_tokens: start)
     monkeypatch.setattr(LoadOrCompute, "is_load_late", lambda self, start, end, tiers: False)

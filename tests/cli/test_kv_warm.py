@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-import quire.assembly.costs
+import quire.assembly.engine
 from command_line import app
 from documents import config_of, start
 from quire.engine.document_warmer import DocumentWarmer, Warmed
@@ -20,7 +20,7 @@ TEXT = "The fox ran over the hill, and nobody saw where it went. " * 2  # 114 to
 
 @pytest.fixture(autouse=True)
 def _no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quire.assembly.costs, "quick_profile", lambda engine, costs: None)
+    monkeypatch.setattr(quire.assembly.engine, "quick_profile", lambda engine, costs: None)
 
 
 @pytest.fixture

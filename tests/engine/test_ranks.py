@@ -26,7 +26,7 @@ from engine.harness import (
 from engine.thread_ranks import MultiRankLLM
 from quire import BeamSearchParams, SamplingParams
 from quire.loading.errors import ModelLoadError
-from quire.loading.modules.stage_parts import read_stage_parts
+from quire.loading.modules.loaded_stages import read_stage_parts
 from quire.loading.progress import load_listener
 from quire.loading.stage_manifest import StageManifest
 from quire.models.base import CausalLM

@@ -21,9 +21,9 @@ from checkpoints import make_checkpoint
 from quire.loading import ModelLoadError, load_model, resolve_model
 from quire.loading.digest import hash_checkpoint
 from quire.loading.layer_loader import LayerLoader
+from quire.loading.modules.fill import fill_random
 from quire.loading.modules.units import Unit
 from quire.loading.progress import load_listener
-from quire.loading.random_weights import fill_random
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
 from quire.loading.stage_manifest import (

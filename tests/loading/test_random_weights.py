@@ -10,8 +10,8 @@ from torch import Tensor
 
 from checkpoints import make_checkpoint
 from quire.loading import ModelLoadError, load_model, resolve_model
+from quire.loading.modules.fill import CHUNK, fill_random
 from quire.loading.presets import preset_names
-from quire.loading.random_weights import CHUNK, fill_random
 from quire.models.base import CausalLM
 from quire.text.tokenizer import Tokenizer
 

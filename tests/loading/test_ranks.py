@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from checkpoints import make_checkpoint
 from quire.loading.checkpoint import read_headers
 from quire.loading.modules.fitting import part_of
-from quire.loading.reading.order import runs_in_order_of_use
-from quire.loading.reading.reader import ByteReader
+from quire.loading.reading.reader import ByteReader, runs_in_order_of_use
 from quire.models.base import CausalLM
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.parallel.split import TensorShare
@@ -54,7 +53,7 @@ def test_any_part_of_any_tensor_comes_as_it_is(data: st.DataObject, tmp_path_fac
 @pytest.mark.parametrize("name", ["gpt2", "qwen2"])
 def test_random_weights_are_those_of_one_rank(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
-    monkeypatch.setattr("quire.loading.random_weights.CHUNK", 1009)  # less than most tensors, more than a row
+    monkeypatch.setattr("quire.loading.modules.fill.CHUNK", 1009)  # less than most tensors, more than a row
     directory = make_checkpoint(name, tmp_path, vocab_size=253)
     (directory / "model.safetensors").unlink()
 

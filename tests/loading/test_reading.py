@@ -14,9 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from quire.loading import ModelLoadError
 from quire.loading.checkpoint import TensorEntry, read_headers
-from quire.loading.reading.order import Run, position_in_use, runs_in_order_of_use
-from quire.loading.reading.pace import Pace
-from quire.loading.reading.reader import ByteReader
+from quire.loading.reading.reader import ByteReader, Pace, Run, position_in_use, runs_in_order_of_use
 from weights import some_tensors, write_shards
 
 

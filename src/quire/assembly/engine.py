@@ -1,18 +1,21 @@
 """Make an engine over a model in memory: KV pool, runner, scheduler, cost model and promotions.
 
-The one place that knows all parts by name.
+The cost model is measured at the first start, and kept on disk per machine and kind of engine.
 """
 
 from __future__ import annotations
 
 import logging
+import time
+import weakref
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from quire.assembly.costs import EngineCosts
 from quire.assembly.model import LoadedModel
 from quire.assembly.rank import MultiRankArrivals
 from quire.assembly.runner import BuiltRunner, make_runner
+from quire.calibration.calibrate import quick_profile
+from quire.calibration.profiles import ProfileKeeper, ProfilePlace, profile_place
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.block_keys import Namespace
 from quire.core.decisions.cost_model import CostModel
@@ -27,8 +30,59 @@ from quire.runner.ranks.group import RankGroup
 from quire.runner.ranks.interface import RankHandle
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.sampling_params import SamplingParams
+from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
+
+
+@dataclass(frozen=True)
+class EngineCosts:
+    """An engine's cost model and its place on disk."""
+
+    model: CostModel
+    place: ProfilePlace | None = None  #: None: neither measured nor kept
+    is_measured: bool = False  #: loaded from `place`
+
+    @classmethod
+    def load(cls, config: EngineConfig, loaded: LoadedModel) -> EngineCosts:
+        place = profile_place(config, loaded.model, loaded.device)
+        kept = place.load()
+        return cls(kept or CostModel(), place, kept is not None)
+
+    def keep(self, engine: Engine, loaded: LoadedModel, worker: TransferWorker | None) -> None:
+        """Measure the costs if there was no profile, and keep what the engine learns.
+
+        Only whole models are measured: with stages, keeping starts at the promotion to the last one.
+        """
+        if self.place is None:
+            return
+        if _is_whole(engine, loaded):
+            is_arriving = loaded.loader is not None and not loaded.loader.stage_ready  # measuring would wait for it
+            self._keep(engine, self.place, worker, measures=not (self.is_measured or is_arriving))
+        elif engine.promoter is not None:
+            place = self.place
+
+            def keep_once_whole(number: int) -> None:
+                if _is_whole(engine, loaded):
+                    self._keep(engine, place, worker, measures=False)
+
+            engine.promoter.on_promotion.append(keep_once_whole)
+
+    def _keep(self, engine: Engine, place: ProfilePlace, worker: TransferWorker | None, *, measures: bool) -> None:
+        keeper = ProfileKeeper(place, self.model, worker)
+        if measures:
+            started = time.monotonic()
+            quick_profile(engine, self.model)
+            logger.info("costs: measured in %.1f s; quire calibrate shows them", time.monotonic() - started)
+            keeper.keep()
+        engine.on_stats.append(keeper.note)
+        weakref.finalize(engine, keeper.keep)  # engines are dropped, not closed
+
+
+def _is_whole(engine: Engine, loaded: LoadedModel) -> bool:
+    """Return whether the engine computes with all layers."""
+    return loaded.manifest is None or engine.stage == len(loaded.manifest.stages)
+
 
 _SAMPLING_DEFAULTS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 

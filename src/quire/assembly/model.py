@@ -16,8 +16,7 @@ from quire.engine.promotion import Arrivals
 from quire.loading.digest import random_digest
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, keep_digest, known_digest, stat_weights
-from quire.loading.layer_loader import LayerLoader
-from quire.loading.load import wait_with_progress
+from quire.loading.layer_loader import LayerLoader, wait_with_progress
 from quire.loading.reading.checkpoint_reading import CheckpointReading, read_checkpoint
 from quire.loading.source import ModelSource, resolve_model
 from quire.loading.stage_manifest import StageManifest

@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.cluster.app_spec import AppSpec
-from quire.cluster.settings import ClusterSettings
+from quire.cluster.settings import AppSpec, ClusterSettings
 from quire.cluster.share import share_of
 from quire.config import EngineConfig
 

@@ -13,9 +13,9 @@ from ray.exceptions import ActorDiedError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.async_engine.async_engine import AsyncEngine
-from quire.cluster.app_spec import AppSpec
 from quire.cluster.metrics import ClusterMetrics
 from quire.cluster.replicas_host import ReplicasHost
+from quire.cluster.settings import AppSpec
 from quire.server.assemble import assemble
 from quire.server.log_format import configure_logging
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from quire.cluster.app_spec import AppSpec
 from quire.cluster.application import APPLICATION, deploy, need_ray
+from quire.cluster.settings import AppSpec
 from quire.cluster.share import share_of
 
 logger = logging.getLogger("quire")

@@ -8,14 +8,14 @@ from quire.loading.errors import ModelLoadError
 from quire.loading.source import ModelSource, find_model, resolve_model
 
 if TYPE_CHECKING:
-    from quire.loading.load import load_model
+    from quire.loading.layer_loader import load_model
 
 __all__ = ["ModelLoadError", "ModelSource", "find_model", "load_model", "resolve_model"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "load_model":  # imports torch, which finding a model does not need
-        from quire.loading.load import load_model
+        from quire.loading.layer_loader import load_model
 
         return load_model
     raise AttributeError(f"module 'quire.loading' has no attribute {name!r}")

@@ -81,7 +81,7 @@ def random_digest(config: ModelConfig, *, dtype: str, seed: int) -> str:
     """
     import torch  # reading starts before torch is imported
 
-    from quire.loading.random_weights import RECIPE
+    from quire.loading.modules.fill import RECIPE
 
     drawn = [torch.__version__, platform.machine(), torch.backends.cpu.get_cpu_capability()]
     facts = [RECIPE, asdict(config), dtype, seed, drawn]

@@ -22,9 +22,8 @@ from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.modules.fitting import choose_dtype, fit_model
 from quire.loading.modules.group_loader import GroupLoader, LoadHooks, LoadingClosed
 from quire.loading.modules.loaded_stages import LoadedStages
-from quire.loading.modules.model_units import ModelUnits
-from quire.loading.modules.units import Unit, tie_head
-from quire.loading.progress import LoadStatus
+from quire.loading.modules.units import ModelUnits, Unit, tie_head
+from quire.loading.progress import LoadStatus, bytes_progress
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.source import ModelSource
 from quire.loading.stage_manifest import check_against
@@ -386,3 +385,34 @@ def _end(closing: threading.Event, thread: threading.Thread) -> None:
     closing.set()
     if thread is not threading.current_thread():  # the loader's thread may hold the last reference
         thread.join(_EXIT_WAIT_S)
+
+
+def load_model(
+    source: ModelSource,
+    *,
+    dtype: str = "auto",
+    device: str = "cpu",
+    quantization: str = "none",
+    load_format: str = "auto",
+    seed: int = 0,
+    use_tqdm: bool = True,
+    group: ParallelGroup = ALONE,
+) -> CausalLM:
+    """Load a model in eval mode, packed for this CPU where that helps. Arguments and errors: see `LayerLoader`."""
+    with LayerLoader(
+        source, dtype=dtype, device=device, quantization=quantization, load_format=load_format, seed=seed, group=group
+    ) as loader:
+        wait_with_progress(loader, loader.last_stage, use_tqdm)
+    return loader.model
+
+
+def wait_with_progress(loader: LayerLoader, stage: int, use_tqdm: bool) -> None:
+    """Start a loader and wait for a stage; raises as `LayerLoader.wait_stage`."""
+    what = "Making random weights" if loader.is_random else "Loading weights"
+    with bytes_progress(what, loader.bytes_until(stage), use_tqdm) as advance:
+        loader.on_bytes = advance
+        loader.start()
+        try:
+            loader.wait_stage(stage)
+        finally:
+            loader.on_bytes = None

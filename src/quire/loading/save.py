@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TORCH_TYPES, TensorEntry, read_headers
-from quire.loading.modules.fill import load_tensors
+from quire.loading.modules.fill import fill_random, load_tensors
 from quire.loading.modules.fitting import choose_dtype, fit_model
 from quire.loading.progress import bytes_progress
-from quire.loading.random_weights import fill_random
 from quire.loading.source import ModelSource
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model

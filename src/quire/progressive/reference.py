@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from quire.loading import ModelLoadError, ModelSource, resolve_model
 from quire.loading.checkpoint import checkpoint_dtype, read_headers
+from quire.loading.modules.fill import fill_random
 from quire.loading.modules.fitting import choose_dtype
-from quire.loading.random_weights import fill_random
 from quire.models.registry import build_model
 from quire.text.tokenizer import Tokenizer
 

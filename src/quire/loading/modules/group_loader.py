@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
 from quire.loading.errors import ModelLoadError
-from quire.loading.modules.fill import TensorFill
-from quire.loading.modules.model_units import ModelUnits
-from quire.loading.modules.stage_parts import GroupCheck
-from quire.loading.modules.units import Unit
-from quire.loading.random_weights import fill_random
+from quire.loading.modules.fill import TensorFill, fill_random
+from quire.loading.modules.loaded_stages import GroupCheck
+from quire.loading.modules.units import ModelUnits, Unit
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
 from quire.models.base import CausalLM

@@ -1,14 +1,146 @@
-"""The stages of a model while it loads, each kept from its creation until a later one is served."""
+"""The stages of a model while it loads: stand-ins for absent layers, adapters, and layers still to wait for."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Protocol, overload
+
+import xxhash
 from torch import nn
 
-from quire.loading.modules.arriving import ArrivingLayers, LayerSource
-from quire.loading.modules.stage_parts import read_stage_parts
+from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.known_digest import sample_file
+from quire.loading.reading.checkpoint_reading import ReadGroup
 from quire.loading.stage_manifest import StageManifest
+from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
-from quire.models.stages import Adapter, ServableStage
+from quire.models.stages import Adapter, PassLayer, ServableStage, read_linear_map
+
+
+def read_stage_parts(
+    manifest: StageManifest, number: int, model: CausalLM
+) -> tuple[dict[int, nn.Module], Adapter | None]:
+    """Return a stage's stand-ins for absent layers, by index, and its adapter; a rank gets its parts of both.
+
+    Raises ModelLoadError for an unreadable or damaged file, ModelConfigError for one that does not fit.
+    """
+    stage, directory = manifest.stages[number - 1], manifest.directory
+    stand_ins: dict[int, nn.Module] = {i: PassLayer() for i in range(manifest.num_layers) if i not in stage.layers}
+    adapter = None
+    read = partial(_read_checked, manifest)
+    if stage.linear_map is not None:
+        stand_ins[min(stand_ins)] = read_linear_map(
+            directory / stage.linear_map,
+            hidden_size=model.split.hidden,
+            dtype=model.dtype,
+            device=model.device,
+            group=model.split.group,
+            read=read,
+        )
+    if stage.adapter is not None:
+        adapter = read_adapter(
+            directory / stage.adapter,
+            model,
+            dtype=model.dtype,
+            device=model.device,
+            digest=stage.adapter_digest,
+            read=read,
+        )
+    return stand_ins, adapter
+
+
+def _damaged(path: Path) -> ModelLoadError:
+    return ModelLoadError(
+        f"{path} is damaged: its checksum differs from the pack's; copy it again, and see `quire stages verify`"
+    )
+
+
+class GroupCheck:
+    """Verifies a group's file in a pack: by its checksum if all of it is read, else by a sample at the start."""
+
+    def __init__(self, directory: Path, group: ReadGroup) -> None:
+        self._packed = packed = group.file
+        self._path = directory if packed is None else directory / packed.name
+        self._checksum = xxhash.xxh3_128() if packed is not None and group.is_whole else None
+        if packed is None or self._checksum is not None or not packed.sample:
+            return
+        if sample_file(self._path, packed.num_bytes) != packed.sample:
+            raise _damaged(self._path)
+
+    def update(self, data: memoryview) -> None:
+        if self._checksum is not None:
+            self._checksum.update(data)
+
+    def finish(self) -> None:
+        """Raise ModelLoadError if the checksum differs."""
+        if self._checksum is not None and self._packed is not None and self._checksum.hexdigest() != self._packed.xxh3:
+            raise _damaged(self._path)
+
+
+def _read_checked(manifest: StageManifest, path: Path) -> bytes:
+    """Read and verify a small file, whose digest is part of the namespace."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:
+        raise _damaged(path)
+    return data
+
+
+class LayerSource(Protocol):
+    """Provides the layers of a model that is being loaded; `LayerLoader` is one."""
+
+    model: CausalLM
+
+    def layer(self, index: int) -> nn.Module:
+        """Wait for a layer and return it."""
+        ...
+
+    def wait_stage(self, number: int) -> None:
+        """Wait until a stage is complete and verified."""
+        ...
+
+
+class ArrivingLayers(Sequence[nn.Module]):
+    """The layers of one stage. Iteration waits for each layer, and before it ends for the whole stage.
+
+    So the final norm and the head are in place, and the stage is verified, before the first token is computed.
+    `stand_ins` replace absent layers, by index. `CausalLM.waited_s` counts the seconds.
+    """
+
+    def __init__(self, source: LayerSource, number: int, stand_ins: Mapping[int, nn.Module]) -> None:
+        self._source = source
+        self._number = number
+        self._stand_ins = stand_ins
+        self.has_arrived = False  #: set at the end of the first pass
+
+    def __len__(self) -> int:
+        return self._source.model.config.num_layers
+
+    @overload
+    def __getitem__(self, index: int) -> nn.Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[nn.Module]: ...
+    def __getitem__(self, index: int | slice) -> nn.Module | list[nn.Module]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        return self._stand_ins.get(index) or self._source.layer(index)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        model = self._source.model
+        for index in range(len(self)):
+            started = time.monotonic()
+            layer = self[index]
+            model.waited_s += time.monotonic() - started
+            yield layer
+        started = time.monotonic()
+        self._source.wait_stage(self._number)
+        model.waited_s += time.monotonic() - started
+        self.has_arrived = True
 
 
 class LoadedStages:

@@ -11,8 +11,14 @@ from pathlib import Path
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import stat_weights
-from quire.loading.reading.order import Run, position_in_use, run_of_file, runs_in_order_of_use
-from quire.loading.reading.reader import BUFFER_BYTES, ByteReader
+from quire.loading.reading.reader import (
+    BUFFER_BYTES,
+    ByteReader,
+    Run,
+    position_in_use,
+    run_of_file,
+    runs_in_order_of_use,
+)
 from quire.loading.source import find_model
 from quire.loading.stage_manifest import (
     STAGES_FILE,

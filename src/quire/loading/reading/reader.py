@@ -1,25 +1,109 @@
-"""Read runs of bytes ahead: several large reads at once, delivered in order.
+"""Read a checkpoint ahead in the order of use: embeddings, layers ascending, then the final norm and the head.
 
-Files outside the page cache are read with O_DIRECT where possible: it takes a third of the CPU time, and leaves the
-cache to other programs.
+Several large reads run at once and are delivered in order. Files outside the page cache are read with O_DIRECT
+where possible: it takes a third of the CPU time, and leaves the cache to other programs.
 """
 
 from __future__ import annotations
 
 import bisect
 import errno
+import math
 import mmap
 import os
+import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry
 from quire.loading.errors import ModelLoadError, UnreadableError
-from quire.loading.reading.order import Run
-from quire.loading.reading.pace import Pace
 from quire.system.page_cache import resident_share
+
+# By name, since the models' classes import torch. A name that matches neither only costs memory or time.
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
+_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_\w+|wte|wpe|project_in)\.")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Contiguous bytes of one file and the tensors in them, or one `ScatteredEntry`."""
+
+    file: Path
+    start: int
+    end: int
+    tensors: tuple[TensorEntry, ...]  #: by offset
+
+
+def position_in_use(name: str) -> float:
+    """Return a tensor's sort key: -1 for embeddings, a layer's index, infinity for the rest."""
+    if match := _LAYER.search(name):
+        return int(match[1])
+    return -1 if _EMBEDDING.search(name) else math.inf
+
+
+def runs_in_order_of_use(entries: Iterable[TensorEntry]) -> list[Run]:
+    """Join the tensors into as few runs as the order allows."""
+    runs: list[Run] = []
+    tensors: list[TensorEntry] = []
+    for entry in sorted(entries, key=lambda entry: (position_in_use(entry.name), entry.file, entry.start)):
+        if tensors and not _is_next(entry, tensors[-1]):
+            runs.append(_run_of(tensors))
+            tensors = []
+        tensors.append(entry)
+    return [*runs, _run_of(tensors)] if tensors else runs
+
+
+def run_of_file(file: Path, num_bytes: int, entries: Iterable[TensorEntry]) -> Run:
+    """Return the run of a whole file with its header, as the checksum covers it."""
+    tensors = [entry for entry in entries if entry.file == file]
+    return Run(file, 0, num_bytes, tuple(sorted(tensors, key=lambda entry: (entry.start, entry.end))))
+
+
+def _is_next(entry: TensorEntry, last: TensorEntry) -> bool:
+    if isinstance(entry, ScatteredEntry) or isinstance(last, ScatteredEntry):
+        return False
+    return (entry.file, entry.start) == (last.file, last.end)
+
+
+def _run_of(tensors: list[TensorEntry]) -> Run:
+    return Run(tensors[0].file, tensors[0].start, tensors[-1].end, tuple(tensors))
+
+
+class Pace:
+    """A device with a bandwidth, which serves one read at a time. As on a device, idle time between reads is lost.
+
+    `wait` sleeps some seconds and returns true to give up.
+    """
+
+    def __init__(
+        self,
+        bandwidth: float | None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool | None] = time.sleep,
+    ) -> None:
+        self._bandwidth = bandwidth
+        self._clock = clock
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._free_at = 0.0  # end of the last read
+
+    def begin(self, num_bytes: int) -> float:
+        """Start a read. Returns its end, for `end`."""
+        if self._bandwidth is None:
+            return 0.0
+        with self._lock:
+            self._free_at = max(self._free_at, self._clock()) + num_bytes / self._bandwidth
+            return self._free_at
+
+    def end(self, due: float) -> None:
+        """Wait until the read would end on the device."""
+        while due and (ahead_s := due - self._clock()) > 0:
+            if self._wait(ahead_s):
+                return
+
 
 PIECE_BYTES = 4 * 2**20  #: size of a read
 BUFFER_BYTES = 256 * 2**20  #: limit of read-ahead
