@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.coldstart.cold_start_report import PHASES, REST
-from benchmarks.coldstart.coldstart import ColdStart, describe_bandwidth
+from quire.bench.coldstart.cold_start_report import PHASES, REST
+from quire.bench.coldstart.coldstart import ColdStart, describe_bandwidth
 from quire.bench.plots import COLOURS
 
 

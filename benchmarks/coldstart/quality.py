@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.coldstart.coldstart import ColdStart, describe_bandwidth
+from quire.bench.coldstart.coldstart import ColdStart, describe_bandwidth
 from quire.bench.plots import COLOURS
 
 _SERVED = ("bare", "map", "healed", "full")  #: kinds, from the one that serves where there is nothing better

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.coldstart.cold_server import POLL_S, ColdServer, cold_server, completion, make_prompt
 from benchmarks.stream_client import Stream, StreamClient
+from quire.bench.coldstart.cold_server import POLL_S, ColdServer, cold_server, completion, make_prompt
 from quire.config import EngineConfig
 
 _FEWEST_GAPS = 8  #: of all streams, by which a mean is worth anything

@@ -1,4 +1,4 @@
-"""Cold starts of ProgressiveServe's comparison: `quire serve` beside transformers, against targets.
+"""Cold starts of ProgressiveServe's comparison: `quire bench coldstart` beside transformers, against targets.
 
 The targets: leaving bytes out gains 95 % of the time that they take to read; the full model comes at most 5 % later
 than at once; running streams slow down by at most 10 % while the rest of the model loads.
@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.coldstart.cold_server import make_prompt
-from benchmarks.coldstart.cold_start_report import make_report
-from benchmarks.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes, describe_bandwidth
 from benchmarks.coldstart.picture import draw
 from benchmarks.coldstart.quality import draw_quality, read_quality
 from benchmarks.coldstart.running import StreamCost, run_alone, run_while_loading
-from benchmarks.coldstart.settings import ColdStartSettings
 from benchmarks.coldstart.transformers_start import start_transformers
+from quire.bench.bench_settings import ColdStartSettings
+from quire.bench.coldstart.cold_server import make_prompt
+from quire.bench.coldstart.cold_start_report import make_report
+from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes, describe_bandwidth
 from quire.bench.report import Column, Report, summarise
 from quire.config import EngineConfig
 from quire.settings import names, setting

@@ -36,6 +36,7 @@ COMMANDS = [
     *(["kernels", name] for name in ("build", "info", "test")),
     ["bench", "latency"],
     ["bench", "throughput"],
+    ["bench", "coldstart"],
     ["bench", "serve"],
     *(["kv", name] for name in ("ls", "stats", "verify", "prune", "rm", "export", "import", "warm")),
 ]
@@ -77,6 +78,7 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
         (["simulate"], SimulateSettings),
         (["bench", "latency"], bench.LatencySettings),
         (["bench", "throughput"], bench.ThroughputSettings),
+        (["bench", "coldstart"], bench.ColdStartSettings),
         (["bench", "serve"], serving.ServeSettings),
     ],
     ids=str,

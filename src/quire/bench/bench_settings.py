@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from quire.settings import Settings, integer_range, integers, names, setting
+from quire.settings import Settings, integer_range, integers, names, parse_size, setting
 
 SLO_NAMES = ("ttft", "tpot", "e2el")
 
@@ -78,6 +79,42 @@ class ThroughputSettings(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_together(self, "workload", "trace")
+
+
+def _bandwidths(text: str) -> tuple[float, ...]:
+    """Read text such as 125MB,none; none is infinite."""
+    return tuple(math.inf if name == "none" else float(parse_size(name)) for name in names(text))
+
+
+@dataclass(frozen=True)
+class ColdStartSettings(Settings):
+    """`quire bench coldstart`."""
+
+    known_modes: ClassVar[tuple[str, ...]] = ("at-once", "overlap", "staged")
+    pack: Path | None = setting(None, "The model in stages, as quire stages pack writes it; for the mode staged.")
+    modes: tuple[str, ...] = setting(
+        ",".join(known_modes),
+        "Loading modes: at-once (all layers before the first token), overlap (the first step beside loading), staged "
+        "(the pack).",
+        read=names,
+        metavar="MODE[,MODE...]",
+    )
+    storage_bandwidth: tuple[float, ...] = setting(
+        "none",
+        "Limit of read bandwidth, such as 125MB; none is no limit. Several are measured in turns.",
+        read=_bandwidths,
+        metavar="SIZE[,SIZE...]",
+        at_least=1,
+    )
+    prompt_len: int = setting(32, "Tokens of the first prompt.", at_least=1)
+    runs: int = setting(3, "Cold starts of each kind, in turns.", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        refuse_repeats(self, "modes")
+        refuse_repeats(self, "storage_bandwidth")
+        if unknown := [mode for mode in self.modes if mode not in self.known_modes]:
+            raise ValueError(f"modes={unknown[0]} is none of {', '.join(self.known_modes)}")
 
 
 @dataclass(frozen=True)

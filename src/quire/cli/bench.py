@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import typer
 
-from quire.bench.bench_settings import LatencySettings, ThroughputSettings
+from quire.bench.bench_settings import ColdStartSettings, LatencySettings, ThroughputSettings
 from quire.bench.serving.serve_settings import ServeSettings
+from quire.cli.client_options import failures_in_one_line
 from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
 app = typer.Typer(
-    help="Measure this machine: latency, throughput, a server under load.",
+    help="Measure this machine: latency, throughput, a server under load, cold starts.",
     epilog="Example: quire bench throughput --model random:tiny",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -36,6 +37,16 @@ def throughput(engines: list[EngineConfig], settings: ThroughputSettings, json: 
     from quire.bench.timing import run_throughput
 
     run_throughput(engines, settings, json, plot)
+
+
+@app.command(epilog="Example: quire bench coldstart --model DIR --pack PACK --storage-bandwidth 125MB,none")
+@options(without=("storage_bandwidth", "load_overlap"))
+def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = None) -> None:
+    """Time from process start to the first token and to the full model, by loading mode."""
+    from quire.bench.coldstart.coldstart import run
+
+    with failures_in_one_line():
+        run(engine, settings, json)
 
 
 @app.command(epilog="Example: quire bench serve --url http://127.0.0.1:8000 --sweep 1,2,4 --goodput ttft:500,tpot:100")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.coldstart.coldstart import ColdStart, WeightSizes, describe_bandwidth
-from benchmarks.coldstart.settings import ColdStartSettings
+from quire.bench.bench_settings import ColdStartSettings
+from quire.bench.coldstart.coldstart import ColdStart, WeightSizes, describe_bandwidth
 from quire.bench.report import Column, Report, summarise
 from quire.config import format_size
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.coldstart import cold_server as cold
-from benchmarks.coldstart.cold_start_report import make_report
-from benchmarks.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes
 from benchmarks.coldstart.picture import draw
 from benchmarks.coldstart.quality import read_quality, when_each_serves
 from benchmarks.coldstart.running import StreamCost, run_alone, run_while_loading
-from benchmarks.coldstart.settings import ColdStartSettings
 from benchmarks.coldstart.study import Comparison, ComparisonSettings, add_streams, add_targets
+from quire.bench.bench_settings import ColdStartSettings
+from quire.bench.coldstart import cold_server as cold
+from quire.bench.coldstart.cold_start_report import make_report
+from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes
 from quire.bench.plots import save_plot
 from quire.config import EngineConfig
 from quire.progressive.packs.pack import pack
