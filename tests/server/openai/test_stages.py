@@ -86,7 +86,7 @@ def test_min_stage_goes_to_the_engine_and_must_be_one_of_the_models(staged: Runn
     for wrong in (0, 4):
         refused = staged.complete(min_stage=wrong)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "min_stage")
-    assert "from 1 to 3" in refused.json()["error"]["message"]
+    assert "its stages are 1 to 3" in refused.json()["error"]["message"]
 
 
 def test_a_model_that_serves_a_stage_is_well_and_its_card_says_how_far_it_is(staged: RunningServer) -> None:
