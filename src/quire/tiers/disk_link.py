@@ -44,15 +44,7 @@ class StoreSpace:
 
 
 class DiskLink:
-    """Args:
-    cache: `[num_blocks, ...]`, contiguous.
-    store: used by this link only.
-    block_bytes: size of a block.
-    bandwidth: bytes per second; see `TransferWorker`.
-
-    Attributes:
-        has_reports: set when the worker has reports, or the store has changes.
-    """
+    """Connects an engine to its block store. `has_reports` is set for reports and store changes."""
 
     def __init__(
         self, cache: torch.Tensor, store: BlockStore, block_bytes: int, *, bandwidth: float | None = None
@@ -67,9 +59,9 @@ class DiskLink:
         self._epoch = store.epoch  #: epoch at which the next step's saves are decided
 
     def poll(self) -> StoreChanges | None:
-        """Poll the store (`BlockStore.poll`), once before each step.
+        """Poll the store, once before each step.
 
-        The step's saves were decided at the end of the previous step, before the deletions that this returns.
+        The step's saves were decided before the deletions that this returns.
         """
         self._epoch = self.store.epoch
         return self.store.poll()

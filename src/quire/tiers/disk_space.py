@@ -1,8 +1,4 @@
-"""Swapped blocks in a file that belongs to this process and disappears with it.
-
-Every block is a record as in the block store (`store.layout.record`), so that a torn or altered block is a failed read.
-Nothing is synced: the file is useless after this process.
-"""
+"""Swapped blocks in a file of this process: records as in the block store, never synced."""
 
 from __future__ import annotations
 
@@ -29,16 +25,10 @@ _Move = Callable[[int, Sequence[Buffer], int], int]  #: os.pwritev or os.preadv
 
 
 class DiskSpace:
-    """A `SwapSpace` in a file. One thread at a time.
+    """A `SwapSpace` in a file that grows up to `num_slots`. One thread at a time.
 
-    The file grows up to `num_slots` as slots are used. It is unlinked right after it is opened. On systems that do not
-    allow that, it is locked, and removed at the end or by the next process that finds it unlocked.
-
-    Args:
-        directory: created if missing.
-        num_slots: capacity in blocks.
-        block_bytes: size of a block.
-        namespace: root key of the blocks.
+    The file is unlinked right after it is opened. Systems that do not allow that lock it, and remove it at the end or
+    from the next process that finds it unlocked. `namespace` is the root key of the blocks.
     """
 
     is_memory = False
@@ -95,7 +85,7 @@ class DiskSpace:
         self._file = -1  # never the descriptor of a file that is opened later
 
     def _move(self, move: _Move, slot: int, parts: list[Buffer]) -> int:
-        """Write or read neighbouring records. Returns how many are complete; the later ones failed."""
+        """Move neighbouring records. Returns how many are complete; the later ones failed."""
         num_records = len(parts) // 2
         num_done = 0
         while num_done < num_records:

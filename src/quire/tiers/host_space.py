@@ -42,7 +42,6 @@ class HostSpace:
         self._memory = self._memory[:0].clone()
 
     def _rows(self, slots: list[int]) -> torch.Tensor:
-        """The bytes of consecutive slots."""
         return self._memory[slots[0] : slots[0] + len(slots)]
 
 

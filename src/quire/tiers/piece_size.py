@@ -16,8 +16,8 @@ PIECE_S = 20e-3  #: long enough for a fast link, and short enough to notice a sl
 class PieceSize:
     """Piece size of one transfer: one block, then twice as many each time, up to `PIECE_S` at the last piece's speed.
 
-    Starting a piece may take longer than `PIECE_S`, by a disk seek or a wait for the interpreter. So that pieces grow
-    even then, the k-th piece has at least k / 4 blocks, and n blocks need about 3 sqrt(n) pieces at most.
+    A disk seek may take longer than `PIECE_S`. So the k-th piece has at least k / 4 blocks, and n blocks need about
+    3 sqrt(n) pieces at most.
     """
 
     def __init__(self) -> None:
@@ -37,11 +37,7 @@ class PieceSize:
 
 
 def pop_piece(rest: deque[_T], is_cancelled: Callable[[_T], bool], size: PieceSize) -> tuple[list[_T], bool]:
-    """Remove the next piece from a queue of transfers: a run of cancelled ones, or a piece of others.
-
-    Returns:
-        At least one transfer, and whether they are cancelled.
-    """
+    """Remove the next piece, of at least one transfer, from a queue. Returns it, and whether it is cancelled."""
     are_cancelled = is_cancelled(rest[0])
     reach = islice(rest, None if are_cancelled else size.num_blocks)
     taken = list(takewhile(lambda each: is_cancelled(each) == are_cancelled, reach))

@@ -12,13 +12,8 @@ _SLICE_S = 0.05  # a changed bandwidth is noticed after this time
 class RateLimiter:
     """Simulates a device that moves `bandwidth` bytes per second, one transfer after the other.
 
-    Exact on average: the time at which the device is free is computed, not observed, so that a late wake-up shortens
-    the next transfer.
-
-    Args:
-        bandwidth: bytes per second; None for no limit. May be changed at any time, from any thread.
-        clock: monotonic seconds.
-        wait: sleeps for some seconds; returns true to stop waiting.
+    The free time is computed, not observed: a late wake-up shortens the next transfer. `bandwidth` may change at any
+    time; None means no limit. `wait` sleeps for some seconds and returns true to stop waiting.
     """
 
     def __init__(
@@ -33,15 +28,9 @@ class RateLimiter:
         self._free_at = -math.inf
 
     def hold(self, num_bytes: int, asked_at: float, took_s: float) -> float:
-        """Wait until the device would have moved the bytes.
+        """Wait until the device would have moved the bytes, at least `took_s` after its submission at `asked_at`.
 
-        Args:
-            num_bytes: size of one transfer.
-            asked_at: time of its submission; the device may have been busy.
-            took_s: actual seconds of the transfer, the minimum.
-
-        Returns:
-            Busy seconds of the device, independent of late wake-ups.
+        Returns its busy seconds, independent of late wake-ups.
         """
         began_at = due = max(asked_at, self._free_at)
         self._free_at = due + took_s

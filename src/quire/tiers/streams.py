@@ -75,5 +75,4 @@ def _waiting_for(started: torch.cuda.Event, ended: torch.cuda.Event) -> Done:
 
 
 def make_stream(device: torch.device, clock: Callable[[], float]) -> CpuStream | CudaStream:
-    """Make the stream for a device's blocks. The clock counts seconds."""
     return CudaStream(device) if device.type == "cuda" else CpuStream(clock)

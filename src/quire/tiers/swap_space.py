@@ -23,11 +23,7 @@ class SwapSpace(Protocol):
         """Write blocks. Returns the indices of failed ones; reading their slots fails."""
 
     def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
-        """Read blocks that were written under these keys.
-
-        Returns:
-            Indices of missing or altered blocks; their part of `into` is undefined.
-        """
+        """Read blocks that were written under these keys. Returns the indices of missing or altered blocks."""
 
     def close(self) -> None:
         """Release the space. May be called twice."""

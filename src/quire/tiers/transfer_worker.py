@@ -1,8 +1,4 @@
-"""The thread that moves blocks between the device and a swap space, first come, first served.
-
-Saves are staged at once, so that their blocks can be reused. Everything else runs beside the steps, piece by piece, and
-is reported.
-"""
+"""The thread that moves blocks between the device and a swap space, first come, first served."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ _Move = Callable[[list[int], list[bytes], torch.Tensor], list[int]]  #: `SwapSpa
 
 @dataclass(slots=True)
 class _Piece:
-    """Transfers of one kind that are moved and reported together, ordered by slot."""
+    """Transfers of one kind that move together, ordered by slot."""
 
     kind: str
     op_ids: list[int]
@@ -75,22 +71,19 @@ class _Batch:
 class TransferWorker:
     """Moves blocks between a KV cache and a swap space.
 
-    Transfers that are submitted together form a batch and move in pieces, in order (`PieceSize`). A piece is reported
-    when it ends, with the seconds since the previous piece, or, with a bandwidth limit, the busy seconds of such a
-    device. So the caller learns the link's speed early, and can `cancel` transfers that have not begun. A report
-    `continues` the previous piece unless that had failures. Saves to memory are copied on submission, as one piece.
+    Transfers submitted together form a batch and move in pieces, in order (`PieceSize`). A report has the seconds since
+    the previous piece, or the busy seconds of a device with the bandwidth limit. It `continues` the previous piece
+    unless that had failures. Saves to memory are copied on submission, as one piece. Other spaces stage saved blocks in
+    memory.
 
-    Neighbours in blocks and slots move in one copy. Memory is copied directly. For other spaces, saved blocks are
-    staged in memory until they are written. Loaded blocks are staged for a GPU; on a CPU they are read and checked in
-    place, so that a failed load leaves its block undefined. A load of a slot with a pending save reads the saved
-    content; if that save was cancelled, the load fails. A failed piece affects no other piece. Every transfer is
-    reported once.
+    Loads are staged for a GPU; on a CPU they are read in place, and a failed load leaves its block undefined. A load of
+    a slot with a pending save reads the saved content, and fails if that save was cancelled. A failed piece affects no
+    other piece. Every transfer is reported once.
 
     Args:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
         space: used by this worker only.
         bandwidth: bytes per second of both directions together; None for no limit. May be changed at any time.
-        clock: monotonic seconds.
         tier: name of the space in reports.
         on_report: called in the worker's thread after each report.
     """
@@ -140,12 +133,11 @@ class TransferWorker:
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
         """Submit saves, then loads; copies within the device are ignored. Never raises.
 
-        Outstanding transfers have different op_ids. After the return, work that the calling thread queues may overwrite
-        saved blocks. Loaded blocks belong to the worker until it reports them.
+        Afterwards, work that the calling thread queues may overwrite saved blocks. Loaded blocks belong to the worker
+        until it reports them.
 
         Returns:
-            A function that waits until the saved bytes have left the device, and returns the seconds for which this
-            delayed the device. Call it after that work.
+            A function that waits until the saved bytes have left the device, and returns the seconds of that delay.
         """
         staged: list[Done] = []
         for kind in ("save", "load"):
@@ -155,21 +147,15 @@ class TransferWorker:
         return lambda: sum(wait() for wait in staged)
 
     def cancel(self, op_ids: Iterable[int]) -> None:
-        """Cancel transfers that have not begun. Never raises or waits. Thread-safe.
+        """Cancel transfers that have not begun; ignore others. Thread-safe.
 
-        They are reported in order, with `TransferReport.is_cancelled`. Begun, ended and unknown transfers are ignored.
-        Saves to memory begin on submission.
+        They are reported in order as cancelled. Saves to memory begin on submission.
         """
         with self._changed:
             self._waiting.difference_update(op_ids)
 
     def poll(self, wait: bool = False, timeout_s: float | None = None) -> list[TransferReport]:
-        """Return the reports since the last call.
-
-        Args:
-            wait: wait for at least one report if any transfer is outstanding.
-            timeout_s: maximum wait; None for no limit.
-        """
+        """Return the reports since the last call. `wait` waits for one if any transfer is outstanding."""
         with self._changed:
             if wait:
                 self._changed.wait_for(lambda: self._ended or not self.num_outstanding, timeout_s)
@@ -178,15 +164,13 @@ class TransferWorker:
         return ended
 
     def close(self) -> None:
-        """End the thread after its current piece. Other transfers are reported as failed or cancelled. The space stays
-        open."""
+        """End the thread after its current piece. Other transfers fail; the space stays open."""
         with self._changed:
             self._closing.set()
             self._end()
         self._thread.join()
 
     def _submit(self, batch: _Batch) -> Done:
-        """Stage a batch and queue it for the thread. Returns the wait for its staging."""
         whole = _Piece.of(batch.kind, batch.rest)
         with self._changed:
             self.num_outstanding += len(batch.rest)
@@ -220,7 +204,6 @@ class TransferWorker:
             batch.asked_at = self._clock()
 
     def _run_batch(self, batch: _Batch) -> None:
-        """Do the rest of a batch, in the worker's thread."""
         if batch.copied is not None:
             self._move(batch, batch.copied)
         while batch.rest:
@@ -277,7 +260,6 @@ class TransferWorker:
         return took_s if batch.copied is None else max(took_s, staging_s)  # then staging was the copy
 
     def _move_directly(self, piece: _Piece, move: _Move) -> None:
-        """Copy between the device and a space in memory, by the space's write or read."""
         for run in runs(piece.blocks, piece.slots):
             failed = move(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
             piece.failed.update(run.start + i for i in failed)
@@ -316,7 +298,6 @@ class TransferWorker:
             copy_blocks(self._neighbours(blocks[run]), staging[intact[run.start] : intact[run.stop - 1] + 1])
 
     def _neighbours(self, blocks: list[int]) -> torch.Tensor:
-        """The device's bytes of consecutive blocks."""
         return self._device[blocks[0] : blocks[0] + len(blocks)]
 
     def _new_staging(self, piece: _Piece) -> torch.Tensor:
@@ -338,7 +319,7 @@ class TransferWorker:
         )
 
     def _log_success(self, kind: str) -> None:
-        """Log the end of losses, at the first complete piece of a batch without losses: at most one line per batch."""
+        """Log the end of losses, at most once per batch."""
         with self._changed:
             num_lost, self._num_lost[kind] = self._num_lost[kind], 0
         if num_lost:

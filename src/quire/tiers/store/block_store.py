@@ -1,11 +1,8 @@
-"""The store of KV blocks on disk: blocks by key, shared by all processes that name one directory.
+"""The store of KV blocks on disk, shared by all processes that name one directory.
 
-    write, read            in a transfer thread, one at a time
-    poll, claim, delete    in the engine's thread
-    refresh, claims        in a thread of the store
-
-Another process may evict a block at any time: then a read fails, and never returns wrong bytes. Nothing is synced;
-after a power loss, checksums find the intact blocks.
+`write` and `read` run in a transfer thread, one at a time; `poll`, `claim` and `delete` in the engine's thread;
+refreshes and grants in a thread of the store. Another process may evict a block at any time: then a read fails, and
+never returns wrong bytes. Nothing is synced; after a power loss, checksums find the intact blocks.
 """
 
 from __future__ import annotations
@@ -64,15 +61,12 @@ class BlockStore:
 
     Args:
         directory: holds all namespaces; created if missing. A read-only directory is only read.
-        model: model name, for users.
         root: root key of the namespace, 32 bytes.
-        block_bytes: size of a block.
-        max_bytes: limit of the directory, for all namespaces and processes. Old segments that are cheap to compute are
-            evicted first.
+        max_bytes: limit of the directory, for all namespaces and processes. Old, cheap segments are evicted first.
         facts: description of the root, for users.
 
     Raises:
-        ValueError: the directory cannot be used; the message says how to fix it.
+        ValueError: the directory cannot be used.
     """
 
     def __init__(
@@ -145,7 +139,7 @@ class BlockStore:
 
     @property
     def epoch(self) -> int:
-        """How many deletions `poll` has told of, here or elsewhere. See `StoredBlock.epoch`."""
+        """Number of deletions that `poll` has returned. See `StoredBlock.epoch`."""
         return self._catalog.polled_epoch
 
     @property
@@ -165,16 +159,9 @@ class BlockStore:
         return key in self._catalog
 
     def write(self, blocks: Sequence[StoredBlock], data: torch.Tensor) -> list[int]:
-        """Store blocks side by side. Never raises.
+        """Store `[n, block_bytes]` blocks. Never raises. Returns the indices of blocks that were not stored.
 
-        A key that is there already is not written again. A block that was deleted after its `epoch`, or that is chained
-        after one that was, is refused.
-
-        Args:
-            data: `[n, block_bytes]`, uint8, on the host.
-
-        Returns:
-            Indices of blocks that were not stored.
+        A stored key is not written again. A block is refused if it or an ancestor was deleted after its `epoch`.
         """
         if self.is_read_only or self._is_closed or self._writer.is_paused:
             return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
@@ -185,14 +172,10 @@ class BlockStore:
             return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
 
     def read(self, keys: Sequence[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
-        """Read and check blocks. Never raises.
-
-        Args:
-            keys: blocks to read.
-            into: uint8 `[n, block_bytes]` on the host, or n separate buffers; undefined for failed keys.
+        """Read and check blocks into `[n, block_bytes]` or n buffers. Never raises.
 
         Returns:
-            Indices of keys that were not found, or whose block was torn or altered; such a block is discarded.
+            Indices of missing keys and of damaged blocks, which are discarded. Their buffers are undefined.
         """
         stats = self._catalog.stats
         stats.reads += len(keys)
@@ -233,13 +216,10 @@ class BlockStore:
         self._wake.set()
 
     def drop_claim(self, key: bytes) -> None:
-        """Drop a granted or pending claim; harmless without one."""
         self._claims.drop(key)
 
     def delete(self, keys: Iterable[bytes]) -> int:
         """Delete keys and all blocks chained after them, for all processes. Returns the number of deleted blocks.
-
-        They cannot be found from now on; the next compaction removes their bytes.
 
         Raises:
             ValueError: the directory is read-only.
@@ -352,7 +332,6 @@ class BlockStore:
             self._deletions.append(keys, epoch)
 
     def _empty_deletions(self) -> None:
-        """Remove tombstones without remaining dead records."""
         with self._deletions.exclusively():
             self._catalog.refresh()
             has_dead = any(segment.num_dead for segment in list(self._catalog.segments.values()))
@@ -361,7 +340,6 @@ class BlockStore:
         self._catalog.refresh_deletions()
 
     def _apply_deletions(self, value: bytes) -> None:
-        """Read new tombstones if the generation shows any."""
         deletions = Generation.deletions(value)
         if deletions != self._applied:
             self._catalog.refresh_deletions()
@@ -418,7 +396,6 @@ class BlockStore:
                     self._log_error("notifying the engine", error)
 
     def _buffers(self, data: torch.Tensor | Sequence[memoryview], count: int) -> Sequence[memoryview]:
-        """Check and return one buffer per block."""
         if isinstance(data, Sequence):
             if [len(buffer) for buffer in data] != [self.block_bytes] * count:
                 raise ValueError(f"expected {count} buffers of {self.block_bytes} bytes")

@@ -1,8 +1,4 @@
-"""The blocks of a namespace in memory, kept up to date with writes, deletions and evictions of all processes.
-
-The directory is the truth. `refresh` reads new segments by their indexes and growing ones by their headers, and
-removes missing ones. Nothing here writes a segment.
-"""
+"""The blocks of a namespace in memory, kept up to date with all processes. The directory is the truth."""
 
 from __future__ import annotations
 
@@ -49,13 +45,7 @@ class StoreStats:
 
 
 class Catalog:
-    """The blocks of one namespace. Thread-safe; `lock` is never held while a segment is read.
-
-    Args:
-        namespace: its directory.
-        deletions: its tombstones.
-        notify: called without the lock after a change.
-    """
+    """The blocks of one namespace. Thread-safe; `lock` is not held while a segment is read or `notify` runs."""
 
     def __init__(self, namespace: Namespace, deletions: Deletions, notify: Callable[[], None]) -> None:
         self.lock = threading.RLock()
@@ -91,7 +81,6 @@ class Catalog:
         return key in self._index
 
     def pop_changes(self) -> StoreChanges:
-        """Return the changes since the last call."""
         with self.lock:
             self.polled_epoch = self.deletions.epoch
             changes = StoreChanges(
@@ -118,7 +107,6 @@ class Catalog:
             return [None if location is None else self._at(location) for location in locations]
 
     def discard(self, key: bytes, segment: Segment, row: int) -> None:
-        """Remove a torn or altered record."""
         with self.lock:
             self.stats.failed_checks += 1
             self._remove(key, segment, row)
@@ -127,11 +115,7 @@ class Catalog:
     # -- writes of this process ----------------------------------------------------------------------------------------
 
     def new_segment(self, path: Path, create: Callable[[Segment], _Created]) -> _Created:
-        """Add a segment while this process creates its file.
-
-        Raises:
-            OSError: it could not be created.
-        """
+        """Add a segment while this process creates its file."""
         with self._refreshing:
             segment = Segment(next(self._numbers), path, self._namespace.root, self._namespace.block_bytes)
             segment.is_ours = True
@@ -160,12 +144,11 @@ class Catalog:
         self._notify()
 
     def is_dead(self, row: Row) -> bool:
-        """Whether a record was deleted."""
         with self.lock:
             return self.deletions.is_dead(row)
 
     def find_deleted(self, rows: Sequence[Row]) -> set[int]:
-        """Return the rows that were deleted, or chained after deleted ones, since their storage was decided.
+        """Return the rows with a deletion of themselves or an ancestor since their epoch.
 
         A row whose chain to the root is unknown counts as deleted; that costs little while deletions are rare.
         """
@@ -218,7 +201,6 @@ class Catalog:
         self.refresh_deletions()
 
     def refresh_deletions(self) -> None:
-        """Read and apply new tombstones."""
         with self.lock:
             self._apply(self.deletions.refresh())
             has_missed, self.deletions.has_missed = self.deletions.has_missed, False

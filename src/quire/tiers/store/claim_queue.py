@@ -13,13 +13,7 @@ CLAIM_EVERY_S = 0.02  #: period of `serve` while claims are pending
 
 
 class ClaimQueue:
-    """The pending and granted claims of one store. Thread-safe, by the catalog's lock.
-
-    Args:
-        path: directory of the namespace.
-        catalog: its blocks.
-        is_read_only: grant every claim at once, without locks.
-    """
+    """Pending and granted claims. Thread-safe, by the catalog's lock. Grants every claim if read-only."""
 
     def __init__(self, path: Path, catalog: Catalog, is_read_only: bool) -> None:
         self.has_answers = False
@@ -52,7 +46,6 @@ class ClaimQueue:
             self._granted = [each for each in self._granted if each != key]
 
     def end_stored(self, keys: Iterable[bytes]) -> None:
-        """End the claims on stored keys."""
         with self._catalog.lock:
             for key in keys:
                 if key in self._catalog:

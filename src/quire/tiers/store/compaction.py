@@ -1,8 +1,4 @@
-"""Remove the bytes of deleted blocks: rewrite segments without them, or unlink segments.
-
-The holder of a segment's lock may compact it: its writer, or any process once the writer has finished with it. Records
-are copied unchanged, with their checksums.
-"""
+"""Rewrite or unlink segments with deleted blocks. This takes the segment's lock; records are copied unchanged."""
 
 from __future__ import annotations
 
@@ -20,15 +16,9 @@ logger = logging.getLogger("quire")
 
 
 def compact(catalog: Catalog, writer: Writer, least_dead: float = 0.0) -> bool:
-    """Remove the bytes of deleted blocks from the disk.
+    """Remove the bytes of deleted blocks, from segments with at least this share of them.
 
-    Args:
-        catalog: the namespace's blocks.
-        writer: writes new segments.
-        least_dead: minimum share of deleted rows for rewriting a segment.
-
-    Returns:
-        Whether all deleted blocks are gone, except in segments that are being written.
+    Returns whether all are gone, except in segments that are being written.
     """
     with writer.busy:
         active = writer.active
@@ -72,7 +62,6 @@ def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool
 
 
 def _copy(catalog: Catalog, writer: Writer, segment: Segment, file: OpenFile, alive: list[tuple[int, Row]]) -> None:
-    """Copy live records to a new segment, in order."""
     new = writer.new_segment(FILE_HEADER_BYTES + len(alive) * segment.record_bytes)
     try:
         for number, row in alive:

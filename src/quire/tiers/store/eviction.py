@@ -92,7 +92,6 @@ def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, lea
     """Evict sealed segments until a new one fits. The caller holds the directory's lock.
 
     Args:
-        directory: the store's directory.
         needed: maximum size of the new segment.
         max_bytes: limit of the directory; free disk space may lower it.
         cost_of: predicted seconds to compute a segment's live blocks; None for unknown segments.
@@ -126,7 +125,6 @@ def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, lea
 
 
 def worst_first(segments: list[SegmentFile], cost_of: CostOf) -> list[SegmentFile]:
-    """Sort segments in the order of eviction."""
     now = time.time()
     ranked: list[tuple[float, float, SegmentFile]] = []
     for segment in segments:

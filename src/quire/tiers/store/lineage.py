@@ -1,4 +1,4 @@
-"""Find all blocks chained after given keys in one vectorised pass, so that a deletion does not delay the engine."""
+"""Find the descendants of blocks, vectorised for short delays of the engine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,10 @@ _ROW = np.dtype([("key", "<u8", 4), ("parent", "<u8", 4), ("cost", "<f8"), ("epo
 
 
 def find_descendants(tables: Sequence[bytes], keys: Iterable[bytes]) -> set[bytes]:
-    """Find the keys of rows with an ancestor in `keys`.
+    """Find the keys of packed rows with an ancestor in `keys`.
 
     Keys are digests, compared by their first eight bytes. Each round doubles the distance of the ancestors, so that a
     chain of n blocks takes log2(n) rounds.
-
-    Args:
-        tables: packed rows of each segment.
-        keys: ancestors.
     """
     rows = np.frombuffer(b"".join(tables), dtype=_ROW)
     named = np.frombuffer(b"".join(key[:8] for key in keys), dtype="<u8")

@@ -73,21 +73,15 @@ class Verification:
 
 
 def list_namespaces(directory: str | Path) -> list[NamespaceStats]:
-    """Measure every namespace of this version, by name.
-
-    Raises:
-        ValueError: the directory is missing, or not this user's.
-    """
+    """Measure every namespace of this version, by name."""
     return [_measure(namespace) for namespace in _namespaces(_checked(directory))]
 
 
 def find_namespace(directory: str | Path, name: str) -> Namespace:
     """Find a namespace by its directory or model name, or by the start of its root.
 
-    A model on several ranks has a namespace per rank; its name means the first.
-
-    Raises:
-        ValueError: no namespace matches, or several do.
+    A model on several ranks has a namespace per rank; its name means the first. Raises ValueError without a single
+    match.
     """
     found = [
         each
@@ -121,9 +115,9 @@ def verify(directory: str | Path, progress: Progress | None = None) -> Verificat
 
 
 def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -> list[Path]:
-    """Evict the least valuable segments until the directory, or one namespace, fits in `max_bytes`.
+    """Evict the least valuable segments without a writer until the directory, or one namespace, fits in `max_bytes`.
 
-    Segments with a writer stay. Returns the removed segments.
+    Returns the removed segments.
     """
     top = _checked(directory)
     only = None if namespace is None else find_namespace(top, namespace).path
@@ -146,15 +140,9 @@ def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -
 
 
 def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str, int]:
-    """Write the intact blocks of a namespace to a file that any machine can import.
+    """Write the intact blocks of a namespace to a file. Returns the number of blocks by namespace.
 
-    For a model on several ranks, the namespaces of all ranks are written, since a block needs all its slices.
-
-    Returns:
-        Number of blocks by namespace.
-
-    Raises:
-        ValueError: there is no such namespace, or one of a rank is missing.
+    A block needs the slices of all ranks, so the namespaces of all ranks are written; a missing one is a ValueError.
     """
     sources = _find_slices(find_namespace(directory, namespace))
     counts: dict[str, int] = {}
@@ -166,14 +154,10 @@ def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str,
 
 
 def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> dict[str, int]:
-    """Check and store the blocks of an exported file.
-
-    Returns:
-        Number of blocks by namespace.
+    """Check and store the blocks of an exported file. Returns the number of blocks by namespace.
 
     Raises:
-        ValueError: the file is no export or damaged, or the directory cannot be used. Blocks before the damage are
-            stored.
+        ValueError: the file is no export or damaged, but blocks before the damage are stored.
     """
     counts: dict[str, int] = {}
     with Path(file).open("rb") as source:
@@ -197,10 +181,7 @@ def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50
 def delete_label(directory: str | Path, namespace: str, name: str) -> int:
     """Delete a document by name, with all blocks chained after it. Returns the number of deleted blocks.
 
-    For a model on several ranks, the slices of all ranks are deleted and counted once.
-
-    Raises:
-        ValueError: there is no document of this name.
+    The slices of all ranks are deleted and counted once. An unknown name is a ValueError.
     """
     found = find_namespace(directory, namespace)
     label = read_labels(found.path).get(name)
@@ -232,7 +213,6 @@ def _slice_of(namespace: Namespace) -> tuple[int, int]:
 
 
 def _namespaces_of_slices(namespace: Namespace) -> list[Namespace]:
-    """The namespaces of a model's ranks in the same directory, by rank."""
     found = [each for each in _namespaces(namespace.path.parent) if _whole_facts(each) == _whole_facts(namespace)]
     return sorted(found, key=_slice_of)
 
@@ -374,7 +354,6 @@ def _live_records(namespace: Namespace) -> Iterator[tuple[Row, bytes]]:
 
 
 def _part(usage: DirectoryUsage, namespace: Path) -> DirectoryUsage:
-    """The usage of one namespace."""
     part = DirectoryUsage(sum(path.stat().st_size for path in namespace.iterdir() if path.is_file()))
     part.sealed = [segment for segment in usage.sealed if segment.path.parent == namespace]
     return part
@@ -429,7 +408,6 @@ def _read_head(source: BinaryIO, file: str | Path, *, is_first: bool) -> dict[st
 
 
 def _read_batches(source: BinaryIO, block_bytes: int, file: str | Path) -> Iterator[tuple[list[StoredBlock], Any]]:
-    """Yield batches of checked blocks."""
     damaged = ValueError(f"{str(file)!r} is damaged or was cut; export it again")
     blocks: list[StoredBlock] = []
     parts: list[bytes] = []

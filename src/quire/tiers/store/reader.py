@@ -30,7 +30,6 @@ class Reader:
         self._files: OrderedDict[int, OpenFile] = OrderedDict()  #: by the segment's number, least recent first
 
     def read(self, keys: Sequence[bytes], into: Sequence[memoryview]) -> list[int]:
-        """Read blocks. Returns the indices of failed keys."""
         missing = list(range(len(keys)))
         for _ in range(2):  # a block may have moved, and a damaged one may have a copy
             missing = self._read(keys, into, missing)
@@ -39,7 +38,6 @@ class Reader:
         return missing
 
     def close_unlinked(self) -> None:
-        """Close files of unlinked segments."""
         numbers = {segment.number for segment in list(self._catalog.segments.values())}
         for number in list(self._files):  # another thread may be reading
             if number not in numbers:

@@ -57,11 +57,7 @@ class ActiveSegment:
         self.num_rows_left = (capacity - FILE_HEADER_BYTES) // segment.record_bytes
 
     def write(self, parts: Sequence[Buffer]) -> int:
-        """Append records, two buffers each. Returns how many are complete; the later ones failed.
-
-        Raises:
-            OSError: all failed.
-        """
+        """Append records, two buffers each. Returns how many are complete; raises OSError if all failed."""
         num_done = 0
         record_bytes = self.segment.record_bytes
         while 2 * num_done < len(parts):
@@ -155,11 +151,7 @@ class Writer:
             self._record_evicted(make_room(directory, num_bytes, self._max_bytes, self._live_cost, 0)[1])
 
     def check_room(self) -> None:
-        """Evict segments beyond the limit, which may have been lowered.
-
-        Raises:
-            NoRoomError: the disk is full of other files.
-        """
+        """Evict segments beyond the limit, which may have been lowered. Raises NoRoomError on a full disk."""
         directory = self._namespace.lock_path.parent
         with contextlib.suppress(NoRoomError):
             self._record_evicted(make_room(directory, 0, self._max_bytes, self._live_cost, 0)[1])
@@ -169,11 +161,7 @@ class Writer:
             raise NoRoomError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def new_segment(self, capacity: int, least: int | None = None) -> ActiveSegment:
-        """Make room for a segment and create it.
-
-        Raises:
-            OSError: there is no room, or the disk failed.
-        """
+        """Make room for a segment and create it."""
         with locked(self._namespace.lock_path):
             make_directory(self._namespace.path)
             room, evicted = make_room(
@@ -184,7 +172,6 @@ class Writer:
             return self._catalog.new_segment(path, lambda segment: ActiveSegment(segment, room))
 
     def seal(self) -> None:
-        """Seal the active segment."""
         if self.active is not None:
             active, self.active = self.active, None
             if not active.segment.is_gone:

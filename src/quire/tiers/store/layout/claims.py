@@ -1,7 +1,7 @@
 """Claims: the process that holds the lock of one byte of a shared file computes the key.
 
-Open file description locks (Linux) belong to the open file, so that two stores of one process exclude each other too,
-and end with their process. Without such locks every process computes for itself.
+Open file description locks (Linux) exclude two stores of one process too, and end with their process. Without such
+locks every process computes for itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ _MAX_OFFSET = 2**62
 
 
 class Claims:
-    """The claims of this store. Not thread-safe."""
-
     def __init__(self, path: Path, read_only: bool) -> None:
         self._file: OpenFile | None = None
         self.held: set[bytes] = set()

@@ -1,14 +1,11 @@
 """Tombstones of deleted keys, in a file that every process of a namespace appends to.
 
-The n-th deletion has epoch n. A record carries the epoch at which its storage was decided, and is dead if its key was
-deleted in a later epoch. So a block in flight stays deleted wherever it is written, the same document can be stored
-again later, and no clock is needed.
-
     header       magic, version, base epoch, root, checksum: 64 bytes
     tombstone    key, epoch, checksum: 48 bytes
 
-A damaged tombstone may have named any key. Then every record older than the latest deletion is dead. A tombstone of the
-key 0 says the same.
+The n-th deletion has epoch n. A record carries the epoch at which its storage was decided, and is dead if its key was
+deleted later. So a block in flight stays deleted wherever it is written, and no clock is needed. After a damaged
+tombstone, or one of the key 0, every older record is dead.
 """
 
 from __future__ import annotations
@@ -73,7 +70,6 @@ class Deletions:
 
     @property
     def size(self) -> int:
-        """Size of the file."""
         return self._end
 
     @property
@@ -96,7 +92,6 @@ class Deletions:
 
     @contextmanager
     def exclusively(self) -> Iterator[None]:
-        """Hold the file's lock."""
         while True:
             file = OpenFile(self.path, os.O_RDWR)
             file.wait_for_lock()
@@ -109,11 +104,7 @@ class Deletions:
             file.close()
 
     def append(self, keys: Iterable[bytes], epoch: int) -> None:
-        """Append tombstones, within `exclusively` and after a refresh.
-
-        Raises:
-            OSError: some or all were not written.
-        """
+        """Append tombstones, within `exclusively` and after a refresh."""
         assert self._file is not None
         tombstones = [_TOMBSTONE.pack(key, epoch) for key in keys]
         data = b"".join(fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)) for fields in tombstones)
@@ -131,9 +122,9 @@ class Deletions:
                     self.refresh()
 
     def empty(self) -> None:
-        """Start a new file, within `exclusively`, after a refresh, and without any dead record left.
+        """Start a new file, within `exclusively`, after a refresh, and without dead records.
 
-        Other processes read the old file to its end first, and notice if they missed a whole file.
+        Other processes read the old file to its end first, and notice a missed file.
         """
         write_whole(self.path, self._header(self.epoch))
 

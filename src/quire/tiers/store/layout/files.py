@@ -58,11 +58,7 @@ class OpenFile:
         os.ftruncate(self.fd, 0)
 
     def wait_for_lock(self) -> None:
-        """Wait until the file is locked, if the system has locks.
-
-        Raises:
-            OSError: timeout. A stopped process must not stop all others.
-        """
+        """Wait for the lock, if the system has locks. Raises OSError after a timeout: its holder may be stopped."""
         until = time.monotonic() + _LOCK_PATIENCE_S
         while self.lock() is False:
             if time.monotonic() > until:
@@ -72,11 +68,6 @@ class OpenFile:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock.
-
-    Raises:
-        OSError: see `OpenFile.wait_for_lock`.
-    """
     file = OpenFile(path, os.O_RDWR | os.O_CREAT)
     try:
         file.wait_for_lock()
@@ -86,7 +77,6 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def make_directory(path: Path) -> None:
-    """Create a private directory unless it exists."""
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
@@ -95,11 +85,7 @@ def make_directory(path: Path) -> None:
 
 
 def check_directory(path: Path) -> None:
-    """Refuse directories that others own or can write to.
-
-    Raises:
-        ValueError: with the way to fix it.
-    """
+    """Refuse directories that others own or can write to, with a ValueError."""
     found = path.stat()
     if not stat.S_ISDIR(found.st_mode):
         raise ValueError(f"{str(path)!r} is not a directory; name one")

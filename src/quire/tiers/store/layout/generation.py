@@ -1,7 +1,6 @@
-"""Two numbers in a shared file that change when a process writes or deletes blocks.
+"""Two random numbers in a shared file that change when a process writes or deletes blocks.
 
-They are random, so that processes need not agree on the next value. A read is one system call of about a microsecond,
-cheap enough for every step; a mapped page would be faster, but truncating the file would kill its readers. They are
+Reading them takes a microsecond, so that every step can. (Truncating a mapped page would kill its readers.) They are
 hints: a process that misses a change finds it by scanning the directory.
 """
 
@@ -19,8 +18,6 @@ UNKNOWN = b""
 
 
 class Generation:
-    """The file of one namespace."""
-
     def __init__(self, path: Path, read_only: bool) -> None:
         self.path = path / NAME
         self._flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT
@@ -29,7 +26,6 @@ class Generation:
             self._file = OpenFile(self.path, self._flags)
 
     def read(self) -> bytes:
-        """Both numbers, as one value to compare."""
         try:
             return os.pread(self._file.fd, 2 * _BYTES, 0) if self._file is not None else UNKNOWN
         except OSError:
@@ -54,7 +50,6 @@ class Generation:
         return written
 
     def reopen_if_replaced(self) -> None:
-        """Reopen the file if a user has removed it."""
         if self._file is None or not self._file.is_at(self.path):
             with contextlib.suppress(OSError):
                 self._file = OpenFile(self.path, self._flags)

@@ -1,7 +1,7 @@
-"""Names of documents: which keys a document has, so that it can be listed and deleted by name.
+"""Names of documents, for listing and deleting.
 
-Each label is a line of JSON behind its checksum, appended by any process. The last label of a name is valid; one
-without keys marks a deleted document. Damaged lines are skipped.
+Each label is a line of JSON behind its checksum. The last label of a name is valid; one without keys marks a deleted
+document. Damaged lines are skipped.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ class Label:
 
 
 def write_label(namespace: Path, label: Label) -> None:
-    """Append a label.
-
-    Raises:
-        OSError: it could not be written.
-    """
     fields = [label.name, [key.hex() for key in label.keys], label.num_tokens, label.domain]
     line = json.dumps(fields).encode()
     file = OpenFile(namespace / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND)

@@ -35,7 +35,7 @@ class Namespace:
 
     @property
     def lock_path(self) -> Path:
-        """The directory's lock, held while making room or a namespace."""
+        """The directory's lock."""
         return self.path.parent / LOCK
 
 
@@ -45,11 +45,7 @@ def directory_name(model: str, root: bytes) -> str:
 
 
 def open_directory(directory: str | os.PathLike[str]) -> tuple[Path, bool]:
-    """Create the store's directory unless it exists. Returns it, and whether it is read-only.
-
-    Raises:
-        ValueError: it cannot be used; the message says how to fix it.
-    """
+    """Create the store's directory unless it exists. Returns it, and whether it is read-only."""
     path = Path(directory).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +72,6 @@ def open_namespace(
 
     Raises:
         ValueError: it cannot be used, or another version wrote it.
-        OSError: reading or writing failed.
     """
     if len(root) != KEY_BYTES:
         raise ValueError(f"a namespace's root has {KEY_BYTES} bytes")

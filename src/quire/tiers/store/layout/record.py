@@ -4,8 +4,7 @@
     record         header: magic, kind, length, cost, epoch, key, parent, checksum over that and the data,
                    checksum over the header: 128 bytes; then the data
 
-All records of a segment have the same size. A header can be checked without its data, so that a segment is scanned by
-headers alone; readers of the data check both. A torn or altered record fails either check.
+All records of a segment have the same size. Its headers can be scanned without the data.
 """
 
 from __future__ import annotations

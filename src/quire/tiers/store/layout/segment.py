@@ -1,7 +1,4 @@
-"""A segment in memory: one row per record, read from the segment's index or from the records' headers.
-
-The index of a sealed segment, `.idx`, has a header and those rows, each with a checksum.
-"""
+"""A segment in memory: one row per record. The `.idx` of a sealed segment has a header and those rows."""
 
 from __future__ import annotations
 
