@@ -13,9 +13,8 @@ from quire.attention.interface import KVLayout
 from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
 from quire.tiers.disk_space import DiskSpace
-from quire.tiers.host_space import HostSpace
-from quire.tiers.piece_size import PieceSize
-from quire.tiers.swap_space import SwapSpace
+from quire.tiers.pacing import PieceSize
+from quire.tiers.swap_space import HostSpace, SwapSpace
 from quire.tiers.transfer_worker import TransferWorker
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]

@@ -15,7 +15,7 @@ from quire.engine.engine import Engine
 from quire.memory_plan import PoolPlan, plan_swap_slots
 from quire.runner.model_runner import ModelRunner
 from quire.tiers.disk_space import DiskSpace
-from quire.tiers.host_space import HostSpace
+from quire.tiers.swap_space import HostSpace
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.tiers.block_copy import runs
+from quire.tiers.swap_space import runs
 
 
 def test_runs_are_where_all_lists_go_up_by_one() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.tiers.piece_size import PIECE_S, PieceSize
+from quire.tiers.pacing import PIECE_S, PieceSize
 
 
 def move(num_blocks: int, begin_s: float, block_s: float) -> list[tuple[int, float]]:

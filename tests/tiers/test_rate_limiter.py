@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from quire.tiers.rate_limiter import RateLimiter
+from quire.tiers.pacing import RateLimiter
 
 
 class Clock:

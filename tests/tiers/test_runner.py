@@ -26,7 +26,7 @@ from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import _IDLE_WAIT_S, ModelRunner
 from quire.sampling_params import SamplingParams
 from quire.tiers.disk_space import DiskSpace
-from quire.tiers.host_space import HostSpace
+from quire.tiers.swap_space import HostSpace
 from quire.tiers.transfer_worker import TransferWorker
 from tiers.blocks import as_bytes, joined, load, make_space, save
 

@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from quire.attention.interface import KVLayout
 from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
-from quire.tiers import host_space
+from quire.tiers import swap_space
 from quire.tiers import transfer_worker as worker_module
 from quire.tiers.disk_space import DiskSpace
-from quire.tiers.host_space import HostSpace
-from quire.tiers.swap_space import SwapSpace
+from quire.tiers.swap_space import HostSpace, SwapSpace
 from quire.tiers.transfer_worker import TransferWorker
 from tiers.blocks import (
     DEVICES,
@@ -688,13 +687,13 @@ def test_whatever_is_cancelled_every_transfer_is_reported_once_and_brings_its_by
 def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Record the shape of every later copy."""
     shapes: list[tuple[int, ...]] = []
-    original = host_space.copy_blocks
+    original = swap_space.copy_blocks
 
     def counted(into: torch.Tensor, blocks: torch.Tensor) -> None:
         shapes.append(tuple(into.shape))
         original(into, blocks)
 
-    monkeypatch.setattr(host_space, "copy_blocks", counted)
+    monkeypatch.setattr(swap_space, "copy_blocks", counted)
     monkeypatch.setattr(worker_module, "copy_blocks", counted)
     return shapes
 

@@ -31,9 +31,8 @@ from quire.structured.matcher import Grammars
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.disk_space import DiskSpace
-from quire.tiers.host_space import HostSpace
 from quire.tiers.store.block_store import BlockStore
-from quire.tiers.swap_space import SwapSpace
+from quire.tiers.swap_space import HostSpace, SwapSpace
 from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")

@@ -15,7 +15,7 @@ from quire.core.decisions.costs import EMPTY_STEP, TIERS, Costs, StepShape, tran
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.virtual_batch import VirtualBatch
-from quire.tiers.piece_size import PieceSize, pop_piece
+from quire.tiers.pacing import PieceSize, pop_piece
 
 
 @dataclass(frozen=True, slots=True)

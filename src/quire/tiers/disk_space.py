@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from quire.config import format_size
-from quire.tiers.block_copy import runs
 from quire.tiers.store.layout.record import HEADER_BYTES, KEY_BYTES, Buffer, Row, encode_header, is_intact
+from quire.tiers.swap_space import runs
 
 logger = logging.getLogger("quire")
 

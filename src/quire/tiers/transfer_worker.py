@@ -15,11 +15,9 @@ from queue import SimpleQueue
 import torch
 
 from quire.outputs import BlockTransfer, TransferReport
-from quire.tiers.block_copy import copy_blocks, runs
-from quire.tiers.piece_size import PieceSize, pop_piece
-from quire.tiers.rate_limiter import RateLimiter
+from quire.tiers.pacing import PieceSize, RateLimiter, pop_piece
 from quire.tiers.streams import Done, make_stream
-from quire.tiers.swap_space import SwapSpace
+from quire.tiers.swap_space import SwapSpace, copy_blocks, runs
 
 logger = logging.getLogger("quire")
 

@@ -11,6 +11,6 @@
         labels                      names of documents
 
 `layout/` has one module per kind of file. Start with `block_store.py`. `catalog.py` knows the stored blocks,
-`reader.py` and `writer.py` move them, `eviction.py` and `compaction.py` remove them, `claim_queue.py` grants claims.
+`reader.py` and `writer.py` move them, `eviction.py` and `compaction.py` remove them, `claims.py` grants claims.
 `offline.py` is maintenance.
 """

@@ -22,13 +22,12 @@ import numpy as np
 
 from quire.outputs import StoreChanges
 from quire.tiers.store.catalog import Catalog, StoreStats
-from quire.tiers.store.claim_queue import CLAIM_EVERY_S, ClaimQueue
+from quire.tiers.store.claims import CLAIM_EVERY_S, ClaimQueue
 from quire.tiers.store.compaction import compact
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, locked
 from quire.tiers.store.layout.generation import Generation
-from quire.tiers.store.layout.labels import Label, read_labels, write_label
-from quire.tiers.store.layout.namespace import LOCK, open_directory, open_namespace
+from quire.tiers.store.layout.namespace import LOCK, Label, open_directory, open_namespace, read_labels, write_label
 from quire.tiers.store.layout.record import Row
 from quire.tiers.store.reader import Reader
 from quire.tiers.store.writer import Writer

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from quire.outputs import StoreChanges
-from quire.tiers.store.index import Index, pack_location, unpack_location
+from quire.tiers.store.index import Index, find_descendants, pack_location, unpack_location
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile
 from quire.tiers.store.layout.namespace import Namespace
 from quire.tiers.store.layout.record import VERSION, Row
 from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
-from quire.tiers.store.lineage import find_descendants
 
 logger = logging.getLogger("quire")
 

@@ -18,8 +18,7 @@ from quire.tiers.store.eviction import DirectoryUsage, evict, survey, worst_firs
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, check_directory, locked
 from quire.tiers.store.layout.generation import bump_generation
-from quire.tiers.store.layout.labels import read_labels
-from quire.tiers.store.layout.namespace import LOCK, Namespace, read_namespace
+from quire.tiers.store.layout.namespace import LOCK, Namespace, read_labels, read_namespace
 from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, Row, decode_header, is_intact
 from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
 

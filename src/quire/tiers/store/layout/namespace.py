@@ -1,4 +1,4 @@
-"""The directory of a namespace, named after its model."""
+"""The directory of a namespace, named after its model, and the labels of its documents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from quire.tiers.store.layout.files import OpenFile, check_directory, make_directory, write_whole
 from quire.tiers.store.layout.record import KEY_BYTES, VERSION
 
 logger = logging.getLogger("quire")
 
 FACTS = "namespace.json"
+LABELS = "labels"  #: lines of JSON behind their checksums; damaged ones are skipped
 LOCK = "lock"
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -137,3 +140,40 @@ def _read_facts(path: Path) -> dict[str, Any] | None:
         if isinstance(known, dict):
             return known
     return None
+
+
+@dataclass(frozen=True)
+class Label:
+    """A named document. The last label of a name is valid; one without keys marks a deleted document."""
+
+    name: str
+    keys: tuple[bytes, ...]  #: known keys of its blocks, in order
+    num_tokens: int = 0
+    domain: str = ""
+
+
+def write_label(namespace: Path, label: Label) -> None:
+    fields = [label.name, [key.hex() for key in label.keys], label.num_tokens, label.domain]
+    line = json.dumps(fields).encode()
+    file = OpenFile(namespace / LABELS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    try:
+        file.wait_for_lock()
+        os.write(file.fd, b"\n%016x %s\n" % (xxhash.xxh3_64_intdigest(line), line))  # the file may end in half a line
+    finally:
+        file.close()
+
+
+def read_labels(namespace: Path) -> Mapping[str, Label]:
+    """Read the valid labels by name, oldest first."""
+    labels: dict[str, Label] = {}
+    try:
+        lines = (namespace / LABELS).read_bytes().split(b"\n")
+    except OSError:
+        return labels
+    for line in lines:
+        if line[17:] and line[:16] == b"%016x" % xxhash.xxh3_64_intdigest(line[17:]):
+            name, keys, num_tokens, domain = json.loads(line[17:])
+            labels.pop(name, None)
+            if keys:
+                labels[name] = Label(name, tuple(bytes.fromhex(key) for key in keys), num_tokens, domain)
+    return labels

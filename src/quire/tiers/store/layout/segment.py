@@ -23,7 +23,7 @@ from quire.tiers.store.layout.record import (
 
 NAME = re.compile(r"[0-9a-f]{16}-\d{6,}\.seg")
 
-_ROW = struct.Struct("<32s32sdQ")  # key, parent, cost, epoch; see lineage.py
+_ROW = struct.Struct("<32s32sdQ")  # key, parent, cost, epoch; see index.py
 _NO_ROW = bytes(_ROW.size)  # a torn or altered record
 _INDEX_HEADER = struct.Struct("<8sI4xQQd32s")  # magic, version, file size, block_bytes, cost of all, root
 _INDEX_MAGIC = b"quireidx"
