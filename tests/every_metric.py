@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quire.config import SchedulerConfig
-from quire.server.metrics.metrics import Metrics
+from quire.server.metrics import Metrics
 
 
 def render_every_metric() -> str:

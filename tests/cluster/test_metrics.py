@@ -11,8 +11,8 @@ from async_engine.harness import finish, greedy, run
 from cluster.harness import cluster
 from quire.cluster.metrics import ClusterMetrics, metric_values
 from quire.outputs import RecoveryStats, Stats
-from quire.server.load_log import LoadLog
-from quire.server.metrics.metrics import Metrics
+from quire.server.lifecycle import LoadLog
+from quire.server.metrics import Metrics
 
 #: Every statistic that a step may have.
 STATS = Stats(

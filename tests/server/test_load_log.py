@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from quire.server.load_log import LoadLog
-from quire.server.metrics.metrics import Metrics
+from quire.server.lifecycle import LoadLog
+from quire.server.metrics import Metrics
 from server.test_metrics import STATS
 
 IDLE = replace(

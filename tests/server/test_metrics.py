@@ -19,7 +19,7 @@ from quire.engine.engine import Engine
 from quire.outputs import CompletionOutput, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.sampling_params import SamplingParams
 from quire.server.app import make_app
-from quire.server.metrics.metrics import Metrics, metrics_routes
+from quire.server.metrics import Metrics, metrics_routes
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 from server.asgi import ask

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.server.systemd import notify
+from quire.server.lifecycle import notify
 from server.tiny_server import tiny_server
 
 PERIOD_S = 0.25

@@ -10,18 +10,17 @@ from typing import Any
 import pytest
 
 from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
-from quire.server.tools.events import CallStart, Event, merge
 from quire.server.tools.families import (
     REASONING_PARSERS,
+    ForcedParser,
     HermesParser,
     LlamaParser,
     MistralParser,
+    forced_calls_schema,
     reasoning_markers,
     tool_parser,
 )
-from quire.server.tools.forced import ForcedParser, forced_calls_schema
-from quire.server.tools.parser import ToolParser
-from quire.server.tools.reasoning import ReasoningParser
+from quire.server.tools.parser import CallStart, Event, ReasoningParser, ToolParser, merge
 
 THINK = REASONING_PARSERS["think"]
 PARIS, NIGHT = ("weather", {"city": "Paris"}), ("time", {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]})

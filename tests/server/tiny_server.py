@@ -121,7 +121,7 @@ def _main(
     from quire.server.app import make_app
     from quire.server.lifecycle import serve
     from quire.server.log_format import configure_logging
-    from quire.server.metrics.metrics import Metrics
+    from quire.server.metrics import Metrics
     from quire.server.registry import ModelRegistry, ServedModel
     from quire.server.settings import ServerSettings
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quire.loading.source import ModelSource
     from quire.outputs import LoadProgress
     from quire.server.load_bar import LoadBar
-    from quire.server.metrics.metrics import Metrics
+    from quire.server.metrics import Metrics
     from quire.system.child_process import ChildProcess
 
 logger = logging.getLogger("quire")
@@ -65,11 +65,11 @@ def _serve_here(
     aliases: tuple[str, ...],
 ) -> int:
     """Serve in this process until it is stopped, and return the exit status."""
-    from quire.server.assemble import assemble, with_keys
+    from quire.server.app import assemble, with_keys
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
     from quire.server.log_format import configure_logging
-    from quire.server.metrics.metrics import Metrics
+    from quire.server.metrics import Metrics
     from quire.text.chat_template import read_chat_template
 
     configure_logging(settings.log_format)

@@ -49,7 +49,7 @@ def build_app(config: Mapping[str, Any] | str | Path) -> Application:
 
 def describe(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> AppSpec:
     """Collect everything that the application needs, including files of this machine. ValueError for bad options."""
-    from quire.server.assemble import with_keys
+    from quire.server.app import with_keys
     from quire.text.chat_template import read_chat_template
 
     _check(settings)

@@ -16,7 +16,7 @@ from quire.async_engine.async_engine import AsyncEngine
 from quire.cluster.metrics import ClusterMetrics
 from quire.cluster.replicas_host import ReplicasHost
 from quire.cluster.settings import AppSpec
-from quire.server.assemble import assemble
+from quire.server.app import assemble
 from quire.server.log_format import configure_logging
 
 if TYPE_CHECKING:

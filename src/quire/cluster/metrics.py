@@ -12,8 +12,7 @@ from itertools import groupby
 from prometheus_client import Metric
 from prometheus_client.samples import Sample
 
-from quire.server.metrics.families import MODEL_LABEL, collect
-from quire.server.metrics.metrics import Metrics
+from quire.server.metrics import MODEL_LABEL, Metrics, collect
 
 _LABEL = "replica"
 _SHARE = "quire_kv_cache_usage_perc"  #: the only metric that is averaged, not summed

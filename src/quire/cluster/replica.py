@@ -26,7 +26,7 @@ from quire.cluster.wire import ReplicaNews, pack_events, unpack_request
 from quire.config import EngineConfig
 from quire.engine.input_processor import InputProcessor
 from quire.prompt import Prompt
-from quire.server.metrics.metrics import Metrics
+from quire.server.metrics import Metrics
 from quire.startup import start_engine
 from quire.system.child_process import ChildProcess
 

@@ -1,10 +1,12 @@
-"""The HTTP application: routes, middleware, and handlers of errors."""
+"""The HTTP application: routes, middleware, handlers of errors, and assembly from engines and settings."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -16,37 +18,32 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import quire
+from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
-from quire.routing.router import Router
+from quire.routing import Router, RoutingConfig
 from quire.server.anthropic.endpoint import message_routes
 from quire.server.anthropic.schema import MessageEvent
-from quire.server.collections.embeddings import embedding_routes
 from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.retrieval import CollectionRetriever
-from quire.server.collections.routes import collection_routes
-from quire.server.collections.service import CollectionService
-from quire.server.collections.warm_routes import warm_routes
+from quire.server.collections.routes import collection_routes, embedding_routes, warm_routes
+from quire.server.collections.service import MAX_QUERY_CHARACTERS, CollectionService, make_service
 from quire.server.errors import ApiError, error_response, invalid
-from quire.server.generation.engine_errors import as_api_error
+from quire.server.generation.generation import as_api_error
 from quire.server.health import health_routes
-from quire.server.http.access_log import AccessLog
-from quire.server.http.auth import Authenticate
 from quire.server.http.body import BodyReader
-from quire.server.http.connection import ClientDisconnected
-from quire.server.http.limits import Concurrency, LimitBody
-from quire.server.http.paths import PlainPaths
-from quire.server.metrics.metrics import Metrics, metrics_routes
-from quire.server.openai.chat import ChatEndpoint
-from quire.server.openai.completions import CompletionEndpoint
+from quire.server.http.keys import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
+from quire.server.http.middleware import AccessLog, Authenticate, Concurrency, LimitBody, PlainPaths
+from quire.server.http.protocol import ClientDisconnected
+from quire.server.metrics import Metrics, metrics_routes
+from quire.server.openai.endpoint import ChatEndpoint, CompletionEndpoint
 from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import describe
+from quire.server.openai.prompts import tokenize_routes
 from quire.server.openai.schema import ChatCompletionChunk
-from quire.server.openai.tokenize import tokenize_routes
 from quire.server.pages import page_routes
-from quire.server.registry import ModelChooser, ModelRegistry
-from quire.server.responses.endpoint import ResponsesEndpoint
+from quire.server.registry import AUTO, ModelChooser, ModelRegistry, ServedModel
+from quire.server.responses.endpoint import ResponsesEndpoint, ResponseStore
 from quire.server.responses.schema import ResponseEvent
-from quire.server.responses.store import ResponseStore
 from quire.server.settings import ServerSettings
 
 _CLIENT_CLOSED = 499  # for the access log
@@ -167,3 +164,83 @@ async def _on_invalid_parameter(request: Request, error: Exception) -> JSONRespo
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=_CLIENT_CLOSED)
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """An application and its parts with a life of their own."""
+
+    app: FastAPI
+    registry: ModelRegistry
+    service: CollectionService  #: closed by the application
+
+
+def with_keys(settings: ServerSettings) -> ServerSettings:
+    """Return the settings with keys from files and the environment, and with the tenants' secret.
+
+    Raises:
+        ValueError: a file cannot be read, or has no keys.
+    """
+    keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
+    admins = load_api_keys(
+        settings.admin_keys, file=settings.admin_key_file, option="--admin-key", variable=ADMIN_KEYS_VARIABLE
+    )
+    secret = load_tenant_secret() if keys or admins else None
+    return replace(settings, api_keys=keys, admin_keys=admins, tenant_secret=secret)
+
+
+def assemble(
+    engines: Mapping[str, AsyncEngine],
+    sources: Mapping[str, str],
+    settings: ServerSettings,
+    metrics: Metrics,
+    *,
+    template: str | None = None,
+    aliases: tuple[str, ...] = (),
+) -> Assembly:
+    """Make the application. The caller starts and stops the engines.
+
+    Args:
+        engines: served name -> engine, in order.
+        sources: served name -> directory, hub id or preset.
+        settings: settings with keys (`with_keys`).
+        template: chat template in place of the models' own.
+        aliases: further names of the only model.
+
+    Raises:
+        ValueError: a setting names a missing file or model.
+    """
+    created = int(time.time())
+    models = [
+        ServedModel(name, engine, created, chat_template=template, source=sources[name], aliases=aliases)
+        for name, engine in engines.items()
+    ]
+    registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
+    service = make_service(registry, settings, metrics)
+    router = _router(registry, settings, service)
+    return Assembly(make_app(registry, settings, metrics, service=service, router=router), registry, service)
+
+
+def _router(registry: ModelRegistry, settings: ServerSettings, service: CollectionService) -> Router | None:
+    """Return the routing policy for `model: "auto"`."""
+    if settings.routing is None:
+        return None
+    served = [name for model in registry for name in model.names]
+    if AUTO in served:
+        raise ValueError(f"a model is named {AUTO!r}, which asks for any of them where --routing is given; rename it")
+    config = RoutingConfig.from_file(settings.routing.expanduser())
+    try:
+        return Router(config, served, _Vectors(service) if config.policy == "domain" else None)
+    except ApiError as error:  # the embedder's
+        raise ValueError(f"the policy domain compares vectors: {error}") from None
+
+
+class _Vectors:
+    """Adapts the service's embedder to routing."""
+
+    def __init__(self, service: CollectionService) -> None:
+        self._service = service
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        cut = [text[:MAX_QUERY_CHARACTERS] for text in texts]
+        return self._service.embedder.embed(cut, use="search").vectors

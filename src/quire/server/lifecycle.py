@@ -7,6 +7,7 @@ less long. A second signal ends the process at once.
 from __future__ import annotations
 
 import asyncio
+import errno
 import faulthandler
 import logging
 import os
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -30,17 +32,15 @@ from starlette.types import ASGIApp
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
-from quire.server.http.listen import is_local, listen, url_of
 from quire.server.http.protocol import HttpProtocol
-from quire.server.load_log import LoadLog
-from quire.server.metrics.metrics import Metrics
+from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
-from quire.server.systemd import keep_alive, notify
 from quire.system.child_process import running_children
 from quire.system.malloc import share_one_heap
 
 logger = logging.getLogger("quire.server")
+load_logger = logging.getLogger("quire.load")
 
 EXIT_FAILED = 1  #: the last model was lost
 EXIT_NOT_LOADED = 2  #: no model could be loaded
@@ -276,3 +276,132 @@ def _allow_many_files() -> None:
     most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
     if soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def notify(*states: str) -> None:
+    """Send states such as READY=1. A failure is logged only."""
+    path = os.environ.get("NOTIFY_SOCKET")
+    if not path:
+        return
+    address = "\0" + path[1:] if path.startswith("@") else path  # an abstract socket's name begins with a zero byte
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+            channel.connect(address)
+            channel.sendall("\n".join(states).encode())
+    except OSError as error:
+        logger.warning("systemd cannot be notified of %s: %s", " ".join(states), error)
+
+
+async def keep_alive() -> None:
+    """Notify the watchdog twice per WatchdogSec while the event loop runs; once the loop hangs, systemd ends the
+    process. Returns at once without a watchdog."""
+    try:
+        period_s = int(os.environ["WATCHDOG_USEC"]) / 2e6
+    except (KeyError, ValueError):
+        return
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return
+    while True:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(period_s)
+
+
+class LoadLog:
+    """Makes each line from the changes of the metrics since the last one."""
+
+    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._time = clock()
+        self._values = metrics.values()
+
+    async def run(self, interval_s: float) -> None:
+        """Write lines until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            for fields in self.take():
+                load_logger.info("load", extra={"fields": fields})
+
+    def take(self) -> list[dict[str, object]]:
+        """Return the fields of a line for each model with work now or since the last call."""
+        before, last = self._values, self._time
+        self._values, self._time = self._metrics.values(), self._clock()
+        seconds = max(self._time - last, 1e-9)
+        lines = []
+        for model, now in self._values.items():
+            was = before.get(model, {})
+            gained = {name: max(0, value - was.get(name, 0)) for name, value in now.items() if name.endswith("_total")}
+            prompt, generated = gained["quire_prompt_tokens_total"], gained["quire_generation_tokens_total"]
+            running, waiting = now["quire_num_requests_running"], now["quire_num_requests_waiting"]
+            if not (prompt or generated or running or waiting):
+                continue
+            line: dict[str, object] = {
+                "model": model,
+                "running": int(running),
+                "waiting": int(waiting),
+                "prompt_tok_s": round(prompt / seconds, 1),
+                "generation_tok_s": round(generated / seconds, 1),
+                "kv_usage": f"{now['quire_kv_cache_usage_perc']:.1%}",
+            }
+            if queries := gained["quire_prefix_cache_queries_total"]:
+                line["prefix_hit_rate"] = f"{gained['quire_prefix_cache_hits_total'] / queries:.1%}"
+            if preemptions := gained["quire_num_preemptions_total"]:
+                line["preemptions"] = int(preemptions)
+            lines.append(line)
+        return lines
+
+
+def listen(settings: ServerSettings) -> socket.socket:
+    """Open the socket. Raises ValueError if the address cannot be used."""
+    if settings.uds is not None:
+        return _listen_at(settings.uds)
+    host, port = settings.host, settings.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
+    except OSError as error:
+        named = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+        raise ValueError(f"cannot listen on {host}:{port}: {named}; choose another --host or --port") from None
+    # Connections inherit it. asyncio sets it on sockets of its own only; without it a stream's small writes wait for
+    # the client's delayed acknowledgements, tens of milliseconds each.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def url_of(settings: ServerSettings, listener: socket.socket) -> str:
+    """Return the URL for clients on this machine."""
+    if settings.uds is not None:
+        return f"unix:{settings.uds}"
+    host = settings.host
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    scheme = "https" if settings.ssl_certfile is not None else "http"
+    return f"{scheme}://{reachable}:{listener.getsockname()[1]}"
+
+
+def is_local(settings: ServerSettings) -> bool:
+    """Whether only this machine can connect."""
+    if settings.uds is not None:
+        return True
+    try:
+        return ip_address(settings.host).is_loopback
+    except ValueError:
+        return settings.host == "localhost"
+
+
+def _listen_at(path: str) -> socket.socket:
+    """Open a Unix socket. A stale socket is replaced; a live one, or another file, is an error."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if Path(path).is_socket() and _is_stale(path):
+            Path(path).unlink()
+        listener.bind(path)
+        listener.listen(socket.SOMAXCONN)
+    except OSError as error:
+        listener.close()
+        raise ValueError(f"cannot listen at {path}: {error.strerror or error}; choose another --uds") from None
+    return listener
+
+
+def _is_stale(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        return client.connect_ex(path) == errno.ECONNREFUSED

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from quire.server.http.auth import is_known
+from quire.server.http.middleware import is_known
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from starlette.testclient import TestClient
 
 from quire.server.app import make_app
-from quire.server.collections.start import make_service
-from quire.server.metrics.metrics import Metrics
+from quire.server.collections.service import make_service
+from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from serving import make_model

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from quire.server.collections.blocking import make_executor, run_blocking
+from quire.server.collections.storage import make_executor, run_blocking
 from quire.server.errors import ApiError
 
 

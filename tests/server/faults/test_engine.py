@@ -16,7 +16,7 @@ from engines import process_engine
 from process_pool import fork_children
 from quire.assembly import start_engine
 from quire.engine.engine import Engine
-from quire.server.metrics.metrics import Metrics
+from quire.server.metrics import Metrics
 from quire.server.registry import ServedModel
 from server.faults.clients import Stream
 from server.faults.faulty import Fault, corrupt_logits, raise_in_answer

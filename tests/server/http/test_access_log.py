@@ -14,8 +14,8 @@ import pytest
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from quire.server.http.access_log import AccessLog, report_usage
-from quire.server.http.auth import Authenticate, key_id
+from quire.server.http.keys import key_id
+from quire.server.http.middleware import AccessLog, Authenticate, report_usage
 from quire.server.log_format import JsonFormatter, TextFormatter
 from quire.server.settings import ServerSettings
 from server.asgi import ask, send_by_hand
@@ -44,7 +44,7 @@ def test_a_request_is_one_line_with_how_it_ended_and_what_it_cost(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(perf_counter=iter((10.0, 10.25)).__next__)
-    monkeypatch.setattr("quire.server.http.access_log.time", clock)
+    monkeypatch.setattr("quire.server.http.middleware.time", clock)
     settings = ServerSettings(api_keys=("sk-mine",), tenant_secret=b"s")
     app = AccessLog(Authenticate(answer, settings))
     found = ask(app, "POST", "/v1/completions", headers={"Authorization": "Bearer sk-mine"})

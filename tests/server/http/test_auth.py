@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 
 from quire.core.block_keys import PUBLIC_ONLY, next_key
-from quire.server.http.auth import (
-    PUBLIC_KEY_ID,
-    Authenticate,
-    domains_of,
-    key_id,
-    load_api_keys,
-    load_tenant_secret,
-    state_directory,
-)
+from quire.server.http.keys import key_id, load_api_keys, load_tenant_secret, state_directory
+from quire.server.http.middleware import PUBLIC_KEY_ID, Authenticate, domains_of
 from quire.server.settings import ServerSettings
 from server.asgi import ask, tell_state
 

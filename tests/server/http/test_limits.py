@@ -10,8 +10,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.server.http.auth import Authenticate
-from quire.server.http.limits import MAX_HELD_BODIES, Concurrency, LimitBody
+from quire.server.http.middleware import MAX_HELD_BODIES, Authenticate, Concurrency, LimitBody
 from quire.server.settings import ServerSettings
 from server.asgi import ask, send_by_hand, tell_state
 

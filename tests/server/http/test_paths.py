@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from quire.server.http.paths import PlainPaths
+from quire.server.http.middleware import PlainPaths
 from quire.server.settings import ServerSettings
 from server.asgi import ask, tell_state
 from serving import MODEL, RunningServer, make_model, running

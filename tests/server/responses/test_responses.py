@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from family_templates import ANSWERS, QWEN, WEATHER
 from quire.server.bodies.conversation import Message
-from quire.server.responses.store import ResponseStore, StoredResponse
+from quire.server.responses.endpoint import ResponseStore, StoredResponse
 from quire.server.settings import ServerSettings
 from scripted import Script
 from serving import MODEL, RunningServer, make_model, running

@@ -1,21 +1,164 @@
-"""POST /v1/messages, and POST /v1/messages/count_tokens."""
+"""POST /v1/messages, and POST /v1/messages/count_tokens, translated to chat."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from quire.server.anthropic.schema import CountTokensRequest, MessageEvent, MessageReply, MessagesRequest, TokenCount
-from quire.server.anthropic.translate import to_chat
+from quire.server.anthropic.schema import (
+    CountTokensRequest,
+    InputBlock,
+    InputMessage,
+    MessageEvent,
+    MessageReply,
+    MessagesRequest,
+    TextBlock,
+    TokenCount,
+)
 from quire.server.anthropic.writer import MessageWriter
+from quire.server.bodies.conversation import (
+    ChosenFunction,
+    FunctionCall,
+    Message,
+    NamedToolChoice,
+    ToolCall,
+    ToolChoice,
+)
+from quire.server.bodies.fields import MAX_STOP_STRINGS
 from quire.server.bodies.replies import ERROR_RESPONSES
-from quire.server.errors import ApiError
+from quire.server.errors import ApiError, invalid, required
 from quire.server.generation.streaming import send_answer
 from quire.server.http.body import JsonRoute
-from quire.server.openai.chat import ChatEndpoint
+from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
+from quire.server.openai.schema import ChatCompletionRequest
 from quire.server.tools.parser import random_id
+
+
+def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
+    """Return the chat that answers a body. Raises ApiError for blocks without a field that their type needs."""
+    given = body.shared_with_chat()
+    if body.thinking is not None:
+        is_enabled = body.thinking.type != "disabled"
+        given["chat_template_kwargs"] = {"enable_thinking": is_enabled, **(body.chat_template_kwargs or {})}
+        given["include_reasoning"] = body.thinking.display != "omitted"
+    if body.output_config is not None:
+        given["reasoning_effort"] = body.output_config.effort
+        if (wanted := body.output_config.format) is not None:
+            about = {"name": "answer", "schema": wanted.schema_}
+            given["response_format"] = {"type": "json_schema", "json_schema": about}
+    if body.tools:
+        given["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    **({"description": tool.description} if tool.description is not None else {}),
+                    "parameters": tool.input_schema,
+                },
+            }
+            for tool in body.tools
+        ]
+    if body.tool_choice is not None:
+        given["tool_choice"] = _choice(body)
+        given["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
+    if isinstance(body, MessagesRequest):
+        given["max_completion_tokens"] = body.max_tokens
+        given["stream"] = body.stream
+        given["stop"] = _stop_strings(body)
+    messages = list(_messages(body))
+    if messages[-1].role == "assistant" and not messages[-1].tool_calls:
+        given["continue_final_message"] = True
+    return ChatCompletionRequest(messages=messages, **given)
+
+
+def _stop_strings(body: MessagesRequest) -> list[str]:
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    together = [*stops, *(body.stop_sequences or ())]
+    if len(together) > MAX_STOP_STRINGS:
+        why = f"with stop they are {len(together)}, and an answer takes at most {MAX_STOP_STRINGS}"
+        raise invalid(f"stop_sequences is too long: {why}; send fewer", "stop_sequences")
+    return together
+
+
+def _choice(body: CountTokensRequest) -> ToolChoice:
+    choice = body.tool_choice
+    assert choice is not None
+    if choice.type == "tool":
+        name = required(choice.name, "tool_choice.name", "a choice of the type tool")
+        return NamedToolChoice(type="function", function=ChosenFunction(name=name))
+    return "required" if choice.type == "any" else choice.type
+
+
+def _messages(body: CountTokensRequest) -> Iterator[Message]:
+    if body.system:
+        yield Message(role="system", content=_text(body.system))
+    for number, message in enumerate(body.messages):
+        if isinstance(message.content, str):
+            yield Message(role=message.role, content=message.content)
+        elif message.role == "assistant":
+            yield _assistant_message(message.content, f"messages[{number}]")
+        else:
+            yield from _user_messages(message, message.content, f"messages[{number}]")
+
+
+def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
+    texts: list[str] = []
+    thoughts: list[str] = []
+    calls: list[ToolCall] = []
+    for number, block in enumerate(blocks):
+        field = f"{where}.content[{number}]"
+        match block.type:
+            case "text":
+                texts.append(_needed(block.text, f"{field}.text"))
+            case "thinking":
+                thoughts.append(block.thinking or "")
+            case "tool_use":
+                called = FunctionCall(name=_needed(block.name, f"{field}.name"), arguments=block.input or {})
+                calls.append(ToolCall(id=_needed(block.id, f"{field}.id"), function=called))
+            case "tool_result":
+                raise _misplaced(field, "tool_result belongs in a message of the user")
+    return Message(
+        role="assistant",
+        content="\n".join(texts) if texts or not calls else None,
+        reasoning_content="\n".join(thoughts) or None,
+        tool_calls=calls or None,
+    )
+
+
+def _user_messages(message: InputMessage, blocks: Sequence[InputBlock], where: str) -> Iterator[Message]:
+    """Yield a message for each result, and one for the text between two results."""
+    texts: list[str] = []
+    for number, block in enumerate(blocks):
+        field = f"{where}.content[{number}]"
+        if block.type == "text":
+            texts.append(_needed(block.text, f"{field}.text"))
+            continue
+        if block.type != "tool_result":
+            raise _misplaced(field, f"{block.type} belongs in a message of the assistant")
+        if texts:
+            yield Message(role=message.role, content="\n".join(texts))
+            texts = []
+        call_id = _needed(block.tool_use_id, f"{field}.tool_use_id")
+        yield Message(role="tool", tool_call_id=call_id, content=_text(block.content or ""))
+    if texts:
+        yield Message(role=message.role, content="\n".join(texts))
+
+
+def _text(content: str | Sequence[TextBlock]) -> str:
+    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _needed(value: Any, field: str) -> Any:
+    return required(value, field, "a block of this type")
+
+
+def _misplaced(field: str, why: str) -> ApiError:
+    return invalid(f"{field}.type is not valid: {why}", f"{field}.type")
 
 
 def message_routes(chat: ChatEndpoint) -> APIRouter:

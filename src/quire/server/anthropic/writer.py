@@ -13,9 +13,9 @@ from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.anthropic.schema import MessagesRequest, MessageUsage
 from quire.server.errors import ApiError, anthropic_body
 from quire.server.generation.generation import GenerationJob
-from quire.server.generation.writer import AnswerWriter, named_events
+from quire.server.generation.streaming import AnswerWriter, named_events
 from quire.server.tools.answer_reader import AnswerForm
-from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning
+from quire.server.tools.parser import CallArguments, CallStart, Content, Event, Reasoning
 
 JsonObject = dict[str, Any]
 

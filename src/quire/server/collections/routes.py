@@ -1,16 +1,25 @@
-"""/v1/collections: create, list, search and delete collections and their documents."""
+"""Routes of /v1/collections, of warming their KV, and of /v1/embeddings."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+import base64
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from quire.rag.embedding import Embeddings
+from quire.server.bodies.fields import ModelBody, Reply, option
 from quire.server.bodies.replies import json_reply
 from quire.server.bodies.retrieval import PassageCard
+from quire.server.collections.passage_kv import PassageKV, Warming
 from quire.server.collections.schema import (
+    MAX_INPUTS,
     RESPONSES,
     CollectionCard,
     CollectionList,
@@ -21,20 +30,24 @@ from quire.server.collections.schema import (
     DocumentOutcome,
     DocumentsReply,
     DocumentsRequest,
+    EmbeddingCard,
+    EmbeddingReply,
+    EmbeddingRequest,
     EmbeddingUsage,
     SearchReply,
     SearchRequest,
 )
 from quire.server.collections.service import CollectionService
 from quire.server.collections.uploads import DocumentInput
-from quire.server.errors import ApiError
-from quire.server.http.auth import key_id_of
+from quire.server.errors import ApiError, invalid
 from quire.server.http.body import JsonRoute
-from quire.server.http.connection import run_while_connected
+from quire.server.http.middleware import key_id_of, report_usage
+from quire.server.http.protocol import run_while_connected
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
     from quire.rag.records import DocumentInfo
+
 
 _DEFAULT_TOP_K = 5
 _OUTCOMES = ("added", "changed", "unchanged", "removed")
@@ -179,3 +192,110 @@ def _find_documents(collection: Collection, name: str, document: str) -> list[Do
         message = f"there is no document {document!r:.200} in collection {name!r:.200}"
         raise ApiError(404, message, code="document_not_found")
     return found
+
+
+class WarmRequest(ModelBody):
+    endpoint: Literal["chat/completions", "completions"] | None = option(
+        "Endpoint of the prompts. Default: chat/completions for models with a chat template, else completions."
+    )
+    template: Annotated[str, Field(max_length=8192)] | None = option(
+        "Template that requests will use, with {documents} followed by {question}."
+    )
+
+
+class WarmReply(Reply):
+    collection: str
+    model: str
+    endpoint: str
+    status: str = Field(description="One of running, done and failed.")
+    num_passages: int
+    num_done: int
+    num_computed_tokens: int
+    num_cached_tokens: int = Field(description="Tokens whose KV existed.")
+    errors: list[str] = Field(description="First ten errors.")
+
+
+class WarmList(Reply):
+    object: Literal["list"]
+    data: list[WarmReply]
+
+
+def warm_routes(service: CollectionService, passage_kv: PassageKV) -> APIRouter:
+    router = APIRouter(tags=["collections"], responses=RESPONSES)
+    with_bodies = APIRouter(route_class=JsonRoute)
+    path = "/v1/collections/{name}/warm"
+
+    @with_bodies.post(path, response_model=WarmReply, status_code=202, summary="Compute the KV of passages")
+    async def warm(request: Request, body: WarmRequest, name: str) -> Response:
+        key_id = key_id_of(request.scope)
+        await service.run(lambda: service.find_own(key_id, name), name)  # checks the right to change it
+        collection = await service.run(lambda: service.find(key_id, name), name)
+        warming = await passage_kv.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
+        return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
+
+    @router.get(path, response_model=WarmList, summary="Show the progress of computing KV")
+    async def list_warmings(request: Request, name: str) -> Response:
+        key_id = key_id_of(request.scope)
+        collection = await service.run(lambda: service.find(key_id, name), name)
+        return json_reply(WarmList(object="list", data=[_reply(each) for each in passage_kv.warmings(collection.id)]))
+
+    router.include_router(with_bodies)
+    return router
+
+
+def _reply(warming: Warming) -> WarmReply:
+    return WarmReply(**{each.name: getattr(warming, each.name) for each in fields(warming) if each.repr})
+
+
+_MAX_CHARACTERS = 1 << 16  #: a longer text exceeds any embedder's limit, or is mostly blank
+
+
+def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> APIRouter:
+    router = APIRouter(route_class=JsonRoute, tags=["embeddings"])
+
+    @router.post("/v1/embeddings", response_model=EmbeddingReply, responses=RESPONSES, summary="Texts to vectors")
+    async def embed(request: Request, body: EmbeddingRequest) -> Response:
+        name = service.embedder.name
+        if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
+            message = f"the embedder {body.model!r:.200} does not exist; this server has {name!r}"
+            raise ApiError(404, message, "model", "model_not_found")
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        if not 1 <= len(texts) <= MAX_INPUTS:
+            raise invalid(f"input has {len(texts):,} texts; 1 to {MAX_INPUTS:,} are allowed", "input")
+        work = service.embed([text[:_MAX_CHARACTERS] for text in texts])
+        found = await run_while_connected(request.receive, work)
+        if body.dimensions not in (None, dimension := found.vectors.shape[1]):
+            raise invalid(f"dimensions={body.dimensions}; {name} only has {dimension}", "dimensions")
+        if body.truncate_prompt_tokens is None:
+            _check_lengths(texts, found, service.embedder.facts.max_tokens)
+        report_usage(request.scope, model=name, prompt_tokens=sum(found.num_tokens))
+        answer = await asyncio.to_thread(_render, name, found, body.encoding_format == "base64")
+        return Response(answer, media_type="application/json")
+
+    return router
+
+
+def _check_lengths(texts: Sequence[str], found: Embeddings, max_tokens: int) -> None:
+    for number, (text, is_truncated) in enumerate(zip(texts, found.is_truncated, strict=True)):
+        if is_truncated or len(text) > _MAX_CHARACTERS:
+            raise ApiError(
+                400,
+                f"input[{number}] has more than {max_tokens} tokens, the embedder's limit; split it, or set "
+                "truncate_prompt_tokens to -1 to embed its beginning only",
+                f"input[{number}]",
+                "context_length_exceeded",
+            )
+
+
+def _render(name: str, found: Embeddings, is_base64: bool) -> str:
+    vectors = found.vectors.astype("<f4")
+    shown: list[Any] = (
+        [base64.b64encode(vector.tobytes()).decode() for vector in vectors] if is_base64 else vectors.tolist()
+    )
+    num_tokens = sum(found.num_tokens)
+    return EmbeddingReply(
+        object="list",
+        data=[EmbeddingCard(object="embedding", index=i, embedding=each) for i, each in enumerate(shown)],
+        model=name,
+        usage=EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),
+    ).model_dump_json(exclude_unset=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Collection as AnyOf
@@ -9,20 +10,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from quire.rag.database import Database
+from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
 from quire.rag.embedding import Embeddings
-from quire.server.collections.blocking import make_executor, run_blocking
-from quire.server.collections.quotas import Quotas, RemainingQuota, check_collections
 from quire.server.collections.shared_embedder import SharedEmbedder
-from quire.server.collections.storage import Storage, errors_of, not_found
+from quire.server.collections.storage import (
+    Quotas,
+    RemainingQuota,
+    Storage,
+    check_collections,
+    errors_of,
+    make_executor,
+    not_found,
+    run_blocking,
+)
 from quire.server.collections.uploads import DocumentInput, UploadOutcome, Uploads
 from quire.server.errors import ApiError, invalid
-from quire.server.http.auth import PUBLIC_KEY_ID
-from quire.server.metrics.metrics import Metrics
+from quire.server.http.keys import admin_ids
+from quire.server.http.middleware import PUBLIC_KEY_ID
+from quire.server.metrics import Metrics
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
     from quire.rag.embedder import EmbedderSource
     from quire.rag.records import CollectionInfo, Filter, Passage
+
 
 T = TypeVar("T")
 MAX_QUERY_CHARACTERS = 16_384  #: longer queries are truncated
@@ -293,3 +307,31 @@ def _check_filter(where: Filter | None) -> None:
     for key, wanted in where.items():
         if isinstance(wanted, list | tuple) and len(wanted) > _MAX_FILTER_VALUES:
             raise ValueError(f"the filter has {len(wanted)} values of {key!r:.60}; the limit is {_MAX_FILTER_VALUES}")
+
+
+def make_service(
+    registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None
+) -> CollectionService:
+    """Build the service, possibly without collections or embedder. Raises ValueError for unusable settings."""
+    directory = settings.rag_dir.expanduser() if settings.rag_dir is not None else None
+    name = settings.embedder or (DEFAULT_EMBEDDER if directory is not None else None)
+    source = find_embedder(name) if name is not None else None
+    if directory is not None:
+        try:
+            Database(directory).close()
+        except (OSError, sqlite3.OperationalError) as error:
+            raise ValueError(f"--rag-dir {directory} cannot be written ({error}); choose another place") from None
+
+    def readers() -> list[ReaderModel]:
+        return [
+            ReaderModel(model.source, model.async_engine.engine.max_model_len if model.async_engine.is_known else None)
+            for model in registry
+            if model.source
+        ]
+
+    quotas = Quotas(
+        settings.max_collections_per_key, settings.max_documents_per_key, settings.max_collection_bytes_per_key
+    )
+    return CollectionService(
+        directory, source, admins=admin_ids(settings), quotas=quotas, readers=readers, metrics=metrics
+    )

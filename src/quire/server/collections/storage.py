@@ -1,23 +1,105 @@
-"""Open a server's collections on first use, and translate their errors for clients.
+"""Storage of collections: opening, quotas, blocking work in executors, and errors for clients.
 
 Searches use a database connection of their own, so they never wait for a change.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from quire.config import format_size
 from quire.server.errors import RETRY_SOON, ApiError, invalid
+from quire.system.fair_executor import FairExecutor, TooManyJobs
 
 if TYPE_CHECKING:
     from quire.rag.collections import Collections
-    from quire.rag.records import OnDeleted
+    from quire.rag.records import OnDeleted, StorageUsage
+
+
+T = TypeVar("T")
+
+
+def make_executor(name: str, num_threads: int, max_waiting: int) -> FairExecutor:
+    """Make an executor for a single owner, which gets half of the places."""
+    return FairExecutor(name, num_threads, 2 * max_waiting)
+
+
+async def run_blocking(executor: FairExecutor, work: Callable[[], T]) -> T:
+    """Return the result of `work`. Raises ApiError 429 if too much work is queued, 503 if the executor is closed."""
+    try:
+        future = executor.submit(work)
+    except TooManyJobs as error:
+        raise ApiError(429, f"{error}; try again soon", code="queue_full", headers=RETRY_SOON) from None
+    except RuntimeError:
+        raise _closed() from None
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        waiting = asyncio.current_task()
+        if future.cancelled() and waiting is not None and not waiting.cancelling():  # by `close`
+            raise _closed() from None
+        raise
+
+
+def _closed() -> ApiError:
+    return ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON)
+
+
+@dataclass(frozen=True)
+class Quotas:
+    """Limits per API key, or for the whole server if it has no keys."""
+
+    collections: int = 100
+    documents: int = 100_000
+    bytes: int = 1 << 30  #: texts, metadata and vectors
+
+
+class QuotaExceeded(ValueError):
+    """A document exceeds its owner's quota."""
+
+
+class RemainingQuota:
+    """An owner's quota, counted during an ingest."""
+
+    def __init__(self, quotas: Quotas, usage: StorageUsage) -> None:
+        self._quotas = quotas
+        self._documents, self._bytes = usage.num_documents, usage.num_bytes
+
+    def charge(self, num_documents: int, num_bytes: int) -> None:
+        """Count an addition (negative: a removal). Raises QuotaExceeded, and counts nothing, over the limit."""
+        documents, size = self._documents + num_documents, self._bytes + num_bytes
+        if num_documents > 0 and documents > self._quotas.documents:
+            raise QuotaExceeded(
+                f"it would be document {documents:,} of this key, and {self._quotas.documents:,} is its limit; delete "
+                "some, or raise the server's --max-documents-per-key"
+            )
+        if num_bytes > 0 and size > self._quotas.bytes:
+            raise QuotaExceeded(
+                f"it takes {format_size(num_bytes)} with its vectors, and {format_size(self._bytes)} of this key's "
+                f"{format_size(self._quotas.bytes)} are used; delete some documents, or raise the server's "
+                "--max-collection-bytes-per-key"
+            )
+        self._documents, self._bytes = documents, size
+
+
+def check_collections(quotas: Quotas, usage: StorageUsage) -> None:
+    """Raise ApiError if an owner has the maximum number of collections."""
+    if usage.num_collections >= quotas.collections:
+        raise ApiError(
+            413,
+            f"this key has {usage.num_collections:,} collections, its limit; delete one, or raise the server's "
+            "--max-collections-per-key",
+            code="quota_exceeded",
+        )
+
 
 logger = logging.getLogger("quire.server")
 

@@ -17,10 +17,8 @@ from typing import TYPE_CHECKING
 
 from quire.rag.document_parsing import KINDS, kind_of
 from quire.rag.parser_process import ParserProcess
-from quire.server.collections.blocking import make_executor, run_blocking
-from quire.server.collections.quotas import QuotaExceeded, RemainingQuota
 from quire.server.collections.shared_embedder import SharedEmbedder
-from quire.server.collections.storage import errors_of
+from quire.server.collections.storage import QuotaExceeded, RemainingQuota, errors_of, make_executor, run_blocking
 from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.worker_process import WorkerError
 

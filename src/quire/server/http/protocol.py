@@ -1,7 +1,7 @@
-"""HTTP/1.1 connections: uvicorn's protocol, with limits on request heads and without upgrades.
+"""HTTP/1.1 connections: uvicorn's protocol, with limits on request heads and without upgrades; clients that leave.
 
-It overrides callbacks of asyncio and httptools, and reads nothing of uvicorn's state. A proxy in front does the rest:
-half-closed connections, floods of refused bodies.
+The protocol overrides callbacks of asyncio and httptools, and reads nothing of uvicorn's state. A proxy in front does
+the rest: half-closed connections, floods of refused bodies.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
+from starlette.types import Receive
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from quire.server.errors import ApiError, error_body
@@ -88,3 +91,33 @@ class HttpProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+T = TypeVar("T")
+
+
+class ClientDisconnected(Exception):
+    """The client disconnected before its answer was complete."""
+
+
+async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`, or cancel it and raise `ClientDisconnected` if the client leaves first.
+
+    Args:
+        receive: ASGI channel of a request whose body has been read.
+    """
+
+    async def wait_for_disconnect() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(wait_for_disconnect())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnected
+        return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)

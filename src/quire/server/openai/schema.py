@@ -27,8 +27,7 @@ from quire.server.bodies.fields import (
 )
 from quire.server.bodies.replies import Generated, PromptLogprobs, Usage
 from quire.server.bodies.retrieval import Retrieval
-from quire.server.bodies.sampling import SamplingFields
-from quire.server.bodies.structure import ResponseFormat, StructuredOutputs
+from quire.server.bodies.sampling import ResponseFormat, SamplingFields, StructuredOutputs
 
 
 class StreamOptions(Body):

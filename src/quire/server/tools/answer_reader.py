@@ -7,9 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from quire.server.tools.events import CallArguments, CallStart, Content, Event, Reasoning, merge
-from quire.server.tools.parser import ToolParser
-from quire.server.tools.reasoning import ReasoningMarkers, ReasoningParser
+from quire.server.tools.parser import (
+    CallArguments,
+    CallStart,
+    Content,
+    Event,
+    Reasoning,
+    ReasoningMarkers,
+    ReasoningParser,
+    ToolParser,
+    merge,
+)
 
 _PIECE = 4096  # characters to parse at once: a parser copies the rest behind each marker
 

@@ -1,16 +1,142 @@
-"""The base of tool parsers: text before a marker is content, text behind it may be calls."""
+"""Parts of parsers: events of an answer, a search for markers, reasoning, and the base of tool parsers."""
 
 from __future__ import annotations
 
 import secrets
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from quire.server.tools.events import CallArguments, CallStart, Content, Event, merge
 from quire.server.tools.json_reading import NotACall, Reading
-from quire.server.tools.markers import MarkerSearch
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    """The start of a function call; its arguments follow."""
+
+    index: int  #: number of the call in the answer, from 0
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """A piece of a call's arguments, a JSON object as the model wrote it."""
+
+    index: int
+    text: str
+
+
+Event = Reasoning | Content | CallStart | CallArguments
+
+
+def merge(events: Iterable[Event]) -> list[Event]:
+    """Join neighbouring events of one kind, and drop empty ones."""
+    merged: list[Event] = []
+    for event in events:
+        if isinstance(event, CallStart):
+            merged.append(event)
+        elif event.text:
+            last = merged[-1] if merged else None
+            if isinstance(last, CallStart) or last is None or replace(last, text="") != replace(event, text=""):
+                merged.append(event)
+            else:
+                merged[-1] = replace(last, text=last.text + event.text)
+    return merged
+
+
+class MarkerSearch:
+    """Finds the first of several non-empty markers."""
+
+    def __init__(self, markers: Sequence[str]) -> None:
+        self.markers = tuple(markers)
+        self._held = ""
+
+    def feed(self, text: str) -> tuple[str, str | None, str]:
+        """Return the text before a marker, the marker or None, and the text behind it."""
+        text = self._held + text
+        found = min(((text.find(marker), marker) for marker in self.markers if marker in text), default=None)
+        if found is not None:
+            start, marker = found
+            self._held = ""
+            return text[:start], marker, text[start + len(marker) :]
+        cut = len(text) - max((_overlap(text, marker) for marker in self.markers), default=0)
+        self._held = text[cut:]
+        return text[:cut], None, ""
+
+    def flush(self) -> str:
+        """Return the held text, at the end."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _overlap(text: str, marker: str) -> int:
+    """Return the length of the longest end of `text` that begins `marker`."""
+    start = text.find(marker[0], max(0, len(text) - len(marker) + 1))
+    while start >= 0:
+        if marker.startswith(text[start:]):
+            return len(text) - start
+        start = text.find(marker[0], start + 1)
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningMarkers:
+    """The markers around reasoning."""
+
+    opening: str
+    closing: str
+
+
+class ReasoningParser:
+    """Separates reasoning from the answer, in text that may be split anywhere.
+
+    Args:
+        is_open: whether the prompt ends with the opening marker, as many templates write it.
+    """
+
+    def __init__(self, markers: ReasoningMarkers, *, is_open: bool) -> None:
+        self._markers = markers
+        self._closing = MarkerSearch([markers.closing])
+        self._is_inside = is_open
+        self._is_over = False
+        self._held = ""  # beginning of the text, while it may still be the opening marker
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """Return the reasoning and the answer in a further piece of text."""
+        if self._is_over:
+            return "", text
+        if not self._is_inside:
+            self._held += text
+            start = self._held.lstrip()
+            if start.startswith(self._markers.opening):
+                self._is_inside, self._held, text = True, "", start[len(self._markers.opening) :]
+            elif self._markers.opening.startswith(start):
+                return "", ""
+            else:
+                self._is_over = True
+                return "", self.finish()[1]
+        reasoning, marker, answer = self._closing.feed(text)
+        self._is_over = marker is not None
+        return reasoning, answer
+
+    def finish(self) -> tuple[str, str]:
+        """Return the held reasoning and answer, at the end of the text."""
+        held, self._held = self._held, ""
+        return (self._closing.flush(), "") if self._is_inside else ("", held)
+
 
 _ID_CHARACTERS = string.ascii_letters + string.digits
 

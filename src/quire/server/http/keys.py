@@ -1,4 +1,4 @@
-"""API keys, and the tenants that they stand for. A key never leaves this file: all other code sees its id."""
+"""API keys and the tenants' secret, from options, environment and files."""
 
 from __future__ import annotations
 
@@ -9,84 +9,17 @@ import logging
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
-from quire.core.block_keys import PUBLIC, DomainSpans, tenant_domain
-from quire.server.errors import ApiError, error_response
 from quire.server.settings import ServerSettings
 
 logger = logging.getLogger("quire.server")
 
 KEYS_VARIABLE = "QUIRE_API_KEY"
 ADMIN_KEYS_VARIABLE = "QUIRE_ADMIN_KEY"
-PUBLIC_KEY_ID = "public"  #: every client's, on a server without keys
 SECRET_FILE = "tenant-secret"
 SECRET_BYTES = 32
-#: Supervisors and browsers have no key; / says little without one.
-_OPEN_PATHS = frozenset({"/health", "/"})
-_METRICS_PATHS = frozenset({"/metrics", "/version"})
-
-
-class Authenticate:
-    """Accepts a key in ``Authorization: Bearer`` or ``x-api-key``, and puts its id in ``scope["state"]["key_id"]``.
-
-    Every path but /health, / and, by option, /metrics and /version needs a key. On a server without keys every request
-    has `PUBLIC_KEY_ID`. (ASGI middleware)
-    """
-
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app = app
-        self._ids = {_digest(key.encode()): key_id(key, settings.tenant_secret) for key in settings.api_keys}
-        self._open_paths = _OPEN_PATHS | (_METRICS_PATHS if settings.open_metrics else frozenset())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            try:
-                id_ = self._identify(scope["headers"]) if self._ids else PUBLIC_KEY_ID
-                scope.setdefault("state", {})["key_id"] = id_
-            except ApiError as error:
-                if scope["path"] not in self._open_paths:
-                    await error_response(error)(scope, receive, send)
-                    return
-        await self.app(scope, receive, send)
-
-    def _identify(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        given = {name: value for name, value in headers if name in (b"authorization", b"x-api-key")}
-        if not given:
-            raise _rejection(
-                "this server needs an API key; send the header Authorization: Bearer KEY, or x-api-key: KEY"
-            )
-        scheme, _, key = given.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() != b"bearer":  # a proxy may use that header for itself
-            key = given.get(b"x-api-key", b"")
-        if not key:
-            raise _rejection("the API key is sent as Authorization: Bearer KEY, and this header says something else")
-        digest = _digest(key.strip())
-        # Compare all keys, so that the duration does not depend on which one matches.
-        found = [known_id for known, known_id in self._ids.items() if hmac.compare_digest(digest, known)]
-        if not found:
-            raise _rejection("this API key is not known to the server")
-        return found[0]
-
-
-def is_known(scope: Scope, settings: ServerSettings) -> bool:
-    """Whether the client of an open path may see what the other paths show."""
-    return not settings.api_keys or "key_id" in scope.get("state", {})
-
-
-def key_id_of(scope: Scope) -> str:
-    """Return the key id of a request; `PUBLIC_KEY_ID` without `Authenticate`."""
-    found: str = scope.get("state", {}).get("key_id", PUBLIC_KEY_ID)
-    return found
-
-
-def domains_of(key_id: str, settings: ServerSettings, salt: str | None = None) -> DomainSpans:
-    """Return the sharing domain for a key's KV: its own, or public on a server without keys; a salt narrows it."""
-    domain = tenant_domain(key_id, settings.tenant_secret or b"") if settings.api_keys else PUBLIC
-    return ((0, domain if salt is None else domain.salted(salt)),)
 
 
 def key_id(key: str, secret: bytes | None) -> str:
@@ -194,11 +127,3 @@ def _read_or_make(path: Path) -> bytes:
         return path.read_bytes()
     finally:
         os.close(folder)
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()  # of equal length: the time to compare does not depend on a key's length
-
-
-def _rejection(message: str) -> ApiError:
-    return ApiError(401, message, code="invalid_api_key", headers={"WWW-Authenticate": "Bearer"})

@@ -1,19 +1,76 @@
-"""The metrics of engines: steps, and requests from arrival to end."""
+"""All metrics of a server process: its models', HTTP's, the collections' and the process' own; GET /metrics."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import product
+from typing import TypeVar
+
+from fastapi import APIRouter
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import InfoMetricFamily
+from starlette.responses import PlainTextResponse
+
+from quire.config import SchedulerConfig
 from quire.core.decisions.costs import TIERS
 from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
-from quire.server.metrics.families import (
-    ERROR_BUCKETS,
-    FEW_BUCKETS,
-    PHASE_BUCKETS,
-    REQUEST_BUCKETS,
-    SIZE_BUCKETS,
-    STEP_BUCKETS,
-    TOKEN_BUCKETS,
-    Families,
-)
+from quire.server.bodies.replies import ERROR_RESPONSES
+
+MODEL_LABEL = "model_name"
+M = TypeVar("M", Gauge, Counter, Histogram)
+# In seconds, from a small model on one GPU to a large one on a busy CPU.
+TOKEN_BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10,
+)  # fmt: skip
+PHASE_BUCKETS = (
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 320, 640,
+)  # fmt: skip
+REQUEST_BUCKETS = (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 7.5, 10, 15, 20, 30, 40, 60, 120, 240, 480, 960, 1920)
+SIZE_BUCKETS = (
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 200_000,
+)  # fmt: skip
+STEP_BUCKETS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+FEW_BUCKETS = (1, 2, 5, 10, 20)
+ERROR_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2.5, 5, 10)
+
+
+class Families:
+    """Makes families in some registries. Each has the model as its first label; keyword arguments name further labels
+    and their values."""
+
+    def __init__(self, *registries: CollectorRegistry) -> None:
+        self._registries = registries
+        self._made: list[tuple[Gauge | Counter | Histogram, tuple[str, ...]]] = []  #: family, values of further labels
+
+    def gauge(self, name: str, text: str, **labels: tuple[str, ...]) -> Gauge:
+        return self._add(Gauge(f"quire_{name}", text, [MODEL_LABEL, *labels], registry=None), labels)
+
+    def counter(self, name: str, text: str, **labels: tuple[str, ...]) -> Counter:
+        return self._add(Counter(f"quire_{name}", text, [MODEL_LABEL, *labels], registry=None), labels)
+
+    def histogram(self, name: str, text: str, buckets: tuple[float, ...], **labels: tuple[str, ...]) -> Histogram:
+        family = Histogram(f"quire_{name}", text, [MODEL_LABEL, *labels], registry=None, buckets=buckets)
+        return self._add(family, labels)
+
+    def show(self, model: str) -> None:
+        """Show a model's series at zero: a rate over a series that appears with its first event misses that event."""
+        for family, values in self._made:
+            family.labels(model, *values)
+
+    def _add(self, family: M, labels: dict[str, tuple[str, ...]]) -> M:
+        for registry in self._registries:
+            registry.register(family)
+        self._made += [(family, values) for values in product(*labels.values())]
+        return family
+
+
+def collect(registry: CollectorRegistry) -> Iterator[Metric]:
+    """Yield the families, without creation times, which would double the number of series."""
+    for metric in registry.collect():
+        metric.samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+        yield metric
+
 
 _MODES = ("recompute", "swap", "mixed")
 _BLOCKED_REASONS = ("document", "grammar", "stage")
@@ -215,3 +272,131 @@ class LifetimeMetrics:
             self._decode.labels(model).observe(times.last_token_time - first)
             if num_tokens > 1:
                 self._tpot.labels(model).observe((times.finished_time - first) / (num_tokens - 1))
+
+
+DOCUMENT_OUTCOMES = ("added", "changed", "unchanged", "removed", "failed")
+EMBEDDER_USES = ("search", "ingest", "embeddings")
+_METHODS = ("GET", "POST", "DELETE", "OPTIONS")  # HEAD counts as GET
+
+
+class Metrics:
+    """The metrics of one server process. Threads may record concurrently.
+
+    Args:
+        models: names to show from the start, at zero; others appear with their first value.
+
+    Attributes:
+        steps: registry of the families that `observe_stats` changes, a part of `registry`.
+    """
+
+    def __init__(self, models: Iterable[str] = ()) -> None:
+        self.registry, self.steps = CollectorRegistry(), CollectorRegistry()
+        step_families, families = Families(self.registry, self.steps), Families(self.registry)
+        lifetimes = LifetimeMetrics(families)
+        self.observe_stats = StepMetrics(step_families).observe
+        self.observe_load = lifetimes.observe_load
+        self.observe_accepted = lifetimes.observe_accepted
+        self.observe_finished = lifetimes.observe_finished
+        self._limits: dict[str, SchedulerConfig] = {}
+        self._add_http()
+        self._add_collections()
+        ProcessCollector(registry=self.registry)
+        for model in models:
+            step_families.show(model)
+            families.show(model)
+
+    def _add_http(self) -> None:
+        """HTTP metrics. No label holds a value that clients can invent, which would let them create series."""
+        self._http_requests = Counter(
+            "quire_http_requests",
+            "HTTP requests by path of the route, method and status.",
+            ["handler", "method", "status"],
+            registry=self.registry,
+        )
+        self._rejections = Counter(
+            "quire_request_rejections",
+            "Requests that were rejected or failed before their answer started, by status and error code.",
+            ["status", "code"],
+            registry=self.registry,
+        )
+
+    def _add_collections(self) -> None:
+        self._searches = Histogram(
+            "quire_collection_search_seconds",
+            "Duration of searches, from arrival to passages.",
+            registry=self.registry,
+            buckets=PHASE_BUCKETS,
+        )
+        self._documents = Counter(
+            "quire_collection_documents", "Uploaded documents by outcome.", ["outcome"], registry=self.registry
+        )
+        self._embedded = Counter(
+            "quire_embedder_tokens", "Tokens read by the embedder, by purpose.", ["use"], registry=self.registry
+        )
+        for outcome in DOCUMENT_OUTCOMES:
+            self._documents.labels(outcome)
+        for use in EMBEDDER_USES:
+            self._embedded.labels(use)
+
+    def observe_limits(self, model: str, limits: SchedulerConfig) -> None:
+        """Record the limits of a loaded engine."""
+        self._limits[model] = limits
+
+    def observe_http(self, handler: str, method: str, status: int, code: str | None = None) -> None:
+        """Record an answer to an HTTP request, with the code of an error."""
+        self._http_requests.labels(handler, method if method in _METHODS else "other", status).inc()
+        if code is not None:
+            self._rejections.labels(status, code).inc()
+
+    def observe_search(self, seconds: float) -> None:
+        """Record a search."""
+        self._searches.observe(seconds)
+
+    def observe_documents(self, counts: Mapping[str, int]) -> None:
+        """Record an upload: `DOCUMENT_OUTCOMES` -> number of documents."""
+        for outcome, count in counts.items():
+            self._documents.labels(outcome).inc(count)
+
+    def observe_embedded(self, use: str, num_tokens: int) -> None:
+        """Record embedded texts; `use` is one of `EMBEDDER_USES`."""
+        self._embedded.labels(use).inc(num_tokens)
+
+    def render(self) -> bytes:
+        """Return every metric in Prometheus' text format."""
+        return generate_latest(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family."""
+        yield from collect(self.registry)
+        # Dashboards expect one series whose labels are the values.
+        family = InfoMetricFamily("quire_cache_config", "Configuration of the KV cache.", labels=[MODEL_LABEL])
+        for model, limits in list(self._limits.items()):
+            values = {
+                "block_size": str(limits.block_size),
+                "num_gpu_blocks": str(limits.num_blocks),
+                "num_cpu_blocks": str(limits.num_swap_slots),
+                "enable_prefix_caching": str(limits.enable_prefix_caching),
+            }
+            family.add_metric([model], values)
+        yield family
+
+    def values(self) -> dict[str, dict[str, float]]:
+        """Return model -> name -> value, of the series without other labels."""
+        found: dict[str, dict[str, float]] = {}
+        for metric in self.collect():
+            for sample in metric.samples:
+                if sample.labels.keys() == {MODEL_LABEL}:
+                    found.setdefault(sample.labels[MODEL_LABEL], {})[sample.name] = sample.value
+        return found
+
+
+def metrics_routes(metrics: Metrics) -> APIRouter:
+    """GET /metrics."""
+    router = APIRouter(tags=["operations"])
+
+    @router.get("/metrics", response_class=PlainTextResponse, responses={"4XX": ERROR_RESPONSES["4XX"]})
+    def show_metrics() -> PlainTextResponse:
+        """Return counters, gauges and histograms of every model, in Prometheus' text format."""
+        return PlainTextResponse(metrics.render(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    return router
