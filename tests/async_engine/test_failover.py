@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from async_engine.harness import OPTIONS, TIMEOUT_S, finish, generate, greedy, idle, make, run, running
 from engine.test_promotion import make_staged
-from quire.async_engine.ledger import Ledger
 from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import (
     Add,
@@ -29,6 +28,7 @@ from quire.async_engine.messages import (
     StepReport,
     Stop,
 )
+from quire.async_engine.open_requests import Ledger
 from quire.engine.engine import Engine
 from quire.loading.progress import load_listener
 from quire.outputs import Delta, LoadProgress, OutputSoFar, RequestOutput, Resumption

@@ -11,6 +11,7 @@ import pytest
 from quire.async_engine.messages import (
     Abort,
     Finished,
+    FrameReader,
     Heartbeat,
     ModelState,
     Preempted,
@@ -20,8 +21,10 @@ from quire.async_engine.messages import (
     Started,
     StateReport,
     StepReport,
+    dump,
+    frame,
+    load,
 )
-from quire.async_engine.serialization import FrameReader, dump, frame, load
 from quire.forecast import Forecast
 from quire.outputs import CompletionOutput, Delta, Logprob, RecoveryStats, RequestOutput, Stats
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.assembly.model import LoadedModel, check_devices, choose_device, load
+from quire.assembly.model import LoadedModel, StartupTimer, check_devices, choose_device, load
 from quire.assembly.runner import BuiltRunner, make_runner
 from quire.config import EngineConfig
 from quire.engine.promotion import Arrivals, StepThrottle
@@ -17,7 +17,6 @@ from quire.models.parallel import ModelSplit, ParallelGroup
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.ranks.group import RankGroup, Rendezvous
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
-from quire.system.startup_timer import StartupTimer
 from quire.system.threads import keep_to_ranks_node, rank_threads
 
 
@@ -133,12 +132,7 @@ def check_ranks(config: EngineConfig) -> None:
 
 
 class MultiRankArrivals:
-    """See `Arrivals`: the stages of all ranks. Loaders meet at each stage, so the first rank's state is everyone's.
-
-    Args:
-        first: the first rank's arrivals.
-        runner: calls the other ranks.
-    """
+    """See `Arrivals`: the stages of all ranks. Loaders meet at each stage, so the first rank's state is everyone's."""
 
     def __init__(self, first: Arrivals, runner: MultiRankRunner) -> None:
         self._first = first

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from quire.assembly.engine import make_engine
-from quire.assembly.model import load
+from quire.assembly.model import StartupTimer, load
 from quire.assembly.rank import ModelRank, RankOptions, check_ranks
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
@@ -18,7 +18,6 @@ from quire.outputs import Stats
 from quire.runner.ranks.group import FileRendezvous, Rendezvous
 from quire.runner.ranks.interface import RankHandle, RankLost
 from quire.runner.ranks.process import RankProcess, start_rank_processes
-from quire.system.startup_timer import StartupTimer
 
 logger = logging.getLogger("quire")
 

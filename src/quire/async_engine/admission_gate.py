@@ -65,12 +65,7 @@ class AdmissionGate:
         return self.shown_state in (ModelState.LOADING, ModelState.UNLOADED)
 
     def check(self) -> None:
-        """Raise an error if the model takes no further request.
-
-        Raises:
-            EngineUnavailable: the model is not ready.
-            QueueFull: too many requests wait.
-        """
+        """Raise EngineUnavailable if the model is not ready, or QueueFull if too many requests wait."""
         if self.shown_state is not ModelState.READY:
             raise self.unavailable()
         self._check_queue()
@@ -89,11 +84,9 @@ class AdmissionGate:
         return EngineUnavailable(f"{self._name} is being loaded; try again soon")
 
     async def wait(self) -> None:
-        """Wait while the model is pending, and load it if it was unloaded. Call `check` afterwards.
+        """Wait up to `wait_s` while the model is pending, and load it if it was unloaded; raises as `check`.
 
-        Raises:
-            EngineUnavailable: the model is not ready within `wait_s`.
-            QueueFull: too many requests wait.
+        Call `check` afterwards.
         """
         deadline = time.monotonic() + self._wait_s
         while (change := self._expect_change()) is not None:

@@ -192,9 +192,7 @@ class AsyncEngine:
     async def wait_open(self) -> InputProcessor:
         """Wait until the model takes requests, and load it if it was unloaded. A waiting caller counts as queued.
 
-        Raises:
-            EngineUnavailable: the model is not ready within `load_wait_s`, or has failed.
-            QueueFull: too many requests wait.
+        EngineUnavailable if it is not ready within `load_wait_s` or has failed; QueueFull if too many wait.
         """
         self._last_use = time.monotonic()
         await self._gate.wait()
@@ -406,11 +404,7 @@ class AsyncEngine:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> int:
-        """Admit no further requests and wait for the open ones.
-
-        Returns:
-            The number of requests that did not finish in time and were ended with an error.
-        """
+        """Admit no further requests and wait for the open ones. Returns how many had to be ended with an error."""
         self._gate.close()
         deadline = time.monotonic() + timeout_s
         while self._sent and (left_s := deadline - time.monotonic()) > 0:

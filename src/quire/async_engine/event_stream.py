@@ -71,11 +71,7 @@ class EventStream:
             self._arrival.set_result(None)
 
     async def read(self) -> list[tuple[int, Event]]:
-        """Return all events since the last call, at least one, with the numbers of their requests.
-
-        Raises:
-            Exception: the error that ended a request.
-        """
+        """Return all events since the last call, at least one, with their requests' numbers. Raises their errors."""
         while not self._pending:
             if self._error is not None:
                 raise self._error

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from quire.async_engine.ledger import MAX_LOSSES
 from quire.async_engine.load_watch import LoadWatch
 from quire.async_engine.messages import EngineLost, Preempted
-from quire.async_engine.open_requests import OpenRequest, OpenRequests
+from quire.async_engine.open_requests import MAX_LOSSES, OpenRequest, OpenRequests
 from quire.outputs import RequestOutput
 
 logger = logging.getLogger("quire")
@@ -29,8 +28,7 @@ class Losses:
 class Failover:
     """Resumes or fails the requests of a lost engine.
 
-    Args:
-        wait_s: longest wait for the next engine and for the stage of the lost one; 0 fails requests at once.
+    `wait_s` limits the wait for the next engine and for the stage of the lost one; 0 fails requests at once.
     """
 
     def __init__(

@@ -14,11 +14,7 @@ _BEGIN = LoadProgress(stage=0, num_stages=1, bytes_loaded=0, bytes_total=0, phas
 
 
 class LoadWatch:
-    """Keeps and logs the progress of loading.
-
-    Args:
-        on_progress: receives each change of `progress`, in any thread.
-    """
+    """Keeps and logs the progress of loading. `on_progress` receives each change, in any thread."""
 
     def __init__(self, name: str, on_progress: Callable[[LoadProgress], None]) -> None:
         self.progress: LoadProgress | None = None

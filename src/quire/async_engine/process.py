@@ -15,11 +15,20 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.async_engine.host import HANG_TIMEOUT_S, STOP_TIMEOUT_S, EngineHost
+from quire.async_engine.host import EXIT_STATUS, HANG_TIMEOUT_S, STOP_TIMEOUT_S, EngineHost, Watchdog
 from quire.async_engine.loop import EngineLoop, Failures
-from quire.async_engine.messages import Command, Heartbeat, ModelState, Report, StateReport, Stop
-from quire.async_engine.serialization import FrameReader, dump, frame, load
-from quire.async_engine.watchdog import EXIT_STATUS, Watchdog
+from quire.async_engine.messages import (
+    Command,
+    FrameReader,
+    Heartbeat,
+    ModelState,
+    Report,
+    StateReport,
+    Stop,
+    dump,
+    frame,
+    load,
+)
 from quire.engine.input_processor import InputProcessor
 from quire.system.child_process import ChildProcess, forward_logs, handle_forwarded
 

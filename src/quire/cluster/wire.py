@@ -13,8 +13,7 @@ from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Self
 
-from quire.async_engine.messages import Add, Event, Finished, StepReport
-from quire.async_engine.serialization import dump, load
+from quire.async_engine.messages import Add, Event, Finished, StepReport, dump, load
 from quire.forecast import Forecast
 from quire.outputs import LoadProgress, RequestMetrics, RequestOutput
 

@@ -96,8 +96,7 @@ def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
 def read_headers(directory: Path) -> dict[str, TensorEntry]:
     """Return all tensors of a checkpoint by name, in the order of files and offsets.
 
-    Raises:
-        ModelLoadError: no weights, a missing or truncated shard, or an index that does not match its shards.
+    Raises ModelLoadError for a missing or truncated file, or an index that does not match its shards.
     """
     entries: dict[str, TensorEntry] = {}
     files, weight_map = _find_files(directory)

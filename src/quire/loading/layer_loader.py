@@ -139,12 +139,7 @@ class LayerLoader:
         self._thread.start()
 
     def wait_stage(self, number: int) -> None:
-        """Return once a stage is ready.
-
-        Raises:
-            ModelLoadError: it cannot be loaded, or the loader was closed before.
-            ModelConfigError: its adapter or linear map does not fit.
-        """
+        """Return once a stage is ready; raises ModelLoadError, or ModelConfigError for a misfit adapter or map."""
         if not 1 <= number <= self.last_stage:
             raise ValueError(f"stage {number} is not one of the {self.last_stage} loaded stages")
         self._wait(lambda: self.stage_ready >= number or self._stages.why_left_out(number) is not None)

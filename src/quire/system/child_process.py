@@ -42,12 +42,7 @@ class ChildProcess:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        imports: str = "",
-        environment: Mapping[str, str] | None = None,
-        niceness: int = 0,
+        self, name: str, *, imports: str = "", environment: Mapping[str, str] | None = None, niceness: int = 0
     ) -> None:
         self.name = name
         their_commands, self.commands = Pipe(duplex=False)
@@ -58,11 +53,7 @@ class ChildProcess:
         _running.add(self)
 
     def run(self, function: Callable[..., None], *args: Any) -> None:
-        """Call `function(commands, reports, *args)` in the process. All must survive pickling.
-
-        Raises:
-            OSError: the process has ended.
-        """
+        """Pickle and call `function(commands, reports, *args)` in the process. OSError if it has ended."""
         self.commands.send_bytes(pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL))
 
     @property
@@ -104,12 +95,7 @@ def running_children() -> list[ChildProcess]:
 
 
 def _spawn(
-    name: str,
-    commands: Connection,
-    reports: Connection,
-    imports: str,
-    environment: Mapping[str, str],
-    niceness: int,
+    name: str, commands: Connection, reports: Connection, imports: str, environment: Mapping[str, str], niceness: int
 ) -> subprocess.Popen[bytes]:
     descriptors = (commands.fileno(), reports.fileno())
     target = os.nice(0) + niceness

@@ -21,11 +21,7 @@ class TooManyJobs(RuntimeError):
 
 
 class FairExecutor:
-    """Thread-safe.
-
-    Args:
-        max_jobs: limit of open jobs over all owners; None for no limit.
-    """
+    """Thread-safe. `max_jobs` limits the open jobs over all owners."""
 
     def __init__(self, name: str, num_threads: int = 1, max_jobs: int | None = None) -> None:
         self._name = name
@@ -40,12 +36,7 @@ class FairExecutor:
         self._is_closed = False
 
     def submit(self, job: Callable[[], T], owner: str = "", *, is_urgent: bool = False) -> Future[T]:
-        """Queue a job. Cancelling the future of a waiting job frees its place at once.
-
-        Raises:
-            TooManyJobs: the limit is reached.
-            RuntimeError: the executor is closed.
-        """
+        """Queue a job; raises TooManyJobs, or RuntimeError once closed. Cancelling the future frees its place."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:

@@ -25,8 +25,7 @@ def num_cores() -> int:
 def default_num_threads(*, spans_nodes: bool = False) -> int:
     """Return the default number of threads: OMP_NUM_THREADS, else one per core of a NUMA node.
 
-    Args:
-        spans_nodes: count the cores of all nodes, for several engines that share them.
+    With `spans_nodes`, count the cores of all nodes, for several engines that share them.
     """
     return _env_num_threads() or (num_cores() if spans_nodes else _num_cores_of(_cpus_of_one_node()))
 

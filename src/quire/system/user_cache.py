@@ -23,11 +23,7 @@ def user_cache() -> Path:
 
 
 def replace_file(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Write a file atomically, replacing an earlier one. Creates its directory.
-
-    Raises:
-        OSError: the disk is full, or the directory is not writable.
-    """
+    """Write a file atomically, replacing an earlier one. Creates its directory. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:

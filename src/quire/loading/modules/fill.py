@@ -32,10 +32,8 @@ def fill_random(
 ) -> None:
     """Fill norms with ones, biases with zeros, and other tensors with normal random numbers.
 
-    A large tensor repeats CHUNK numbers, since drawing billions would take minutes.
-
-    Args:
-        shares: this rank's parts of tensors, which get the numbers of the whole tensor.
+    A large tensor repeats CHUNK numbers, since drawing billions would take minutes. `shares` are this rank's parts of
+    tensors, which get the numbers of the whole tensor.
     """
     for name, view in views.items():
         if name.endswith(".bias"):

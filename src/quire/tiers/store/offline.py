@@ -155,8 +155,7 @@ def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str,
 def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> dict[str, int]:
     """Check and store the blocks of an exported file. Returns the number of blocks by namespace.
 
-    Raises:
-        ValueError: the file is no export or damaged, but blocks before the damage are stored.
+    Raises ValueError for a damaged file, whose blocks before the damage are stored, or an unusable directory.
     """
     counts: dict[str, int] = {}
     with Path(file).open("rb") as source:
