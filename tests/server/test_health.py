@@ -21,7 +21,7 @@ from quire.async_engine.messages import ModelState
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
-from quire.server.health import health_routes
+from quire.server.pages import health_routes
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 

@@ -14,8 +14,7 @@ from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, Logprob, RequestOutput
 from quire.server.bodies.replies import Generated
 from quire.server.errors import ApiError, error_body
-from quire.server.generation.generation import GenerationJob
-from quire.server.generation.streaming import AnswerWriter, event_of
+from quire.server.generation.generation import AnswerWriter, GenerationJob, event_of
 from quire.server.openai.schema import (
     ChatCompletion,
     ChatCompletionRequest,

@@ -23,8 +23,13 @@ from quire.server.bodies.fields import Reply
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.bodies.retrieval import Passages, RetrievedPassages, Retriever
 from quire.server.errors import invalid
-from quire.server.generation.generation import GenerationJob, as_api_error, wait_until_known, wait_until_ready
-from quire.server.generation.streaming import send_answer
+from quire.server.generation.generation import (
+    GenerationJob,
+    as_api_error,
+    send_answer,
+    wait_until_known,
+    wait_until_ready,
+)
 from quire.server.http.body import JsonRoute
 from quire.server.http.middleware import domains_of, key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected

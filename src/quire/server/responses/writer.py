@@ -15,8 +15,7 @@ from pydantic_core import to_json
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
 from quire.server.errors import ApiError
-from quire.server.generation.generation import GenerationJob
-from quire.server.generation.streaming import AnswerWriter, named_events
+from quire.server.generation.generation import AnswerWriter, GenerationJob, named_events
 from quire.server.openai.chunks import Entry, chat_logprobs
 from quire.server.responses.schema import InputTokensDetails, OutputTokensDetails, ResponsesRequest, ResponseUsage
 from quire.server.tools.answer_reader import AnswerForm, AnswerReader

@@ -7,8 +7,17 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from quire.server.tools.json_reading import NotACall, Reading, read_arguments, read_call, skip, skip_blanks
-from quire.server.tools.parser import ReasoningMarkers, ToolParser, random_id
+from quire.server.tools.parser import (
+    NotACall,
+    Reading,
+    ReasoningMarkers,
+    ToolParser,
+    random_id,
+    read_arguments,
+    read_call,
+    skip,
+    skip_blanks,
+)
 
 _NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_-.")
 
