@@ -98,7 +98,7 @@ def test_an_engine_swaps_to_a_file_in_its_directory(tmp_path: Path, caplog: pyte
     assert link.bandwidth == 50 * MIB
     assert isinstance(link._space, DiskSpace)
     assert engine.scheduler.config.num_swap_slots == link._space.num_slots == MIB // link._space.block_bytes
-    assert str(tmp_path) in os.readlink(f"/proc/self/fd/{link._space._file}")
+    assert str(tmp_path) in os.readlink(f"/proc/self/fd/{link._space._file.fd}")
     assert f"swap: up to {link._space.num_slots} blocks (1.0 MiB) in a file in {tmp_path}" in caplog.text
     assert "at most 50.0 MiB a second" in caplog.text
 

@@ -92,8 +92,8 @@ def test_runs_longer_than_the_system_takes_at_once(tmp_path: Path) -> None:
 @given(at=st.integers(0, 3 * RECORD_BYTES - 1), flip=st.integers(1, 255))
 def test_a_flipped_bit_anywhere_loses_its_block_and_no_other(space: DiskSpace, at: int, flip: int) -> None:
     write(space, [0, 1, 2])
-    (byte,) = os.pread(space._file, 1, at)
-    os.pwrite(space._file, bytes([byte ^ flip]), at)
+    (byte,) = os.pread(space._file.fd, 1, at)
+    os.pwrite(space._file.fd, bytes([byte ^ flip]), at)
     assert lost(space, [0, 1, 2]) == [at // RECORD_BYTES]
 
 
@@ -101,7 +101,7 @@ def test_a_flipped_bit_anywhere_loses_its_block_and_no_other(space: DiskSpace, a
 @given(end=st.integers(0, 4 * RECORD_BYTES))
 def test_a_file_that_was_cut_loses_what_it_lost(space: DiskSpace, end: int) -> None:
     write(space, [0, 1, 2, 3])
-    os.ftruncate(space._file, end)
+    os.ftruncate(space._file.fd, end)
     assert lost(space, [0, 1, 2, 3]) == [slot for slot in range(4) if (slot + 1) * RECORD_BYTES > end]
 
 
@@ -111,11 +111,11 @@ def test_a_torn_write_loses_its_block(space: DiskSpace, end: int) -> None:
     """Part of the new record is written, before a part of the old one."""
     write(space, [4])
     start = 4 * RECORD_BYTES
-    before = os.pread(space._file, RECORD_BYTES, start)
+    before = os.pread(space._file.fd, RECORD_BYTES, start)
     space.write([4], [key(9)], contents(9))
-    after = os.pread(space._file, RECORD_BYTES, start)
+    after = os.pread(space._file.fd, RECORD_BYTES, start)
     torn = after[:end] + before[end:]
-    os.pwrite(space._file, torn, start)
+    os.pwrite(space._file.fd, torn, start)
     into = torch.empty(1, BLOCK_BYTES, dtype=torch.uint8)
     assert (space.read([4], [key(9)], into) == [0]) == (torn != after)
     assert (space.read([4], [key(4)], into) == [0]) == (torn != before)
@@ -124,7 +124,7 @@ def test_a_torn_write_loses_its_block(space: DiskSpace, end: int) -> None:
 def test_a_record_of_another_namespace_is_none(tmp_path: Path) -> None:
     mine, other = (DiskSpace(tmp_path, 1, BLOCK_BYTES, namespace) for namespace in (b"mine", b"other"))
     write(other, [0])
-    os.pwrite(mine._file, os.pread(other._file, RECORD_BYTES, 0), 0)
+    os.pwrite(mine._file.fd, os.pread(other._file.fd, RECORD_BYTES, 0), 0)
     assert lost(mine, [0]) == [0]
 
 
@@ -166,14 +166,14 @@ def test_the_file_has_no_name_and_the_directory_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     space = DiskSpace(folder, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
     assert list(folder.iterdir()) == []
-    name = os.readlink(f"/proc/self/fd/{space._file}")
+    name = os.readlink(f"/proc/self/fd/{space._file.fd}")
     assert f"quire-swap-{os.getpid()}-" in name, "someone who looks sees whose it is"
-    assert os.fstat(space._file).st_mode & 0o077 == 0
+    assert os.fstat(space._file.fd).st_mode & 0o077 == 0
 
 
 def test_closing_gives_the_file_back_and_what_follows_fails(tmp_path: Path) -> None:
     space = DiskSpace(tmp_path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
-    file = space._file
+    file = space._file.fd
     space.close()
     space.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -184,7 +184,7 @@ def test_closing_gives_the_file_back_and_what_follows_fails(tmp_path: Path) -> N
 
 def test_a_space_that_is_forgotten_gives_its_file_back(tmp_path: Path) -> None:
     space = DiskSpace(tmp_path, NUM_SLOTS, BLOCK_BYTES, NAMESPACE)
-    file = space._file
+    file = space._file.fd
     del space
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(file)

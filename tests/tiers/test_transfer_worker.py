@@ -740,9 +740,9 @@ def test_bytes_that_rot_on_disk_are_reported_and_their_neighbours_arrive(
     space = DiskSpace(tmp_path, 4, BLOCK_BYTES, NAMESPACE)
     link = make_link(cache, space)
     move(link, *(save(block, block) for block in range(4)))
-    at = os.fstat(space._file).st_size - 7  # in the last record
-    (byte,) = os.pread(space._file, 1, at)
-    os.pwrite(space._file, bytes([byte ^ 16]), at)
+    at = os.fstat(space._file.fd).st_size - 7  # in the last record
+    (byte,) = os.pread(space._file.fd, 1, at)
+    os.pwrite(space._file.fd, bytes([byte ^ 16]), at)
     before = as_bytes(cache).clone()
     (report,) = joined(move(link, *(load(slot, (slot + 1) % 4, slot, op_id=slot) for slot in range(4))))
     assert report.failed == [3]

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from quire.config import format_size
+from quire.tiers.store.layout.files import Move, OpenFile, move_records, remove_unlocked
 from quire.tiers.store.layout.record import HEADER_BYTES, KEY_BYTES, Buffer, Row, encode_header, is_intact
 from quire.tiers.swap_space import runs
 
 logger = logging.getLogger("quire")
 
-_MAX_RECORDS = 512  # per read or write: two buffers each, and systems take 1,024
 _NO_PARENT = bytes(KEY_BYTES)
-_Move = Callable[[int, Sequence[Buffer], int], int]  #: os.pwritev or os.preadv
 
 
 class DiskSpace:
@@ -38,11 +36,11 @@ class DiskSpace:
         self.block_bytes = block_bytes
         self._record_bytes = HEADER_BYTES + block_bytes
         self._namespace = namespace
-        self._errors: dict[_Move, int | None] = {}  #: error number of the last read or write, until one succeeds
+        self._errors: dict[Move, int | None] = {}  #: error number of the last read or write, until one succeeds
         try:
             folder = Path(directory).expanduser()
             folder.mkdir(parents=True, exist_ok=True)
-            _remove_leftovers(folder)
+            remove_unlocked(folder, "quire-swap-*.kv")
             self._check_room(folder)
             self._file, left = _open_private(folder)
             self._end = weakref.finalize(self, _discard, self._file, left)
@@ -82,27 +80,17 @@ class DiskSpace:
 
     def close(self) -> None:
         self._end()
-        self._file = -1  # never the descriptor of a file that is opened later
 
-    def _move(self, move: _Move, slot: int, parts: list[Buffer]) -> int:
+    def _move(self, move: Move, slot: int, parts: list[Buffer]) -> int:
         """Move neighbouring records. Returns how many are complete; the later ones failed."""
-        num_records = len(parts) // 2
-        num_done = 0
-        while num_done < num_records:
-            some = parts[2 * num_done : 2 * (num_done + _MAX_RECORDS)]
-            try:
-                num_bytes = move(self._file, some, (slot + num_done) * self._record_bytes)
-            except OSError as error:
-                self._log_error(move, error)
-                break
-            if num_bytes < self._record_bytes:  # the disk is full, or the file was truncated
-                break
-            num_done += num_bytes // self._record_bytes
-        else:
+        num_done, error = move_records(move, self._file, parts, slot * self._record_bytes, self._record_bytes)
+        if error is not None:
+            self._log_error(move, error)
+        elif 2 * num_done == len(parts):
             self._errors.pop(move, None)
         return num_done
 
-    def _log_error(self, move: _Move, error: OSError) -> None:
+    def _log_error(self, move: Move, error: OSError) -> None:
         """Log an error once, until the failed operation succeeds."""
         if self._errors.get(move) != error.errno:
             self._errors[move] = error.errno
@@ -122,7 +110,7 @@ class DiskSpace:
     def _check_last_slot(self) -> None:
         """Write and read the last slot, so that a bad disk fails at the start."""
         at, record = (self.num_slots - 1) * self._record_bytes, os.urandom(self._record_bytes)
-        if os.pwrite(self._file, record, at) < len(record) or os.pread(self._file, len(record), at) != record:
+        if os.pwrite(self._file.fd, record, at) < len(record) or os.pread(self._file.fd, len(record), at) != record:
             raise OSError("a record that is written there cannot be read again")
 
 
@@ -130,11 +118,11 @@ def _rows(blocks: torch.Tensor) -> list[memoryview]:
     return [row.data for row in blocks.numpy()]
 
 
-def _open_private(folder: Path) -> tuple[int, Path | None]:
+def _open_private(folder: Path) -> tuple[OpenFile, Path | None]:
     """Open a new file. Returns its path too if it could not be unlinked."""
     path = folder / f"quire-swap-{os.getpid()}-{secrets.token_hex(4)}.kv"
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    _lock(file)
+    file = OpenFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    file.lock()
     try:
         path.unlink(missing_ok=True)
     except OSError:
@@ -142,29 +130,8 @@ def _open_private(folder: Path) -> tuple[int, Path | None]:
     return file, None
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Remove files of ended processes that could not unlink them."""
-    for path in folder.glob("quire-swap-*.kv"):
-        with contextlib.suppress(OSError):
-            file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if _lock(file):
-                    path.unlink()
-            finally:
-                os.close(file)
-
-
-def _lock(file: int) -> bool:
-    """Lock an open file. Returns False if another process holds the lock, or the system has none."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _discard(file: int, path: Path | None) -> None:
-    os.close(file)
+def _discard(file: OpenFile, path: Path | None) -> None:
+    file.close()
     if path is not None:
         with contextlib.suppress(OSError):
             path.unlink()

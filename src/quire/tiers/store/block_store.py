@@ -25,7 +25,7 @@ from quire.tiers.store.catalog import Catalog, StoreStats
 from quire.tiers.store.claims import CLAIM_EVERY_S, ClaimQueue
 from quire.tiers.store.compaction import compact
 from quire.tiers.store.layout.deletions import Deletions
-from quire.tiers.store.layout.files import OpenFile, locked
+from quire.tiers.store.layout.files import locked, remove_unlocked
 from quire.tiers.store.layout.generation import Generation
 from quire.tiers.store.layout.namespace import LOCK, Label, open_directory, open_namespace, read_labels, write_label
 from quire.tiers.store.layout.record import Row
@@ -88,7 +88,7 @@ class BlockStore:
         path, self.is_read_only = open_directory(directory)
         # The thread refers to the store only during its work, so that an unreferenced store ends.
         self._wake = threading.Event()
-        self._stop = weakref.finalize(self, _stop, self._wake)
+        self._stop = weakref.finalize(self, self._wake.set)
         self._stop.atexit = False
         try:
             self._open(path, model, root, max_bytes, facts)
@@ -427,10 +427,6 @@ def _work(store_of: weakref.ref[BlockStore], wake: threading.Event, stop: weakre
         del store
 
 
-def _stop(wake: threading.Event) -> None:
-    wake.set()
-
-
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
     """Return a function that calls a method while its object exists."""
     reference = weakref.WeakMethod(method)
@@ -445,10 +441,7 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
 
 def _remove_leftovers(namespace: Path) -> None:
     """Remove temporary files and stray indexes of killed processes."""
-    for path in namespace.glob("*.tmp"):
-        with contextlib.suppress(OSError):
-            if OpenFile(path, os.O_RDWR).lock():
-                path.unlink()
+    remove_unlocked(namespace, "*.tmp")
     for path in namespace.glob("*.idx"):
         if not path.with_suffix(".seg").exists():
             with contextlib.suppress(OSError):

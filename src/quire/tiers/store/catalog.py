@@ -111,8 +111,6 @@ class Catalog:
             self._remove(key, segment, row)
         self._notify()
 
-    # -- writes of this process ----------------------------------------------------------------------------------------
-
     def new_segment(self, path: Path, create: Callable[[Segment], _Created]) -> _Created:
         """Add a segment while this process creates its file."""
         with self._refreshing:
@@ -184,8 +182,6 @@ class Catalog:
         is_alive = key is not None and allowed[key]
         allowed.update(dict.fromkeys(chain, is_alive))
         return is_alive
-
-    # -- writes of other processes -------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Find written, evicted and deleted blocks.
@@ -328,8 +324,6 @@ class Catalog:
                     return
                 self._add_rows(segment, chunk)
             self._notify()
-
-    # -- with the lock -------------------------------------------------------------------------------------------------
 
     def _add_rows(self, segment: Segment, rows: list[tuple[int, Row]]) -> None:
         self.num_rows += len(rows)

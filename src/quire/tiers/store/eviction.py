@@ -48,10 +48,10 @@ class DirectoryUsage:
     sealed: list[SegmentFile] = field(default_factory=list)  #: segments without a writer
 
 
-def survey(directory: Path) -> DirectoryUsage:
-    """Measure a store's directory. Files of other versions count, but are never removed."""
+def survey(directory: Path, only: Path | None = None) -> DirectoryUsage:
+    """Measure a store's directory, or one namespace. Files of other versions count, but are never removed."""
     usage = DirectoryUsage()
-    for namespace in [path for path in directory.iterdir() if path.is_dir()]:
+    for namespace in [path for path in directory.iterdir() if path.is_dir()] if only is None else [only]:
         with contextlib.suppress(OSError):
             _survey_namespace(namespace, usage)
     return usage

@@ -14,12 +14,12 @@ import numpy as np
 import xxhash
 
 from quire.tiers.store.block_store import BlockStore, StoredBlock
-from quire.tiers.store.eviction import DirectoryUsage, evict, survey, worst_first
+from quire.tiers.store.eviction import evict, survey, worst_first
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, check_directory, locked
 from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import LOCK, Namespace, read_labels, read_namespace
-from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, Row, decode_header, is_intact
+from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, Row, data_checksum, decode_header, is_intact
 from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
 
 _EXPORT_MAGIC = b"quire-kv-export-1\n"
@@ -122,9 +122,7 @@ def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -
     only = None if namespace is None else find_namespace(top, namespace).path
     evicted: list[Path] = []
     with locked(top / LOCK):
-        usage = survey(top)
-        if only is not None:
-            usage = _part(usage, only)
+        usage = survey(top, only)
         excess = usage.num_bytes - max_bytes
         for segment in worst_first(usage.sealed, lambda path: None):
             if excess <= 0:
@@ -351,12 +349,6 @@ def _live_records(namespace: Namespace) -> Iterator[tuple[Row, bytes]]:
     deletions.close()
 
 
-def _part(usage: DirectoryUsage, namespace: Path) -> DirectoryUsage:
-    part = DirectoryUsage(sum(path.stat().st_size for path in namespace.iterdir() if path.is_file()))
-    part.sealed = [segment for segment in usage.sealed if segment.path.parent == namespace]
-    return part
-
-
 def _write_head(out: BinaryIO, namespace: Namespace, *, num_left: int) -> None:
     facts = {
         "model": namespace.model,
@@ -375,9 +367,7 @@ def _write_blocks(out: BinaryIO, namespace: Namespace) -> int:
         if row.key not in known:
             known.add(row.key)
             fields = _FIELDS.pack(row.key, row.parent, row.cost_s)
-            digest = xxhash.xxh3_128(fields)
-            digest.update(data)
-            out.write(b"B" + fields + digest.digest() + data)
+            out.write(b"B" + fields + data_checksum(fields, data) + data)
     out.write(b"E" + _LENGTH.pack(len(known)))
     return len(known)
 
@@ -412,9 +402,7 @@ def _read_batches(source: BinaryIO, block_bytes: int, file: str | Path) -> Itera
     count = 0
     while (kind := source.read(1)) == b"B":
         fields, digest, data = source.read(_FIELDS.size), source.read(_DIGEST_BYTES), source.read(block_bytes)
-        checksum = xxhash.xxh3_128(fields)
-        checksum.update(data)
-        if len(data) != block_bytes or checksum.digest() != digest:
+        if len(data) != block_bytes or data_checksum(fields, data) != digest:
             raise damaged
         blocks.append(StoredBlock(*_FIELDS.unpack(fields)))
         parts.append(data)

@@ -16,7 +16,7 @@ from pathlib import Path
 from quire.config import format_size
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.eviction import NoRoomError, make_room, survey
-from quire.tiers.store.layout.files import OpenFile, append, locked, make_directory
+from quire.tiers.store.layout.files import OpenFile, append, locked, make_directory, move_records
 from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import Namespace
 from quire.tiers.store.layout.record import (
@@ -34,7 +34,6 @@ logger = logging.getLogger("quire")
 
 SEGMENT_BYTES = 256 << 20
 _MIN_ROWS = 4  #: per segment
-_MAX_RECORDS = 512  # per call: two buffers each, and systems take 1,024
 _PAUSE_S = 5.0  #: after the disk was full or failed
 
 
@@ -58,20 +57,9 @@ class ActiveSegment:
 
     def write(self, parts: Sequence[Buffer]) -> int:
         """Append records, two buffers each. Returns how many are complete; raises OSError if all failed."""
-        num_done = 0
-        record_bytes = self.segment.record_bytes
-        while 2 * num_done < len(parts):
-            some = parts[2 * num_done : 2 * (num_done + _MAX_RECORDS)]
-            at = self.segment.size + num_done * record_bytes
-            try:
-                num_bytes = os.pwritev(self.file.fd, some, at)
-            except OSError:
-                if num_done:
-                    break
-                raise
-            if not num_bytes // record_bytes:
-                break
-            num_done += num_bytes // record_bytes
+        num_done, error = move_records(os.pwritev, self.file, parts, self.segment.size, self.segment.record_bytes)
+        if error is not None and not num_done:
+            raise error
         self.num_rows_left -= num_done
         return num_done
 

@@ -18,10 +18,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import xxhash
-
 from quire.tiers.store.layout.files import OpenFile, append, write_whole
-from quire.tiers.store.layout.record import KEY_BYTES, VERSION, Row
+from quire.tiers.store.layout.record import CHECKSUM_BYTES, KEY_BYTES, VERSION, Row, has_checksum, with_checksum
 
 logger = logging.getLogger("quire")
 
@@ -30,10 +28,9 @@ NAME = "deletions"
 _MAGIC = b"quiredel"
 _HEADER = struct.Struct("<8sI4xQ32s")  # magic, version, base epoch, root
 _TOMBSTONE = struct.Struct("<32sQ")  # key, epoch
-_CHECKSUM = struct.Struct("<Q")
-_HEADER_BYTES = _HEADER.size + _CHECKSUM.size
+_HEADER_BYTES = _HEADER.size + CHECKSUM_BYTES
 _EVERYTHING = bytes(KEY_BYTES)
-_TOMBSTONE_BYTES = _TOMBSTONE.size + _CHECKSUM.size
+_TOMBSTONE_BYTES = _TOMBSTONE.size + CHECKSUM_BYTES
 
 
 class Deletions:
@@ -106,8 +103,7 @@ class Deletions:
     def append(self, keys: Iterable[bytes], epoch: int) -> None:
         """Append tombstones, within `exclusively` and after a refresh."""
         assert self._file is not None
-        tombstones = [_TOMBSTONE.pack(key, epoch) for key in keys]
-        data = b"".join(fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)) for fields in tombstones)
+        data = b"".join(with_checksum(_TOMBSTONE.pack(key, epoch)) for key in keys)
         append(self._file, self._end, data)
 
     def repair(self) -> None:
@@ -142,9 +138,8 @@ class Deletions:
                     return
                 write_whole(self.path, self._header(self.epoch))
                 continue
-            fields, checksum = header[: _HEADER.size], header[_HEADER.size :]
-            if len(header) == _HEADER_BYTES and checksum == _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
-                self._begin(_HEADER.unpack(fields)[2])
+            if len(header) == _HEADER_BYTES and has_checksum(header):
+                self._begin(_HEADER.unpack_from(header)[2])
             else:
                 logger.warning("kv store: the header of %s is damaged", self.path)
             self._file, self._end = file, _HEADER_BYTES
@@ -159,23 +154,20 @@ class Deletions:
             self._emptied_at = base
         self.epoch = max(self.epoch, base)
 
-    def _read_on(self, file: OpenFile) -> list[bytes]:
-        return self._parse(os.pread(file.fd, max(0, file.size - self._end), self._end))
-
     def _header(self, epoch: int) -> bytes:
-        fields = _HEADER.pack(_MAGIC, VERSION, epoch, self._root)
-        return fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields))
+        return with_checksum(_HEADER.pack(_MAGIC, VERSION, epoch, self._root))
 
-    def _parse(self, data: bytes) -> list[bytes]:
+    def _read_on(self, file: OpenFile) -> list[bytes]:
+        """Read and apply new tombstones. Returns their keys."""
+        data = os.pread(file.fd, max(0, file.size - self._end), self._end)
         found: list[bytes] = []
         num_damaged = 0
         for at in range(0, len(data) - _TOMBSTONE_BYTES + 1, _TOMBSTONE_BYTES):
-            fields = data[at : at + _TOMBSTONE.size]
-            checksum = data[at + _TOMBSTONE.size : at + _TOMBSTONE_BYTES]
-            if checksum != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
+            tombstone = data[at : at + _TOMBSTONE_BYTES]
+            if not has_checksum(tombstone):
                 num_damaged += 1  # or being written, if none follows
                 continue
-            key, epoch = _TOMBSTONE.unpack(fields)
+            key, epoch = _TOMBSTONE.unpack_from(tombstone)
             self.epoch = max(self.epoch, epoch)
             if key == _EVERYTHING:
                 self.floor = max(self.floor, epoch)

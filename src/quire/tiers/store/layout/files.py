@@ -9,10 +9,15 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from quire.tiers.store.layout.record import Buffer
+
 _LOCK_PATIENCE_S = 5.0  #: work under a lock takes milliseconds
+_MAX_RECORDS = 512  # per call: two buffers each, and systems take 1,024
+
+Move = Callable[[int, Sequence[Buffer], int], int]  #: os.pwritev or os.preadv
 
 
 class OpenFile:
@@ -118,3 +123,28 @@ def append(file: OpenFile, at: int, data: bytes) -> None:
     """Write all bytes at an offset, or raise OSError."""
     if os.pwrite(file.fd, data, at) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def move_records(
+    move: Move, file: OpenFile, parts: Sequence[Buffer], at: int, record_bytes: int
+) -> tuple[int, OSError | None]:
+    """Write or read neighbouring records, two buffers each. Returns how many are complete, and the error after them."""
+    num_done = 0
+    while 2 * num_done < len(parts):
+        some = parts[2 * num_done : 2 * (num_done + _MAX_RECORDS)]
+        try:
+            num_bytes = move(file.fd, some, at + num_done * record_bytes)
+        except OSError as error:
+            return num_done, error
+        if num_bytes < record_bytes:  # the disk is full, or the file was truncated
+            break
+        num_done += num_bytes // record_bytes
+    return num_done, None
+
+
+def remove_unlocked(folder: Path, pattern: str) -> None:
+    """Remove the files of ended processes."""
+    for path in folder.glob(pattern):
+        with contextlib.suppress(OSError):
+            if OpenFile(path, os.O_RDWR).lock():
+                path.unlink()

@@ -9,16 +9,17 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-import xxhash
-
 from quire.tiers.store.layout.files import OpenFile, write_whole
 from quire.tiers.store.layout.record import (
+    CHECKSUM_BYTES,
     FILE_HEADER_BYTES,
     HEADER_BYTES,
     VERSION,
     FileHeader,
     Row,
     decode_header,
+    has_checksum,
+    with_checksum,
 )
 
 NAME = re.compile(r"[0-9a-f]{16}-\d{6,}\.seg")
@@ -27,8 +28,7 @@ _ROW = struct.Struct("<32s32sdQ")  # key, parent, cost, epoch; see index.py
 _NO_ROW = bytes(_ROW.size)  # a torn or altered record
 _INDEX_HEADER = struct.Struct("<8sI4xQQd32s")  # magic, version, file size, block_bytes, cost of all, root
 _INDEX_MAGIC = b"quireidx"
-_CHECKSUM = struct.Struct("<Q")
-_INDEX_HEADER_BYTES = _INDEX_HEADER.size + _CHECKSUM.size
+_INDEX_HEADER_BYTES = _INDEX_HEADER.size + CHECKSUM_BYTES
 
 
 class Segment:
@@ -91,10 +91,10 @@ class Segment:
         header = _decode_index_header(data[:_INDEX_HEADER_BYTES])
         if header is None or (header[0], header[1], header[3]) != (size, self.block_bytes, self.root):
             return False
-        rows = data[_INDEX_HEADER_BYTES : -_CHECKSUM.size]
-        if len(rows) % _ROW.size or data[-_CHECKSUM.size :] != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(rows)):
+        rows = data[_INDEX_HEADER_BYTES:]
+        if len(rows) % _ROW.size != CHECKSUM_BYTES or not has_checksum(rows):
             return False
-        self.rows = bytearray(rows)
+        self.rows = bytearray(rows[:-CHECKSUM_BYTES])
         self.size = size
         self.is_sealed = True
         return True
@@ -102,11 +102,9 @@ class Segment:
     def save_index(self) -> None:
         """Seal the segment and write its index. A failure only costs time later."""
         cost_s = sum(row.cost_s for _, row in self.enumerate_rows())
-        fields = _INDEX_HEADER.pack(_INDEX_MAGIC, VERSION, self.size, self.block_bytes, cost_s, self.root)
-        header = fields + _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields))
-        checksum = _CHECKSUM.pack(xxhash.xxh3_64_intdigest(bytes(self.rows)))
+        header = _INDEX_HEADER.pack(_INDEX_MAGIC, VERSION, self.size, self.block_bytes, cost_s, self.root)
         with contextlib.suppress(OSError):
-            write_whole(self.index_path, header, self.rows, checksum)
+            write_whole(self.index_path, with_checksum(header), with_checksum(bytes(self.rows)))
         self.is_sealed = True
 
     def scan(self, file: OpenFile) -> int:
@@ -147,10 +145,7 @@ def read_cost(index_path: Path) -> float | None:
 
 def _decode_index_header(header: bytes) -> tuple[int, int, float, bytes] | None:
     """Decode (file size, block_bytes, cost, root)."""
-    if len(header) != _INDEX_HEADER_BYTES:
+    if len(header) != _INDEX_HEADER_BYTES or not has_checksum(header):
         return None
-    fields, checksum = header[: _INDEX_HEADER.size], header[_INDEX_HEADER.size :]
-    magic, version, size, block_bytes, cost_s, root = _INDEX_HEADER.unpack(fields)
-    if (magic, version) != (_INDEX_MAGIC, VERSION) or checksum != _CHECKSUM.pack(xxhash.xxh3_64_intdigest(fields)):
-        return None
-    return size, block_bytes, cost_s, root
+    magic, version, size, block_bytes, cost_s, root = _INDEX_HEADER.unpack_from(header)
+    return (size, block_bytes, cost_s, root) if (magic, version) == (_INDEX_MAGIC, VERSION) else None
