@@ -72,7 +72,3 @@ def _waiting_for(started: torch.cuda.Event, ended: torch.cuda.Event) -> Done:
         return started.elapsed_time(ended) / 1e3
 
     return done
-
-
-def make_stream(device: torch.device, clock: Callable[[], float]) -> CpuStream | CudaStream:
-    return CudaStream(device) if device.type == "cuda" else CpuStream(clock)

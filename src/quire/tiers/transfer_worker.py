@@ -16,7 +16,7 @@ import torch
 
 from quire.outputs import BlockTransfer, TransferReport
 from quire.tiers.pacing import PieceSize, RateLimiter, pop_piece
-from quire.tiers.streams import Done, make_stream
+from quire.tiers.streams import CpuStream, CudaStream, Done
 from quire.tiers.swap_space import SwapSpace, copy_blocks, runs
 
 logger = logging.getLogger("quire")
@@ -101,7 +101,7 @@ class TransferWorker:
         if self._block_bytes != space.block_bytes:
             raise ValueError(f"a block has {self._block_bytes} bytes, and the swap space is for {space.block_bytes}")
         self._space = space
-        self._stream = make_stream(cache.device, clock)
+        self._stream = CudaStream(cache.device) if cache.is_cuda else CpuStream(clock)
         self._closing = threading.Event()
         self._clock = clock
         self._tier = tier

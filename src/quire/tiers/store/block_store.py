@@ -349,7 +349,7 @@ class BlockStore:
         before = self._generation.read()
         written = self._generation.bump()
         if before == self._seen == self._refreshed:
-            self._seen = self._refreshed = Generation.merged(written, before)
+            self._seen = self._refreshed = written + before[len(written) :]
 
     def _tick(self) -> float:
         """Do the thread's work. Returns the seconds until the next call."""

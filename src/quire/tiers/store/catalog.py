@@ -171,14 +171,7 @@ class Catalog:
                 break
             allowed[key] = False  # until the end is known; a cycle is no chain
             chain.append(key)
-            location = self._index.find(key)
-            if key in parents:
-                key = parents[key]
-            elif location is not None:
-                segment, number = self._at(location)
-                key = segment.row(number).parent
-            else:
-                key = None
+            key = parents[key] if key in parents else self._parent_of(key)
         is_alive = key is not None and allowed[key]
         allowed.update(dict.fromkeys(chain, is_alive))
         return is_alive
@@ -201,9 +194,7 @@ class Catalog:
             has_missed, self.deletions.has_missed = self.deletions.has_missed, False
             keys = list(self._index.all_keys()) if has_missed else []  # any of them may have been deleted
             for key in keys:
-                self._found.pop(key, None)
-                self._deleted[key] = None
-                self.has_changed = True
+                self._record_deleted(key)
         if has_missed:
             self.refresh()
             with self.lock:  # the remaining files hold the others
@@ -249,12 +240,8 @@ class Catalog:
         keys = [last]
         with self.lock:
             while keys[-1] != first and len(keys) <= len(self._index):
-                location = self._index.find(keys[-1])
-                if location is None:
-                    break
-                segment, number = self._at(location)
-                parent = segment.row(number).parent
-                if parent == self._namespace.root:
+                parent = self._parent_of(keys[-1])
+                if parent is None or parent == self._namespace.root:
                     break
                 keys.append(parent)
         if keys[-1] != first:
@@ -337,6 +324,13 @@ class Catalog:
             if self._index.add(row.key, pack_location(segment.number, number)):
                 self._record(row.key, True)
 
+    def _parent_of(self, key: bytes) -> bytes | None:
+        location = self._index.find(key)
+        if location is None:
+            return None
+        segment, number = self._at(location)
+        return segment.row(number).parent
+
     def _at(self, location: int) -> tuple[Segment, int]:
         number, row = unpack_location(location)
         return self._by_number[number], row
@@ -347,6 +341,11 @@ class Catalog:
 
     def _record(self, key: bytes, is_added: bool) -> None:
         self._found[key] = is_added
+        self.has_changed = True
+
+    def _record_deleted(self, key: bytes) -> None:
+        self._found.pop(key, None)
+        self._deleted[key] = None
         self.has_changed = True
 
     def _apply(self, deleted: Iterable[bytes]) -> None:
@@ -360,9 +359,7 @@ class Catalog:
             self._floor = self.deletions.floor
             for key in self._index.all_keys():
                 if self._remove_dead(key):
-                    self._found.pop(key, None)
-                    self._deleted[key] = None
-                    self.has_changed = True
+                    self._record_deleted(key)
 
     def _remove_dead(self, key: bytes) -> bool:
         """Remove the dead locations of a key, but not newer ones. Returns whether there were any."""

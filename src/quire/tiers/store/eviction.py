@@ -69,8 +69,8 @@ def _survey_namespace(namespace: Path, usage: DirectoryUsage) -> None:
             continue
         has_index = name.removesuffix(".seg") + ".idx" in names
         segment = SegmentFile(namespace / name, stat.st_size, stat.st_mtime, has_index)
-        reserved = 0 if has_index else _growth(segment)
-        if reserved is None or has_index:
+        reserved = None if has_index else _growth(segment)
+        if reserved is None:
             usage.sealed.append(segment)
         else:
             usage.num_reserved += reserved

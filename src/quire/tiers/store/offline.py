@@ -161,15 +161,10 @@ def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50
         while num_left > 0:
             facts = _read_head(source, file, is_first=not counts)
             num_left = int(facts.get("num_left", 0))
-            store = BlockStore(
-                directory,
-                model=str(facts["model"]),
-                root=bytes.fromhex(str(facts["root"])),
-                block_bytes=int(facts["block_bytes"]),
-                max_bytes=max_bytes,
-                facts=facts["facts"],
-            )
-            with closing(store):
+            root, block_bytes = bytes.fromhex(str(facts["root"])), int(facts["block_bytes"])
+            path = Path(directory) / root.hex()  # the store names it
+            namespace = Namespace(path, str(facts["model"]), root, block_bytes, facts["facts"])
+            with closing(_open(namespace, max_bytes)) as store:
                 counts[store.namespace.path.name] = _store_blocks(source, store, file)
     return counts
 
@@ -191,13 +186,14 @@ def delete_label(directory: str | Path, namespace: str, name: str) -> int:
         return store.delete_label(name)
 
 
-def _open(namespace: Namespace) -> BlockStore:
+def _open(namespace: Namespace, max_bytes: int = 1 << 50) -> BlockStore:
+    """Open the store of a namespace, which may be new."""
     return BlockStore(
         namespace.path.parent,
         model=namespace.model,
         root=namespace.root,
         block_bytes=namespace.block_bytes,
-        max_bytes=1 << 50,
+        max_bytes=max_bytes,
         facts=namespace.facts,
     )
 
@@ -259,9 +255,9 @@ def _load(namespace: Namespace, path: Path) -> Segment | None:
         segment = Segment(0, path, namespace.root, namespace.block_bytes)
         if not segment.load_index():
             segment.scan(file)
+        return segment
     except OSError:
         return None
-    return segment
 
 
 def _measure(namespace: Namespace) -> NamespaceStats:

@@ -64,10 +64,9 @@ class Reader:
         missing: list[int] = []
         try:
             file = self._open(segment)
-        except FileNotFoundError:  # compacted, evicted, or unlinked by hand
-            self._catalog.refresh()
-            return [i for _, i in locations]
-        except OSError:
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):  # compacted, evicted, or unlinked by hand
+                self._catalog.refresh()
             return [i for _, i in locations]
         for run in _runs(locations, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))):
             headers = memoryview(bytearray(HEADER_BYTES * len(run)))

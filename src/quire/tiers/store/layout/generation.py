@@ -36,11 +36,6 @@ class Generation:
         """The part of a value that changes with deletions."""
         return value[_BYTES:]
 
-    @staticmethod
-    def merged(written: bytes, value: bytes) -> bytes:
-        """The value after `bump` returned `written`, without other changes."""
-        return written + value[len(written) :]
-
     def bump(self, *, deleted: bool = False) -> bytes:
         """Change the numbers. Returns the written bytes."""
         written = os.urandom(2 * _BYTES if deleted else _BYTES)

@@ -42,11 +42,6 @@ class Namespace:
         return self.path.parent / LOCK
 
 
-def directory_name(model: str, root: bytes) -> str:
-    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[-48:] or "model"
-    return f"{slug}-{root.hex()[:12]}"
-
-
 def open_directory(directory: str | os.PathLike[str]) -> tuple[Path, bool]:
     """Create the store's directory unless it exists. Returns it, and whether it is read-only."""
     path = Path(directory).expanduser()
@@ -92,7 +87,14 @@ def open_namespace(
     if known is None:
         namespace = Namespace(path, model, root, block_bytes, dict(facts))
         if not read_only:
-            write_facts(namespace)
+            known = {
+                "format": VERSION,
+                "model": model,
+                "root": root.hex(),
+                "block_bytes": block_bytes,
+                "facts": dict(facts),
+            }
+            write_whole(path / FACTS, json.dumps(known, indent=2).encode() + b"\n")
         return namespace
     if known.get("format") != VERSION:
         raise ValueError(
@@ -106,7 +108,8 @@ def open_namespace(
 
 def _locate(directory: Path, model: str, root: bytes) -> Path:
     """The path of a namespace. One with another model name, as after an import, is found by its root."""
-    path = directory / directory_name(model, root)
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[-48:] or "model"
+    path = directory / f"{slug}-{root.hex()[:12]}"
     return path if path.is_dir() else min(directory.glob(f"*-{root.hex()[:12]}"), default=path)
 
 
@@ -120,17 +123,6 @@ def read_namespace(path: Path) -> Namespace | None:
         return Namespace(path, str(known["model"]), root, int(known["block_bytes"]), dict(known["facts"]))
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def write_facts(namespace: Namespace) -> None:
-    known = {
-        "format": VERSION,
-        "model": namespace.model,
-        "root": namespace.root.hex(),
-        "block_bytes": namespace.block_bytes,
-        "facts": dict(namespace.facts),
-    }
-    write_whole(namespace.path / FACTS, json.dumps(known, indent=2).encode() + b"\n")
 
 
 def _read_facts(path: Path) -> dict[str, Any] | None:
