@@ -98,7 +98,6 @@ def start_on_ranks(
     Args:
         others: the other ranks, each building a `ModelRank`.
         rendezvous: meeting point of all ranks.
-        options: options of the first rank.
     """
     size, start = 1 + len(others), start or StartupTimer()
 

@@ -97,8 +97,6 @@ class AsyncEngine:
         if host.starts_on_demand:
             self._gate.state = ModelState.UNLOADED
 
-    # -- state -------------------------------------------------------------------------------------------------------
-
     @property
     def state(self) -> ModelState:
         return self._gate.shown_state
@@ -229,8 +227,6 @@ class AsyncEngine:
         self._host.send(heartbeat)
         return True
 
-    # -- requests ----------------------------------------------------------------------------------------------------
-
     async def submit(
         self,
         stream: EventStream,
@@ -324,8 +320,6 @@ class AsyncEngine:
                 self._failover.watch(request)
         return True
 
-    # -- reports -----------------------------------------------------------------------------------------------------
-
     def _handle_report(self, report: Report) -> None:
         """Handle a report of the host, in the host's thread."""
         match report:
@@ -400,8 +394,6 @@ class AsyncEngine:
             lost = [request for key in report.keys if (request := self._sent.get(key)) is not None]
             losses = self._failover.resend(lost, report.error)
         self._failover.notify(losses, report.error)
-
-    # -- the end -----------------------------------------------------------------------------------------------------
 
     async def drain(self, timeout_s: float) -> int:
         """Admit no further requests and wait for the open ones. Returns how many had to be ended with an error."""

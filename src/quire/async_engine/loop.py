@@ -201,8 +201,6 @@ class EngineLoop:
         self._received.clear()
         gc.collect()
 
-    # -- commands ----------------------------------------------------------------------------------------------------
-
     def _handle_commands(self, engine: Engine) -> bool:
         """Handle pending commands; wait for one if there is no work. Returns False on `Stop`."""
         ended = StepReport()
@@ -289,8 +287,6 @@ class EngineLoop:
         state = engine.abort(request_id)
         if state is not None:
             ended.outputs.append(state.to_output())
-
-    # -- steps -------------------------------------------------------------------------------------------------------
 
     def _step(self, engine: Engine) -> None:
         with self._device:

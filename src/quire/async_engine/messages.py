@@ -19,8 +19,6 @@ from quire.forecast import Forecast
 from quire.outputs import CompletionOutput, Delta, LoadProgress, RequestMetrics, RequestOutput, Resumption, Stats
 from quire.prompt import Prompt
 
-# -- events ----------------------------------------------------------------------------------------------------------
-
 
 class ModelState(enum.StrEnum):
     """State of a model. A ready model takes requests; requests wait for a loading or unloaded one."""
@@ -83,9 +81,6 @@ class EngineUnavailable(RuntimeError):
 
 class QueueFull(EngineUnavailable):
     """Too many requests wait (429)."""
-
-
-# -- commands --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +160,6 @@ class Stop:
 
 
 Command = Add | Abort | DeleteDocuments | Heartbeat | StageArrived | EngineFailed | Stop
-
-# -- reports ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -166,8 +166,6 @@ class OpenRequests:
             for key in keys:
                 self._unreceived.pop(key, None)
 
-    # -- sending -----------------------------------------------------------------------------------------------------
-
     def add(self, add: Add, stream: EventStream, number: int) -> OpenRequest:
         """Send a request to the engine; ValueError if its id is in use. Its events go to `stream`.
 
@@ -198,8 +196,6 @@ class OpenRequests:
         self._unreceived[request.add.key] = request.add.num_known_tokens
         self._send(request.add)
 
-    # -- events ------------------------------------------------------------------------------------------------------
-
     def deliver(self, events: Iterable[tuple[int, Event | Exception]]) -> None:
         """Deliver an engine's events, given with the requests' keys. `Finished` or an exception ends the request."""
         batches: dict[OutputCollector, list[Delivery]] = {}
@@ -222,8 +218,6 @@ class OpenRequests:
             if not collector.put(batch):  # the readers' event loop is closed
                 for stream, _, _ in batch:
                     self.leave(stream)
-
-    # -- ending ------------------------------------------------------------------------------------------------------
 
     def leave(self, stream: EventStream) -> None:
         """Abort the requests of a stream whose reader has left."""

@@ -40,8 +40,6 @@ class Placement:
         self._progress: LoadProgress | None = None
         self._sent: dict[str, str] = {}  #: replica by request
 
-    # -- replicas ------------------------------------------------------------------------------------------------------
-
     def update(self, replicas: Mapping[str, Mapping[str, Any]]) -> None:
         """Apply Serve's list of replicas, each with its last report (`ReplicaNews.as_stats`)."""
         news = {name: ReplicaNews.of(stats) for name, stats in replicas.items()}
@@ -76,8 +74,6 @@ class Placement:
         with self._lock:
             self._dead.add(name)
             self._remove(name)
-
-    # -- requests ------------------------------------------------------------------------------------------------------
 
     def choose(self, request: RoutedRequest, names: Iterable[str]) -> str | None:
         """Choose among these replicas and count the request there; None if it must wait.

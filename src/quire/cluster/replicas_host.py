@@ -147,8 +147,6 @@ class ReplicasHost(EngineHost):
         for task in (*self._calls.values(), *self._others):
             task.cancel()
 
-    # -- requests ------------------------------------------------------------------------------------------------------
-
     async def _serve(self, add: Add) -> None:
         """Call one replica and report its events to the last."""
         call = ReplicaCall(self._placement, self._describe(add), pack_request(add))
@@ -208,8 +206,6 @@ class ReplicasHost(EngineHost):
             else (EngineUnavailable(f"{why}; try again soon"))
         )
         self._report(StepReport([(add.key, error)], [add.output("error", str(error))]))
-
-    # -- the model -----------------------------------------------------------------------------------------------------
 
     def _fetch(self) -> None:
         if self._fetching is None or self._fetching.done():

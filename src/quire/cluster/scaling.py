@@ -10,9 +10,7 @@ from quire.routing.replicas import Autoscaler, Autoscaling
 
 
 class FollowLoad:
-    """Args:
-    **config: fields of `Autoscaling`.
-    """
+    """`config` has the fields of `Autoscaling`."""
 
     def __init__(self, **config: Any) -> None:
         self._autoscaler = Autoscaler(Autoscaling(**config))

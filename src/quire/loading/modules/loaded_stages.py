@@ -144,9 +144,7 @@ class ArrivingLayers(Sequence[nn.Module]):
 
 
 class LoadedStages:
-    """Args:
-    manifest: the model's stages; None for a model with one stage.
-    """
+    """Each stage from its creation until a later one is served; without a manifest there is one."""
 
     def __init__(self, model: CausalLM, manifest: StageManifest | None) -> None:
         self._model = model

@@ -125,9 +125,7 @@ def _linears(module: nn.Module, name: str) -> Iterator[tuple[Linear, list[str]]]
 
 
 class ModelUnits:
-    """Args:
-    manifest: the model's stages; None for a model with one stage.
-    """
+    """All units of a model; without a manifest it has one stage."""
 
     def __init__(self, model: CausalLM, manifest: StageManifest | None) -> None:
         self._model = model
@@ -158,7 +156,6 @@ class ModelUnits:
         return all(self.is_in_place(unit) for unit in self._units[: self._first_layer])
 
     def set_in_place(self, unit: Unit) -> None:
-        """Mark a complete unit as usable."""
         self._in_place.add(unit.name)
 
     def pending_bytes(self, last_stage: int) -> int:

@@ -142,12 +142,7 @@ class _Range:
 
 
 class ByteReader:
-    """Reads runs in order, in its own threads.
-
-    Args:
-        bandwidth: limit in bytes per second, to emulate slower storage.
-        uses_direct_io: None decides per file.
-    """
+    """Reads runs in order, in its own threads; `bandwidth` emulates slower storage, in bytes per second."""
 
     def __init__(
         self,
