@@ -1,7 +1,4 @@
-"""Options of an engine, as frozen dataclasses: names, defaults, ranges.
-
-Imports neither torch nor models.
-"""
+"""Options of an engine, as frozen dataclasses: names, defaults, ranges. Imports neither torch nor models."""
 
 from __future__ import annotations
 
@@ -176,14 +173,7 @@ class EngineConfig(EnvironmentSettings):
         return DEFAULT_TOKENS_BESIDE_STREAMS if is_open else None
 
     def check_quantization(self, device: str) -> None:
-        """Check that the device has kernels for quantized weights.
-
-        Args:
-            device: cpu or cuda; auto may be either.
-
-        Raises:
-            ValueError: quantization on a GPU.
-        """
+        """Raise ValueError if the device (auto may be either) has no kernels for quantized weights."""
         if self.quantization != "none" and device == "cuda":
             raise ValueError(
                 f"quantization={self.quantization} is not supported on device=cuda; leave it out, or use device=cpu"
@@ -192,11 +182,7 @@ class EngineConfig(EnvironmentSettings):
     def has_swap_tier(self, device: str) -> bool:
         """Whether there is a swap tier: by default only on a GPU. On a CPU the memory is better used in the pool.
 
-        Args:
-            device: cpu or cuda; auto may be either.
-
-        Raises:
-            ValueError: there is none, and another option needs it.
+        Raises ValueError if there is none, and another option needs it. Device auto may be cpu or cuda.
         """
         if self.swap_space is not None:
             has_one = self.swap_space > 0

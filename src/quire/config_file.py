@@ -1,6 +1,6 @@
 """YAML configuration files: the options of `quire serve` by the same names, and a list of models.
 
-This module knows settings (`settings.py`) but no server, since a cluster reads the same files.
+Knows settings but no server, since a cluster reads the same files.
 """
 
 from __future__ import annotations
@@ -33,15 +33,7 @@ class ConfigFile:
     models: Mapping[str, Mapping[str, Any]]  #: served name -> the model's own fields, including `model`
 
     def make(self, kind: type[S], **given: Any) -> S:
-        """Make settings of a kind.
-
-        Args:
-            kind: one of the kinds given to `read_config`.
-            **given: values from the command line, by field.
-
-        Raises:
-            ValueError: a value is invalid.
-        """
+        """Make settings of a kind given to `read_config`; values from the command line go first."""
         found = self.settings.get(kind, {})
         if issubclass(kind, EnvironmentSettings):
             return kind.from_env(found, **given)
@@ -123,8 +115,7 @@ def _parse(values: Any, kinds: Sequence[type[Settings]], origin: str) -> ConfigF
 def by_name(chosen: Sequence[str]) -> dict[str, str]:
     """Parse models written as SOURCE or NAME=SOURCE. Returns sources by served name, in order.
 
-    Raises:
-        ValueError: two models have one name, or a part is empty.
+    Raises ValueError if two models have one name, or a part is empty.
     """
     found: dict[str, str] = {}
     for text in chosen:
@@ -140,7 +131,6 @@ def by_name(chosen: Sequence[str]) -> dict[str, str]:
 
 
 def _is_path(text: str) -> bool:
-    """Whether a text with an equals sign is a path."""
     return text.startswith(("/", "./", "../", "~")) or os.path.exists(text)
 
 
@@ -180,7 +170,6 @@ def _read_models(value: Any, origin: str) -> dict[str, dict[str, Any]]:
 
 
 def _by_option(values: Mapping[Any, Any], origin: str) -> dict[str, tuple[str, Any]]:
-    """Return (key, value) by parameter name; dashes and underscores are equal."""
     found: dict[str, tuple[str, Any]] = {}
     for key, value in values.items():
         if not isinstance(key, str):
@@ -195,7 +184,6 @@ def _by_option(values: Mapping[Any, Any], origin: str) -> dict[str, tuple[str, A
 
 
 def _parameter_name(key: str) -> str:
-    """Normalize a key to a parameter name."""
     return key.removeprefix("--").replace("-", "_")
 
 
@@ -213,7 +201,6 @@ def _nearest(key: str, known: Sequence[str]) -> str:
 
 
 def _typed(kind: type[Settings], each: Field[Any], value: Any, place: str) -> Any:
-    """Convert a YAML value to its field's type."""
     hint = get_type_hints(kind)[each.name]
     types = get_args(hint) or (hint,)
     if Ellipsis in types:

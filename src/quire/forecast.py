@@ -1,7 +1,6 @@
 """Predict the latencies of one more request from an engine's reported state.
 
-The engine reports a `Forecast` with its steps (`core/forecaster.py`). Clients of the engine add the requests that they
-have sent since. Pure arithmetic: knows no engine and no clock.
+The engine reports a `Forecast` with its steps (`core/forecaster.py`). Its clients add the requests sent since.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from typing import NamedTuple
 
 
 class Prediction(NamedTuple):
-    """Predicted latencies of a request that is sent now."""
-
     ttft_s: float
     tpot_s: float
     spread_s: float = 0.0  #: standard deviation of the TTFT, from the ends of other requests
@@ -45,12 +42,7 @@ class Forecast:
     sent_tokens: float = 0.0  #: prompt tokens of these requests
 
     def predict(self, num_tokens: int, num_cached: int = 0) -> Prediction:
-        """Predict the latencies of a request that is sent now.
-
-        Args:
-            num_tokens: prompt tokens, possibly estimated.
-            num_cached: prompt tokens whose KV the engine has.
-        """
+        """Predict the latencies of a request that is sent now. `num_tokens` of the prompt may be estimated."""
         ttft_s, num_ends = self._first_token(num_tokens, num_cached)
         # Independent ends: the variance of their number is its mean (Poisson).
         spread = sqrt(num_ends) * self.seconds_to_an_end if num_ends else 0.0
@@ -90,7 +82,6 @@ class Forecast:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request runs, waits or has been sent."""
         return not (self.num_running or self.num_waiting or self.num_sent)
 
     @property
@@ -116,5 +107,4 @@ class Forecast:
         return self.token_s + self.prompt_tokens / 2 * self.pair_s
 
     def later(self, age_s: float, num_sent: int, sent_tokens: float) -> Forecast:
-        """Return the forecast some time later, with the requests sent since."""
         return replace(self, age_s=max(0.0, age_s), num_sent=num_sent, sent_tokens=sent_tokens)

@@ -20,15 +20,12 @@ PromptInput = str | Mapping[str, Any] | Prompt
 
 
 class LLM:
-    """A loaded model.
+    """A loaded model. Raises ValueError if the model or an option is not supported; the message says why.
 
     Args:
-        model: a directory in the Hugging Face format, a hub id, an embedded
-            model (``quire-mini``) or a preset such as ``random:qwen2.5-0.5b``.
+        model: a directory in the Hugging Face format, a hub id, an embedded model (``quire-mini``) or a preset such
+            as ``random:qwen2.5-0.5b``.
         options: fields of `EngineConfig`.
-
-    Raises:
-        ValueError: the model or an option is not supported; the message says why.
     """
 
     def __init__(self, model: str, **options: Any) -> None:

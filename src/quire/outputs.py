@@ -1,7 +1,6 @@
-"""Dataclasses between scheduler, runner and user. All can be pickled.
+"""Dataclasses between scheduler, runner and user.
 
-`SchedulerOutput` goes from `core` to `runner`, `StepOutput` back: plain lists and numbers, so that the runner can be
-this thread, another process or ranks on a cluster. Users get a `RequestOutput`.
+All can be pickled: the runner can be this thread, another process or ranks on a cluster.
 """
 
 from __future__ import annotations
@@ -152,8 +151,6 @@ class RecoveryStats:
 
 @dataclass(slots=True)
 class Stats:
-    """Metrics of one step."""
-
     step_id: int
     time: float = 0.0  #: seconds on the engine's clock, at the end of the step
     num_running: int = 0  #: requests
@@ -196,8 +193,6 @@ class Stats:
 
 @dataclass(slots=True)
 class LoadProgress:
-    """Progress of loading a model."""
-
     stage: int  #: served stage; 0 before the first
     num_stages: int  #: stages of the model, the last of which is the original; 1 without stages
     bytes_loaded: int
@@ -209,7 +204,6 @@ class LoadProgress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all stages have arrived."""
         return self.stage == (self.last_stage or self.num_stages)
 
 
@@ -237,8 +231,6 @@ class RequestMetrics:
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One output of a request."""
-
     index: int
     text: str
     token_ids: list[int]
@@ -250,8 +242,6 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request and its outputs so far."""
-
     request_id: str
     prompt: str | None
     prompt_token_ids: list[int]
@@ -296,12 +286,10 @@ class Resumption:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all outputs have ended."""
         return bool(self.outputs) and all(output.finish_reason is not None for output in self.outputs)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all outputs."""
         return sum(len(output.token_ids) for output in self.outputs)
 
 

@@ -65,10 +65,7 @@ MAX_GRAMMAR_CHARACTERS = 2**17
 class StructuredOutputsParams:
     """The language that an output must be in: exactly one of the first five fields says which.
 
-    What can be said in them, and what is refused, is in docs/design/structured-output.md.
-
-    Raises:
-        ValueError: none of them is given, or several, or one has the wrong type.
+    See docs/design/structured-output.md.
     """
 
     json: str | None = None  #: a JSON Schema: text, a dict, True or False
@@ -235,11 +232,7 @@ class SamplingParams:
         return self.temperature < 1e-5
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Check all token ids against the vocabulary.
-
-        Raises:
-            ValueError: the message names the field and the first id out of range.
-        """
+        """Raise ValueError for the first token id beyond the vocabulary; the message names the field."""
         for name, ids in (
             ("logit_bias", self.logit_bias or ()),
             ("allowed_token_ids", self.allowed_token_ids or ()),

@@ -45,7 +45,6 @@ def setting(default: Any, help: str, **rules: Any) -> Any:
 
 
 def setting_fields(kind: type[Settings]) -> Iterator[Field[Any]]:
-    """Iterate over the fields that are options."""
     return (each for each in fields(kind) if "help" in each.metadata)
 
 
@@ -86,14 +85,10 @@ class EnvironmentSettings(Settings):
 
     @classmethod
     def from_env(cls, under: Mapping[str, Any] | None = None, /, **given: Any) -> Self:
-        """Make settings from the environment and from explicit values, which go first.
+        """Make settings from the environment and from explicit values, which go first; None counts as not given.
 
         Args:
             under: values by field for variables that are not set.
-            **given: explicit values; None counts as not given.
-
-        Raises:
-            ValueError: a variable or a value is invalid.
         """
         hints = get_type_hints(cls)
         values = dict(under or {})
@@ -115,7 +110,6 @@ _BOUNDS: dict[str, Callable[[float, float], bool]] = {
 
 
 def _value(each: Field[Any], given: Any) -> Any:
-    """Parse a field's value if it is a text to be parsed."""
     read = each.metadata.get("read")
     if read is None or not isinstance(given, str):
         return given
@@ -145,7 +139,6 @@ def _as_json(value: Any) -> Any:
 
 
 def _from_text(variable: str, hint: Any, raw: str) -> Any:
-    """Parse an environment variable for a field of type `hint`."""
     kinds = get_args(hint) or (hint,)
     if bool in kinds:
         if raw.lower() not in ("0", "1", "true", "false", "yes", "no"):
@@ -162,15 +155,8 @@ def _from_text(variable: str, hint: Any, raw: str) -> Any:
     return Path(raw) if Path in kinds else raw
 
 
-# -- from texts --------------------------------------------------------------------------------------------------------
-
-
 def parse_size(text: str) -> int:
-    """Parse a size such as ``4GiB``, ``500MB`` or ``2g`` into bytes (binary unless it ends in B without an i).
-
-    Raises:
-        ValueError: the text is not a size.
-    """
+    """Parse a size such as ``4GiB``, ``500MB`` or ``2g`` into bytes (binary unless it ends in B without an i)."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*", text)
     if match is None or match[2].lower() not in _UNITS:
         raise ValueError(f"{text!r} is not a size; write bytes or a unit, such as 4GiB or 512MiB")
@@ -178,11 +164,7 @@ def parse_size(text: str) -> int:
 
 
 def check_unit(**sizes: int | None) -> None:
-    """Refuse small sizes without a unit: 4 means 4 GiB in other engines.
-
-    Raises:
-        ValueError: a size lacks its unit.
-    """
+    """Raise ValueError for small sizes without a unit: 4 means 4 GiB in other engines."""
     for name, size in sizes.items():
         if size is not None and 0 < size < _LEAST_SIZE:
             raise ValueError(f"{name}={size} is {size} bytes; write its unit, too, such as {size}GiB")

@@ -27,7 +27,6 @@ class Admission:
         self._disk = disk
 
     def can_run(self, request: Request, queue: RequestQueue, num_reserved: int) -> bool:
-        """Whether the first waiting request can run beside the running ones."""
         if not request.is_settled:  # it may begin with blocks that everyone shares
             request.is_settled = True
             self._kv.share_public_prefix(request, self._swap.can_load)
@@ -41,11 +40,7 @@ class Admission:
         return self._disk is not None and self._disk.must_wait(request)
 
     def room(self, num_reserved: int) -> int:
-        """Return how many blocks new requests may use.
-
-        Args:
-            num_reserved: blocks that running sequences still need for their known tokens.
-        """
+        """Return how many blocks new requests may use beside those that running sequences still need."""
         return self._kv.pool.num_available - num_reserved - self._config.watermark_blocks
 
     def count_needed(self, request: Request) -> int:

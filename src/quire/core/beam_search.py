@@ -14,8 +14,6 @@ from quire.sampling_params import BeamSearchParams
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A beam and its possible next token."""
-
     beam: int
     token_id: int
     sum_logprob: float
@@ -23,8 +21,6 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A finished beam."""
-
     token_ids: tuple[int, ...]  #: generated, the end token included
     sum_logprob: float
     score: float
@@ -33,12 +29,7 @@ class Hypothesis:
 
 
 class BeamSearch:
-    """The state of one search.
-
-    Args:
-        eos_token_ids: tokens that end a hypothesis.
-        max_tokens: maximum length of a hypothesis.
-    """
+    """The state of one search. `max_tokens` limits each hypothesis."""
 
     def __init__(self, params: BeamSearchParams, eos_token_ids: frozenset[int], max_tokens: int) -> None:
         self.params = params
@@ -54,14 +45,10 @@ class BeamSearch:
         return self.params.beam_width * max(2, 1 + len(self.eos_token_ids))
 
     def advance(self, beams: list[tuple[list[int], float, list[tuple[int, float]]]]) -> list[Candidate]:
-        """Advance every beam by one token.
+        """Advance every beam by one token. Returns the continued beams, best first; none when the search `is_done`.
 
         Args:
-            beams: for each running beam its generated tokens, its sum of log-probabilities, and its most likely next
-                tokens with their log-probabilities.
-
-        Returns:
-            The continued beams, best first; empty when the search `is_done`.
+            beams: generated tokens, sum of log-probabilities, and the most likely next tokens with log-probabilities.
         """
         width = self.params.beam_width
         ranked = sorted(

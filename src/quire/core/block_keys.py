@@ -44,13 +44,7 @@ class Namespace:
 
     @staticmethod
     def name_layers(in_place: Sequence[int], num_layers: int, adapter: str = "") -> str:
-        """Return a digest of a stage's layers and adapter; "" for the full model, as without stages.
-
-        Args:
-            in_place: indices of the present layers, ascending.
-            num_layers: layers of the full model.
-            adapter: digest of the adapter; "" without one.
-        """
+        """Return a digest of a stage's layers (ascending indices) and adapter; "" for the full model without one."""
         if not adapter and list(in_place) == list(range(num_layers)):
             return ""
         packed = struct.pack(f"<{len(in_place)}I", *in_place)
@@ -95,11 +89,7 @@ PUBLIC_ONLY: DomainSpans = ((0, PUBLIC),)
 
 
 def check_domains(spans: DomainSpans) -> None:
-    """Check that spans begin at token 0, are in order, and never widen.
-
-    Raises:
-        ValueError: the message names the span.
-    """
+    """Raise ValueError unless spans begin at token 0, are in order, and never widen."""
     if not spans or spans[0][0] != 0:
         raise ValueError("domain spans begin at token 0")
     for (start, domain), (next_start, next_domain) in pairwise(spans):
@@ -114,7 +104,6 @@ def check_domains(spans: DomainSpans) -> None:
 
 
 def domain_of_block(spans: DomainSpans, block_end: int) -> Domain:
-    """Return the narrowest domain of the tokens before `block_end`."""
     domain = spans[0][1]
     for start, later in spans[1:]:
         if start >= block_end:

@@ -31,7 +31,6 @@ class BlockPool:
 
     @property
     def num_available(self) -> int:
-        """Free and cached blocks."""
         return len(self._free) + len(self._cached)
 
     @property
@@ -53,7 +52,6 @@ class BlockPool:
         return block
 
     def allocate_all(self, num_blocks: int) -> list[int]:
-        """Return several blocks, as repeated `allocate`."""
         if num_blocks == 1:
             return [self.allocate()]
         num_free = min(num_blocks, len(self._free))
@@ -75,7 +73,6 @@ class BlockPool:
         self.release_all((block,))
 
     def release_all(self, blocks: Iterable[int]) -> None:
-        """Release one hold of each block, in order."""
         ref_counts, keys, free, cached = self.ref_counts, self._keys, self._free, self._cached
         for block in blocks:
             count = ref_counts[block] - 1
@@ -93,11 +90,9 @@ class BlockPool:
             self._cached.move_to_end(block)
 
     def find(self, key: bytes) -> int | None:
-        """Return the block with this key."""
         return self._block_of_key.get(key)
 
     def key_of(self, block: int) -> bytes | None:
-        """Return a block's key, if it has one."""
         return self._keys[block]
 
     def register(self, block: int, key: bytes) -> bool:

@@ -1,10 +1,8 @@
 """The disk tier in the scheduler: which blocks are there, which to save, and which process computes a document.
 
-The store belongs to the runner, and to other processes too. Its changes arrive before each step (`StoreChanges`), so
-that decisions depend on nothing else and can be replayed.
-
-A document that is nowhere is computed once, however many requests and processes wait for it. A request that is about to
-compute it asks for a claim on the document's last key. It is blocked until the claim is granted, the document has
+Other processes change the store too. Changes arrive before each step (`StoreChanges`), so that steps can be replayed.
+A document that is nowhere is computed once, however many requests and processes wait for it. A request that is about
+to compute it asks for a claim on the document's last key. It is blocked until the claim is granted, the document has
 arrived, or it has waited too long. A claim ends when the block of its key has been saved.
 """
 
@@ -23,12 +21,7 @@ _LEAST_PATIENCE_S = 5.0
 
 
 class DiskTier:
-    """Args:
-    kv: block tables and pool.
-    swap: pending transfers.
-    costs: predicts computing; None waits for a fixed time.
-    max_saving_blocks: maximum blocks staged at once.
-    """
+    """Block saves, claims and store changes of one scheduler. Without `costs`, requests wait for a fixed time."""
 
     def __init__(self, kv: KVCacheManager, swap: SwapManager, costs: Costs | None, max_saving_blocks: int) -> None:
         self._kv = kv
@@ -45,11 +38,9 @@ class DiskTier:
 
     @property
     def has_messages(self) -> bool:
-        """Whether the next step has claims or deletions for the store."""
         return bool(self._claims or self._dropped or self._invalidated)
 
     def add_messages(self, out: SchedulerOutput) -> None:
-        """Add claims and deletions for the store to a step."""
         out.claims, self._claims = self._claims, []
         out.dropped_claims, self._dropped = self._dropped, []
         out.invalidated, self._invalidated = self._invalidated, []
@@ -72,8 +63,6 @@ class DiskTier:
         for key, owner in list(self._claimed.items()):
             if owner is request and not self._swap.is_saving_to_disk(key):
                 self._drop(key)
-
-    # -- claims --------------------------------------------------------------------------------------------------------
 
     def must_wait(self, request: Request) -> bool:
         """Whether a request that is about to begin must wait for a claim; asks for it."""
@@ -106,18 +95,8 @@ class DiskTier:
         del self._claimed[key]
         self._dropped.append(key)
 
-    # -- changes -------------------------------------------------------------------------------------------------------
-
     def apply_changes(self, changes: StoreChanges, requests: Iterable[Request]) -> list[Request]:
-        """Apply changes in the store.
-
-        Args:
-            changes: since the last step.
-            requests: all live requests.
-
-        Returns:
-            Requests that need not wait any more.
-        """
+        """Apply changes in the store. Returns the requests that need not wait any more."""
         if changes.deleted:
             self._delete(set(changes.deleted), requests)
         on_disk = self._swap.on_disk
@@ -161,8 +140,6 @@ class DiskTier:
             self._keeping.pop(request.request_id, None)
             self._kv.rename(request)
 
-    # -- saving --------------------------------------------------------------------------------------------------------
-
     def keep_computed(self) -> None:
         """Save the blocks to keep that the last step has computed, in order."""
         for request in list(self._keeping.values()):
@@ -205,7 +182,6 @@ class DiskTier:
                 self._drop(key)
 
     def check_integrity(self, is_blocked: Callable[[Request], bool]) -> None:
-        """Raise AssertionError unless requests that wait for a claim are blocked."""
         for waiting in self._asked.values():
             assert waiting
             assert all(is_blocked(request) for request in waiting)

@@ -1,7 +1,7 @@
 """Forecast the latencies of the next request (`quire.forecast`) from the queue and the cost model.
 
-The length of answers is learned: sampled tokens divided by ended sequences, tokens of running ones included. (For
-exponentially distributed lengths that is the maximum likelihood estimate of the mean.)
+Answer lengths are learned: sampled tokens divided by ended sequences, tokens of running ones included. For
+exponentially distributed lengths that is the maximum likelihood estimate of the mean.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ _FAR = 1024  #: context, in tokens, at which its cost is measured
 
 
 class Forecaster:
-    """Makes an engine's forecasts."""
-
     def __init__(self, scheduler: Scheduler, costs: Costs) -> None:
         self._scheduler = scheduler
         self._costs = costs
@@ -33,15 +31,9 @@ class Forecaster:
         self._since: float | None = None  #: time of the last forecast; None if the engine was idle then
 
     def record_step(self, now: float, busy_s: float, *, is_steady: bool) -> Forecast | None:
-        """Record a step.
+        """Record a step of `busy_s` seconds of computing. Returns a forecast; None if the last one still holds.
 
-        Args:
-            now: seconds on the engine's clock.
-            busy_s: seconds of computing.
-            is_steady: the step computed no prompt tokens.
-
-        Returns:
-            A forecast; None if the last one still holds.
+        A steady step computed no prompt tokens.
         """
         self._new_busy_s += busy_s
         self._num_since += 1
@@ -52,7 +44,6 @@ class Forecaster:
         return self.forecast(now)
 
     def forecast(self, now: float) -> Forecast:
-        """Return a forecast for a request that arrives now."""
         scheduler, costs = self._scheduler, self._costs
         config, kv, pool = scheduler.config, scheduler.kv, scheduler.kv.pool
         self._learn(now)

@@ -29,11 +29,7 @@ from quire.outputs import BlockTransfer
 class KVCacheManager:
     """The KV blocks of one engine.
 
-    Args:
-        num_blocks: size of the pool.
-        block_size: tokens per block.
-        enable_prefix_caching: whether `find_prefix` finds blocks of other requests. Sequences of one request always
-            find each other's blocks, and keys are always computed.
+    Without `enable_prefix_caching` only sequences of one request find each other's blocks.
     """
 
     def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
@@ -51,10 +47,10 @@ class KVCacheManager:
         self._registered.clear()
 
     def fail_step(self) -> set[int]:
-        """Remove every key given since `begin_step`: the step that was to fill those blocks failed.
+        """Remove every key given since `begin_step`, since the step that was to fill those blocks failed; return the
+        blocks.
 
-        Returns:
-            The blocks, which other requests may have adopted already.
+        Other requests may have adopted them already.
         """
         blocks = set(self._registered)
         for block in blocks:
@@ -120,9 +116,8 @@ class KVCacheManager:
         writes come before all reads.
 
         Returns:
-            The blocks appended, and the copy to make first if the last block was shared (copy-on-write; the new block
-            is at position `num_computed_tokens // block_size` of the table). None, with nothing changed, if the pool
-            has no room.
+            The blocks appended, and the copy to make first if the last block was shared (copy-on-write). None, with
+            nothing changed, if the pool has no room.
         """
         pool, size, table = self.pool, self.block_size, seq.block_table
         at = seq.num_computed_tokens // size
@@ -150,8 +145,7 @@ class KVCacheManager:
     def append_decodes(self, requests: Seq[Request]) -> tuple[list[int], int, dict[int, list[int]]]:
         """Append one slot to each request's sequence, until one needs a decision or the pool has no room.
 
-        The fast path of decoding: it handles requests with one sequence, known to the runner, with one token to
-        compute.
+        The fast path of decoding: requests with one sequence, known to the runner, with one token to compute.
 
         Returns:
             Sequence ids; their computed tokens before this step, summed; and by id the blocks appended.
@@ -201,11 +195,7 @@ class KVCacheManager:
         return self.pool.num_available - before
 
     def invalidate(self, seq: Sequence) -> list[bytes]:
-        """Remove the keys of `seq`'s blocks, which hold NaN or infinity. Pinned ones are known to be valid.
-
-        Returns:
-            The removed keys.
-        """
+        """Remove and return the keys of `seq`'s blocks, which hold NaN or infinity. Pinned ones are valid."""
         blocks = [block for block in seq.block_table if block not in self._pinned]
         keys = [self.pool.key_of(block) for block in blocks]
         for block in blocks:
@@ -213,16 +203,10 @@ class KVCacheManager:
         return [key for key in keys if key is not None]
 
     def share_public_prefix(self, request: Request, can_load: Callable[[bytes], bool]) -> bool:
-        """Let a tenant's request share public blocks at its front; later blocks stay private.
+        """Let a tenant's request, before it begins, share public blocks at its front; later blocks stay private.
 
-        Where there are tenants, public blocks are the operator's: pinned prefixes and warmed documents.
-
-        Args:
-            request: has not begun.
-            can_load: whether another tier has a key's block.
-
-        Returns:
-            Whether there are public blocks. The request's block keys have changed then.
+        Where there are tenants, public blocks are the operator's: pinned prefixes and warmed documents. Returns whether
+        there are any; the request's block keys have changed then.
         """
         (start, domain), *later = request.domains
         if not self.enable_prefix_caching or domain.level != TENANT or later:
@@ -256,7 +240,6 @@ class KVCacheManager:
         self.clear_keys(request)
 
     def full_blocks(self, seq: Sequence) -> list[int]:
-        """Return the blocks whose tokens are all computed."""
         return seq.block_table[: seq.num_computed_tokens // self.block_size]
 
     def filled_blocks(self, seq: Sequence) -> dict[int, bytes]:
@@ -265,7 +248,6 @@ class KVCacheManager:
         return dict(zip(seq.block_table, keys, strict=False))
 
     def count_filled(self, seq: Sequence) -> int:
-        """Count the full blocks that hold KV or are loading it."""
         end = seq.num_computed_tokens if seq.loading is None else seq.loading.end
         return end // self.block_size
 
@@ -274,10 +256,7 @@ class KVCacheManager:
         self._extend_keys(seq, num_blocks)
         return seq.block_keys[:num_blocks]
 
-    # -- loaded blocks -----------------------------------------------------------------------------------------------
-
     def extend_table(self, seq: Sequence, blocks: list[int]) -> None:
-        """Append blocks that the caller has acquired."""
         seq.block_table.extend(blocks)
         self.num_logical_blocks += len(blocks)
 
@@ -295,13 +274,10 @@ class KVCacheManager:
         seq.num_computed_tokens = end
         seq.num_registered = end // self.block_size
 
-    # -- pinned prefixes -----------------------------------------------------------------------------------------------
-
     def pin(self, seq: Sequence, max_model_len: int) -> int:
-        """Hold the full blocks of `seq` for good, so that they are never evicted. Returns their number.
+        """Hold the full blocks of `seq` for good. Returns their number.
 
-        Raises:
-            ValueError: the rest of the pool would not hold the longest sequence.
+        Raises ValueError if the rest of the pool would not hold the longest sequence.
         """
         blocks = self.full_blocks(seq)
         num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
@@ -337,7 +313,6 @@ class KVCacheManager:
         seq.num_registered = num_full
 
     def _writes_shared_block(self, seq: Sequence) -> bool:
-        """Whether the next token's slot is in a shared block."""
         at = seq.num_computed_tokens // self.block_size
         return at < len(seq.block_table) and self.pool.ref_counts[seq.block_table[at]] > 1
 
@@ -350,12 +325,7 @@ class KVCacheManager:
         return BlockTransfer(next(self.op_ids), "copy", shared, own)
 
     def check_integrity(self, sequences: list[Sequence], loading: Iterable[int] = ()) -> None:
-        """Raise AssertionError unless every hold and every key of a block is accounted for.
-
-        Args:
-            sequences: all sequences with blocks.
-            loading: blocks that loads in flight hold.
-        """
+        """Raise AssertionError unless every hold and key is accounted for. Loads in flight hold `loading`."""
         self.pool.check_integrity()
         holds = [0] * self.pool.num_blocks
         for block in (*self._pinned, *loading):

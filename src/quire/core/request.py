@@ -126,29 +126,19 @@ class Request:
     """A client's request, and how far it has come.
 
     Args:
-        request_id: unique among unfinished requests.
-        prompt_token_ids: at least one token.
-        sampling_params: with `beam`, only the stop tokens count.
-        beam: beam search instead of sampling.
         order: (priority, arrival); the smaller goes first.
         seed: address of its random numbers.
         min_stage: the request is blocked until the model reaches this stage.
         outputs: outputs of another engine to continue, one for each sequence.
 
     Attributes:
-        width: sequences that it may run at once.
-        is_single: it has one sequence from start to end.
-        needs_grammar: its grammar has not been compiled yet.
-        stage: the model's stage that it computes with.
         is_renamed: its root is its own, since one of its documents was deleted.
         is_settled: its domains are final.
         num_to_keep: tokens at the front whose full blocks are kept on disk.
         num_kept: blocks at the front that are on disk, or on their way there.
         num_queued_tokens: known tokens when it entered the queue.
-        sequences: all sequences by index; of a beam search the running beams.
         unfinished: sequences that want more tokens.
         cached_tokens: prompt tokens found when it first began, by tier, "device" among them; None before that.
-        num_promotions: promotions after which it was recomputed.
     """
 
     def __init__(
@@ -200,7 +190,6 @@ class Request:
 
     @property
     def num_cached_tokens(self) -> int:
-        """Prompt tokens whose KV was found and used."""
         return sum(self.cached_tokens.values()) if self.cached_tokens else 0
 
     @property
@@ -213,11 +202,7 @@ class Request:
 
 
 def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *, is_beam: bool) -> None:
-    """Check a request against the limits.
-
-    Raises:
-        ValueError: it can never run here; the message says which limit it breaks.
-    """
+    """Raise ValueError if a request can never run here; the message says which limit it breaks."""
     if num_prompt_tokens == 0:
         raise ValueError("the prompt is empty; give at least one token")
     if num_prompt_tokens >= config.max_model_len:
@@ -231,11 +216,7 @@ def check_limits(config: SchedulerConfig, num_prompt_tokens: int, width: int, *,
 
 
 def check_outputs(request: Request) -> None:
-    """Check the outputs of another engine that a request continues.
-
-    Raises:
-        ValueError: no engine can have produced them; the message says why.
-    """
+    """Raise ValueError if no engine can have produced the outputs that a request continues; the message says why."""
     outputs, n = request.outputs, request.width
     if not outputs:
         return

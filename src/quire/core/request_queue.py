@@ -22,8 +22,6 @@ class RequestQueue:
 
     Attributes:
         requests: all unfinished requests, by id.
-        blocked: by id.
-        sequences: all sequences of unfinished requests, by seq_id.
         num_preempted: requests in `waiting` that have run before.
         num_waiting_tokens: known tokens of the requests in `waiting`.
         num_running_seqs: seats in use; a running request takes its whole width.
@@ -51,7 +49,6 @@ class RequestQueue:
         del self.sequences[seq.seq_id]
 
     def add(self, request: Request, blocked_on: BlockedReason | None) -> None:
-        """Add a new request to `blocked`, or to `waiting`."""
         self.requests[request.request_id] = request
         if blocked_on is None:
             self._enter_waiting(request)
@@ -64,19 +61,16 @@ class RequestQueue:
         self._enter_waiting(request)
 
     def block(self, request: Request, reason: BlockedReason) -> None:
-        """Move a request to `blocked`."""
         self._leave(request)
         self._enter_blocked(request, reason)
 
     def run(self, request: Request) -> None:
-        """Move a request to `running`."""
         self._leave(request)
         request.status = RequestStatus.RUNNING
         self.num_running_seqs += request.width
         insort(self.running, request, key=_ORDER)
 
     def remove(self, request: Request, status: RequestStatus) -> None:
-        """Remove a request that has finished with this status."""
         self._leave(request)
         request.status = status
         for seq in request.sequences:
@@ -111,7 +105,6 @@ class RequestQueue:
                 self.waiting.remove(request)
 
     def check_integrity(self) -> None:
-        """Raise AssertionError where queues are out of order, or counters have drifted."""
         for queue in (self.running, self.waiting):
             orders = [request.order for request in queue]
             assert orders == sorted(orders)

@@ -53,14 +53,9 @@ class Scheduler:
     """Continuous batching over a pool of KV blocks.
 
     Args:
-        config: limits and pool size.
-        recovery: policy that chooses the requests to preempt, and how they resume.
+        recovery: policy for preempted requests; recomputes by default.
         costs: predicts whether to load or compute a prefix; None loads whatever there is.
         swap: tiers with their own block tables, instead of the default ones.
-
-    Attributes:
-        queue: requests by state: waiting, blocked, running.
-        num_steps: steps scheduled so far.
     """
 
     def __init__(
@@ -98,8 +93,6 @@ class Scheduler:
         self.num_steps = 0
         self._in_flight: SchedulerOutput | None = None
 
-    # -- a step ------------------------------------------------------------------------------------------------------
-
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. Its result goes to `update`, or its failure to `fail_step`, before the next call."""
         assert self._in_flight is None, "the last step has neither been updated nor failed"
@@ -123,14 +116,10 @@ class Scheduler:
         return out
 
     def update(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
-        """Apply the result of the step in flight.
+        """Apply the result of the step in flight. Returns the sequences that got tokens, with these.
 
-        Args:
-            only_ended: the caller needs only sequences that have ended; others may be returned too.
-
-        Returns:
-            The sequences that got tokens, with these. A request whose last sequence has ended is not in the queue any
-            more; the caller may end further sequences by `finish_sequence` (for a stop string).
+        A request whose last sequence has ended has left the queue; the caller may end further sequences by
+        `finish_sequence` (for a stop string). With `only_ended` it needs only sequences that have ended.
         """
         assert self._in_flight is not None, "no step is in flight"
         assert self._in_flight.step_id == result.step_id, "this result is not of the step in flight"
@@ -145,12 +134,10 @@ class Scheduler:
         return self._results.apply(result, only_ended=only_ended)
 
     def fail_step(self, error: str) -> list[Request]:
-        """Fail the step in flight: invalidate the blocks that it was to write, and fail its requests.
+        """Fail the step in flight: invalidate the blocks that it was to write, and fail its requests, which are
+        returned.
 
         A request that adopted one of these blocks, and only waits for loads, is computed again.
-
-        Returns:
-            The failed requests.
         """
         out, self._in_flight = self._in_flight, None
         assert out is not None, "no step is in flight"
@@ -182,17 +169,10 @@ class Scheduler:
 
     @property
     def step_shape(self) -> StepShape:
-        """Shape of the last step, for its cost."""
         return self._step.shape.total()
 
-    # -- requests ----------------------------------------------------------------------------------------------------
-
     def add(self, request: Request) -> None:
-        """Add a request to the queue.
-
-        Raises:
-            ValueError: it can never run here; the message says which limit it breaks.
-        """
+        """Add a request to the queue. Raises ValueError if it can never run here; the message names the limit."""
         config, queue = self.config, self.queue
         num_prompt_tokens = len(request.prompt_token_ids)
         if request.request_id in queue.requests:
@@ -237,7 +217,6 @@ class Scheduler:
             self.queue.block(request, reason)
 
     def apply_store_changes(self, changes: StoreChanges) -> None:
-        """Apply changes in the disk tier, before a step is scheduled."""
         if self.disk is not None:
             for request in self.disk.apply_changes(changes, self.queue.requests.values()):
                 self._unblock(request)
@@ -268,24 +247,17 @@ class Scheduler:
         return request
 
     def _release(self, request: Request) -> None:
-        """Release all that is kept for a request beside its blocks."""
         self.stages.leave(request)
         self.lookahead.remove(request)
         self.recovery.log.close(request.request_id)
         if self.disk is not None:
             self.disk.remove_request(request)
 
-    # -- the model's stages ------------------------------------------------------------------------------------------
-
     def promote(self, stage: int, root: bytes) -> None:
-        """Have requests compute with a later stage of the model from the next step on.
+        """Have requests compute with a later stage of the model, whose KV has the namespace key `root`.
 
-        Requests in flight finish on their stage or are recomputed on the new one (`LoadOrCompute.choose_pinned`).
-        Requests that are pinned to a stage before theirs are recomputed.
-
-        Args:
-            stage: its number.
-            root: namespace key of its KV.
+        Requests in flight finish on their stage or are recomputed (`LoadOrCompute.choose_pinned`). Requests that are
+        pinned to a stage before theirs are recomputed.
         """
         assert self._in_flight is None, "a stage changes between two steps"
         self.restart_pinned()
@@ -296,7 +268,6 @@ class Scheduler:
                 self._restart(request)
 
     def restart_pinned(self) -> None:
-        """Recompute the requests on an older stage with the current one."""
         if self.stages.older is not None:
             for request in list(self.queue.requests.values()):
                 if request.stage != self.stages.current:
@@ -324,8 +295,6 @@ class Scheduler:
         elif request.status is RequestStatus.BLOCKED and request.blocked_on is not BlockedReason.GRAMMAR:
             self._unblock(request)
 
-    # -- state -------------------------------------------------------------------------------------------------------
-
     def request_of(self, seq_id: int) -> Request:
         return self.queue.sequences[seq_id].request
 
@@ -348,7 +317,6 @@ class Scheduler:
         return self.kv.pin(self.queue.requests[request_id].sequences[0], self.config.max_model_len)
 
     def check_integrity(self) -> None:
-        """Raise AssertionError where blocks leak, queues are out of order, or counts have drifted."""
         queue = self.queue
         self.swap.check_integrity([seq for request in queue.requests.values() for seq in request.unfinished])
         queue.check_integrity()

@@ -18,8 +18,7 @@ class Stages:
     """The stages in use, and how many requests compute with each.
 
     Attributes:
-        current: stage of new requests, counted from 1.
-        root: namespace key of its KV; None leaves requests the root that they bring.
+        root: namespace key of the current stage's KV; None leaves requests the root that they bring.
         older: stage of the pinned requests; None without any.
     """
 
@@ -48,7 +47,6 @@ class Stages:
             self._retired.append(before)
 
     def assign(self, request: Request) -> None:
-        """Have a request compute with the current stage."""
         request.stage = self.current
         if self.root is not None:
             request.root = self.root
@@ -77,6 +75,5 @@ class Stages:
         self._last_served = stage
 
     def check_integrity(self, requests: Iterable[Request]) -> None:
-        """Raise AssertionError unless all requests are counted, on at most two stages."""
         assert +self._num_requests == Counter(request.stage for request in requests)
         assert set(+self._num_requests) <= {self.current, self.older}

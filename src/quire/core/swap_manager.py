@@ -1,16 +1,10 @@
 """Blocks beyond the device, in the swap tier and on disk: saves, loads, and the sequences that wait for them.
 
-A save or a load is decided here, sent with a step, and pending until the transfer worker reports it. Three rules
-prevent damage by late transfers:
+Three rules prevent damage by late transfers:
 
 - A load holds its block, whatever happens to the requests that wait for it.
 - A load that follows the save of its block fails if that save fails.
 - A cancelled transfer stays pending until its report says that it has not begun.
-
-A load may begin before any sequence waits for it (`load_ahead`). It yields to loads that a sequence waits for.
-
-Owns the index of the swap tier and `Sequence.swapped_keys`. Other processes may change the disk at any time
-(`disk_tier`): here it is a set of keys, and a load from it may fail.
 """
 
 from __future__ import annotations
@@ -35,11 +29,9 @@ class BlockSpan:
 
 
 class SwapManager:
-    """The tiers of one engine besides the device.
+    """The tiers besides the device. Owns the index of the swap tier and `Sequence.swapped_keys`.
 
-    Args:
-        kv: block tables and pool.
-        num_slots: capacity of the swap tier in blocks; 0 for none.
+    Other processes may change the disk at any time (`disk_tier`), so a load from it may fail.
 
     Attributes:
         on_disk: keys of blocks in the disk tier.
@@ -67,21 +59,12 @@ class SwapManager:
         """Return the op_ids cancelled since the last call."""
         return self._transfers.pop_cancelled()
 
-    # -- out -----------------------------------------------------------------------------------------------------------
-
     def swap_out(self, seqs: Iterable[Sequence], keep_from: int, freed: set[int]) -> list[int]:
-        """Have the swap tier hold a request's full blocks until it resumes, before its sequences release them.
+        """Have the swap tier hold a request's full blocks from position `keep_from` on, before its sequences release
+        them.
 
-        Blocks in the tier or on disk are not saved again. Blocks that other requests hold, or for which the tier has no
-        room, are skipped.
-
-        Args:
-            seqs: the request's sequences.
-            keep_from: position of the first block to hold.
-            freed: blocks that no other request holds.
-
-        Returns:
-            The op_ids of the saves.
+        Blocks that other requests hold (not in `freed`), or for which the tier has no room, are skipped. Returns the
+        op_ids of the saves; blocks in the tier or on disk need none.
         """
         seqs = list(seqs)
         for seq in seqs:  # before the first save: it may take the slot of a block that is not held
@@ -96,7 +79,6 @@ class SwapManager:
         return save_ids
 
     def _hold_saved(self, seq: Sequence, keep_from: int) -> None:
-        """Have the tier hold its blocks of `seq` that it does not hold for it yet."""
         held = set(seq.swapped_keys)
         keys = self.kv.keys_of(seq, self.kv.count_filled(seq))[keep_from:]
         seq.swapped_keys += [key for key in keys if key not in held and self.tier.hold(key)]
@@ -122,16 +104,12 @@ class SwapManager:
         self._cancel(self._save_of.get(key) for key in keys if not self.tier.num_holds(key))
 
     def invalidate(self, keys: Iterable[bytes]) -> None:
-        """Remove blocks with invalid content from the swap tier."""
         for key in keys:
             self.tier.invalidate(key)
 
-    # -- in ------------------------------------------------------------------------------------------------------------
-
     def find_loadable(self, seq: Sequence, first: int) -> BlockSpan | None:
-        """The first run of blocks, from position `first` on, that can be loaded for `seq`.
-
-        Its own blocks in the swap tier count, and with prefix caching all blocks in any tier.
+        """Return the first run of blocks from position `first` on that can be loaded for `seq`: its own swapped blocks,
+        and with prefix caching any request's.
         """
         if not seq.swapped_keys and not (self.on_disk or self.tier.num_slots):
             return None
@@ -148,7 +126,6 @@ class SwapManager:
 
     @property
     def has_blocks(self) -> bool:
-        """Whether any tier may have blocks to load."""
         return self.kv.enable_prefix_caching and bool(self.on_disk or self.tier.num_slots)
 
     def can_load(self, key: bytes) -> bool:
@@ -167,17 +144,13 @@ class SwapManager:
         return key in self.tier or (self.kv.enable_prefix_caching and key in self.on_disk)
 
     def _is_swapped(self, key: bytes) -> bool:
-        """Whether the swap tier has a key's block, or is saving it."""
         save = self._save_of.get(key)
         return key in self.tier and (save is None or not self._transfers[save].is_cancelled)
 
     def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
         """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load.
 
-        The caller has checked the pool's room (`count_loading`). Loads ahead are cancelled for it.
-
-        Returns:
-            The op_ids of new loads; others were pending.
+        The caller has checked the pool's room (`count_loading`). Cancels loads ahead. Returns the op_ids of new loads.
         """
         kv = self.kv
         blocks = [kv.pool.allocate() for _ in range(span.start - len(seq.block_table))]
@@ -201,10 +174,8 @@ class SwapManager:
         return load_ids
 
     def pop_loaded(self, seq: Sequence) -> Loading | None:
-        """Count `seq`'s loaded blocks as computed, once all of them and all tokens before them are there.
-
-        Returns:
-            The complete load, or None.
+        """Count `seq`'s loaded blocks as computed and return the load, once it is complete and all tokens before are
+        there.
         """
         loading = seq.loading
         if loading is None or loading.op_ids or seq.num_computed_tokens != loading.start:
@@ -226,23 +197,16 @@ class SwapManager:
         if not waiting:
             self._cancel([op_id])
 
-    # -- ahead ---------------------------------------------------------------------------------------------------------
-
     def load_ahead(self, key: bytes) -> str:
-        """Begin to load a block that no sequence waits for; it becomes a cached block. Returns its tier.
-
-        The caller has checked that the block can be loaded, is not loading, and has room in the pool.
-        """
+        """Begin to load a block that no sequence waits for; it becomes a cached block. Returns its tier."""
         op_id = self._load(key)
         self._transfers.mark_ahead(op_id)
         return self._transfers[op_id].transfer.tier
 
     def is_loading(self, key: bytes) -> bool:
-        """Whether a block is being loaded."""
         return key in self._load_of
 
     def count_loading(self, keys: Iterable[bytes]) -> int:
-        """How many of these blocks are being loaded: `swap_in` does not allocate them."""
         return sum(1 for key in keys if key in self._load_of)
 
     def cancel_ahead(self, wanted: Container[bytes] = ()) -> None:
@@ -250,8 +214,6 @@ class SwapManager:
         for tier in TIERS:
             ahead = self._transfers.ahead(tier)
             self._cancel(op_id for op_id in ahead if self._transfers[op_id].key not in wanted)
-
-    # -- cancelling ----------------------------------------------------------------------------------------------------
 
     def unsaved(self, seq: Sequence) -> BlockSpan | None:
         """The first run of blocks whose saves for `seq` can still be cancelled."""
@@ -288,7 +250,6 @@ class SwapManager:
         )
 
     def _cancel(self, op_ids: Iterable[int | None]) -> int:
-        """Tell the transfer worker not to begin these transfers."""
         num_cancelled = 0
         for op_id in op_ids:
             if op_id is not None and self._transfers.cancel(op_id):
@@ -298,14 +259,8 @@ class SwapManager:
                 num_cancelled += 1
         return num_cancelled
 
-    # -- reports -------------------------------------------------------------------------------------------------------
-
     def end_transfers(self, reports: Iterable[TransferReport]) -> list[bytes]:
-        """Apply reports of ended transfers. Loaded blocks are found by key from now on.
-
-        Returns:
-            Keys whose saves to disk have ended, successfully or not.
-        """
+        """Apply reports of ended transfers. Returns the keys whose saves to disk have ended, successfully or not."""
         ended_saves: list[bytes] = []
         for report in reports:
             failed = set(report.failed)
@@ -370,8 +325,6 @@ class SwapManager:
         self._load_of[key] = self._transfers.send(transfer, entry)
         return transfer.op_id
 
-    # -- to disk -------------------------------------------------------------------------------------------------------
-
     @property
     def num_saving_to_disk(self) -> int:
         return len(self._disk_save_of)
@@ -380,26 +333,15 @@ class SwapManager:
         return key in self._disk_save_of
 
     def is_on_disk(self, key: bytes) -> bool:
-        """Whether a block is on disk, or being saved there."""
         return key in self.on_disk or key in self._disk_save_of
 
     def save_to_disk(self, block: int, key: bytes, parent: bytes, cost_s: float) -> None:
-        """Save a computed block, which may be released right after.
-
-        Args:
-            block: index in the pool.
-            key: its key.
-            parent: the key before it.
-            cost_s: predicted seconds to compute it.
-        """
+        """Save a computed block, which may be released right after. `cost_s`: predicted seconds to compute it."""
         transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
         self._disk_save_of[key] = self._transfers.send(transfer, None)
 
     def delete(self, keys: set[bytes]) -> None:
-        """Remove blocks that were deleted on disk from all tiers. Sequences that wait for their loads still get them.
-
-        The store refuses or deletes blocks that are being saved.
-        """
+        """Remove blocks deleted on disk from all tiers. Sequences that wait for their loads still get them."""
         self.on_disk -= keys
         self.invalidate(keys)
         for op_of in (self._disk_save_of, self._load_of):
@@ -418,13 +360,11 @@ class SwapManager:
         return self._transfers.num_queued(tier, is_waited_for=is_waited_for)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:
-        """Raise AssertionError unless slots, transfers and waiting sequences agree."""
         self.tier.check_integrity()
         self._transfers.check_integrity(sequences)
         self.kv.check_integrity(sequences, self.loading_blocks())
 
     def loading_blocks(self) -> list[int]:
-        """The blocks that pending loads hold."""
         return [each.transfer.dst for each in self._transfers if each.transfer.kind == "load"]
 
 
@@ -434,13 +374,11 @@ def _loading_of(seq: Sequence) -> Loading:
 
 
 def _remove(op_of: dict[bytes, int], pending: PendingTransfer) -> None:
-    """Remove a transfer from a map by key, unless another one has replaced it."""
     if op_of.get(pending.key) == pending.transfer.op_id:
         del op_of[pending.key]
 
 
 def _first_run(flags: list[bool], first: int = 0) -> BlockSpan | None:
-    """The first run of true flags, where the first flag is for position `first`."""
     if True not in flags:
         return None
     start = flags.index(True)

@@ -45,15 +45,12 @@ class TierIndex:
         return key in self._entries
 
     def has_any(self, keys: Iterable[bytes]) -> bool:
-        """Whether any of these keys is present."""
         return not self._entries.keys().isdisjoint(keys)
 
     def is_idle(self, key: bytes) -> bool:
-        """Whether a key is present and not held: its slot counts in `num_available`."""
         return key in self._idle
 
     def num_holds(self, key: bytes) -> int:
-        """Number of holds on a key, whether its block is present or lost."""
         return self._holds.get(key, 0)
 
     def begin_save(self, key: bytes) -> Entry:

@@ -41,7 +41,6 @@ class Transfers:
         return iter(self._pending.values())
 
     def send(self, transfer: BlockTransfer, entry: Entry | None) -> int:
-        """Send a transfer with the next step. Returns its op_id."""
         assert transfer.key is not None
         self._new.append(transfer)
         self._num_queued[transfer.tier] += 1
@@ -57,11 +56,9 @@ class Transfers:
         return cancelled
 
     def mark_ahead(self, op_id: int) -> None:
-        """Mark a load that no sequence waits for."""
         self._ahead[self._pending[op_id].transfer.tier].add(op_id)
 
     def wait(self, op_id: int, seq: Sequence) -> None:
-        """Have a sequence wait for a load."""
         pending = self._pending[op_id]
         pending.waiting.append(seq)
         self._ahead[pending.transfer.tier].discard(op_id)
@@ -71,7 +68,7 @@ class Transfers:
         return self._ahead[tier].copy()
 
     def cancel(self, op_id: int) -> bool:
-        """Cancel a transfer, if it has not begun. False where it is cancelled already."""
+        """Cancel a transfer, if it has not begun. Returns False if it is cancelled already."""
         pending = self._pending[op_id]
         if pending.is_cancelled:
             return False
@@ -81,7 +78,6 @@ class Transfers:
         return True
 
     def end(self, op_id: int) -> PendingTransfer:
-        """Remove a transfer that was reported."""
         ended = self._pending.pop(op_id)
         if not ended.is_cancelled:
             self._free_link(ended.transfer)
@@ -96,7 +92,6 @@ class Transfers:
         self._ahead[transfer.tier].discard(transfer.op_id)
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
-        """Raise AssertionError unless counts agree, and sequences wait for the loads that they know."""
         going = [each for each in self if not each.is_cancelled]
         assert sum(self._num_queued.values()) == len(going)
         ahead = {op_id for op_ids in self._ahead.values() for op_id in op_ids}

@@ -14,8 +14,6 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """Result for the documents of one prompt, in tokens."""
-
     num_tokens: int  #: up to the last document's end
     num_kept_before: int  #: in full blocks on disk
     num_kept: int
@@ -31,9 +29,7 @@ class DocumentWarmer:
         engine.step()  # reads the blocks on disk
 
     def warm(self, prompt: Prompt) -> Warmed:
-        """Compute and save the KV of a prompt's documents.
-
-        If the disk is full or fails, less is kept than computed.
+        """Compute and save the KV of a prompt's documents. If the disk is full or fails, less is kept than computed.
 
         Raises:
             ValueError: the prompt can never be served; the message says why.
@@ -64,11 +60,7 @@ class DocumentWarmer:
         return Warmed(end, before * size, kept * size, found or 0, computed)
 
     def label(self, name: str, prompt: Prompt, start: int) -> None:
-        """Name the documents of a warm prompt, for `quire kv ls` and `quire kv rm`.
-
-        Args:
-            start: first token of the first document.
-        """
+        """Name a warm prompt's documents, which begin at token `start`, for `quire kv ls` and `quire kv rm`."""
         disk = self._engine.runner.disk
         keys = self._engine.document_keys(prompt)
         first = start // self._engine.scheduler.config.block_size
@@ -76,11 +68,9 @@ class DocumentWarmer:
             disk.store.label(name, keys[first], keys[-1], prompt.documents[-1] - start, "public")
 
     def finish(self) -> None:
-        """Wait for all saves to disk."""
         while self._engine.has_unfinished():
             self._engine.step()
 
     def _count_kept(self, keys: list[bytes]) -> int:
-        """Count the blocks on disk from the first one on, without a gap."""
         on_disk = self._engine.scheduler.swap.on_disk
         return next((at for at, key in enumerate(keys) if key not in on_disk), len(keys))

@@ -1,7 +1,4 @@
-"""The engine: schedule, execute, update, until every request has ended.
-
-The one place where `core` and `runner` meet.
-"""
+"""The engine: schedule, execute, update, until every request has ended. Here `core` and `runner` meet."""
 
 from __future__ import annotations
 
@@ -42,8 +39,6 @@ _FRESH = Resumption(seed=0)
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A model, as far as the engine knows it."""
-
     vocab_size: int
     tokenizer: Tokenizer | None = None  #: None: token ids in, token ids out
     eos_token_ids: tuple[int, ...] = ()
@@ -55,9 +50,6 @@ class Engine:
     """Requests in, outputs out, one step at a time. Not thread-safe: one thread owns it.
 
     Args:
-        config: limits and pool size.
-        runner: executes steps.
-        seed: seed of requests without one.
         clock: monotonic, in seconds.
         recovery: policy for preempted requests; None always recomputes.
         cost_model: learns from every step; None is a fresh one.
@@ -66,7 +58,6 @@ class Engine:
 
     Attributes:
         on_stats: called with the `Stats` of each step.
-        on_close: called by `close`.
     """
 
     def __init__(
@@ -117,8 +108,6 @@ class Engine:
         self._states: dict[str, RequestState] = {}
         self._serial = 0
 
-    # -- requests ----------------------------------------------------------------------------------------------------
-
     def add_request(
         self,
         prompt: PromptLike,
@@ -127,13 +116,7 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
     ) -> RequestState:
-        """Queue a request.
-
-        Args:
-            prompt: text, token ids or a `Prompt`.
-            params: None uses the model's defaults.
-            request_id: unique among unfinished requests; None generates one.
-            priority: smaller goes first.
+        """Queue a request. Smaller `priority` goes first; without `params` the model's defaults count.
 
         Raises:
             ValueError: the request can never be served; the message says why.
@@ -157,9 +140,8 @@ class Engine:
         Args:
             request_id: unique among unfinished requests; None generates one.
             arrival_time: seconds on the engine's clock; None is now.
-            resumption: outputs of another engine to continue. The request precedes all that have not begun, and its
-                progress (`RequestState.pop_deltas`) follows those outputs. If all have ended, it is returned
-                finished.
+            resumption: outputs of another engine to continue; `RequestState.pop_deltas` begins after them. The request
+                precedes all that have not begun. If all outputs have ended, it is returned finished.
             serial: number to derive a seed from where the request has none; None counts requests.
 
         Raises:
@@ -238,7 +220,6 @@ class Engine:
 
     @property
     def stage(self) -> int:
-        """Stage of the model for new requests."""
         return self.scheduler.stages.current
 
     @property
@@ -269,8 +250,6 @@ class Engine:
         """Promote to the last stage that has arrived. Steps do so too; call it between two steps."""
         if self.promoter is not None:
             self.promoter.advance(self.scheduler, self.cost_model)
-
-    # -- a step ------------------------------------------------------------------------------------------------------
 
     def step(self) -> list[RequestState]:
         """Run one step. Returns the requests that grew or ended in it.
@@ -412,20 +391,14 @@ class Engine:
         """Return the current state as the stats of an empty step, for example after an abort."""
         return self.step_stats.snapshot(self.last_stats.step_id if self.last_stats is not None else 0, self.clock())
 
-    # -- cached KV ---------------------------------------------------------------------------------------------------
-
     def reset_prefix_cache(self) -> int:
         """Drop the device's cached blocks, for measurements. Other tiers keep theirs. Returns their number."""
         return self.scheduler.kv.pool.drop_cached()
 
     def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
-        """Delete the KV of the prompts' documents, and of all later tokens, from disk, for every process.
+        """Delete the KV of the prompts' documents, and of all later tokens, from disk. Returns the number of blocks.
 
-        Args:
-            prompts: each with its first document's first token: earlier blocks belong to other prompts too.
-
-        Returns:
-            The number of deleted blocks.
+        Each prompt comes with its first document's first token: earlier blocks belong to other prompts too.
 
         Raises:
             ValueError: the directory is not writable.

@@ -1,7 +1,4 @@
-"""Validate and encode a client's prompt and parameters.
-
-Immutable, so any thread may use it while the engine runs. Can be pickled.
-"""
+"""Validate and encode a client's prompt and parameters."""
 
 from __future__ import annotations
 
@@ -21,8 +18,6 @@ from quire.text.tokenizer import Tokenizer, encode_bad_words
 
 @dataclass(frozen=True, slots=True)
 class ProcessedRequest:
-    """An encoded and validated request."""
-
     prompt: Prompt  #: encoded
     sampling_params: SamplingParams  #: with `beam`, only its end rules count
     beam: BeamSearchParams | None = None
@@ -31,7 +26,6 @@ class ProcessedRequest:
 
     @property
     def n(self) -> int:
-        """Number of requested outputs."""
         return self.beam.beam_width if self.beam is not None else self.sampling_params.n
 
     @property
@@ -44,13 +38,12 @@ class ProcessedRequest:
 
 
 class InputProcessor:
-    """Checks requests against one model and its limits.
+    """Checks requests against one model and its limits. Immutable, so any thread may use it. Can be pickled.
 
     Args:
         tokenizer: None accepts token ids only.
         sampling_defaults: defaults from the model's own files.
         system_fingerprint: name of the KV namespace: weights, dtype and all else that changes the arithmetic.
-        num_stages: stages in which the model arrives.
         last_stage: last stage that will serve; None is the model's last.
     """
 
@@ -81,11 +74,7 @@ class InputProcessor:
         priority: int = 0,
         min_stage: int = 1,
     ) -> ProcessedRequest:
-        """Encode and check a request; see `Engine.add_request` for the arguments.
-
-        Raises:
-            ValueError: the request can never be served; the message says why.
-        """
+        """Encode and check a request (`Engine.add_request`). Raises ValueError if it can never be served."""
         prompt = self._encode(Prompt.of(prompt))
         if not isinstance(priority, int):
             raise ValueError(f"priority={priority!r} is not an integer; smaller goes first")

@@ -15,10 +15,7 @@ logger = logging.getLogger("quire")
 
 
 def pin_prefix(engine: Engine, prompt: PromptLike) -> int:
-    """Compute a prefix and keep its full blocks for good. Promotions compute it again.
-
-    Returns:
-        The number of tokens kept.
+    """Compute a prefix and keep its full blocks for good. Returns their tokens. Promotions compute it again.
 
     Raises:
         ValueError: the prefix does not fit, or prefix caching is off.
@@ -41,7 +38,6 @@ class _PinnedPrefix:
         self._is_started = False  #: the first computation is over
 
     def compute(self) -> int:
-        """Compute it for the first time. Returns the number of tokens kept."""
         engine = self._engine
         engine.on_stats.append(self._after_step)
         if engine.promoter is not None:

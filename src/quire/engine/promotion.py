@@ -1,8 +1,4 @@
-"""Promote a model that arrives while it serves from stage to stage, always between two steps.
-
-The runner gets the stage's layers and adapter, the scheduler decides about requests in flight, and the cost model
-learns anew, since fewer layers take less time.
-"""
+"""Promote a model that arrives while it serves from stage to stage, always between two steps."""
 
 from __future__ import annotations
 
@@ -56,8 +52,6 @@ class Arrivals(Protocol):
 
 
 class StageRunner(Protocol):
-    """The runner's part in promotion."""
-
     def add_stage(self, stage: Any) -> None: ...
 
     def drop_stage(self, number: int) -> None: ...
@@ -67,7 +61,6 @@ class Promoter:
     """Promotes one engine.
 
     Args:
-        arrivals: loads the stages.
         namespaces: KV namespaces of the stages, from stage 1 on.
         shares: each stage's share of the full model's layers.
         first: the stage to begin with; its layers may still arrive.
@@ -98,7 +91,6 @@ class Promoter:
 
     @property
     def last_stage(self) -> int:
-        """The last stage that will serve."""
         return self.arrivals.last_stage
 
     def start(self, scheduler: Scheduler, cost_model: CostModel) -> None:
@@ -110,13 +102,10 @@ class Promoter:
         self.arrivals.set_served_stage(first.number)
 
     def advance(self, scheduler: Scheduler, cost_model: CostModel) -> bool:
-        """Promote to the last stage that has arrived, and drop retired ones. Called between two steps.
+        """Promote to the last stage that has arrived, and drop retired ones. Returns whether the stage has changed.
 
         While requests are pinned to an older stage, the next promotion waits: they were pinned because finishing costs
         less than recomputing them.
-
-        Returns:
-            Whether the stage has changed.
         """
         stages = scheduler.stages
         if stages.older is not None and time.monotonic() > self._pinned_until:

@@ -1,7 +1,4 @@
-"""The growing outputs of one request: text, log-probabilities, times.
-
-Turns the scheduler's sequences into a `RequestOutput`.
-"""
+"""The growing outputs of one request: text, log-probabilities, times."""
 
 from __future__ import annotations
 
@@ -27,8 +24,6 @@ from quire.text.tokenizer import Tokenizer
 
 @dataclass(slots=True, eq=False)
 class _Completion:
-    """One output of the request."""
-
     detokenizer: IncrementalDetokenizer | None
     logprobs: list[dict[int, Logprob]] | None = None
     cumulative_logprob: float | None = None
@@ -58,13 +53,8 @@ class _Completion:
 
 
 class RequestState:
-    """A request with its outputs so far.
-
-    Args:
-        tokenizer: None produces no text.
-        arrival_time: seconds on the engine's clock.
-        is_staged: count the tokens of each stage of the model.
-        grammar: kept alive with the request.
+    """A request with its outputs so far, from the scheduler's sequences. Counts the tokens of each stage if
+    `is_staged`.
     """
 
     def __init__(
@@ -147,7 +137,6 @@ class RequestState:
             completion.pop_delta(index)
 
     def _count_stage(self, num_tokens: int) -> None:
-        """Count tokens for the request's stage."""
         stage, stages = self.request.stage, self._stages
         if stages and stages[-1][0] == stage:
             stages[-1] = stage, stages[-1][1] + num_tokens

@@ -12,21 +12,17 @@ from quire.outputs import SchedulerOutput, Stats, TransferReport
 
 
 class StepStats:
-    """Collects the stats of one step at a time, from `begin` to `finish`."""
-
     def __init__(self, scheduler: Scheduler, forecaster: Forecaster) -> None:
         self._scheduler = scheduler
         self._forecaster = forecaster
         self.begin()
 
     def begin(self) -> None:
-        """Begin to count a step."""
         counts = self._scheduler.counts
         self._before = replace(counts, hits_by_tier=Counter(counts.hits_by_tier))
         self._ways = Counter(self._scheduler.prefixes.ways)
 
     def finish(self, stats: Stats, out: SchedulerOutput, transfers: Sequence[TransferReport]) -> None:
-        """Complete the stats of a step. Its times are set already."""
         counts, before = self._scheduler.counts, self._before
         stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
         stats.prefix_queries = counts.prefix_queries - before.prefix_queries
@@ -44,14 +40,12 @@ class StepStats:
         stats.forecast = self._forecaster.record_step(stats.time, stats.busy_s, is_steady=is_steady)
 
     def snapshot(self, step_id: int, now: float) -> Stats:
-        """Return the current state as the stats of an empty step."""
         stats = Stats(step_id, now)
         self.describe_state(stats)
         stats.forecast = self._forecaster.forecast(now)
         return stats
 
     def describe_state(self, stats: Stats) -> None:
-        """Set the scheduler's state."""
         scheduler, kv = self._scheduler, self._scheduler.kv
         tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
         stats.num_running = len(scheduler.queue.running)

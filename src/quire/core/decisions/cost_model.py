@@ -81,8 +81,6 @@ class CostModel:
         """Whether the last few transfers in one direction, "save" or "load", failed."""
         return self.links[tier].is_failing(kind)
 
-    # -- predicting ----------------------------------------------------------------------------------------------
-
     def step(self, shape: StepShape) -> float:
         """Seconds of a step; 0 for one without tokens."""
         return self.steps.seconds(shape)
@@ -104,8 +102,6 @@ class CostModel:
     ) -> list[int]:
         """Token counts at which the cheaper of swap and recompute changes (`find_crossings`)."""
         return find_crossings(self, bytes_per_token, max_tokens, granularity=granularity, chunk=chunk)
-
-    # -- learning ------------------------------------------------------------------------------------------------
 
     def observe_step(self, shape: StepShape, seconds: float) -> None:
         """Record a step. Steps without tokens, or without finite seconds, are ignored."""
@@ -140,8 +136,6 @@ class CostModel:
     def observe_failure(self, kind: str, tier: str = "host") -> None:
         """Record a failed transfer, "save" or "load". Its duration says nothing."""
         self.links[tier].observe_failure(kind)
-
-    # -- keeping -------------------------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """The measurements as plain numbers, lists and dicts."""

@@ -110,8 +110,6 @@ class LoadOrCompute:
         self._beside = decoding_beside(last_shape)
         self._chunk = None
 
-    # -- predictions -------------------------------------------------------------------------------------------------
-
     @property
     def _known_costs(self) -> Costs:
         assert self.costs is not None
@@ -185,8 +183,6 @@ class LoadOrCompute:
         front_s = self._compute_wait_s(first * size, split * size)
         return delay_s + max(front_s, self._load_wait_s(tiers)) + self._compute_wait_s(end * size, num_tokens)
 
-    # -- a prefix in other tiers -------------------------------------------------------------------------------------
-
     def split(self, first: int, start: int, tiers: Seq[str], num_tokens: int) -> int:
         """Choose the first block to load of a sequence that begins or resumes.
 
@@ -241,8 +237,6 @@ class LoadOrCompute:
         counts = range(1, num_queued + most + 1)
         in_time = bisect_right(counts, seconds, key=lambda count: costs.load(count * size, tier))
         return max(in_time - num_queued, 0 if num_queued else 1)
-
-    # -- a preempted request -----------------------------------------------------------------------------------------
 
     def plan_recovery(self, victim: Victim) -> RecoveryPlan:
         """Choose which full blocks of a victim to save, if any.
@@ -299,8 +293,6 @@ class LoadOrCompute:
             return False
         swap_s = costs.save(num_bytes) * (1.0 - self.evictions.again) + costs.load(num_bytes)
         return swap_s > LATE * self._compute_cost_s(start * size, end * size)
-
-    # -- a promotion -------------------------------------------------------------------------------------------------
 
     def choose_pinned(self, running: Seq[Request]) -> list[Request]:
         """Choose the requests that finish on the current stage when the next one arrives.

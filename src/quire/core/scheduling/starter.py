@@ -1,4 +1,4 @@
-"""Give a sequence without blocks the KV that exists: on the device, in the swap tier, on disk. Counts the hits."""
+"""Start sequences with the KV that exists: on the device, in the swap tier, on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quire.core.scheduling.counts import SchedulerCounts
 
 @dataclass(frozen=True, slots=True)
 class SequenceStarter:
-    """Starts sequences, and adopts their blocks that have been loaded."""
+    """Starts sequences, adopts their blocks that have been loaded, and counts the hits."""
 
     kv: KVCacheManager
     admission: Admission
@@ -29,7 +29,6 @@ class SequenceStarter:
         return self.kv.blocks_for(len(seq.token_ids)) - num_found - self.admission.count_coming(seq, num_found)
 
     def adopt(self, seq: Sequence, found: list[int]) -> None:
-        """Begin `seq`'s table with the blocks of a cached prefix."""
         request = seq.request
         if request.cached_tokens is None:
             request.cached_tokens = {}

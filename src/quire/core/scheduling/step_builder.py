@@ -1,7 +1,4 @@
-"""Build the `SchedulerOutput` of one step: new sequences whole, known ones as deltas.
-
-The runner keeps block tables between steps.
-"""
+"""Build the `SchedulerOutput` of one step: new sequences whole, known ones as deltas, since the runner keeps tables."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ class StepBuilder:
     Attributes:
         num_reserved: blocks that sequences of this step still need for their known tokens. Younger requests would take
             them, and lose them again.
-        shape: shape of the step, for its cost.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -33,7 +29,6 @@ class StepBuilder:
         self.shape = StepShapeSum()
 
     def select_stage(self, stage: int) -> None:
-        """Compute the step with this stage of the model."""
         self._out.stage = stage
         self.num_reserved = 0
 
@@ -50,11 +45,8 @@ class StepBuilder:
         return len(self._out.seq_ids)
 
     def add(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
-        """Compute a sequence's next tokens.
-
-        Args:
-            num_new: tokens, counted in `num_computed_tokens` already.
-            appended: their slots, from `KVCacheManager.append_slots`.
+        """Compute a sequence's next tokens, in slots from `KVCacheManager.append_slots`, which has counted them
+        already.
         """
         out, seq_id = self._out, seq.seq_id
         new_blocks, copy = appended

@@ -1,7 +1,4 @@
-"""Spend the token budget of one step on the requests of one stage, oldest first, then on new ones.
-
-Decides the tokens of each request, preemptions and admissions.
-"""
+"""Spend the token budget of one step on the requests of one stage, oldest first, then on new ones."""
 
 from __future__ import annotations
 
@@ -114,10 +111,8 @@ class StepPlanner:
             has_progress |= self._compute_where_room(seq, num_new, is_forced=is_oldest and not has_progress)
 
     def _compute_where_room(self, seq: Sequence, num_new: int, *, is_forced: bool) -> bool:
-        """Compute a sequence's next tokens; park it where neither siblings nor the pool leave room for them.
-
-        Args:
-            is_forced: compute as many as fit.
+        """Compute a sequence's next tokens, or if `is_forced` as many as fit; else park it. Returns whether it
+        progresses.
         """
         kv = self.swap.kv
         while (appended := kv.append_slots(seq, num_new)) is None:
@@ -135,7 +130,6 @@ class StepPlanner:
         return True
 
     def _compute(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
-        """Add a sequence's next tokens, whose slots are appended, to the step."""
         start = seq.num_computed_tokens - num_new
         if start < seq.num_lost_tokens:
             count = min(num_new, seq.num_lost_tokens - start)
@@ -146,10 +140,7 @@ class StepPlanner:
         if seq.num_computed_tokens < len(seq.token_ids):
             self.step.reserve(self._missing_blocks(seq))
 
-    # -- the budget --------------------------------------------------------------------------------------------------
-
     def _grant(self, seq: Sequence) -> int:
-        """Return how many of a sequence's missing tokens the budget allows."""
         num_missing = len(seq.token_ids) - seq.num_computed_tokens
         if num_missing > 1:
             self._set_streams()
@@ -164,7 +155,6 @@ class StepPlanner:
             self.budget.set_streams(self.step.shape.total(), self._pending_decodes())
 
     def _pending_decodes(self) -> StepShape:
-        """Return the shape of the decoding sequences of this stage that the step has not scheduled yet."""
         shape = StepShapeSum()
         for request in self.queue.running:
             if request.stage == self.step.stage:
@@ -173,10 +163,7 @@ class StepPlanner:
                         shape.add(seq.num_computed_tokens, 1)
         return shape.total()
 
-    # -- room --------------------------------------------------------------------------------------------------------
-
     def _missing_blocks(self, seq: Sequence) -> int:
-        """Return how many blocks a sequence still needs for its known tokens."""
         return self.swap.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
 
     def _make_room_for(self, request: Request) -> bool:
@@ -192,10 +179,7 @@ class StepPlanner:
         return True
 
     def _room_for(self, seq: Sequence) -> int:
-        """Return how many tokens of the oldest request fit, with no request left to preempt.
-
-        Cancelled loads hold the other blocks until they end.
-        """
+        """Return how many tokens of the oldest request fit, while cancelled loads hold the other blocks."""
         computed = seq.num_computed_tokens
         spare = self.swap.kv.pool.num_available - self.swap.kv.count_new_blocks(seq, computed)
         return max(0, (self.swap.kv.blocks_for(computed) + spare) * self.swap.kv.block_size - computed)

@@ -24,11 +24,7 @@ class SequenceUpdate:
 
 @dataclass(frozen=True, slots=True)
 class StepResults:
-    """Applies results to sequences.
-
-    Args:
-        finish_sequence: finishes one with a status and a stop reason (`Scheduler.finish_sequence`).
-    """
+    """Applies results to sequences. `finish_sequence` gets a status and a stop reason (`Scheduler.finish_sequence`)."""
 
     queue: RequestQueue
     swap: SwapManager
@@ -37,7 +33,6 @@ class StepResults:
     finish_sequence: Callable[[Sequence, RequestStatus, int | str | None], None]
 
     def apply(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
-        """See `Scheduler.update`."""
         updates: list[SequenceUpdate] = []
         sequences, logprobs = self.queue.sequences, result.logprobs
         self.counts.sampled_tokens += len(result.seq_ids)
