@@ -22,10 +22,8 @@ _NAME = "name"  #: key of a model's served name
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """The contents of a file. Values have the types of their fields; `make` checks their ranges.
-
-    The command line overrides the environment, which overrides the file.
-    """
+    """The contents of a file, which the environment overrides. Values have the types of their fields; `make` checks
+    ranges."""
 
     origin: str  #: name of the file, for messages
     settings: Mapping[type[Settings], Mapping[str, Any]]  #: values by kind and field
@@ -42,15 +40,8 @@ class ConfigFile:
     def make_engines(
         self, default_models: Sequence[str] = (), *, models: Sequence[str] = (), **given: Any
     ) -> dict[str, EngineConfig]:
-        """Return the engines to run by served name, in order.
-
-        Args:
-            models: models from the command line (SOURCE or NAME=SOURCE), which replace all others.
-            **given: values from the command line for all models, by field.
-
-        Raises:
-            ValueError: a value is invalid, or two models have one name.
-        """
+        """Return the engines to run by served name, in order. `models` (SOURCE or NAME=SOURCE) replace all others;
+        `given` goes to all models. Raises ValueError if a value is invalid, or two models have one name."""
         if not models and (named := os.environ.get("QUIRE_MODEL")) is not None:
             models = named.split(",")
         if not models and not self.models:
@@ -68,16 +59,8 @@ NO_FILE = ConfigFile("no file", {}, {}, {})
 
 
 def read_config(source: Path | str | Mapping[str, Any], kinds: Sequence[type[Settings]]) -> ConfigFile:
-    """Read a configuration file.
-
-    Args:
-        source: path of a YAML file, or its contents as a mapping.
-        kinds: settings whose options the file may contain, besides those of `EngineConfig`.
-
-    Raises:
-        ValueError: the file cannot be read, or has an unknown key or a value of the wrong type. The message names the
-            file and the key.
-    """
+    """Read options of these kinds and of `EngineConfig` from a YAML file, or from a mapping of the same form. A
+    ValueError names the file and the key that is unknown or has a value of the wrong type."""
     import yaml
 
     if isinstance(source, Mapping):
@@ -113,10 +96,8 @@ def _parse(values: Any, kinds: Sequence[type[Settings]], origin: str) -> ConfigF
 
 
 def by_name(chosen: Sequence[str]) -> dict[str, str]:
-    """Parse models written as SOURCE or NAME=SOURCE. Returns sources by served name, in order.
-
-    Raises ValueError if two models have one name, or a part is empty.
-    """
+    """Parse SOURCE or NAME=SOURCE into sources by served name. Raises ValueError for an empty part or a repeated
+    name."""
     found: dict[str, str] = {}
     for text in chosen:
         name, equals, source = text.partition("=")

@@ -18,10 +18,7 @@ class Prediction(NamedTuple):
 
 @dataclass(slots=True)
 class Forecast:
-    """An engine's load and speed, for the latencies of the next request.
-
-    A step computes at most `chunk` prompt tokens beside decoding. It takes `decode_s`, plus `token_s` for each of them.
-    """
+    """An engine's load and speed. A step takes `decode_s`, plus `token_s` for each of at most `chunk` prompt tokens."""
 
     time: float = 0.0  #: seconds on the engine's clock
     num_running: int = 0  #: sequences
@@ -86,10 +83,8 @@ class Forecast:
 
     @property
     def tpot_s(self) -> float:
-        """Seconds per token of a new request: a decode step, plus the prompts that arrive meanwhile.
-
-        In balance each request that ends is followed by another: B sequences of A tokens bring B / A prompts a step.
-        """
+        """Seconds per token of a new request: a decode step, plus the prompts that arrive meanwhile. In balance each
+        request that ends is followed by another: B sequences of A tokens bring B / A prompts a step."""
         if not self.answer_tokens:
             return self.decode_s
         num_others = self.num_running + self.num_waiting

@@ -122,12 +122,8 @@ class LLM:
         return self._run(prompts, [params] * len(prompts), use_tqdm)
 
     def stream(self, prompt: PromptInput, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
-        """Complete one prompt and yield its growing output; the last one is `finished`.
-
-        Raises:
-            ValueError: the prompt or a parameter is invalid.
-            RuntimeError: a step failed.
-        """
+        """Complete one prompt and yield its growing output; the last one is `finished`. Raises ValueError for an
+        invalid prompt or parameter, RuntimeError if a step failed."""
         state = self._add(prompt, self._one_each(sampling_params, 1)[0])
         has_yielded_end = False
         try:

@@ -55,11 +55,7 @@ def option_name(each: Field[Any]) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """User settings. Creating an instance parses texts and checks values.
-
-    Raises:
-        ValueError: a value is invalid; the message names the field and the expected values.
-    """
+    """User settings, parsed and checked on creation. A ValueError names the field and the expected values."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -85,11 +81,7 @@ class EnvironmentSettings(Settings):
 
     @classmethod
     def from_env(cls, under: Mapping[str, Any] | None = None, /, **given: Any) -> Self:
-        """Make settings from the environment and from explicit values, which go first; None counts as not given.
-
-        Args:
-            under: values by field for variables that are not set.
-        """
+        """Make settings from explicit values (None: not given), then the environment, then the values `under` it."""
         hints = get_type_hints(cls)
         values = dict(under or {})
         for each in setting_fields(cls):

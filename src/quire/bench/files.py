@@ -11,11 +11,7 @@ from typing import Any
 
 @contextmanager
 def writing(path: Path, mode: str = "w") -> Iterator[Any]:
-    """Open a file for writing, and remove it if writing fails.
-
-    Raises:
-        ValueError: the file cannot be written.
-    """
+    """Open a file for writing, and remove it if writing fails. Raises ValueError if it cannot be written."""
     is_open = False
     try:
         with path.open(mode) as file:
@@ -30,11 +26,7 @@ def writing(path: Path, mode: str = "w") -> Iterator[Any]:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file can be written, without changing it.
-
-    Raises:
-        ValueError: it cannot.
-    """
+    """Raise ValueError if a file cannot be written, without changing it."""
     was_there = path.exists()
     if was_there and not (path.is_file() or path.is_dir()):
         return  # opening and closing a pipe would end it for its reader

@@ -47,11 +47,7 @@ class PlotRow:
 
 
 def check_plot(path: Path) -> None:
-    """Check that a picture can be drawn and written.
-
-    Raises:
-        ValueError: the format is unknown, matplotlib is missing, or the file cannot be written.
-    """
+    """Raise ValueError if the picture's format is unknown, matplotlib is missing, or the file cannot be written."""
     if path.suffix not in FORMATS:
         raise ValueError(f"cannot draw {path}: its name has no known format; end it in {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
@@ -60,11 +56,7 @@ def check_plot(path: Path) -> None:
 
 
 def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
-    """Let `draw` fill a matplotlib figure, add one legend for all panels, and save it.
-
-    Raises:
-        ValueError: as `check_plot`.
-    """
+    """Let `draw` fill a figure, add one legend for all panels, and save it. Raises ValueError as `check_plot` does."""
     check_plot(path)
     import matplotlib
     from matplotlib.figure import Figure
@@ -83,11 +75,7 @@ def save_plot(path: Path, draw: Callable[[Any], None]) -> None:
 
 
 def draw_rows(axes: Any, rows: Sequence[PlotRow], xlabel: str, *, is_change: bool = False) -> None:
-    """Draw rows from top to bottom: single values small, the middle large, its interval as a line.
-
-    Args:
-        is_change: draw a line at 0, which is no difference.
-    """
+    """Draw rows downwards: single values small, the middle large, its interval a line; with `is_change` a line at 0."""
     positions = range(len(rows), 0, -1)
     for y, row in zip(positions, rows, strict=True):
         if row.low is not None and row.high is not None:

@@ -163,11 +163,8 @@ class Report:
         plot_path: Path | None = None,
         draw: Callable[[Any], None] = lambda figure: None,
     ) -> None:
-        """Print the table, write the JSON file and the picture. `draw` fills a matplotlib figure.
-
-        Raises:
-            ValueError: a file cannot be written. A failing JSON file does not prevent the picture.
-        """
+        """Print the table, write the JSON file and the picture, which `draw` draws in a matplotlib figure. Raises
+        ValueError if a file cannot be written; a failing JSON file does not prevent the picture."""
         self.show()
         try:
             if json_path is not None:

@@ -64,11 +64,8 @@ class Workload:
         return sum(request.max_tokens for request in self.requests)
 
     def shifted(self, repetition: int, ids: range = TOKEN_IDS) -> Workload:
-        """Shift all token ids by `repetition * SHIFT` within `ids`.
-
-        Common prefixes stay common, but caches of earlier repetitions have no hits. Repetition 0 keeps ids inside the
-        range and folds others into it.
-        """
+        """Shift all token ids by `repetition * SHIFT` within `ids`: common prefixes stay common, but caches of earlier
+        repetitions have no hits. Repetition 0 keeps ids inside the range and folds others into it."""
         offset = repetition * SHIFT - ids.start
         requests = []
         for request in self.requests:
@@ -94,11 +91,7 @@ class Lengths:
 
 
 def read_workload(path: str | Path) -> Workload:
-    """Read and check a workload file.
-
-    Raises:
-        ValueError: the file is malformed; names the request and the expected value.
-    """
+    """Read and check a workload file. A ValueError names the request and the expected value."""
     text = _read_text(path)
     try:
         data = json.loads(text)
@@ -154,13 +147,8 @@ def uniform_lengths(count: int, prompt: tuple[int, int], output: tuple[int, int]
 
 
 def read_trace(path: str | Path) -> Lengths:
-    """Read lengths and arrival times from a CSV in the Azure LLM inference trace's format, sorted by arrival.
-
-    Columns: TIMESTAMP, ContextTokens, GeneratedTokens; others are ignored.
-
-    Raises:
-        ValueError: a line cannot be read.
-    """
+    """Read lengths and arrivals, sorted, from a CSV in the format of the Azure LLM inference trace: TIMESTAMP,
+    ContextTokens, GeneratedTokens. Raises ValueError if a line cannot be read."""
     rows: list[tuple[datetime, int, int]] = []
     reader = csv.DictReader(_read_text(path).splitlines())
     missing = [name for name in _TRACE_COLUMNS if name not in (reader.fieldnames or ())]

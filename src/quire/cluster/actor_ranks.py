@@ -1,7 +1,6 @@
 """Ranks on several machines: Ray actors in the replica's placement group, except for the first.
 
-The first rank lives in the engine's process, which joins the cluster as a Ray driver. Ray ends a driver's actors when
-it exits.
+The first rank is in the engine's process, a Ray driver; Ray ends a driver's actors when it exits.
 """
 
 from __future__ import annotations
@@ -26,10 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineGroup:
-    """The machines of a replica's ranks.
-
-    `host` is this machine's address for the others, `group` the placement group in hex: one bundle per machine.
-    """
+    """The machines of a replica's ranks: this machine's address, and the placement group in hex, a bundle per
+    machine."""
 
     address: str
     host: str

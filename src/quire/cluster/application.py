@@ -29,14 +29,8 @@ _DRAIN_POLL_S = 0.5
 
 
 def build_app(config: Mapping[str, Any] | str | Path) -> Application:
-    """Build the application for `serve run` and KubeRay: `import_path: quire.cluster:build_app`.
-
-    Args:
-        config: options of `quire serve` by name, the path of a YAML file with them, or {"config": one of these}.
-
-    Raises:
-        ValueError: Ray Serve is not installed, or an option is invalid.
-    """
+    """Build the application for `serve run` and KubeRay (`import_path: quire.cluster:build_app`) from options by name,
+    a YAML file's path, or {"config": one of these}. Raises ValueError without Ray Serve, or for an invalid option."""
     from quire.config_file import read_config
     from quire.server.settings import DEFAULT_MODELS, ServerSettings
 

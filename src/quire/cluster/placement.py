@@ -1,7 +1,6 @@
-"""Choose a replica for each request of one model: the router, kept up to date with Ray Serve's replicas. Knows no Ray.
+"""Choose a replica for each request of one model, by a router that follows Ray Serve's replicas. Knows no Ray.
 
-Serve's own router asks in a thread of its own, the application reports the requests' ends in another: so every method
-takes the lock.
+Every method takes the lock: Serve's router asks in one thread, the application reports ends in another.
 """
 
 from __future__ import annotations
@@ -19,11 +18,8 @@ from quire.routing.replicas import ReplicaRouter, RoutedRequest
 
 
 class Placement:
-    """Args:
-    policy: see `ReplicaRouter`.
-    on_load: receives the progress of the replica that has loaded most, whenever it changes.
-    on_metrics: receives the engines' counters by replica, whenever Serve reports.
-    """
+    """Gives `on_load` the progress of the replica that has loaded most, and `on_metrics` the engines' counters by
+    replica."""
 
     def __init__(
         self,
@@ -76,10 +72,8 @@ class Placement:
             self._remove(name)
 
     def choose(self, request: RoutedRequest, names: Iterable[str]) -> str | None:
-        """Choose among these replicas and count the request there; None if it must wait.
-
-        A second call for the same request replaces the first choice.
-        """
+        """Choose among these replicas and count the request there, instead of an earlier choice; None if it must
+        wait."""
         able = set(names)
         with self._lock:
             self._end(request.request_id)

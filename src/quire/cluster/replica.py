@@ -1,6 +1,5 @@
-"""One replica of a model: a Ray Serve actor with an engine in a child process.
+"""One replica of a model: a Ray Serve actor with an engine in a child process, started again after a hang or a crash.
 
-As in `quire serve`, a step that hangs or crashes ends only the engine's process, which the replica starts again.
 Requests arrive tokenized from the application (`replicas_host.py`).
 """
 
@@ -67,10 +66,8 @@ class ModelReplica:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def generate(self, data: bytes) -> AsyncIterator[bytes]:
-        """Yield the events of one request (`wire.pack_events`), an error last.
-
-        A slow reader gets fewer, larger frames. A reader that disconnects ends the request.
-        """
+        """Yield one request's events, an error last, in fewer, larger frames for a slow reader; a disconnect ends the
+        request."""
         add = unpack_request(data)
         stream = EventStream()
         try:
@@ -87,10 +84,8 @@ class ModelReplica:
             self._engine.leave(stream)
 
     async def facts(self, data: bytes = b"") -> InputProcessor | EngineUnavailable:
-        """Wait for the model and return the facts for validating requests.
-
-        An error is returned, since Serve logs raised ones with their traceback.
-        """
+        """Wait for the model's facts for validating requests; an error is returned, since Serve logs raised
+        tracebacks."""
         try:
             await self._engine.wait_ready()
             return await self._engine.wait_open()

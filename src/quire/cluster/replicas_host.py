@@ -1,7 +1,6 @@
 """All replicas of a model as the host of one `AsyncEngine`, in the HTTP application's process.
 
-`AsyncEngine` queues, delivers and resumes requests as for any other host. Each request is one call of one replica
-through a Ray Serve handle; the frames of the response are the request's events.
+Each request is one call of one replica through a Ray Serve handle; the response's frames are the request's events.
 """
 
 from __future__ import annotations
@@ -48,13 +47,8 @@ _MAX_ATTEMPTS = 3  # at fetching a model's facts from replicas that die
 class ReplicasHost(EngineHost):
     """The replicas of a Ray Serve deployment, as the host of one engine. Commands run in one event loop.
 
-    Replicas start and end by Serve's rules. A model without replicas counts as loading once a request wants it.
-
-    Args:
-        handle: handle of the deployment (`ModelReplica`).
-        is_dead: returns whether a call's error means that its replica died.
-        policy: replica routing policy (`ReplicaRouter`).
-        starts_on_demand: the first request starts a replica; otherwise replicas run from the start.
+    Without replicas it counts as loading once a request wants it, which starts one if `starts_on_demand`. `is_dead`
+    returns whether a call's error means that its replica died.
     """
 
     answers_heartbeats = False  # Serve checks its replicas, and a call would count as use

@@ -1,7 +1,6 @@
 """Run `quire serve --ray`: join or start a cluster, serve, and drain.
 
-The first SIGTERM or Ctrl-C stops new requests and waits for running ones. A second one ends this process, and a cluster
-that it started, at once.
+The first SIGTERM or Ctrl-C waits for running requests. A second one ends this process, and a cluster that it started.
 """
 
 from __future__ import annotations
@@ -29,18 +28,9 @@ _POLL_TIMEOUT_S = 10.0
 
 
 def run(spec: AppSpec, address: str | None, banner: Callable[[str], str]) -> int:
-    """Serve until a signal. Call it in the main thread.
-
-    Args:
-        address: address of a Ray cluster; None starts one on this machine, which ends with this process.
-        banner: makes the text to print once a model is ready, from the URL.
-
-    Returns:
-        The exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 if no model could be loaded.
-
-    Raises:
-        ValueError: Ray is not installed, the cluster does not exist or is too small, or the port is taken.
-    """
+    """Serve until a signal, in the main thread. Without `address` it starts a Ray cluster that ends with this process.
+    Returns the exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 if no model could be loaded. Raises ValueError if Ray
+    is not installed, the cluster does not exist or is too small, or the port is taken."""
     need_ray()
     settings = spec.settings
     if address is None:

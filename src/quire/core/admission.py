@@ -79,10 +79,7 @@ class Admission:
         return self._kv.pool.num_used - len(held) <= left  # pinned, or loaded ahead
 
     def _most_blocks(self, request: Request) -> int:
-        """Return the most blocks that a request may use, even if its sequences share none.
-
-        Two sequences that share a block may both allocate a copy, though the second could keep the old one.
-        """
+        """Return the most blocks that a request may use: two sequences that share a block may both allocate a copy."""
         longest = len(request.prompt_token_ids) + request.max_tokens
         return request.width * self._kv.blocks_for(longest) + request.width // 2
 

@@ -45,11 +45,8 @@ class BeamSearch:
         return self.params.beam_width * max(2, 1 + len(self.eos_token_ids))
 
     def advance(self, beams: list[tuple[list[int], float, list[tuple[int, float]]]]) -> list[Candidate]:
-        """Advance every beam by one token. Returns the continued beams, best first; none when the search `is_done`.
-
-        Args:
-            beams: generated tokens, sum of log-probabilities, and the most likely next tokens with log-probabilities.
-        """
+        """Advance every beam by one token. Returns the continued beams, best first; none when the search `is_done`. A
+        beam is its generated tokens, sum of log-probabilities, and most likely next tokens."""
         width = self.params.beam_width
         ranked = sorted(
             (

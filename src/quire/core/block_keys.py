@@ -26,10 +26,7 @@ _TAG_OF_PARENT = _tagged(b"p", bytes(32))[:-32]  #: before a key
 
 @dataclass(frozen=True)
 class Namespace:
-    """Everything but the tokens that a block's bytes depend on.
-
-    Engines with equal namespaces may exchange blocks; any difference changes all keys.
-    """
+    """Everything but the tokens that a block's bytes depend on. Engines with equal namespaces may exchange blocks."""
 
     weights: str  #: digest of the weights, or a name unique to this process
     dtype: str  #: dtype of the arithmetic

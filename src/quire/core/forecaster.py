@@ -31,10 +31,8 @@ class Forecaster:
         self._since: float | None = None  #: time of the last forecast; None if the engine was idle then
 
     def record_step(self, now: float, busy_s: float, *, is_steady: bool) -> Forecast | None:
-        """Record a step of `busy_s` seconds of computing. Returns a forecast; None if the last one still holds.
-
-        A steady step computed no prompt tokens.
-        """
+        """Record a step of `busy_s` seconds (steady: no prompt tokens); return a forecast, None if the last one
+        holds."""
         self._new_busy_s += busy_s
         self._num_since += 1
         if is_steady and self._num_since < _EVERY:

@@ -27,10 +27,8 @@ from quire.outputs import BlockTransfer
 
 
 class KVCacheManager:
-    """The KV blocks of one engine.
-
-    Without `enable_prefix_caching` only sequences of one request find each other's blocks.
-    """
+    """The KV blocks of one engine. Without `enable_prefix_caching` only sequences of one request find each other's
+    blocks."""
 
     def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
         self.pool = BlockPool(num_blocks)
@@ -47,11 +45,8 @@ class KVCacheManager:
         self._registered.clear()
 
     def fail_step(self) -> set[int]:
-        """Remove every key given since `begin_step`, since the step that was to fill those blocks failed; return the
-        blocks.
-
-        Other requests may have adopted them already.
-        """
+        """Remove the keys given since `begin_step`, whose blocks were not filled (other requests may have adopted
+        them); return the blocks."""
         blocks = set(self._registered)
         for block in blocks:
             self.pool.invalidate(block)
@@ -62,10 +57,8 @@ class KVCacheManager:
         return -(-num_tokens // self.block_size)
 
     def find_prefix(self, seq: Sequence, limit: int | None = None) -> list[int]:
-        """Return the cached blocks of `seq`'s longest prefix of at most `limit` tokens.
-
-        The last token is always computed, since it gives the logits; with `Sequence.must_compute` all are.
-        """
+        """Return the cached blocks of `seq`'s longest prefix of at most `limit` tokens. The last token is always
+        computed, since it gives the logits; with `Sequence.must_compute` all are."""
         if seq.must_compute:
             return []
         tokens = seq.token_ids
@@ -110,15 +103,10 @@ class KVCacheManager:
         return len(blocks)
 
     def append_slots(self, seq: Sequence, num_new_tokens: int) -> tuple[list[int], BlockTransfer | None] | None:
-        """Append slots for `seq`'s next tokens and count the tokens as computed.
-
-        Full blocks get their keys at once: later requests of the same step may share them, since within a layer all
-        writes come before all reads.
-
-        Returns:
-            The blocks appended, and the copy to make first if the last block was shared (copy-on-write). None, with
-            nothing changed, if the pool has no room.
-        """
+        """Append slots for `seq`'s next tokens and count the tokens as computed. Full blocks get their keys at once:
+        later requests of the same step may share them, since within a layer all writes come before all reads. Returns
+        the blocks appended, and the copy to make first if the last block was shared; None, with nothing changed, if the
+        pool has no room."""
         pool, size, table = self.pool, self.block_size, seq.block_table
         at = seq.num_computed_tokens // size
         after = seq.num_computed_tokens + num_new_tokens
@@ -143,13 +131,8 @@ class KVCacheManager:
         return new_blocks, transfer
 
     def append_decodes(self, requests: Seq[Request]) -> tuple[list[int], int, dict[int, list[int]]]:
-        """Append one slot to each request's sequence, until one needs a decision or the pool has no room.
-
-        The fast path of decoding: requests with one sequence, known to the runner, with one token to compute.
-
-        Returns:
-            Sequence ids; their computed tokens before this step, summed; and by id the blocks appended.
-        """
+        """Append one slot to each single-sequence request, until one needs a decision or the pool has no room. Returns
+        sequence ids; their computed tokens before this step, summed; and by id the blocks appended."""
         seq_ids: list[int] = []
         new_blocks: dict[int, list[int]] = {}
         num_context = num_counted = 0
@@ -203,11 +186,8 @@ class KVCacheManager:
         return [key for key in keys if key is not None]
 
     def share_public_prefix(self, request: Request, can_load: Callable[[bytes], bool]) -> bool:
-        """Let a tenant's request, before it begins, share public blocks at its front; later blocks stay private.
-
-        Where there are tenants, public blocks are the operator's: pinned prefixes and warmed documents. Returns whether
-        there are any; the request's block keys have changed then.
-        """
+        """Let a tenant's request, before it begins, share public blocks (pinned prefixes, warmed documents) at its
+        front. Returns whether there are any; the request's block keys have changed then."""
         (start, domain), *later = request.domains
         if not self.enable_prefix_caching or domain.level != TENANT or later:
             return False
@@ -275,10 +255,8 @@ class KVCacheManager:
         seq.num_registered = end // self.block_size
 
     def pin(self, seq: Sequence, max_model_len: int) -> int:
-        """Hold the full blocks of `seq` for good. Returns their number.
-
-        Raises ValueError if the rest of the pool would not hold the longest sequence.
-        """
+        """Hold the full blocks of `seq` for good. Returns their number. Raises ValueError if the rest could not hold
+        the longest sequence."""
         blocks = self.full_blocks(seq)
         num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
         if num_left * self.block_size < max_model_len:

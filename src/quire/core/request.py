@@ -1,7 +1,6 @@
-"""A request, its sequences, and their progress.
+"""A request, its sequences (samples or beams), and their progress. It is preempted and finished as a whole.
 
-A request owns one or more sequences (samples or beams), each with one block table. It is preempted and finished as a
-whole. Only `core.kv_cache_manager` changes block tables, block keys and `num_computed_tokens`.
+Only `core.kv_cache_manager` changes block tables, block keys and `num_computed_tokens`.
 """
 
 from __future__ import annotations

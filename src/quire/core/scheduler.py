@@ -50,13 +50,8 @@ _MAX_SAVING_BYTES = 256 * 2**20  #: maximum bytes staged in memory on their way 
 
 
 class Scheduler:
-    """Continuous batching over a pool of KV blocks.
-
-    Args:
-        recovery: policy for preempted requests; recomputes by default.
-        costs: predicts whether to load or compute a prefix; None loads whatever there is.
-        swap: tiers with their own block tables, instead of the default ones.
-    """
+    """Continuous batching over a pool of KV blocks. Without `recovery`, preempted requests are recomputed; without
+    `costs`, it loads whatever there is. `swap` replaces the default tiers."""
 
     def __init__(
         self,
@@ -116,11 +111,9 @@ class Scheduler:
         return out
 
     def update(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
-        """Apply the result of the step in flight. Returns the sequences that got tokens, with these.
-
-        A request whose last sequence has ended has left the queue; the caller may end further sequences by
-        `finish_sequence` (for a stop string). With `only_ended` it needs only sequences that have ended.
-        """
+        """Apply the result of the step in flight. Returns the sequences that got tokens (with `only_ended` those that
+        ended). A request whose last sequence has ended has left the queue; the caller may end others by
+        `finish_sequence`."""
         assert self._in_flight is not None, "no step is in flight"
         assert self._in_flight.step_id == result.step_id, "this result is not of the step in flight"
         self._in_flight = None
@@ -134,11 +127,8 @@ class Scheduler:
         return self._results.apply(result, only_ended=only_ended)
 
     def fail_step(self, error: str) -> list[Request]:
-        """Fail the step in flight: invalidate the blocks that it was to write, and fail its requests, which are
-        returned.
-
-        A request that adopted one of these blocks, and only waits for loads, is computed again.
-        """
+        """Invalidate the blocks of the step in flight and fail its requests, which are returned. A request that adopted
+        one of these blocks, and only waits for loads, is computed again."""
         out, self._in_flight = self._in_flight, None
         assert out is not None, "no step is in flight"
         unwritten = self.kv.fail_step()
@@ -254,11 +244,9 @@ class Scheduler:
             self.disk.remove_request(request)
 
     def promote(self, stage: int, root: bytes) -> None:
-        """Have requests compute with a later stage of the model, whose KV has the namespace key `root`.
-
-        Requests in flight finish on their stage or are recomputed (`LoadOrCompute.choose_pinned`). Requests that are
-        pinned to a stage before theirs are recomputed.
-        """
+        """Have requests compute with a later stage of the model, whose KV has the namespace key `root`. Requests in
+        flight finish on their stage or are recomputed (`LoadOrCompute.choose_pinned`); those pinned to an earlier one
+        are recomputed."""
         assert self._in_flight is None, "a stage changes between two steps"
         self.restart_pinned()
         pinned = {request.request_id for request in self.decider.choose_pinned(self.queue.running)}

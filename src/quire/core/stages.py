@@ -15,12 +15,8 @@ from quire.core.request import Request
 
 
 class Stages:
-    """The stages in use, and how many requests compute with each.
-
-    Attributes:
-        root: namespace key of the current stage's KV; None leaves requests the root that they bring.
-        older: stage of the pinned requests; None without any.
-    """
+    """The stages in use, with requests by stage. `root` is the namespace key of the current stage's KV (None leaves
+    requests theirs); `older` is the stage of the pinned requests."""
 
     def __init__(self) -> None:
         self.current = 1

@@ -29,13 +29,8 @@ class BlockSpan:
 
 
 class SwapManager:
-    """The tiers besides the device. Owns the index of the swap tier and `Sequence.swapped_keys`.
-
-    Other processes may change the disk at any time (`disk_tier`), so a load from it may fail.
-
-    Attributes:
-        on_disk: keys of blocks in the disk tier.
-    """
+    """The tiers besides the device. Owns the swap tier's index and `Sequence.swapped_keys`. Other processes may change
+    the disk at any time, so a load from it may fail."""
 
     def __init__(self, kv: KVCacheManager, num_slots: int = 0) -> None:
         self.kv = kv
@@ -60,12 +55,9 @@ class SwapManager:
         return self._transfers.pop_cancelled()
 
     def swap_out(self, seqs: Iterable[Sequence], keep_from: int, freed: set[int]) -> list[int]:
-        """Have the swap tier hold a request's full blocks from position `keep_from` on, before its sequences release
-        them.
-
-        Blocks that other requests hold (not in `freed`), or for which the tier has no room, are skipped. Returns the
-        op_ids of the saves; blocks in the tier or on disk need none.
-        """
+        """Have the swap tier hold full blocks from position `keep_from` on, before the sequences release them. Skips
+        blocks that other requests hold (not in `freed`) or that find no room. Returns the op_ids of the saves; blocks
+        in the tier or on disk need none."""
         seqs = list(seqs)
         for seq in seqs:  # before the first save: it may take the slot of a block that is not held
             self._hold_saved(seq, keep_from)
@@ -108,9 +100,8 @@ class SwapManager:
             self.tier.invalidate(key)
 
     def find_loadable(self, seq: Sequence, first: int) -> BlockSpan | None:
-        """Return the first run of blocks from position `first` on that can be loaded for `seq`: its own swapped blocks,
-        and with prefix caching any request's.
-        """
+        """Return the first run of loadable blocks from `first` on: `seq`'s own, and with prefix caching any
+        request's."""
         if not seq.swapped_keys and not (self.on_disk or self.tier.num_slots):
             return None
         num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # the last token is always computed
@@ -148,10 +139,8 @@ class SwapManager:
         return key in self.tier and (save is None or not self._transfers[save].is_cancelled)
 
     def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
-        """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load.
-
-        The caller has checked the pool's room (`count_loading`). Cancels loads ahead. Returns the op_ids of new loads.
-        """
+        """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load. The caller has
+        checked the pool's room (`count_loading`). Cancels loads ahead. Returns the op_ids of new loads."""
         kv = self.kv
         blocks = [kv.pool.allocate() for _ in range(span.start - len(seq.block_table))]
         loading = Loading(span.start * kv.block_size, span.end * kv.block_size)
@@ -174,9 +163,8 @@ class SwapManager:
         return load_ids
 
     def pop_loaded(self, seq: Sequence) -> Loading | None:
-        """Count `seq`'s loaded blocks as computed and return the load, once it is complete and all tokens before are
-        there.
-        """
+        """Count `seq`'s loaded blocks as computed and return the load, once it and all tokens before it are
+        complete."""
         loading = seq.loading
         if loading is None or loading.op_ids or seq.num_computed_tokens != loading.start:
             return None
@@ -237,10 +225,8 @@ class SwapManager:
         return self._cancel(self._save_of.get(key) for key in keys if self.tier.num_holds(key) <= 1)
 
     def cancel_loads(self, seq: Sequence, span: BlockSpan) -> int:
-        """Cancel loads that only `seq` waits for. Returns their number.
-
-        The blocks stay in its table until a report says that their loads have not begun; then they are computed.
-        """
+        """Cancel loads that only `seq` waits for; return their number. The blocks stay in its table until a report says
+        that their loads have not begun; then they are computed."""
         position_of = {block: at for at, block in enumerate(seq.block_table)}
         transfers = (self._transfers[op_id] for op_id in _loading_of(seq).op_ids)
         return self._cancel(
@@ -351,12 +337,8 @@ class SwapManager:
             self._load_of.pop(key, None)
 
     def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
-        """Pending blocks on one tier's link, both ways, that are not cancelled.
-
-        Args:
-            tier: host or disk.
-            is_waited_for: leave out loads ahead.
-        """
+        """Count uncancelled blocks pending on the link of a tier ("host" or "disk"); `is_waited_for` leaves out loads
+        ahead."""
         return self._transfers.num_queued(tier, is_waited_for=is_waited_for)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:

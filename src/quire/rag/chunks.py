@@ -29,12 +29,8 @@ class Chunk:
 
 
 def cut(text: str, counters: Sequence[TokenCounter], num_tokens: int, overlap: int) -> list[Chunk]:
-    """Cut a text into chunks, in order, which together cover everything but white space.
-
-    Args:
-        counters: tokenizers, each of which limits a chunk to `num_tokens`, special tokens included.
-        overlap: maximum tokens that a chunk repeats from the one before, starting at a border; at most half.
-    """
+    """Cut a text into chunks of at most `num_tokens` (special tokens included) by every counter, which together cover
+    all but white space. A chunk repeats at most `overlap` tokens from the one before, at most half."""
     if not 0 <= overlap <= num_tokens // 2:
         raise ValueError(f"an overlap of {overlap} tokens in chunks of {num_tokens}; take at most half of a chunk")
     cutter = _Cutter(text, counters)

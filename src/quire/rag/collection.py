@@ -1,7 +1,6 @@
 """One collection of documents: add, replace, remove and search.
 
-Texts, metadata and vectors are rows of the directory's SQLite database. A Faiss index in a file beside it is derived
-from them. `ingest.py` reads documents; an embedder makes their vectors.
+Texts, metadata and vectors are rows of a SQLite database. A Faiss index in a file beside it is derived from them.
 """
 
 from __future__ import annotations
@@ -158,13 +157,9 @@ class Collection:
         removed: Sequence[int] = (),
         complete: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Add, replace and remove documents in one transaction. Raises ValueError, or CollectionGone after a deletion.
-
-        Args:
-            removed: document ids.
-            complete: origin -> hash of its content, for origins whose documents are all stored after this change.
-                Any other origin touched by the change counts as incomplete.
-        """
+        """Add, replace and remove documents (ids) in one transaction. `complete` maps an origin whose documents are
+        then all stored to its content's hash; other origins touched count as incomplete. Raises ValueError, or
+        CollectionGone after a deletion."""
         for document in added:
             check_metadata(document.metadata)
         deleted_texts: Counter[str] = Counter()

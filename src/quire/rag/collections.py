@@ -34,10 +34,8 @@ def default_directory() -> Path:
 
 
 class Collections:
-    """The collections in a directory, shared by threads (which take turns) and processes.
-
-    `on_deleted` receives the texts of deleted chunks after each change. Raises ValueError if the database is unusable.
-    """
+    """The collections in a directory, shared by threads (which take turns) and processes. `on_deleted` receives the
+    texts of deleted chunks. Raises ValueError if the database is unusable."""
 
     def __init__(self, directory: Path, on_deleted: OnDeleted | None = None) -> None:
         self.directory = directory

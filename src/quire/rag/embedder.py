@@ -45,10 +45,8 @@ class EmbedderSource:
 
 
 def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
-    """Find an embedder: a directory, a hub id, `all-MiniLM-L6-v2` (PyPI package, else the hub) or `hashing`.
-
-    Raises ModelLoadError if it is not available (the message says how to get it), or its pooling is not supported.
-    """
+    """Find an embedder: a directory, a hub id, `all-MiniLM-L6-v2` (PyPI package, else the hub) or `hashing`. Raises
+    ModelLoadError if it is not available, or its pooling is not supported."""
     if name == HASHING:
         return EmbedderSource(name, None)
     path = Path(name).expanduser()

@@ -18,10 +18,8 @@ _LIMITS = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # loading a
 
 
 class EmbedderProcess:
-    """An `Embedder` whose child process starts with the first call. Call `close` at the end.
-
-    `num_threads` defaults to one per core; engines go before a process with higher `niceness`.
-    """
+    """An `Embedder` whose child process starts with the first call. Call `close` at the end. `num_threads` defaults to
+    one per core; engines go before a process with higher `niceness`."""
 
     def __init__(self, source: EmbedderSource, *, num_threads: int | None = None, niceness: int = 0) -> None:
         self.source = source

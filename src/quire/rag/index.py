@@ -44,10 +44,8 @@ class VectorIndex:
     def update(
         self, version: int, ids: np.ndarray, fetch: Callable[[Sequence[int]], tuple[Sequence[int], np.ndarray]]
     ) -> None:
-        """Add and remove vectors until the index holds exactly the chunks `ids`, int64 [n].
-
-        `fetch` maps chunk ids to the found ids and their vectors, in the same order.
-        """
+        """Make the index hold exactly the chunks `ids`, int64 [n]; `fetch` maps ids to found ids and vectors, in one
+        order."""
         held = faiss.vector_to_array(self._index.id_map)
         gone, new = np.setdiff1d(held, ids), np.setdiff1d(ids, held)
         if len(gone):

@@ -149,12 +149,10 @@ def ingest(
     report: IngestReport | None = None,
     on_progress: ProgressListener = lambda done, total, report: None,
 ) -> IngestReport:
-    """Synchronize a collection with the files at these paths. Documents from elsewhere stay.
-
-    An unreadable file is reported, and its stored documents stay. `report` is filled during the run, for callers that
-    interrupt it. Raises ValueError for a missing path, another embedder or a concurrent ingest, and WorkerError if the
-    embedder's process ends; documents stored before stay.
-    """
+    """Synchronize a collection with the files at these paths. Documents from elsewhere stay. An unreadable file is
+    reported, and its stored documents stay. `report` is filled during the run, for callers that interrupt it. Raises
+    ValueError for a missing path, another embedder or a concurrent ingest, and WorkerError if the embedder's process
+    ends."""
     files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths)]
     check_metadata(metadata or {})
     collection.check_embedder(embedder.facts)
@@ -182,11 +180,9 @@ def ingest_uploads(
     on_documents: DocumentListener = lambda source, what, count: None,
     on_progress: ProgressListener = lambda done, total, report: None,
 ) -> IngestReport:
-    """Store uploads with distinct names, replacing differing documents of the same names.
-
-    A rejected upload is reported, and the stored documents of its name stay. A ValueError or WorkerError of `cut`
-    rejects an upload. Raises CollectionGone, CollectionBusy, and WorkerError if the embedder's process ends.
-    """
+    """Store uploads with distinct names, replacing differing documents of the same names. A rejected upload, also by a
+    ValueError or WorkerError of `cut`, is reported, and its stored documents stay. Raises CollectionGone,
+    CollectionBusy, and WorkerError if the embedder's process ends."""
     with collection.changing():
         run = _Ingest(collection, embedder, parser, cut, IngestReport(), check_quota, on_documents)
         run.run(uploads, on_progress)

@@ -61,9 +61,7 @@ def join_conversation(
     **options: Any,
 ) -> Prompt:
     """Build a conversation with the passages at the start of its first message. Options are those of `join_messages`.
-
-    Raises ValueError if passages or messages are missing, or the chat template changes or drops the first message.
-    """
+    Raises ValueError if passages or messages are missing, or the chat template changes or drops the first message."""
     return _prompt_of(_join_conversation(tokenizer, passages, messages, template, **options))
 
 
@@ -75,12 +73,9 @@ def join_passage(
     template: PromptTemplate | None = None,
     chat_template: str | None = None,
 ) -> tuple[Prompt, int] | None:
-    """Build the common start of all prompts with this passage first, to prepare or delete its KV.
-
-    `role` is that of the first message, or None for plain prompts. Returns the prompt up to the passage's end, and the
-    index of the passage's first token, or None if the chat template rejects such a conversation or writes
-    request-specific text before the passage.
-    """
+    """Build the common start of all prompts with this passage first; `role` is None for plain prompts. Returns the
+    prompt up to the passage's end, and the index of the passage's first token, or None if the chat template rejects
+    such a conversation or writes request-specific text before the passage."""
     if role is None:
         joined = _join_question(tokenizer, [passage], "", template or PLAIN)
     else:
@@ -97,10 +92,8 @@ def join_passage(
 
 
 def share(prompt: Prompt, collection_id: str, rest: DomainSpans, salt: str | None = None) -> Prompt:
-    """Assign domains: the collection's to the documents, and those of `rest` to the text behind them.
-
-    The id is random, so a recreated collection cannot reach the KV of its predecessor. `salt` restricts both parts.
-    """
+    """Assign domains: the collection's random id to documents, so a recreated collection cannot reach its predecessor's
+    KV, and those of `rest` to the text behind them. `salt` restricts both."""
     if not prompt.documents:
         return replace(prompt, domains=rest)
     collection = collection_domain(collection_id).salted(salt)

@@ -71,14 +71,8 @@ def with_disk(profile: HardwareProfile, bytes_per_s: float, latency_s: float = L
 
 
 def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
-    """The machine of the CPS paper, by its table 2, with vLLM 0.2.4, which stops for copies.
-
-    Args:
-        decode_scale: factor for the cost of decode steps, which the paper does not give.
-
-    Raises:
-        ValueError: the scale is not above 0.
-    """
+    """The CPS paper's machine, by its table 2, with vLLM 0.2.4, which stops for copies. `decode_scale` (above 0) scales
+    the cost of decode steps, which the paper does not give."""
     if not 0 < decode_scale < float("inf"):
         raise ValueError(f"decode_scale={decode_scale:g}; expected a number above 0")
     scaled = "" if decode_scale == 1 else f"; decode steps times {decode_scale:g}"
@@ -112,11 +106,8 @@ def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
 
 
 def read_profile(path: str | Path) -> HardwareProfile:
-    """Read a profile written by `quire calibrate`.
-
-    Raises:
-        ValueError: the file cannot be read, or a field is missing or wrong.
-    """
+    """Read a profile written by `quire calibrate`. Raises ValueError if the file, or a field of it, is missing or
+    wrong."""
     try:
         data = json.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError) as error:
@@ -163,16 +154,8 @@ def read_profile(path: str | Path) -> HardwareProfile:
 
 
 def find_profile(name: str, *, decode_scale: float = 1.0, swap_is_synchronous: bool | None = None) -> HardwareProfile:
-    """Find a profile by name or file.
-
-    Args:
-        name: `cps-paper`, or a path.
-        decode_scale: see `cps_paper`.
-        swap_is_synchronous: replaces the profile's own value.
-
-    Raises:
-        ValueError: there is no such profile, or its decode costs are measured and cannot be scaled.
-    """
+    """Find `cps-paper` or a profile's file. `swap_is_synchronous` replaces the profile's own value. Raises ValueError
+    if there is no such profile, or its decode costs are measured and cannot be scaled."""
     if name == PAPER:
         found = cps_paper(decode_scale)
     elif decode_scale != 1:

@@ -7,12 +7,8 @@ from quire.core.decisions.recovery_policy import RecoveryPolicy, make_policy
 
 
 class Threshold(RecoveryPolicy):
-    """Swaps or recomputes by the victim's length: the CPS paper's policy (section 3.3).
-
-    Args:
-        num_tokens: requests of up to this length are swapped, longer ones recomputed.
-        swap_above: swap the longer ones instead.
-    """
+    """Swaps requests up to a length, or with `swap_above` longer ones, and recomputes others (CPS paper, section
+    3.3)."""
 
     def __init__(self, num_tokens: int, *, swap_above: bool = False) -> None:
         self.num_tokens = num_tokens
@@ -24,11 +20,7 @@ class Threshold(RecoveryPolicy):
 
 
 def make_compared_policy(text: str) -> RecoveryPolicy:
-    """Make an engine's policy, or `threshold:N` or `threshold:N:swap-above`.
-
-    Raises:
-        ValueError: there is no such policy.
-    """
+    """Make an engine's policy, `threshold:N` or `threshold:N:swap-above`. Raises ValueError for others."""
     name, *options = text.strip().split(":")
     if name != "threshold":
         return make_policy(text.strip())

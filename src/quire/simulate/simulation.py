@@ -108,13 +108,8 @@ def simulate(
 
 
 class Simulation:
-    """One engine on its virtual clock, step by step.
-
-    Args:
-        scheduler: a fresh scheduler.
-        runner: the virtual runner, which owns the clock.
-        learner: a cost model that observes every step and transfer.
-    """
+    """One engine on its virtual clock, step by step. The runner owns the clock; `learner` observes every step and
+    transfer."""
 
     def __init__(self, scheduler: Scheduler, runner: VirtualRunner, learner: CostModel | None = None) -> None:
         self.scheduler = scheduler
@@ -152,13 +147,8 @@ class Simulation:
         return bool(scheduler.queue.requests) or (scheduler.disk is None and scheduler.has_unfinished())
 
     def add(self, arrival: Arrival, number: int | None = None, keys: Seq[bytes] = ()) -> int | None:
-        """Add a request. Returns its sequence id; None if it exceeds the limits.
-
-        Args:
-            arrival: the request.
-            number: unique ascending number; counted by default.
-            keys: block keys of its prompt, if known (`prompt_keys`).
-        """
+        """Add a request. Returns its sequence id; None if it exceeds the limits. `number` is unique and ascending, by
+        default counted; `keys` are the prompt's block keys, if known (`prompt_keys`)."""
         number = self._num_added if number is None else number
         self._num_added = number + 1
         prompt = arrival.prompt_token_ids

@@ -24,18 +24,8 @@ class DecodeCosts:
 
 
 class TableCosts:
-    """Straight lines between the table's rows and beyond its ends.
-
-    Args:
-        swap_out: seconds to save a sequence, by its tokens.
-        swap_in: seconds to load a sequence.
-        recompute: seconds to compute a sequence in one step.
-        bytes_per_token: KV size of a token.
-        decode: costs of decode steps.
-
-    Raises:
-        ValueError: a table is empty, out of order, or falls.
-    """
+    """Straight lines between the table's rows and beyond its ends: seconds to save, to load, and to compute in one
+    step, by a sequence's tokens. Raises ValueError if a table is empty, out of order, or falls."""
 
     def __init__(
         self,
@@ -58,11 +48,8 @@ class TableCosts:
         return True
 
     def step(self, shape: StepShape) -> float:
-        """Seconds of a step.
-
-        All prefill counts as one chunk, at a position derived from `attended`. The fixed cost is that of prefill (the
-        table at no tokens) or of decoding, whichever is more.
-        """
+        """Seconds of a step. All prefill counts as one chunk, at a position derived from `attended`. The fixed cost is
+        that of prefill (the table at no tokens) or of decoding, whichever is more."""
         if shape.num_tokens <= 0:
             return 0.0
         if shape.attended <= 0.0:
@@ -79,10 +66,8 @@ class TableCosts:
         return fixed + seconds
 
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
-        """Seconds added by computing tokens [start, start + num_tokens) in chunks of at most `chunk` tokens.
-
-        Work `beside` a chunk pays a part of its fixed cost. A length in the table, computed at once, costs its row.
-        """
+        """Seconds added by computing tokens [start, start + num_tokens) in chunks of at most `chunk` tokens. Work
+        `beside` a chunk pays a part of its fixed cost. A length in the table, computed at once, costs its row."""
         if num_tokens <= 0:
             return 0.0
         others = beside or EMPTY_STEP

@@ -1,7 +1,6 @@
 """A runner that computes nothing: each step advances a virtual clock by its cost in the hardware profile.
 
-Saves and loads use one first-come, first-served link per tier, beside the steps, or within them where the profile swaps
-synchronously. Tokens are made up.
+Each tier has one first-come, first-served link beside the steps, or within them where the profile swaps synchronously.
 """
 
 from __future__ import annotations
@@ -39,13 +38,8 @@ class _Batch:
 
 
 class VirtualLink:
-    """A link between the pool and a tier, which moves and reports pieces as `tiers.transfer_worker` does.
-
-    Args:
-        costs: transfer costs; the fixed cost of a batch falls to its first piece.
-        block_bytes: size of a KV block.
-        tier: "host" or "disk".
-    """
+    """A link between the pool and a tier ("host" or "disk"), which moves and reports pieces as `tiers.transfer_worker`
+    does. The fixed cost of a batch falls to its first piece."""
 
     def __init__(self, costs: Costs, block_bytes: int, tier: str = "host") -> None:
         self._costs = costs
@@ -133,12 +127,7 @@ class VirtualStore:
 
 
 class VirtualRunner:
-    """Executes steps on a virtual clock. A step's saves to a tier are one batch on its link, and so are its loads.
-
-    Args:
-        hardware: costs of steps and transfers.
-        block_bytes: size of a KV block.
-    """
+    """Executes steps on a virtual clock. A step's saves to a tier are one batch on its link, and so are its loads."""
 
     def __init__(self, hardware: HardwareProfile, block_bytes: int) -> None:
         self.hardware = hardware

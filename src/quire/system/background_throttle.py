@@ -1,7 +1,6 @@
 """Throttle for background work: it runs between the steps of an engine, never beside them.
 
-The threads of a step wait for each other: work that takes one of their cores stops all of them, and uses memory
-bandwidth. So the stepping thread pauses now and then for a piece of background work, which then has all cores.
+A step's threads wait for each other, so work on one of their cores would stop all of them.
 """
 
 from __future__ import annotations
@@ -12,13 +11,8 @@ from collections.abc import Callable
 
 
 class BackgroundThrottle:
-    """One thread steps, another works in pieces. Steps are slowed down by `share` and no more.
-
-    Args:
-        share: share of the time for background work while steps run, between 0 and 1.
-        longest_wait_s: longest wait of a piece for a turn; then it starts beside a step.
-        longest_turn_s: longest pause of the steps.
-    """
+    """One thread steps, another works in pieces, which slow steps down by `share` (0 to 1). A piece waits at most
+    `longest_wait_s`, then starts beside a step; a pause of the steps lasts at most `longest_turn_s`."""
 
     def __init__(
         self,

@@ -31,14 +31,10 @@ _running: weakref.WeakSet[ChildProcess] = weakref.WeakSet()  # as `multiprocessi
 
 
 class ChildProcess:
-    """A process that starts at once and waits for `run`.
+    """A process that starts at once, imports a module in the background, and waits for `run`.
 
-    Args:
-        imports: module to import in the background while the process waits.
-
-    Attributes:
-        reports: pipe from the process. A single socket would wake the child's receiver whenever we read.
-        kill: kills the process and reaps it; also called at this process's exit. Idempotent.
+    `reports` is a pipe of its own: a single socket would wake the child's receiver whenever we read. `kill` is
+    idempotent.
     """
 
     def __init__(

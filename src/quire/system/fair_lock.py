@@ -12,12 +12,8 @@ from collections.abc import Callable
 
 
 class FairLock:
-    """A lock for engines that share a device; each acquires it for a step through a `FairLockUser`.
-
-    Args:
-        grace_s: how long the lock waits for the user whose turn it is, while that user processes its last results.
-            Without it two users would alternate step by step, whatever their steps' lengths.
-    """
+    """A lock for engines that share a device; each acquires it for a step through a `FairLockUser`. It waits `grace_s`
+    for the user whose turn it is; else two users would alternate, whatever their steps' lengths."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, grace_s: float = 0.005) -> None:
         self.clock = clock

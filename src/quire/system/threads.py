@@ -1,7 +1,6 @@
 """The number of threads for tensor work, their cores, and how they wait for each other. Imports no torch.
 
-Each core gets one thread, since two would share its multipliers. All are on one NUMA node: memory of another node has a
-fraction of the bandwidth, and threads wait for the slowest one.
+Two threads on a core would share its multipliers. Another NUMA node's memory has a fraction of the bandwidth.
 """
 
 from __future__ import annotations
@@ -23,16 +22,13 @@ def num_cores() -> int:
 
 
 def default_num_threads(*, spans_nodes: bool = False) -> int:
-    """Return the default number of threads: OMP_NUM_THREADS, else one per core of a NUMA node.
-
-    With `spans_nodes`, count the cores of all nodes, for several engines that share them.
-    """
+    """Return OMP_NUM_THREADS, else one thread per core of a NUMA node; with `spans_nodes` (several engines) of all
+    nodes."""
     return _env_num_threads() or (num_cores() if spans_nodes else _num_cores_of(_cpus_of_one_node()))
 
 
 def keep_to_one_node() -> None:
-    """Bind the calling thread and its future threads to one NUMA node, where their weights and KV then lie. Does
-    nothing if OMP_NUM_THREADS is set."""
+    """Bind this thread and its future threads to one NUMA node, unless OMP_NUM_THREADS is set."""
     cpus = _cpus_of_one_node()
     if _env_num_threads() is None and cpus < _cpus():
         os.sched_setaffinity(0, cpus)
@@ -64,11 +60,9 @@ def _cpus_of_rank(rank: int, num_ranks: int) -> tuple[set[int], int]:
 
 
 def spin_briefly() -> None:
-    """Let waiting threads sleep early, unless the environment sets a wait policy.
-
-    By default they spin for milliseconds. If other processes want the cores, a step took 3 to 20 times as long. Call
-    this before importing torch, since libgomp reads it when loaded.
-    """
+    """Let waiting threads sleep early, unless the environment sets a wait policy: spinning, a step took 3 to 20 times
+    as long if other processes wanted the cores. Call this before importing torch, since libgomp reads it when
+    loaded."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(_SPIN_COUNT))
 

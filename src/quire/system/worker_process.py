@@ -1,7 +1,6 @@
 """A worker in a child process: bytes in, bytes out, with limits on time and memory.
 
-A crash, a timeout or exhausted memory is an error for the caller, and the next question starts another process.
-Answers are bytes: pickles from a process that reads hostile files would not be safe.
+After a crash the next question starts another process. Pickles from a process that reads hostile files would be unsafe.
 """
 
 from __future__ import annotations
@@ -45,11 +44,8 @@ class WorkerLimits:
 
 
 class WorkerProcess:
-    """A worker in a child process that starts with the first question. Threads may ask at once; they queue.
-
-    Args:
-        make: creates the worker in the process; must survive pickling. The caller receives its ValueErrors.
-    """
+    """A worker in a child process that starts with the first question; threads queue. `make` creates the worker there;
+    it must survive pickling, and the caller receives its ValueErrors."""
 
     def __init__(self, make: Callable[[], Worker], name: str, *, limits: WorkerLimits, niceness: int = 0) -> None:
         self._make = make
@@ -66,14 +62,9 @@ class WorkerProcess:
         return self._child.pid if self._child is not None else None
 
     def ask(self, question: bytes) -> bytes:
-        """Return the worker's answer.
-
-        Raises:
-            ValueError: the worker refused the question.
-            WorkerTimeout: the process took more than `wall_s`.
-            WorkerKilled: the process was killed from outside.
-            WorkerError: the process ended in another way, or exceeded another limit.
-        """
+        """Return the worker's answer. Raises ValueError if the worker refused, WorkerTimeout after `wall_s`,
+        WorkerKilled if the process was killed from outside, and WorkerError if it ended otherwise or exceeded another
+        limit."""
         with self._lock:
             try:
                 answer = self._ask(question)

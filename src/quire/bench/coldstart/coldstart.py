@@ -63,12 +63,8 @@ def describe_bandwidth(bandwidth: float) -> str:
 
 
 def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None) -> None:
-    """Measure and publish the table.
-
-    Raises:
-        ValueError: the model is not on this disk, or the pack belongs to another model.
-        RuntimeError: a server did not start.
-    """
+    """Measure and publish the table. Raises ValueError if the model is not on this disk, or the pack belongs to another
+    model; RuntimeError if a server did not start."""
     from quire.bench.coldstart.cold_start_report import make_report
 
     bench = ColdStartBench(config, settings)

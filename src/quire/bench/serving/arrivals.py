@@ -12,11 +12,8 @@ from quire.bench.workload import Lengths, Workload
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """Requests and their arrivals, either drawn or recorded (a trace, a workload file).
-
-    Another rate scales all gaps of a recording, so bursts stay bursts. Within a duration, the replayed requests have
-    the requested rate on average, not the whole recording.
-    """
+    """Requests and their arrivals, drawn or recorded. Another rate scales all gaps of a recording, so bursts stay
+    bursts; within a duration, the replayed requests have that rate."""
 
     make: Callable[[int], Workload]  #: the first N requests
     arrival_s: Sequence[float] = ()  #: sorted arrivals of a recording; empty: they are drawn
@@ -26,11 +23,8 @@ class OpenLoop:
     seed: int = 0
 
     def at(self, rate: float | None) -> Workload:
-        """The requests with arrivals at `rate` per second on average; None keeps a recording's own rate.
-
-        Raises:
-            ValueError: no request arrives within the duration, or drawn arrivals have no rate or no end.
-        """
+        """The requests with arrivals at `rate` per second on average; None keeps a recording's own rate. Raises
+        ValueError if no request arrives within the duration, or drawn arrivals have no rate or no end."""
         if self.arrival_s:
             arrivals = self._recorded(rate)
         elif rate is None:
@@ -56,11 +50,8 @@ class OpenLoop:
 def draw_arrivals(
     rate: float, count: int | None, duration_s: float | None, burstiness: float = 1.0, seed: int = 0
 ) -> list[float]:
-    """Draw sorted arrival times. Gaps have the mean 1 / rate and the coefficient of variation 1 / sqrt(burstiness).
-
-    Raises:
-        ValueError: neither a count nor a duration bounds the requests.
-    """
+    """Draw sorted arrivals. Gaps have the mean 1 / rate and the coefficient of variation 1 / sqrt(burstiness). Raises
+    ValueError if neither a count nor a duration bounds the requests."""
     if math.isinf(rate):
         if count is None:
             raise ValueError("requests that all come at once must be counted; give --num-requests")

@@ -45,14 +45,8 @@ DEFAULT_DURATION_S = 60.0
 
 
 def run_serve(settings: ServeSettings, json_path: Path | None = None, plot_path: Path | None = None) -> bool:
-    """Measure and publish.
-
-    Returns:
-        Whether every load had an answered request, and no connection was refused or lost.
-
-    Raises:
-        ValueError: a setting is invalid, or a server does not answer.
-    """
+    """Measure and publish. Returns whether every load had an answered request, and no connection was refused or lost.
+    Raises ValueError if a setting is invalid, or a server does not answer."""
     targets = [
         find_target(url, settings.api_key, settings.model, is_chat=settings.chat, extra=settings.extra_body or {})
         for url in settings.urls

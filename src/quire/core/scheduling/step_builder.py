@@ -8,12 +8,8 @@ from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
 
 
 class StepBuilder:
-    """Builds one `SchedulerOutput` after the other.
-
-    Attributes:
-        num_reserved: blocks that sequences of this step still need for their known tokens. Younger requests would take
-            them, and lose them again.
-    """
+    """Builds one `SchedulerOutput` after the other. `num_reserved` blocks are for known tokens of this step's
+    sequences: younger requests would take them, and lose them again."""
 
     def __init__(self, block_size: int) -> None:
         self.num_reserved = 0
@@ -45,9 +41,7 @@ class StepBuilder:
         return len(self._out.seq_ids)
 
     def add(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
-        """Compute a sequence's next tokens, in slots from `KVCacheManager.append_slots`, which has counted them
-        already.
-        """
+        """Compute the next tokens in slots from `KVCacheManager.append_slots`, which has counted them already."""
         out, seq_id = self._out, seq.seq_id
         new_blocks, copy = appended
         self.shape.add(seq.num_computed_tokens - num_new, num_new)

@@ -60,10 +60,8 @@ class StepPlanner:
             self._schedule_request(request)
 
     def _schedule_decodes(self, first: int) -> int:
-        """Schedule running requests, from position `first` on, that only decode their next token. Returns their number.
-
-        Nearly every token of a long answer takes this path. It stops at the first request that needs a decision.
-        """
+        """Schedule running requests from position `first` on, up to the first that needs a decision. Returns their
+        number."""
         if self.stages.older is not None:  # some compute with another stage
             return 0
         requests = self.queue.running[first : first + self.budget.max_decodes]
@@ -80,10 +78,8 @@ class StepPlanner:
                 self.step.reserve(max(0, self._missing_blocks(seq)))
 
     def _schedule_request(self, request: Request) -> None:
-        """Schedule all sequences of a request that hold blocks, or preempt it whole.
-
-        The oldest request may not be preempted: where its sequences do not fit together, they run in turns.
-        """
+        """Schedule all sequences of a request that hold blocks, or preempt it whole. The sequences of the oldest
+        request, which may not be preempted, run in turns where they do not fit together."""
         step, budget = self.step, self.budget
         is_oldest = request is self.queue.running[0]
         for seq in request.unfinished:
@@ -111,9 +107,7 @@ class StepPlanner:
             has_progress |= self._compute_where_room(seq, num_new, is_forced=is_oldest and not has_progress)
 
     def _compute_where_room(self, seq: Sequence, num_new: int, *, is_forced: bool) -> bool:
-        """Compute a sequence's next tokens, or if `is_forced` as many as fit; else park it. Returns whether it
-        progresses.
-        """
+        """Compute the next tokens, or if `is_forced` as many as fit; else park `seq`. Returns whether it progresses."""
         kv = self.swap.kv
         while (appended := kv.append_slots(seq, num_new)) is None:
             if not self._park_sibling(seq):
@@ -215,10 +209,8 @@ class StepPlanner:
         return victim is not request
 
     def _park_sibling(self, seq: Sequence) -> bool:
-        """Drop the blocks of a sibling that can wait: one that has its candidates, else the last one.
-
-        Siblings are scheduled in order, so neither is in this step yet.
-        """
+        """Drop the blocks of a sibling that can wait: one that has its candidates, else the last one. Siblings are
+        scheduled in order, so neither is in this step yet."""
         siblings = [s for s in seq.request.unfinished if s.block_table]
         idle = [s for s in siblings if s.candidates is not None]
         later = [s for s in siblings if s.index > seq.index]
