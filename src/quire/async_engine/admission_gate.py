@@ -15,14 +15,8 @@ from quire.async_engine.open_requests import OpenRequests
 class AdmissionGate:
     """Admits requests to a model, or lets them wait until it is loaded. `len` is the number of waiting requests.
 
-    Args:
-        lock: lock that guards `requests` and this object.
-        wake: loads an unloaded model.
-        max_queue: limit of requests that wait here or for their first step; None for no limit.
-
-    Attributes:
-        state: state of the engine; changed under the lock.
-        error: the reason for a failure or a reload.
+    `lock` guards `requests`, this object and `state`; `max_queue` limits requests that wait here or for their first
+    step; `error` is the reason for a failure or a reload.
     """
 
     def __init__(
@@ -84,10 +78,7 @@ class AdmissionGate:
         return EngineUnavailable(f"{self._name} is being loaded; try again soon")
 
     async def wait(self) -> None:
-        """Wait up to `wait_s` while the model is pending, and load it if it was unloaded; raises as `check`.
-
-        Call `check` afterwards.
-        """
+        """Wait up to `wait_s` for a pending model, and load an unloaded one; raises as `check`, which must follow."""
         deadline = time.monotonic() + self._wait_s
         while (change := self._expect_change()) is not None:
             try:

@@ -50,12 +50,11 @@ class AsyncEngine:
     `submit` may be called from any event loop.
 
     Args:
-        host: the place where the engine runs: a thread, a process or Ray replicas.
         max_queue: limit of waiting requests, including those that wait for the model; None for no limit.
         load_wait_s: seconds that requests wait for a model that is being loaded.
         on_stats: receives the stats of each step. Called in the thread that reads the engine's reports; must be quick.
-        on_finished: receives the output of each request that has ended; called like `on_stats`.
-        on_ready: receives the engine's limits after each load; called like `on_stats`.
+        on_finished, on_ready: receive each ended request's output, and the limits after each load; called like
+            `on_stats`.
         on_accepted: receives n and max_tokens of each queued request; called by its sender.
         on_load: receives each change of `load_progress`, in any thread.
     """
@@ -173,9 +172,7 @@ class AsyncEngine:
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """Start the host, which loads the model.
 
-        Args:
-            loop: event loop that reads the reports of another process; the running one by default. It must run until
-                `shutdown` returns, in another thread.
+        `loop` reads the reports of another process; it must run until `shutdown` returns, in another thread.
         """
         self._loading.report_start()
         self._host.start(loop)
@@ -240,15 +237,15 @@ class AsyncEngine:
         wants_progress: bool = True,
         resumption: Resumption | None = None,
     ) -> None:
-        """Send a request, after waiting for the model if necessary (`wait_open`). Its events go to `stream`; the reader
-        calls `leave` when done.
+        """Send a request once the model takes it (`wait_open`). Its events go to `stream`; the reader calls `leave`
+        when done.
 
         If the engine is lost, its replacement continues behind the delivered events with the same tokens; until then
         the request counts as preempted.
 
         Args:
             stream: stream of the running event loop; it may serve several requests.
-            params: sampling parameters; None for the model's defaults.
+            params: None for the model's defaults.
             number: number of the request in the stream.
             priority: smaller goes first.
             min_stage: first stage of the model on which the request may start.
@@ -257,11 +254,10 @@ class AsyncEngine:
 
         Raises:
             ValueError: the request can never be served.
-            EngineUnavailable: the model takes no requests, or is not loaded in time. The stream also raises it if the
-                model is shut down before the request ends. It raises `RequestFailed` for a failed request, and
-                `EngineLost` if `MAX_LOSSES` engines were lost with it, or if no engine serves the request's stage
-                within `load_wait_s`.
             QueueFull: too many requests wait.
+            EngineUnavailable: the model takes no requests, or is not loaded in time. The stream also raises it at
+                shutdown, `RequestFailed` for a failed request, and `EngineLost` if `MAX_LOSSES` engines were lost with
+                it, or if no engine serves the request's stage within `load_wait_s`.
         """
         arrival_time = time.monotonic()
         if isinstance(params, SamplingParams) and params.structured_outputs is not None:
@@ -284,14 +280,10 @@ class AsyncEngine:
         self._call(self._on_accepted, add.processed.n, add.processed.max_tokens)
 
     async def check_grammar(self, wanted: StructuredOutputsParams, *, owner: str = "") -> None:
-        """Check a grammar in a child process. `submit` does the same, without another wait for a checked grammar.
+        """Check a grammar in a child process; `submit` then does not wait for it again. Owners (tenants) are served in
+        turn.
 
-        Args:
-            owner: tenant of the request; owners are served round-robin.
-
-        Raises:
-            GrammarError: the grammar is not supported or too complex.
-            QueueFull: too many grammars wait.
+        GrammarError if it is not supported or too complex; QueueFull if too many grammars wait.
         """
         try:
             await self._grammars.check(wanted, owner)
@@ -321,7 +313,6 @@ class AsyncEngine:
         return True
 
     def _handle_report(self, report: Report) -> None:
-        """Handle a report of the host, in the host's thread."""
         match report:
             case StepReport():
                 self._handle_step(report)

@@ -30,14 +30,10 @@ _STDERR = 2
 
 
 class Watchdog:
-    """A thread that checks the time of the running step.
+    """A thread that checks whether the running step has taken longer than `timeout_s`.
 
     Native code that hangs with the interpreter lock stops this thread too. With `exit_on_hang`, each check therefore
     rearms faulthandler's timer, which writes all stacks to stderr and ends the process with status 1.
-
-    Args:
-        busy_since: start of the running step (`time.monotonic`); None between steps.
-        timeout_s: time after which a step counts as hanging.
     """
 
     def __init__(
@@ -94,9 +90,7 @@ STOP_TIMEOUT_S = 30.0  # for the current step to end at shutdown
 class EngineHost(ABC):
     """The place where an `EngineLoop` runs: it receives commands and sends reports.
 
-    Attributes:
-        starts_on_demand: the first request starts the engine.
-        answers_heartbeats: False if another system checks the engine's health.
+    `starts_on_demand`: the first request starts it. `answers_heartbeats`: no other system checks the engine's health.
     """
 
     starts_on_demand = False
@@ -145,12 +139,11 @@ class EngineHost(ABC):
 
 
 class ThreadHost(EngineHost):
-    """An `EngineLoop` in a thread of this process, with a watchdog.
+    """An `EngineLoop` in a thread of this process, with a watchdog; `device` is a lock if other engines share the
+    device.
 
-    Args:
-        device: lock of the device, if other engines share it.
-        hang_timeout_s: time after which a step counts as hanging, and all stacks are logged.
-        exit_on_hang: a hanging step ends the process with status 70, so that its supervisor restarts it.
+    All stacks are logged after a step of `hang_timeout_s`. With `exit_on_hang` the process then ends with status 70, so
+    that its supervisor restarts it.
     """
 
     def __init__(

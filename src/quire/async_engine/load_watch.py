@@ -54,7 +54,6 @@ class LoadWatch:
 
 
 def _describe(progress: LoadProgress) -> str:
-    """Describe a newly served stage."""
     if progress.is_complete:
         what = "the whole model" if progress.stage == progress.num_stages else "no later one is loaded"
         return f"stage {progress.stage} of {progress.num_stages} serves: {what}"

@@ -1,7 +1,4 @@
-"""The loop around an engine: handle commands, run a step, report its results, load a new engine after a failure.
-
-The loop runs in the thread that calls `run`. No other thread uses the engine.
-"""
+"""The loop around an engine: handle commands, run a step, report its results, load a new engine after a failure."""
 
 from __future__ import annotations
 
@@ -87,12 +84,7 @@ class _Client:
 
 
 class EngineLoop:
-    """Owns an engine.
-
-    Args:
-        report: receives the reports in order; must neither block nor raise.
-        device: lock of the device, if other engines share it.
-    """
+    """Owns an engine; only the thread that calls `run` uses it. `report` must neither block nor raise."""
 
     def __init__(
         self,
@@ -192,7 +184,6 @@ class EngineLoop:
         return None
 
     def _drop_engine(self) -> None:
-        """Free the engine's memory before the next one is loaded."""
         if self.engine is not None:
             self.engine.close()
         self.engine = None
@@ -335,7 +326,6 @@ class EngineLoop:
                 report.events.append((client.key, Resumed()))
 
     def _report_progress(self, engine: Engine, state: RequestState, report: StepReport) -> None:
-        """Report a request's new tokens and its end."""
         request = state.request
         client = self._clients.get(request.request_id)
         if client is None:  # the engine's own request, such as a pinned prefix

@@ -1,7 +1,4 @@
-"""Messages between the serving process and an engine: plain data that survives pickling.
-
-Commands go to the engine and reports come back, each in order, through a queue or a pipe.
-"""
+"""Picklable messages between server process and engine: commands go there, reports come back, each in order."""
 
 from __future__ import annotations
 

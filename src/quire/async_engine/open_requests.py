@@ -30,10 +30,7 @@ class _Output:
 class Ledger:
     """Records the delivered events of one request, from which another engine resumes it.
 
-    Args:
-        resumption: state of a request that ran elsewhere before.
-        wants_progress: the reader gets each token. Otherwise the request has delivered nothing before its end, and
-            starts again with the same random numbers.
+    Without `wants_progress` it has delivered nothing before its end, and starts again with the same random numbers.
     """
 
     def __init__(self, resumption: Resumption | None = None, *, wants_progress: bool = True) -> None:
@@ -124,14 +121,9 @@ class OpenRequest:
 
 
 class OpenRequests:
-    """Thread-safe. `len` is the number of requests.
+    """Thread-safe. `len` is the number of requests; hold `lock` to combine calls.
 
-    Args:
-        lock: lock that guards the requests; hold it to combine calls.
-
-    Attributes:
-        num_unstarted: number of requests without a `Started` event.
-        last_end: time of the last request's end (`time.monotonic`).
+    `num_unstarted` counts requests without a `Started` event; `last_end` is the last end (`time.monotonic`).
     """
 
     def __init__(self, lock: threading.RLock, send: Callable[[Command], None]) -> None:
@@ -167,10 +159,7 @@ class OpenRequests:
                 self._unreceived.pop(key, None)
 
     def add(self, add: Add, stream: EventStream, number: int) -> OpenRequest:
-        """Send a request to the engine; ValueError if its id is in use. Its events go to `stream`.
-
-        The stream belongs to the running event loop.
-        """
+        """Send a request to the engine; ValueError if its id is in use. `stream` belongs to the running event loop."""
         loop = asyncio.get_running_loop()
         with self._lock:
             if add.request_id in self._ids:

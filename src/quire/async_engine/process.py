@@ -49,12 +49,7 @@ class ProcessHost(EngineHost):
 
     A hanging step ends the process. A process that cannot end itself, since it is stopped or frozen, is killed some
     seconds later. Requests that it had started are resumed on the next process. After three ends within a minute the
-    model has failed. Engines in processes share a device by the system's own means.
-
-    Args:
-        make_engine: loads the engine in the process; must survive pickling.
-        hang_timeout_s: time after which a step counts as hanging.
-        child: the first process, if it was started earlier.
+    model has failed. `make_engine` must survive pickling; `child` is a first process started earlier.
     """
 
     def __init__(
@@ -204,12 +199,7 @@ class ProcessHost(EngineHost):
 
 
 class _Reports:
-    """Reads the reports of an engine process in an event loop.
-
-    Args:
-        connection: pipe from the process; closed after the last report.
-        give_up: called in an exception handler if `handle` has raised; then reading ends.
-    """
+    """Reads an engine's reports in an event loop; if `handle` raises, it calls `give_up` and ends."""
 
     def __init__(
         self,

@@ -31,9 +31,7 @@ class DocumentWarmer:
     def warm(self, prompt: Prompt) -> Warmed:
         """Compute and save the KV of a prompt's documents. If the disk is full or fails, less is kept than computed.
 
-        Raises:
-            ValueError: the prompt can never be served; the message says why.
-            RuntimeError: computing it failed.
+        ValueError says why the prompt can never be served; RuntimeError if computing failed.
         """
         end = prompt.documents[-1]
         keys = self._engine.document_keys(prompt)

@@ -47,17 +47,14 @@ class ModelFacts:
 
 
 class Engine:
-    """Requests in, outputs out, one step at a time. Not thread-safe: one thread owns it.
+    """Requests in, outputs out, one step at a time. Not thread-safe: one thread owns it. It calls `on_stats` after each
+    step.
 
     Args:
         clock: monotonic, in seconds.
         recovery: policy for preempted requests; None always recomputes.
-        cost_model: learns from every step; None is a fresh one.
         promoter: for a model that arrives in stages.
         grammars: compiled grammars that `runner` samples by; None refuses structured outputs.
-
-    Attributes:
-        on_stats: called with the `Stats` of each step.
     """
 
     def __init__(
@@ -116,10 +113,9 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
     ) -> RequestState:
-        """Queue a request. Smaller `priority` goes first; without `params` the model's defaults count.
+        """Queue a request; smaller `priority` goes first. Without `params` the model's defaults count.
 
-        Raises:
-            ValueError: the request can never be served; the message says why.
+        ValueError says why it can never be served.
         """
         processed = self.input_processor.accept(prompt, params, priority=priority)
         if (wanted := processed.sampling_params.structured_outputs) is not None and self.grammars is not None:
@@ -396,13 +392,11 @@ class Engine:
         return self.scheduler.kv.pool.drop_cached()
 
     def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
-        """Delete the KV of the prompts' documents, and of all later tokens, from disk. Returns the number of blocks.
+        """Delete the KV of the prompts' documents and all later tokens from disk. Returns the number of blocks.
 
         Each prompt comes with its first document's first token: earlier blocks belong to other prompts too.
 
-        Raises:
-            ValueError: the directory is not writable.
-            OSError: the disk failed; some blocks may still be found.
+        ValueError if the directory is not writable; OSError if the disk failed: some blocks may still be found.
         """
         if self.runner.disk is None:
             return 0

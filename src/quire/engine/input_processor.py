@@ -40,11 +40,8 @@ class ProcessedRequest:
 class InputProcessor:
     """Checks requests against one model and its limits. Immutable, so any thread may use it. Can be pickled.
 
-    Args:
-        tokenizer: None accepts token ids only.
-        sampling_defaults: defaults from the model's own files.
-        system_fingerprint: name of the KV namespace: weights, dtype and all else that changes the arithmetic.
-        last_stage: last stage that will serve; None is the model's last.
+    Without a tokenizer it accepts token ids only. `system_fingerprint` names the KV namespace: weights, dtype and all
+    else that changes the arithmetic.
     """
 
     def __init__(

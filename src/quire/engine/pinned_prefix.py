@@ -17,9 +17,7 @@ logger = logging.getLogger("quire")
 def pin_prefix(engine: Engine, prompt: PromptLike) -> int:
     """Compute a prefix and keep its full blocks for good. Returns their tokens. Promotions compute it again.
 
-    Raises:
-        ValueError: the prefix does not fit, or prefix caching is off.
-        RuntimeError: computing it failed.
+    ValueError if it does not fit or prefix caching is off; RuntimeError if computing it failed.
     """
     return _PinnedPrefix(engine, prompt).compute()
 

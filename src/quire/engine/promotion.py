@@ -58,15 +58,10 @@ class StageRunner(Protocol):
 
 
 class Promoter:
-    """Promotes one engine.
+    """Promotes one engine; calls `on_promotion` with the number of each new stage.
 
-    Args:
-        namespaces: KV namespaces of the stages, from stage 1 on.
-        shares: each stage's share of the full model's layers.
-        first: the stage to begin with; its layers may still arrive.
-
-    Attributes:
-        on_promotion: called with the number of each new stage.
+    It begins with stage `first`, whose layers may still arrive. `namespaces` are the KV namespaces from stage 1 on, and
+    `shares` the stages' shares of the full model's layers.
     """
 
     def __init__(

@@ -53,9 +53,7 @@ class _Completion:
 
 
 class RequestState:
-    """A request with its outputs so far, from the scheduler's sequences. Counts the tokens of each stage if
-    `is_staged`.
-    """
+    """A request with its outputs so far, from the scheduler's sequences. `is_staged` counts each stage's tokens."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""Run one step on one device: update the rows, run the model, draw tokens.
-
-Only this file turns the scheduler's lists into tensors.
-"""
+"""Run one step on one device. Only this file turns the scheduler's lists into tensors."""
 
 from __future__ import annotations
 
@@ -79,13 +76,11 @@ class Runner(Protocol):
         """Save, clear, copy, start loads, cancel, compute: in this order.
 
         Saves have read their blocks when this returns; loads may end many steps later. Finished transfers are reported
-        with this step, or with a later one if it fails. Cancelled transfers are reported in their turn. A step without
-        sequences waits briefly for a report if transfers are pending.
+        with this step, or with a later one if it fails; cancelled ones in their turn. A step without sequences waits
+        briefly for a report if transfers are pending.
 
-        Raises:
-            RunnerLost: no step can be executed any more.
-            Exception: the step failed; its sequences must be removed (`SchedulerOutput.removed_seq_ids`) before they
-                are sent again.
+        Raises RunnerLost if no step can be executed any more. After another error, the step's sequences must be removed
+        (`SchedulerOutput.removed_seq_ids`) before they are sent again.
         """
         ...
 
@@ -95,11 +90,7 @@ class Runner(Protocol):
 
 
 class ModelRunner:
-    """See `Runner`.
-
-    Args:
-        draws: whether this rank draws tokens. The other ranks get them in `SchedulerOutput.new_tokens`.
-    """
+    """See `Runner`. Only one rank `draws` tokens; the others get them in `SchedulerOutput.new_tokens`."""
 
     def __init__(
         self,

@@ -12,11 +12,7 @@ from quire.structured.matcher import Grammars
 class RowState:
     """A sequence's sampling state: seen tokens, their counts in the output, the position in a grammar.
 
-    Args:
-        grammars: the model's grammars, for a sequence with structured output.
-
-    Raises:
-        GrammarError: the grammar cannot be compiled.
+    GrammarError if its structured output's grammar cannot be compiled.
     """
 
     def __init__(self, info: NewSequence, grammars: Grammars | None = None) -> None:

@@ -1,7 +1,4 @@
-"""Logits to tokens: bans, penalties, drawing, log-probabilities.
-
-Each row is processed alone, in an order of operations that its neighbours cannot change.
-"""
+"""Logits to tokens. Each row is processed alone, in an order of operations that its neighbours cannot change."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ _NO_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one call of `sample`."""
-
     logits: torch.Tensor  #: [num_rows, vocab_size]
     states: list[RowState]
     best: list[int]  #: token with the largest logit, by row
@@ -46,14 +41,10 @@ class Sampler:
     def sample(
         self, logits: torch.Tensor, states: list[RowState]
     ) -> tuple[list[list[int]], list[list[TokenLogprobs] | None], list[str | None]]:
-        """Draw the tokens of each row.
+        """Draw each row's tokens from logits [num_rows, vocab_size] in the model's dtype, which may be overwritten.
 
-        Args:
-            logits: [num_rows, vocab_size] in the model's dtype; may be overwritten.
-
-        Returns:
-            Three lists over rows: the tokens (several where a prompt forks, none for a beam), the log-probabilities
-            if requested, and the error of a failed row.
+        Returns three lists over rows: the tokens (several where a prompt forks, none for a beam), the log-probabilities
+        if requested, and the error of a failed row.
         """
         best_values, best_ids = best_tokens(logits)
         rows = _Rows(logits, states, best_ids.tolist())
@@ -77,12 +68,10 @@ class Sampler:
         return tokens, logprobs, [rows.failed.get(i) for i in range(len(states))]
 
     def _ban(self, rows: _Rows, banned: list[int]) -> list[int]:
-        """Set the logits of banned tokens to minus infinity, in place.
+        """Set banned logits to minus infinity, in place. Returns rows whose best token is banned and has yet to be
+        found.
 
         Rows that need only their best token are not written if it can be found without; `rows.best` is updated.
-
-        Returns:
-            Rows whose best token is banned and has yet to be found.
         """
         masks = self._masks(rows, banned)
         written, again = [], []
@@ -153,7 +142,6 @@ class Sampler:
 
 
 def _apply_biases(row: torch.Tensor, state: RowState) -> None:
-    """Apply logit biases and penalties in place."""
     params = state.params
     if params.logit_bias:
         ids = torch.tensor(list(params.logit_bias), device=row.device)

@@ -1,7 +1,4 @@
-"""Token masks: one bit per token of the vocabulary, set for allowed tokens.
-
-Grammars, `allowed_token_ids`, `bad_words` and `min_tokens` all end up in one mask per row.
-"""
+"""Token masks of grammars, `allowed_token_ids`, `bad_words` and `min_tokens`: one bit per token, set if allowed."""
 
 from __future__ import annotations
 
@@ -22,11 +19,9 @@ _MOST_LISTED = 512  # words of a mask, up to which listing its tokens costs less
 
 
 def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
-    """Set the logits of banned tokens to minus infinity, in place.
+    """Set banned logits to minus infinity in place: contiguous [num_rows, vocab_size].
 
-    Args:
-        logits: [num_rows, vocab_size], contiguous.
-        words: uint32 [len(rows), words_of(vocab_size)]
+    `words` is uint32 [len(rows), words_of(vocab_size)].
     """
     if logits.device.type == "cpu":
         kernels = kernels_for(logits.dtype) if logits.stride(1) == 1 else None

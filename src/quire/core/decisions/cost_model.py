@@ -1,7 +1,6 @@
-"""The cost model: predicts steps and transfers from measurements of all earlier ones.
+"""The cost model predicts steps and transfers from measurements of all earlier ones.
 
-Starts from crude priors, is usable at once and says so (`is_calibrated`). One thread only. Knows no clock, file or
-request.
+It starts from crude priors and says so (`is_calibrated`). One thread only. It knows no clock, file or request.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ _SHORTEST_S = 1e-9  #: counts for a clock that stands still
 
 
 class CostModel:
-    """`Costs` that learn from every step and transfer.
+    """`Costs` that learn from every step and transfer; `num_refreshes` counts changes.
 
     When several predictions in a row miss on one side, the machine or a link has changed. All older measurements are
     then rescaled by that change at once.
-
-    Attributes:
-        num_refreshes: number of such changes.
     """
 
     def __init__(self) -> None:
@@ -42,10 +38,8 @@ class CostModel:
     def enter_stage(self, stage: int, share: float) -> None:
         """Predict and learn the steps of another model stage from now on. Links keep their costs.
 
-        Args:
-            stage: its number.
-            share: its share of the full model's layers. Until its steps are measured, they take this share of the whole
-                model's in earlier runs, or in proportion of those of the stage before.
+        Until its steps are measured, they take `share` (of the full model's layers) of the whole model's in earlier
+        runs, or in proportion of those of the stage before.
         """
         if stage not in self._stages:
             known, steps = self._stages[0 if self._stages[0][1].is_calibrated else self._stage]
@@ -116,17 +110,10 @@ class CostModel:
     def observe_transfer(
         self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False, tier: str = "host"
     ) -> None:
-        """Record a run of blocks on a link, or a piece of one.
+        """Record the busy seconds of a link for a run of blocks, or a piece of one (`continues`: of the same run as the
+        last).
 
-        Args:
-            kind: "save" or "load".
-            num_bytes: size of the run; 0 is ignored.
-            seconds: busy time of the link; ignored if not finite.
-            continues: the piece belongs to the run of the last piece of this kind.
-            tier: the link's tier.
-
-        Raises:
-            ValueError: another kind.
+        Ignores 0 bytes and seconds that are not finite; ValueError for a `kind` other than "save" and "load".
         """
         if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
             return
@@ -147,11 +134,7 @@ class CostModel:
 
     @classmethod
     def from_dict(cls, data: Any) -> CostModel:
-        """The inverse of `to_dict`. Predictions are equal but for rounding.
-
-        Raises:
-            ValueError: the data is no cost model, or of another version.
-        """
+        """The inverse of `to_dict`, but for rounding. ValueError if the data is no cost model of this version."""
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise ValueError(f"this is no cost model of version {VERSION}")
         model = cls()

@@ -26,10 +26,7 @@ class _Stretch:
 
 
 class CostObserver:
-    """Args:
-    model: learns from every step and transfer.
-    log: gets each recovery's share of them.
-    """
+    """Reports each step and transfer to the model, and each recovery's share of them to its log."""
 
     def __init__(self, model: CostModel, log: RecoveryLog) -> None:
         self.model = model
@@ -37,13 +34,7 @@ class CostObserver:
         self._stretches: dict[tuple[str, str], _Stretch] = {}  #: by tier and kind
 
     def observe(self, shape: StepShape, seconds: float, reports: Sequence[TransferReport]) -> None:
-        """Report one step.
-
-        Args:
-            shape: the executed step.
-            seconds: execution time without stalls by copies (`StepOutput.stall_s`).
-            reports: transfers that ended with it.
-        """
+        """Report a step, its seconds without stalls by copies (`StepOutput.stall_s`), and transfers ended with it."""
         for report in reports:
             self._observe_transfer(report)
         if not shape.num_tokens:

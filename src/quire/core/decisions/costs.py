@@ -1,7 +1,4 @@
-"""Interface of cost predictions: the shape of a step, and predicted seconds.
-
-`CostModel` learns its predictions; the simulator has published tables and hypothetical machines.
-"""
+"""Interface of cost predictions. `CostModel` learns them; the simulator has tables and hypothetical machines."""
 
 from __future__ import annotations
 
@@ -86,10 +83,7 @@ class StepShapeSum:
 
 
 class Costs(Protocol):
-    """Predicted seconds of steps, of computing a span of tokens, and of transfers.
-
-    Predictions are never negative, and never fall as tokens or bytes grow.
-    """
+    """Predicted seconds: never negative, and never falling as tokens or bytes grow."""
 
     @property
     def is_link_usable(self) -> bool:
@@ -101,11 +95,7 @@ class Costs(Protocol):
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
         """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
 
-        Args:
-            num_tokens: length of the span; 0 costs nothing.
-            start: computed tokens of the sequence before it.
-            chunk: maximum tokens of it per step.
-            beside: the rest of each step; None if each chunk has a step of its own, which counts whole.
+        `beside` is the rest of each step; None if each chunk has a step of its own, which counts whole.
         """
         ...
 
@@ -126,17 +116,10 @@ def transfer_seconds(costs: Costs, kind: str, num_bytes: int, tier: str = "host"
 def find_crossings(
     costs: Costs, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
 ) -> list[int]:
-    """Token counts at which the cheaper of swap (save and load) and recompute changes.
+    """Ascending token counts up to `max_tokens` at which the cheaper of swap (save and load) and recompute changes.
 
-    Args:
-        costs: predictions to compare.
-        bytes_per_token: KV bytes of a token.
-        max_tokens: largest count to check.
-        granularity: step between checked counts; a block's tokens, since partial blocks are not moved.
-        chunk: maximum tokens per step; None computes any length in one step.
-
-    Returns:
-        Ascending counts, each the first at which the other mode is cheaper.
+    Checks multiples of `granularity`, a block's tokens, since partial blocks are not moved. `chunk` None computes any
+    length in one step.
     """
     crossings: list[int] = []
     was_swap: bool | None = None

@@ -76,11 +76,7 @@ class LinkCost:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> LinkCost:
-        """The inverse of `to_dict`, without failures.
-
-        Raises:
-            ValueError, KeyError, TypeError: the data is invalid.
-        """
+        """The inverse of `to_dict`, without failures. ValueError, KeyError or TypeError if the data is invalid."""
         link = cls()
         link.saves = TransferCost.from_dict(data["saves"])
         link.loads = TransferCost.from_dict(data["loads"])

@@ -85,14 +85,7 @@ class _Option:
 
 
 class LoadOrCompute:
-    """The decider of one scheduler.
-
-    Args:
-        config: sizes of blocks and steps, and the promotion policy.
-        swap: says what waits on each link.
-        costs: predictions; None loads every block that a tier has. May be replaced at any time.
-        budget: says how many tokens of a prompt a step computes.
-    """
+    """The decider of one scheduler. Without `costs`, which may be replaced at any time, it loads all a tier has."""
 
     def __init__(self, config: SchedulerConfig, swap: SwapManager, costs: Costs | None, budget: StepBudget) -> None:
         self.costs = costs
@@ -135,16 +128,10 @@ class LoadOrCompute:
 
     @property
     def _step_s(self) -> float:
-        """Seconds of a step that only decodes."""
         return 0.0 if self._beside is None else self._known_costs.step(self._beside)
 
     def _load_s(self, tiers: Seq[str], *, is_queued: bool = True) -> float:
-        """Seconds until blocks arrive from these tiers, over one link each.
-
-        Args:
-            tiers: the tier of each block.
-            is_queued: count the transfers that are already waiting on the links.
-        """
+        """Seconds until blocks arrive, one link per tier; `is_queued` counts the transfers that wait on the links."""
         costs, size, longest = self._known_costs, self._block_bytes, 0.0
         for tier in TIERS:
             num_blocks = tiers.count(tier)
@@ -170,11 +157,8 @@ class LoadOrCompute:
     def _cost_s(self, first: int, split: int, tiers: Seq[str], num_tokens: int) -> float:
         """Seconds until the next token, and of delay for others.
 
-        Args:
-            first: blocks on the device.
-            split: the first block to load; blocks [first, split) are computed meanwhile.
-            tiers: the tier of each block from `split` on that is loaded.
-            num_tokens: tokens of the sequence.
+        Blocks [0, first) are on the device, [first, split) are computed meanwhile, and `tiers` are those of the loaded
+        rest.
         """
         size, end = self._block_size, split + len(tiers)
         delay_s = self._delay_s(first * size, split * size)
@@ -184,16 +168,9 @@ class LoadOrCompute:
         return delay_s + max(front_s, self._load_wait_s(tiers)) + self._compute_wait_s(end * size, num_tokens)
 
     def split(self, first: int, start: int, tiers: Seq[str], num_tokens: int) -> int:
-        """Choose the first block to load of a sequence that begins or resumes.
+        """Choose the first block to load of a sequence with `first` blocks on the device.
 
-        Args:
-            first: blocks on the device.
-            start: the first block that can be loaded.
-            tiers: the tier of each block that can be loaded.
-            num_tokens: tokens of the sequence.
-
-        Returns:
-            The block; `start + len(tiers)` computes everything.
+        Blocks from `start` on can be loaded from `tiers`; `start + len(tiers)` computes everything.
         """
         end = start + len(tiers)
         if self.costs is None:
@@ -219,13 +196,9 @@ class LoadOrCompute:
         return low + bisect_left(range(low, start + len(tiers) - 1), True, key=is_front_longer)
 
     def is_load_late(self, start: int, end: int, tiers: Seq[str]) -> bool:
-        """Whether loads under way should be cancelled.
+        """Whether to cancel loads that have not arrived and compute tokens [start, end) instead.
 
         The queue on the link does not count: waiting delays this request, computing delays all requests.
-
-        Args:
-            start, end: the tokens to compute instead.
-            tiers: the tier of each block that has not arrived.
         """
         return self.costs is not None and self._load_s(tiers, is_queued=False) > LATE * self._compute_cost_s(start, end)
 
@@ -363,11 +336,7 @@ class EvictionStats:
         self._is_repeated: deque[bool] = deque(maxlen=num_preemptions)
 
     def observe_preemption(self, *, is_repeated: bool) -> None:
-        """Record a preemption.
-
-        Args:
-            is_repeated: whether the request has been preempted before.
-        """
+        """Record a preemption; `is_repeated` if the request has been preempted before."""
         self._is_repeated.append(is_repeated)
 
     @property

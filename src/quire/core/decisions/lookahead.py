@@ -33,16 +33,7 @@ _STEPS = 2.0  #: minimum work in steps, so that the link does not run dry before
 
 
 class Lookahead:
-    """Args:
-    config: whether lookahead is enabled.
-    kv: block tables and pool.
-    swap: the tiers.
-    decider: predicts what a link can load in time.
-    admission: counts free blocks.
-
-    Attributes:
-        is_enabled: may be changed between steps.
-    """
+    """Loads ahead for one scheduler; `is_enabled` may be changed between steps."""
 
     def __init__(
         self,
@@ -63,13 +54,9 @@ class Lookahead:
         self._loaded_ahead: dict[str, dict[bytes, str]] = {}  #: by request id: key -> tier
 
     def load_for_waiting(self, waiting: Seq[Request], running: Seq[Request], reserved: int, shape: StepShape) -> None:
-        """Load for waiting requests, after a step has been scheduled.
+        """Load for waiting requests in order, after a step has been scheduled.
 
-        Args:
-            waiting: requests in order.
-            running: admitted requests.
-            reserved: blocks that they still need for known tokens.
-            shape: the scheduled step.
+        `reserved` blocks are those that running requests still need for known tokens.
         """
         swap = self._swap
         if not (waiting and self.is_enabled and swap.has_blocks) or has_exhausted([*running, waiting[0]]):
@@ -108,13 +95,7 @@ class Lookahead:
 
 
 class _QueueCheck:
-    """One pass over the queue.
-
-    Args:
-        lookahead: the owner.
-        room: free blocks for loads.
-        seconds: work for each link.
-    """
+    """One pass over the queue: `room` is free blocks for loads, `seconds` the work for each link."""
 
     def __init__(self, lookahead: Lookahead, room: int, seconds: float) -> None:
         self.room = room  #: free blocks for later requests
@@ -136,11 +117,7 @@ class _QueueCheck:
         self.room -= need
 
     def _follow(self, request: Request) -> int:
-        """Follow a request's prefix to the first block that is neither cached nor loading.
-
-        Returns:
-            Its length in blocks, which have been subtracted from the room.
-        """
+        """Follow a prefix to the first block that is neither cached nor loading; subtract its blocks from the room."""
         kv, swap = self._lookahead._kv, self._lookahead._swap
         if not request.is_settled:
             request.is_settled = kv.share_public_prefix(request, swap.can_load)
@@ -173,7 +150,6 @@ class _QueueCheck:
         self.room -= len(self.cached) - before
 
     def _can_load_in_time(self, tier: str) -> bool:
-        """Whether a tier's link can load one more block in time."""
         if tier not in self._left:
             self._left[tier] = self._lookahead._decider.count_loadable(self._seconds, tier, self.room)
         self._left[tier] -= 1

@@ -10,13 +10,8 @@ from itertools import pairwise
 class PiecewiseLinear:
     """Lines between and beyond points; never falling, never below zero.
 
-    Args:
-        points: (x, y) with growing x, and y neither falling nor negative; at least one.
-        before: slope below the first point; by default the first segment's.
-        after: slope above the last point; by default the last segment's.
-
-    Raises:
-        ValueError: the points are out of order or fall.
+    `before` and `after` are the slopes outside; by default the first and last segment's. ValueError unless x grows and
+    y neither falls nor is negative.
     """
 
     __slots__ = ("_after", "_before", "_slopes", "_xs", "_ys")
@@ -53,13 +48,9 @@ class PiecewiseLinear:
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-falling sequence nearest to `values` in weighted squares.
+    """The non-falling sequence nearest to `values` in squares with positive weights.
 
     Pool adjacent violators (Ayer et al., 1955), O(n).
-
-    Args:
-        values: any numbers.
-        weights: positive, one per value.
     """
     pools: list[tuple[float, float, int]] = []  # (mean, weight, count)
     for value, weight in zip(values, weights, strict=True):

@@ -1,7 +1,4 @@
-"""Begin or resume sequences with blocks from other tiers, as `LoadOrCompute` decides.
-
-A prefix in the KV directory and a preempted request's swapped blocks are the same case.
-"""
+"""Begin or resume sequences with blocks from other tiers: the KV directory and swapped blocks are the same case."""
 
 from __future__ import annotations
 
@@ -15,14 +12,9 @@ from quire.core.swap_manager import BlockSpan, SwapManager
 
 
 class PrefixLoader:
-    """Args:
-    kv: block tables and pool.
-    swap: the tiers.
-    decider: load or compute.
-    recovery: its policy and log, for preempted requests.
+    """Begins and resumes sequences as `LoadOrCompute` decides.
 
-    Attributes:
-        ways: prefixes in other tiers by decision: load, compute, both; and ahead, for prefixes loaded by `Lookahead`.
+    `ways` counts prefixes in other tiers by decision: load, compute, both; and ahead, for those loaded by `Lookahead`.
     """
 
     def __init__(self, kv: KVCacheManager, swap: SwapManager, decider: LoadOrCompute, recovery: Recovery) -> None:

@@ -19,13 +19,7 @@ from quire.outputs import TransferReport
 
 
 class Recovery:
-    """Args:
-    policy: chooses victims and plans; may be replaced between steps.
-    kv: block tables and pool.
-    swap: the swap tier.
-    decider: predicts.
-    log: of recoveries.
-    """
+    """Preempts and resumes; `policy` may be replaced between steps."""
 
     def __init__(
         self, policy: RecoveryPolicy, kv: KVCacheManager, swap: SwapManager, decider: LoadOrCompute, log: RecoveryLog
@@ -37,11 +31,7 @@ class Recovery:
         self._decider = decider
 
     def begin_step(self, requests: Mapping[str, Request]) -> None:
-        """Before a step is made, cancel saves that are late by what has been measured since.
-
-        Args:
-            requests: by id.
-        """
+        """Before a step is made, cancel saves that are late by what has been measured since."""
         self.log.begin_step()
         if self.policy.always_loads or not self._swap.num_pending:
             return
@@ -63,11 +53,7 @@ class Recovery:
                 self.log.complete(record.request_id)
 
     def choose_victim(self, running: Seq[Request]) -> Request | None:
-        """The request to preempt; None if none holds blocks.
-
-        Args:
-            running: requests that may be preempted, oldest first.
-        """
+        """The request to preempt, from those that may be (oldest first); None if none holds blocks."""
         candidates = [request for request in running if self._has_blocks(request)]
         return self.policy.choose_victim(candidates) if candidates else None
 

@@ -1,8 +1,4 @@
-"""Predicted and measured costs of preemptions, from giving up blocks until the request is back.
-
-Keeps an open record per preempted request, the latest closed ones, and sums for metrics. `CostObserver` supplies the
-seconds.
-"""
+"""Predicted and measured costs of preemptions, from giving up blocks until the request is back."""
 
 from __future__ import annotations
 
@@ -75,11 +71,9 @@ class Recomputed:
 
 
 class RecoveryLog:
-    """The recoveries of one scheduler.
+    """The open recoveries of one scheduler, the latest closed ones (oldest first), and sums for metrics.
 
-    Attributes:
-        closed: the latest closed records, oldest first.
-        recomputed: tokens that the step under way, or else the last one, computes again.
+    `recomputed` is the tokens that the step under way, or else the last one, computes again.
     """
 
     def __init__(self) -> None:
@@ -112,15 +106,7 @@ class RecoveryLog:
     def open(
         self, request_id: str, step_id: int, num_tokens: int, plan: RecoveryPlan, save_ids: Iterable[int]
     ) -> RecoveryRecord:
-        """Open a record for a preempted request.
-
-        Args:
-            request_id: the victim.
-            step_id: the step that is being made.
-            num_tokens: its computed tokens.
-            plan: the policy's choice.
-            save_ids: op_ids of the saves of its blocks.
-        """
+        """Open a record for a request with `num_tokens` computed; `save_ids` are op_ids of the saves of its blocks."""
         self.close(request_id)
         record = RecoveryRecord(request_id, plan.mode, num_tokens, step_id, dict(plan.predicted))
         self._open[request_id] = record
@@ -157,10 +143,7 @@ class RecoveryLog:
             self._current_stats().seconds[record.mode.value] += seconds
 
     def record_transfers(self, reports: Iterable[TransferReport]) -> None:
-        """Add transfers that have ended, each block with its share of the seconds.
-
-        Transfers from and to disk count only if they belong to a recovery.
-        """
+        """Add ended transfers, each block with its share of the seconds; from and to disk only those of a recovery."""
         for report in reports:
             if report.tier != "host" and not any(op_id in self._record_of for op_id in report.op_ids):
                 continue

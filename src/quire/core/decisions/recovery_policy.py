@@ -1,7 +1,4 @@
-"""Recovery policies: which request to preempt, and how it resumes.
-
-`Recompute` and `Swap` follow a fixed rule; `Cost`, the default, asks the decider.
-"""
+"""Recovery policies: `Recompute` and `Swap` follow a fixed rule; `Cost`, the default, asks the decider."""
 
 from __future__ import annotations
 
@@ -18,19 +15,17 @@ _FIRST_PROBE, _RAREST_PROBE = 2, 16  #: consecutive recomputed victims before on
 
 
 class RecoveryPolicy(ABC):
-    """Chooses the victim of a preemption and what is saved of it.
+    """Chooses the victim of a preemption and the blocks to save.
 
-    Attributes:
-        always_loads: whether resumed requests load all that was saved; else the decider chooses again.
+    `always_loads`: resumed requests load all that was saved; else the decider chooses again.
     """
 
     always_loads = True
 
     def choose_victim(self, running: Seq[Request]) -> Request:
-        """The request to preempt: the youngest by default.
+        """The youngest request by default.
 
-        Args:
-            running: at least one request that holds blocks, oldest first; the oldest of all is never among them.
+        `running` holds at least one request with blocks, oldest first; the oldest of all is never among them.
         """
         return running[-1]
 
@@ -80,11 +75,7 @@ class Cost(RecoveryPolicy):
 
 
 def make_policy(name: str) -> RecoveryPolicy:
-    """Make a policy by the name that users give it.
-
-    Raises:
-        ValueError: there is no such policy.
-    """
+    """Make a policy by the name that users give it. ValueError if there is none."""
     policies: dict[str, type[RecoveryPolicy]] = {"recompute": Recompute, "swap": Swap, "cost": Cost}
     if name not in policies:
         raise ValueError(f"recovery_policy={name!r} is not one of {', '.join(RECOVERY_POLICIES)}")

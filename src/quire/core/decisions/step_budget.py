@@ -1,7 +1,6 @@
 """Token budget of a step: how large a chunk of a prompt may be, alone and beside decoding streams.
 
-A stream gets its next token at the end of a step, so that every chunk adds to the time between its tokens. Without
-streams only the step's memory limits chunks.
+Chunks add to the time between a stream's tokens; without streams only the step's memory limits them.
 """
 
 from __future__ import annotations
@@ -14,17 +13,9 @@ _MARGIN = 0.9  #: share of the target for computing; scheduling and delivery nee
 
 
 class StepBudget:
-    """The budget of one step after the other.
+    """The budget of one step after the other: `left` tokens can still be computed.
 
-    Args:
-        config: limits, and the target for the time between tokens.
-        costs: predicts steps; needed for a target.
-
-    Attributes:
-        left: tokens that the step can still compute.
-
-    Raises:
-        ValueError: there is a target but no costs.
+    ValueError if there is a target for the time between tokens but no costs.
     """
 
     def __init__(self, config: SchedulerConfig, costs: Costs | None) -> None:
@@ -51,22 +42,16 @@ class StepBudget:
         return self._beside is not None
 
     def set_streams(self, served: StepShape, pending: StepShape) -> None:
-        """Record the streams of a step, before its first chunk.
-
-        Args:
-            served: streams that the step computes already.
-            pending: streams that it still has to serve.
-        """
+        """Record the streams that the step computes already and still has to serve, before its first chunk."""
         self._beside = served.plus(pending)
         self._num_waiting = pending.num_tokens
         self._num_streams = self._beside.num_tokens
 
     def grant(self, start: int, num_missing: int) -> int:
-        """How many of a sequence's tokens the step may compute; 0 if it has no room for the sequence.
+        """How many of a sequence's `num_missing` known tokens the step may compute; 0 if it has no room for the
+        sequence.
 
-        Args:
-            start: computed tokens of the sequence.
-            num_missing: its other known tokens. For more than one, a chunk, the step's streams must be known.
+        For more than one, a chunk, the step's streams must be known.
         """
         if num_missing <= 1:
             return min(num_missing, self.left)
@@ -83,13 +68,7 @@ class StepBudget:
         return max(0, min(num_missing, room, self.left))
 
     def charge(self, start: int, num_tokens: int, *, is_stream: bool) -> None:
-        """Charge the budget for a sequence's next tokens.
-
-        Args:
-            start: computed tokens of the sequence.
-            num_tokens: tokens that the step computes.
-            is_stream: the sequence decodes: it had one token to compute.
-        """
+        """Charge a sequence's next tokens; `is_stream` if it decodes: it had one token to compute."""
         self.left -= num_tokens
         if is_stream and self._num_waiting:
             self._num_waiting -= 1

@@ -214,11 +214,7 @@ class StepCost:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StepCost:
-        """The inverse of `to_dict`, fitted.
-
-        Raises:
-            ValueError, KeyError, TypeError: the data is invalid.
-        """
+        """The inverse of `to_dict`, fitted. ValueError, KeyError or TypeError if the data is invalid."""
         cost = cls()
         num_observed = int(data["num_observed"])
         for fields in data["observations"]:

@@ -53,13 +53,7 @@ class TransferCost:
         return (self._curve or self._draw())(num_bytes) if num_bytes > 0 else 0.0
 
     def observe(self, num_bytes: int, seconds: float, *, continues: bool = False) -> None:
-        """Record a transfer or a piece of one.
-
-        Args:
-            num_bytes: its size.
-            seconds: busy time of the link.
-            continues: the piece continues the last observation.
-        """
+        """Record busy seconds of the link for a transfer, or for a piece that continues the last observation."""
         self._moved = self._moved + num_bytes if continues else float(num_bytes)
         predicted = self._predict_piece(num_bytes)
         log_ratio = math.log(seconds / predicted)
@@ -71,13 +65,7 @@ class TransferCost:
         self._accept((float(num_bytes), seconds, self.num_observed), continues, has_turned=self.misses.side != side)
 
     def _accept(self, piece: _Observation, continues: bool, *, has_turned: bool) -> None:
-        """Add a piece to the run, or hold it back.
-
-        Args:
-            piece: the observation.
-            continues: it continues the run.
-            has_turned: the misses have changed sides with it.
-        """
+        """Add a piece to the run, or hold it back; `has_turned`: the misses have changed sides with it."""
         if not continues or self._run is None:
             self._run, self._pending = piece, None
         elif has_turned and self.misses.side:
@@ -91,10 +79,7 @@ class TransferCost:
         self._put(self._run)
 
     def _predict_piece(self, num_bytes: int) -> float:
-        """Seconds of the last `num_bytes` moved: their share of the whole without its latency.
-
-        The curve's own slope there would be too noisy.
-        """
+        """Seconds of the last bytes moved: their share without latency, since the curve's own slope is too noisy."""
         curve = self._curve or self._draw()
         whole = max(1e-9, curve(self._moved))  # its logarithm is taken
         if num_bytes >= self._moved:
@@ -123,12 +108,7 @@ class TransferCost:
         return change
 
     def rescale(self, change: float, num_new: int = 0) -> None:
-        """Rescale all observations but the newest.
-
-        Args:
-            change: logarithm of the factor.
-            num_new: observations since the change.
-        """
+        """Rescale all but the `num_new` newest observations; `change` is the logarithm of the factor."""
         factor = math.exp(change)
         last_old = self.num_observed - num_new
         for ring in self._bins.values():
@@ -202,11 +182,7 @@ class TransferCost:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TransferCost:
-        """The inverse of `to_dict`.
-
-        Raises:
-            ValueError, KeyError, TypeError: the data is invalid.
-        """
+        """The inverse of `to_dict`. ValueError, KeyError or TypeError if the data is invalid."""
         cost = cls()
         cost.num_observed = int(data["num_observed"])
         for x, y, index in data["observations"]:

@@ -72,14 +72,10 @@ class TcpRendezvous:
 
 
 class RankGroup(ParallelGroup):
-    """See `ParallelGroup`. Tensors must be on the group's device.
+    """See `ParallelGroup`. Tensors must be on the group's device: cpu (gloo) or cuda (nccl).
 
-    Args:
-        device: cpu (gloo) or cuda (nccl).
-        check: called while `exchange` waits; raises if a rank has ended.
-
-    Raises:
-        ConnectionError: not all ranks joined, or they cannot reach each other.
+    `check` is called while `exchange` waits; it raises if a rank has ended. ConnectionError if not all ranks joined, or
+    they cannot reach each other.
     """
 
     def __init__(
@@ -138,18 +134,10 @@ class RankGroup(ParallelGroup):
         return torch.cat(parts, dim=-1)
 
     def exchange(self, name: str, value: Any) -> list[Any]:
-        """Exchange a value with all ranks; waits until every rank has made the same call.
+        """Exchange picklable values, in order of ranks; waits until every rank has made the same call.
 
-        Args:
-            name: name of the exchange, equal on all ranks; may be used again.
-            value: this rank's value; must survive pickling.
-
-        Returns:
-            The values of all ranks, in their order.
-
-        Raises:
-            ConnectionError: this rank has left.
-            Exception: an error raised by `check`.
+        `name` is equal on all ranks and may be used again. Raises errors of `check`; ConnectionError if this rank has
+        left.
         """
         with self._lock:
             self._counts[name] += 1

@@ -59,19 +59,15 @@ class RankHandle(Protocol):
     def wait_built(self, timeout_s: float | None) -> None:
         """Wait until the rank has built its part of the model.
 
-        Raises:
-            RankLost: the rank has ended.
-            TimeoutError: the timeout has passed.
-            Exception: the error of the rank.
+        Raises RankLost if the rank has ended, TimeoutError, or the error of the rank.
         """
         ...
 
     def call(self, method: str, *args: Any) -> Callable[[float | None], Any]:
         """Start a call of a method of the rank's `RankWorker`, after all earlier calls.
 
-        Returns:
-            A function that waits for the result, with a timeout in seconds or None. It raises the method's error,
-            RankLost or TimeoutError.
+        Returns a function that waits for the result, at most the given seconds. It raises the method's error, RankLost
+        or TimeoutError.
         """
         ...
 

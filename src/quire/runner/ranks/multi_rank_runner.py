@@ -85,7 +85,6 @@ class MultiRankRunner:
         return results, error
 
     def _for_others(self, out: SchedulerOutput) -> SchedulerOutput:
-        """The step for ranks that draw no tokens."""
         drawn, self._drawn = self._drawn, {}
         for seq_id in out.removed_seq_ids:
             drawn.pop(seq_id, None)
@@ -113,12 +112,7 @@ class MultiRankRunner:
     # -- the other ranks -----------------------------------------------------------------------------------------------
 
     def call(self, method: str, *args: Any) -> list[Any]:
-        """Call a method on all other ranks and return the results.
-
-        Raises:
-            RunnerLost: a rank has ended.
-            Exception: an error of a rank.
-        """
+        """Call a method on all other ranks; raises a rank's error, or RunnerLost if one has ended."""
         return self._wait_for(self._start_calls(method, *args))
 
     def notify(self, method: str, *args: Any) -> None:
@@ -164,11 +158,7 @@ class MultiRankRunner:
 
 
 class MultiRankDisk:
-    """The disk tier of all ranks, for document management; see `DiskLink`.
-
-    Args:
-        store: the first rank's store, which also keeps the documents' labels.
-    """
+    """The disk tier of all ranks (see `DiskLink`). The first rank's `store` also keeps the documents' labels."""
 
     def __init__(self, store: BlockStore, call: Callable[..., list[Any]]) -> None:
         self.store = _MultiRankBlockStore(store, call)

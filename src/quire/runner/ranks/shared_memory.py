@@ -27,11 +27,7 @@ assert set(_KINDS.values()) == set(DTYPES)
 class SharedMemory:
     """Memory shared by the ranks of one machine; all ranks create theirs together.
 
-    Args:
-        check: called during waits; may raise.
-
-    Raises:
-        OSError: a rank cannot map the memory or has no kernel. Raised on every rank.
+    OSError on every rank if one cannot map the memory or has no kernel.
     """
 
     def __init__(
