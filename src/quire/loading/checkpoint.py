@@ -1,8 +1,4 @@
-"""Read safetensors headers, and check that a checkpoint's tensors are the ones that the model needs.
-
-The headers are checked before any weights are read. Nothing is unpickled. Imports no torch, so that reading starts
-before torch is imported.
-"""
+"""Check safetensors headers before weights are read. Imports no torch, so reading starts before its import."""
 
 from __future__ import annotations
 
@@ -71,7 +67,6 @@ def weight_files(directory: Path) -> list[Path]:
 
 
 def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
-    """Return the files, and the index's map from tensors to files."""
     if not (directory / INDEX_FILE).is_file():
         file = directory / SINGLE_FILE
         if not file.is_file():
@@ -94,10 +89,7 @@ def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
 
 
 def read_headers(directory: Path) -> dict[str, TensorEntry]:
-    """Return all tensors of a checkpoint by name, in the order of files and offsets.
-
-    Raises ModelLoadError for a missing or truncated file, or an index that does not match its shards.
-    """
+    """Return tensors by name, in the order of files and offsets; ModelLoadError for broken files or index."""
     entries: dict[str, TensorEntry] = {}
     files, weight_map = _find_files(directory)
     for file in files:
@@ -112,7 +104,6 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
 
 
 def _read_header(path: Path) -> dict[str, TensorEntry]:
-    """Return a file's tensors by name, in the order of their offsets."""
     size = 0
     try:
         with path.open("rb") as file:

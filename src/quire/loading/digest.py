@@ -75,10 +75,7 @@ class RunningDigest:
 
 
 def random_digest(config: ModelConfig, *, dtype: str, seed: int) -> str:
-    """Return the digest of random weights, `random:...`, without creating them.
-
-    It includes torch's version and CPU features, on which its random numbers depend.
-    """
+    """Return `random:...`, which includes torch's version and CPU features, on which random numbers depend."""
     import torch  # reading starts before torch is imported
 
     from quire.loading.modules.fill import RECIPE

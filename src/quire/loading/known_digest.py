@@ -152,12 +152,10 @@ def read_manifest(directory: Path, files: WeightFiles) -> str | None:
 
 
 def _manifest_digest(directory: Path, files: WeightFiles) -> str | None:
-    """Return the digest from a checkpoint's or a pack's manifest."""
     return read_manifest(directory, files) or _packed_digest(directory, files)
 
 
 def _packed_digest(directory: Path, files: WeightFiles) -> str | None:
-    """Return the digest of the model that a pack was made of; None without a pack."""
     if not is_pack(directory):
         return None
     manifest = read_stage_manifest(directory)
@@ -175,10 +173,7 @@ def _bad_pack(directory: Path) -> ModelLoadError:
 
 
 def write_manifest(directory: Path, *, use_tqdm: bool = True) -> str:
-    """Hash all weights, write or replace the manifest, and return the digest.
-
-    Waits up to three seconds after the weights were written, until a later change would give them a new mtime.
-    """
+    """Hash all weights and write the manifest, up to three seconds later, when changes give a new mtime."""
     files = stat_weights(directory)
     seconds = _seconds_to_settle(files, time.time_ns())
     if seconds > SETTLED_NS / 1e9:

@@ -1,8 +1,4 @@
-"""Load a model layer by layer in a thread of its own, while the layers in place are already used.
-
-Each layer gets memory, is filled, checked, packed and installed as its bytes arrive. Peak memory: the model, one layer
-and the read buffers. A model in stages is served from its first stage on; the rest arrives in the background.
-"""
+"""Load layers in a thread, while those in place are used. Peak memory: the model, one layer and read buffers."""
 
 from __future__ import annotations
 
@@ -189,10 +185,7 @@ class LayerLoader:
         return max(0, self._units.pending_bytes(self.last_stage) - buffered)
 
     def close(self) -> None:
-        """Stop loading and drop all callbacks. Layers in place remain; waiting threads get an error.
-
-        A callback that calls this method may still run to its end.
-        """
+        """Stop loading and drop callbacks, of which one may still run. Layers remain; waiting threads get an error."""
         self._closing.set()
         self.throttle.close()
         with self._changed:
@@ -266,7 +259,6 @@ class LayerLoader:
         return self._retries and self.stage_ready > 0
 
     def _load_group(self, groups: GroupLoader, number: int) -> None:
-        """Load what a stage adds; retry groups of later stages."""
         pause_s = _FIRST_RETRY_S
         while True:
             if self._closing.is_set():
@@ -349,7 +341,6 @@ class LayerLoader:
 
 
 def _open(source: ModelSource, load_format: str, reading: CheckpointReading | None) -> CheckpointReading | None:
-    """Return the checkpoint to read; None for random weights."""
     if source.path is not None and load_format != "random":
         return reading or CheckpointReading(source.path)
     if load_format == "safetensors":
@@ -372,7 +363,6 @@ def _fit(
 
 
 def _unexpected(error: Exception) -> Exception | None:
-    """Return an error that needs its traceback in the log."""
     return None if isinstance(error, ValueError | OSError) else error
 
 

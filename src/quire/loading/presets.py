@@ -1,7 +1,4 @@
-"""Presets `random:NAME`: shapes of known models with random weights, to test size and speed.
-
-All presets have a byte-level tokenizer: ids 0 to 255 are bytes, 256 ends a text.
-"""
+"""Presets `random:NAME`: known shapes, random weights, and a tokenizer of bytes (0 to 255; 256 ends a text)."""
 
 from __future__ import annotations
 

@@ -100,10 +100,7 @@ class LoadStatus:
             self._listener = None
 
     def _seconds_left(self) -> float | None:
-        """Estimate by the lower of the total and the recent bandwidth; None if unknown.
-
-        Bytes that were read ahead arrive at once, so the recent bandwidth alone would be too high.
-        """
+        """Estimate by the lower of total and recent bandwidth, since read-ahead bytes arrive at once."""
         with self._changed:
             left = self._bytes_total - self._bytes_loaded
             if not left:

@@ -1,7 +1,4 @@
-"""Write a model in the Hugging Face format: a preset's random weights, or a checkpoint in another dtype.
-
-Tensors are written in the order of use, with one at a time in memory.
-"""
+"""Write a preset or a checkpoint in the Hugging Face format, in the order of use, one tensor in memory."""
 
 from __future__ import annotations
 
@@ -148,7 +145,6 @@ def _write_shards(
 
 
 def _header(tensors: list[_SavedTensor], dtype: torch.dtype) -> bytes:
-    """Return the start of a safetensors file, padded to a multiple of 8 bytes."""
     stored_as = next(name for name, known in TORCH_TYPES.items() if getattr(torch, known) == dtype)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0

@@ -94,7 +94,6 @@ def embedded_path(name: str) -> Path | None:
 
 
 def _mode(path: Path) -> int:
-    """Return st_mode; 0 if nothing exists."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):

@@ -162,7 +162,6 @@ def check_size(manifest: StageManifest, name: str) -> None:
 
 
 def _parse(directory: Path, values: Mapping[str, Any]) -> StageManifest:
-    """Raise ValueError for missing values and wrong types."""
     files = _records(PackedFile, values, "files")
     if len({file.name for file in files}) != len(files):
         raise ValueError("names a file twice")
@@ -188,7 +187,6 @@ def _records(kind: type[_Record], values: Mapping[str, Any], key: str) -> tuple[
 
 
 def _record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
-    """Make a dataclass of JSON values after a check of their types."""
     given: dict[str, Any] = {}
     for field_ in fields(kind):  # type: ignore[arg-type]
         if field_.name not in values:
@@ -209,7 +207,6 @@ def _record(kind: type[_Record], values: Mapping[str, Any]) -> _Record:
 
 
 def _check(manifest: StageManifest) -> None:
-    """Raise ValueError for contradictions."""
     if manifest.dtype not in _DTYPES:
         raise ValueError(f"has weights in {manifest.dtype!r}, not in one of {', '.join(_DTYPES)}")
     if not _WEIGHTS.fullmatch(manifest.weights):

@@ -122,7 +122,6 @@ def read_adapter(
 
 
 def _slice(factor: Tensor, share: Share, dim: int) -> Tensor:
-    """Return this rank's part; the layer sums over ranks."""
     if share.is_whole:
         return factor
     return torch.cat([factor.narrow(dim, start, end - start) for start, end in share.ranges], dim=dim)
@@ -130,8 +129,6 @@ def _slice(factor: Tensor, share: Share, dim: int) -> Tensor:
 
 @dataclass(frozen=True)
 class _AdapterPart:
-    """One projection's A and scaled B."""
-
     down: Tensor  #: [rank, in_features]
     up: Tensor  #: [rank, rows]
     rows: slice  #: its rows in the layer's output
@@ -148,7 +145,6 @@ def _stack(linear: Linear, parts: list[_AdapterPart], dtype: torch.dtype, device
 
 
 def _pair(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """Return A and B of each layer, by the layer's name in transformers."""
     pairs: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         match = _NAME.fullmatch(name)
@@ -204,7 +200,6 @@ class _LoraConfig:
 
 
 def _by_pattern(patterns: Mapping[re.Pattern[str], Any], name: str, default: Any) -> Any:
-    """Return the value of the first pattern that matches a layer's name, as PEFT does."""
     return next((value for pattern, value in patterns.items() if pattern.fullmatch(name)), default)
 
 

@@ -1,8 +1,4 @@
-"""The interface of causal language models for the runner and the loader.
-
-A model computes hidden states and logits from token ids and positions. The caller's `attend` function stores K and V
-and computes attention.
-"""
+"""The interface of causal language models. The caller's `attend` stores K and V and computes attention."""
 
 from __future__ import annotations
 
@@ -86,10 +82,7 @@ class CausalLM(nn.Module):
         return self._passes if self._stage is None else self._stage.recorded_passes
 
     def layers_and_rows(self, rows: Tensor | None) -> Iterator[tuple[nn.Module, Tensor | None]]:
-        """Yield each layer of `stack` and the rows to compute: `rows` for the last layer, None (all) otherwise.
-
-        The last layer computes K and V of every row, and all else of the wanted rows only.
-        """
+        """Yield layers and rows to compute: None (all) except for the last layer, which gets `rows`."""
         last = self.config.num_layers - 1
         for index, layer in enumerate(self.stack):
             yield layer, rows if index == last else None
@@ -125,11 +118,7 @@ class CausalLM(nn.Module):
         return self.split.gather(self.lm_head(hidden), self.split.vocab)
 
     def checkpoint_tensors(self) -> dict[str, Tensor]:
-        """Return a view for each tensor of the checkpoint, by name. Call it before `pack()`.
-
-        A view has the shape of the checkpoint's tensor, or of this rank's part, even if the parameter is stacked or
-        transposed.
-        """
+        """Return a view of each checkpoint tensor, or this rank's part, by name. Call before `pack()`."""
         return dict(pair for module, name in self._parts() for pair in checkpoint_tensors(module, name))
 
     def checkpoint_shares(self) -> dict[str, TensorShare]:
@@ -153,7 +142,6 @@ class CausalLM(nn.Module):
         return found
 
     def _parts(self) -> Iterator[tuple[nn.Module, str]]:
-        """Yield the modules with tensors in a checkpoint, and their names there."""
         names = dict(self.checkpoint_names)
         if not self.config.tie_word_embeddings:
             names["lm_head"] = "lm_head"

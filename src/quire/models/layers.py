@@ -108,10 +108,7 @@ class LayerNorm(nn.Module):
 
 
 class Embedding(nn.Module):
-    """A table of vectors by id. It may share a tied head's packed weight.
-
-    On a rank's share of the rows, other ids give zeros, so that the sum over the group is complete.
-    """
+    """A table of vectors by id. Ids of other ranks' rows give zeros, so that the group's sum is complete."""
 
     def __init__(self, num_rows: int | Share, size: int, *, dtype: torch.dtype, device: torch.device | str) -> None:
         super().__init__()

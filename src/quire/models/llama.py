@@ -1,7 +1,4 @@
-"""Llama: RMSNorm before each block, rotary positions, grouped KV heads, a gated MLP.
-
-Mistral, Qwen2 and Qwen3 are this decoder with other flags in their ModelConfig.
-"""
+"""Llama's decoder; Mistral, Qwen2 and Qwen3 are this decoder with other flags in their ModelConfig."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The shape of a model, read from a Hugging Face `config.json` in the dialects of transformers 4 and 5.
-
-Each architecture's file has its own `read_config`. Unsupported features are refused by name.
-"""
+"""The shape of a model, from a `config.json` of transformers 4 or 5. Unsupported features are refused by name."""
 
 from __future__ import annotations
 
@@ -91,10 +88,7 @@ class RopeConfig:
         return dict(self.scaling)[name]
 
     def context_length(self, max_position_embeddings: int) -> int:
-        """Return the longest sequence, given the config's max_position_embeddings.
-
-        By convention, that is the length after scaling in llama3 configs, and before it in linear and yarn ones.
-        """
+        """Return the longest sequence: llama3 configs give it after scaling, linear and yarn before."""
         if self.rope_type == "linear":
             return int(max_position_embeddings * self["factor"])
         if self.rope_type == "yarn":

@@ -17,10 +17,7 @@ MAX_TOKENS = 64
 
 
 class RecordedPasses:
-    """The recorded passes of one model or stage, bit-identical to normal ones.
-
-    A pass with torch operations (an adapter, several ranks, an architecture without kernels) is not recorded.
-    """
+    """Recorded passes, bit-identical to normal ones. Passes with torch operations are not recorded."""
 
     def __init__(self) -> None:
         self._memory = PassMemory()

@@ -112,6 +112,5 @@ def inverse_frequencies(config: RopeConfig) -> tuple[Tensor, float]:
 
 
 def _dimension_that_turns(config: RopeConfig, times: float) -> float:
-    """Return the pair of dimensions that turns this many times within the original context."""
     original = config["original_max_position_embeddings"]
     return config.dim * math.log(original / (times * 2 * math.pi)) / (2 * math.log(config.theta))

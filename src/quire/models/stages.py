@@ -52,10 +52,7 @@ def read_linear_map(
     group: ParallelGroup = ALONE,
     read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LinearMap:
-    """Read and pack a map: `weight` [hidden_size, hidden_size] and `bias` [hidden_size].
-
-    A rank reads its share. Raises ModelConfigError if the file cannot be read, or its tensors do not fit.
-    """
+    """Read a rank's share of a map and pack it; ModelConfigError if unreadable or it does not fit."""
     hidden = Share.of(hidden_size)
     expected = {"weight": (hidden.total, hidden.total), "bias": (hidden.total,)}
     tensors = read_tensors(path, read)

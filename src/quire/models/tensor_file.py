@@ -16,10 +16,7 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def read_tensors(path: Path, read: Callable[[Path], bytes] = Path.read_bytes) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file, whose content `read` returns.
-
-    Raises ModelConfigError if the file cannot be read, is damaged, or contains other values than finite floats.
-    """
+    """Read a safetensors file; ModelConfigError if unreadable, damaged, or other than finite floats."""
     content = read_small_file(path, read)
     try:
         tensors = load(content)

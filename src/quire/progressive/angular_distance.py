@@ -1,7 +1,4 @@
-"""Measure the angular distance between the input and output of blocks of layers, which ranks layers to leave out.
-
-Source: Gromov et al., 2024, "The Unreasonable Ineffectiveness of the Deeper Layers" (arXiv 2403.17887), eq. 7.
-"""
+"""Angular distances of blocks of layers (Gromov et al., 2024, arXiv 2403.17887, eq. 7)."""
 
 from __future__ import annotations
 

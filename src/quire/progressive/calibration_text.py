@@ -99,7 +99,6 @@ def up_to_end(ids: list[int], start: int, model: Any) -> list[int]:
 
 
 def _bos(tokenizer: Tokenizer) -> list[int]:
-    """The bos token, if the model's texts begin with one."""
     first = tokenizer.encode("a")[:1]
     return first if first == [tokenizer.bos_token_id] else []
 

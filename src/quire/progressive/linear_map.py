@@ -130,7 +130,6 @@ def fit_linear_map(
 
 
 def _ends(model: Any, batch: TokenBatch, start: int, end: int) -> tuple[Tensor, Tensor]:
-    """Input and output of the layers [start, end): [num_texts, num_tokens, hidden_size] each."""
     seen: dict[int, Tensor] = {}
 
     def see(index: int, x: Tensor) -> None:

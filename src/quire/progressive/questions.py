@@ -81,7 +81,6 @@ def _questions(root: object) -> Iterator[ReadingQuestion]:
 
 
 def _items(node: object, name: str, at: str) -> Iterator[tuple[object, str]]:
-    """The items of a list field, each with its path in the file."""
     path = f"{at}.{name}" if at else name
     return ((item, f"{path}[{i}]") for i, item in enumerate(_field(node, name, list, at)))
 

@@ -1,7 +1,4 @@
-"""Load a model in `transformers`, to observe its hidden states and to train it.
-
-It has the engine's weights and token ids. `remove_layers` turns it into one of its stages.
-"""
+"""Load a model in `transformers` with the engine's weights and token ids, to observe and to train it."""
 
 from __future__ import annotations
 

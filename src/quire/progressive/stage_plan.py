@@ -9,12 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StagePlan:
-    """All layers of a model in their groups of arrival. Raises ValueError for an invalid plan.
-
-    Attributes:
-        groups: layer indices, ascending in each group. The first group is stage 1; each later one is contiguous, and
-            together they are one block.
-    """
+    """All layers in `groups` of arrival; later ones are contiguous, and form one block. Else ValueError."""
 
     num_layers: int
     groups: tuple[tuple[int, ...], ...]

@@ -1,7 +1,6 @@
-"""The policy `domain`: send a question to the model with the nearest example queries, by cosine similarity.
+"""The policy `domain`: the model with the nearest example queries, by cosine similarity.
 
-A model's score is the mean over its nearest examples. A single example would let a shared name decide, and the mean
-over all would blur a model with several kinds of queries (measured in benchmarks/RESULTS.md).
+A single example would let a shared name decide; the mean over all would blur models (benchmarks/RESULTS.md).
 """
 
 from __future__ import annotations
@@ -35,11 +34,7 @@ def read_examples(path: Path = DEFAULT_EXAMPLES) -> dict[str, list[str]]:
 
 
 class DomainPolicy:
-    """Compare a question with the example queries of each role.
-
-    The mean over the `top_k` nearest examples counts, or over fewer if a model has fewer. Raises RoutingError if a
-    model has no examples, or the embedder returns the wrong shape.
-    """
+    """The `top_k` nearest examples count, or fewer. RoutingError without examples, or for a wrong shape."""
 
     name = "domain"
 

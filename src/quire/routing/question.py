@@ -1,7 +1,4 @@
-"""Split an English question into the part that asks and its setting, by regular expressions alone.
-
-The result is rough but deterministic: there is no model and no tagger.
-"""
+"""Split an English question into the part that asks and its setting: rough, but deterministic (no model)."""
 
 from __future__ import annotations
 
@@ -124,7 +121,6 @@ def _skip_courtesy(sentence: str, start: int = 0) -> int:
 
 
 def _end_of_word(text: str, count: int) -> int:
-    """Offset behind word number `count` of a padded text."""
     at = 0
     for _ in range(count):
         at = text.find(" ", at + 1)

@@ -1,7 +1,4 @@
-"""Render conversations with a model's Jinja chat template.
-
-Templates are untrusted: they run in a sandbox and see plain data only.
-"""
+"""Render Jinja chat templates, which are untrusted: they run in a sandbox and see plain data only."""
 
 from __future__ import annotations
 
@@ -152,7 +149,6 @@ def _part_text(part: Any, where: str) -> str:
 
 
 def _mark_end(message: dict[str, Any]) -> str:
-    """Append the mark to the message's text, and return the text."""
     content = message.get("content")
     if isinstance(content, list) and content:
         text = content[-1]["text"]
@@ -237,7 +233,6 @@ def check_template(template: str) -> None:
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> tuple[jinja2.Template, bool]:
-    """Return the compiled template, and whether it iterates over the parts of a content."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, jinja2.ext.loopcontrols]
     )

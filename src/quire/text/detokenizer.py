@@ -100,10 +100,7 @@ class IncrementalDetokenizer:
             self._fresh.append(rest)
 
     def take_delta(self, finished: bool) -> str:
-        """Return text decided since the last call; all deltas together are the final `text`.
-
-        Unless `finished`, the possible beginning of a stop string and an incomplete character are held back.
-        """
+        """Return newly decided text. Unless `finished`, possible stop strings and characters are held back."""
         if finished:
             self.finish()
         fresh = "".join(self._fresh)

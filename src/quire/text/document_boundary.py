@@ -110,7 +110,6 @@ def opening_messages(role: str = "user", content: str = "") -> list[dict[str, st
 
 
 def _begin_with(text: str, message: Mapping[str, Any]) -> dict[str, Any]:
-    """Prepend a text to a message's content."""
     content = message.get("content")
     if isinstance(content, list | tuple):
         parts = list(content) or [""]
@@ -124,7 +123,6 @@ def _begin_with(text: str, message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _split(text: str, message: Mapping[str, Any]) -> tuple[str, str]:
-    """Split a rendered conversation at the mark."""
     parts = text.split(_MARK)
     if len(parts) == 2:
         return parts[0], parts[1]
@@ -171,7 +169,6 @@ def _add_documents(
 
 
 def _leading_specials(tokenizer: Tokenizer) -> list[int]:
-    """Special tokens that the model expects before a text, often bos."""
     bare, whole = (tokenizer.encode("x", add_special_tokens=wanted) for wanted in (False, True))
     starts = range(len(whole) - len(bare) + 1)
     return next((whole[:at] for at in starts if whole[at : at + len(bare)] == bare), [])

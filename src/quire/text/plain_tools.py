@@ -1,7 +1,4 @@
-"""Tool use for chat templates without tool support: tools explained in plain text, calls in Hermes' format.
-
-Templates that support tools render them themselves.
-"""
+"""Tools for chat templates without tool support: explained in plain text, with calls in Hermes' format."""
 
 from __future__ import annotations
 

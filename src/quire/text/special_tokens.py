@@ -1,8 +1,4 @@
-"""Encode special tokens in user text as plain text.
-
-A tokenizer treats `<|im_end|>` as special wherever it occurs, so a user could end a turn and speak as the system. The
-escaper marks these strings before the chat template is rendered, and encodes marked ones as ordinary text.
-"""
+"""Encode special tokens in user text as plain text, so that a user cannot end a turn and speak as the system."""
 
 from __future__ import annotations
 
@@ -61,10 +57,7 @@ class SpecialTokenEscaper:
 
 
 def _copy_without_specials(backend: tokenizers.Tokenizer, specials: set[str]) -> tokenizers.Tokenizer:
-    """Copy a tokenizer so that these tokens are plain text.
-
-    Unigram and word-level models may also have them as ordinary pieces; the copy renames those to random strings.
-    """
+    """Copy a tokenizer with these tokens as plain text; ordinary pieces get random names."""
     copied = tokenizers.Tokenizer.from_str(backend.to_str())
     copied.encode_special_tokens = True
     ids = {token: copied.token_to_id(token) for token in specials}

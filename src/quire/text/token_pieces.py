@@ -1,7 +1,4 @@
-"""The bytes that each token adds to the text, which make detokenization a table lookup.
-
-Nearly every decoder gives a token the same bytes everywhere, except for a marker or a space dropped at the start.
-"""
+"""The bytes that each token adds to the text, the same everywhere except for a marker or space at the start."""
 
 from __future__ import annotations
 
@@ -25,11 +22,7 @@ def byte_level_alphabet() -> dict[str, int]:
 
 
 def decode_complete(data: bytes, *, mark_each_byte: bool) -> tuple[str, bytes]:
-    """Decode `data` and return the text, and the bytes at its end that may still become a character.
-
-    A broken character becomes one U+FFFD, as the Unicode standard advises, or one for each byte with
-    `mark_each_byte`, as in SentencePiece.
-    """
+    """Return the text, and the incomplete bytes at its end. `mark_each_byte` is SentencePiece's way."""
     text = ""
     while data:
         try:

@@ -266,7 +266,6 @@ def encode_bad_words(tokenizer: Tokenizer, words: Iterable[str]) -> list[list[in
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Group texts into batches of bounded size."""
     batch: list[str] = []
     num_characters = 0
     for text in texts:

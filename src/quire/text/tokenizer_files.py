@@ -118,7 +118,6 @@ def _build_gpt2(directory: Path, config: dict[str, Any], model_config: dict[str,
 
 
 def _content(token: Any) -> str | None:
-    """The text of a token, given as a string or as an object with `content`."""
     if isinstance(token, dict):
         token = token.get("content")
     return token if isinstance(token, str) else None

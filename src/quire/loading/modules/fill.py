@@ -1,8 +1,4 @@
-"""Fill a model's tensors from a file, converted and checked for NaN, or with random numbers.
-
-Files are copied piece by piece, so that no tensor is in memory twice. Random weights depend on a tensor's name and the
-seed, not on order, dtype or device.
-"""
+"""Fill tensors piece by piece from a file, or with random numbers that depend on names and the seed only."""
 
 from __future__ import annotations
 
@@ -62,7 +58,6 @@ def _fill_normal(view: Tensor, std: float, seed: int, share: TensorShare | None)
 
 
 def _repeat(normals: Tensor, start: int, out: Tensor) -> None:
-    """Fill `out` with repetitions of `normals`, starting at an index."""
     first = start % len(normals)
     head = min(len(out), len(normals) - first)
     out[:head].copy_(normals[first : first + head])

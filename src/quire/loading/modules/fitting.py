@@ -69,11 +69,7 @@ def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
 
 
 def resolve_head(config: ModelConfig, entries: dict[str, TensorEntry], group: ParallelGroup = ALONE) -> ModelConfig:
-    """Decide whether the head is tied, as transformers 5 does.
-
-    If the config ties the head but the files contain one, an equal head is dropped from `entries`, a different one is
-    used. Each rank compares its own rows; a difference on any rank counts.
-    """
+    """Tie the head as transformers 5 does: drop an equal one from `entries`; any rank's difference counts."""
     head = entries.get(HEAD_NAME)
     if head is None or not config.tie_word_embeddings:
         return config

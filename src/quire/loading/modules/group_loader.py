@@ -131,7 +131,6 @@ class GroupLoader:
         check.finish()
 
     def _add(self, entry: TensorEntry, offset: int, data: memoryview) -> None:
-        """Add the next bytes of a tensor. Tensors arrive one after the other."""
         is_last = offset + len(data) == entry.num_bytes
         if self._digest is not None:
             self._digest.add(entry.name, data, is_last)

@@ -81,7 +81,6 @@ class GroupCheck:
 
 
 def _read_checked(manifest: StageManifest, path: Path) -> bytes:
-    """Read and verify a small file, whose digest is part of the namespace."""
     try:
         data = path.read_bytes()
     except OSError as error:

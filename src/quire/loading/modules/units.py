@@ -19,10 +19,7 @@ from quire.system.pages import new_empty
 
 
 class Unit:
-    """One unit on the meta device. It gets memory, is filled tensor by tensor and packed layer by layer.
-
-    `name` is the model's attribute, with a layer's index, and `prefix` starts its tensors' names in a checkpoint.
-    """
+    """One unit on the meta device. `name` is the model's attribute, `prefix` starts names in a checkpoint."""
 
     def __init__(self, name: str, module: nn.Module, prefix: str, layer: int | None = None) -> None:
         self.name = name
@@ -49,10 +46,7 @@ class Unit:
         return self._views[name]
 
     def finish(self, name: str) -> None:
-        """Mark a tensor as filled, and pack its linear layer once complete.
-
-        Packing frees the plain weight, so views of the tensor must be dropped before.
-        """
+        """Mark a tensor as filled, and pack a complete layer, which frees the weight: drop views before."""
         assert self._views is not None
         del self._views[name]
         self._missing.discard(name)
@@ -115,7 +109,6 @@ def _empty_like(parameter: Tensor, device: torch.device) -> Tensor:
 
 
 def _linears(module: nn.Module, name: str) -> Iterator[tuple[Linear, list[str]]]:
-    """Yield the unpacked linear layers and their tensors' names in a checkpoint."""
     if isinstance(module, Linear):
         if module.weight is not None:
             yield module, [each for each, _ in module.checkpoint_tensors(name)]

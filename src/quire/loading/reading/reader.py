@@ -73,10 +73,7 @@ def _run_of(tensors: list[TensorEntry]) -> Run:
 
 
 class Pace:
-    """A device with a bandwidth, which serves one read at a time. As on a device, idle time between reads is lost.
-
-    `wait` sleeps some seconds and returns true to give up.
-    """
+    """A device with a bandwidth, one read at a time; idle time is lost. `wait` returns true to give up."""
 
     def __init__(
         self,
@@ -306,10 +303,7 @@ class _OpenFile:
         return room[start - first : end - first]
 
     def gather(self, ranges: Iterable[tuple[int, int]], buffer: mmap.mmap) -> memoryview:
-        """Read several ranges into one buffer; raises as `read`.
-
-        Uses the page cache, since another rank of this machine reads the bytes between.
-        """
+        """Read ranges through the page cache, since another rank reads the bytes between; raises as `read`."""
         room, filled = memoryview(buffer), 0
         ranges = list(ranges)
         if self._direct >= 0:  # not cached: request all at once, rather than wait for the disk each time
@@ -347,7 +341,6 @@ class _OpenFile:
 
 
 def _cut(run: Run) -> Iterator[_Range]:
-    """Cut a run into pieces whose inner bounds suit direct reads."""
     start = run.start
     while start < run.end:
         end = min(run.end, (start // PIECE_BYTES + 1) * PIECE_BYTES)

@@ -10,10 +10,7 @@ Activation = Literal["none", "silu"]
 
 
 class PackedWeight(Protocol):
-    """A linear layer's weight W, [out_features, in_features], in the layout of one kernel.
-
-    A packed weight owns its memory: the plain one can be freed.
-    """
+    """A linear layer's W, [out_features, in_features], in memory of its own: the plain one can be freed."""
 
     num_bytes: int
 

@@ -1,7 +1,4 @@
-"""Linear layers: plain, packed or quantized weights, an adapter beside them, and this rank's part of both.
-
-A layer knows its own tensors and their names in a checkpoint.
-"""
+"""Linear layers: plain, packed or quantized weights, an adapter beside them, and this rank's part of both."""
 
 from __future__ import annotations
 
@@ -37,10 +34,7 @@ class Projection(NamedTuple):
 
 
 class Linear(nn.Module):
-    """y = x W^T + b, plus the output of an adapter. `pack()` replaces the loaded weight by a faster layout.
-
-    Features may be this rank's share. With a share of `in_features`, y is summed over the group.
-    """
+    """y = x W^T + b, plus an adapter's output. With a share of `in_features`, y is summed over the group."""
 
     def __init__(
         self,
@@ -91,10 +85,7 @@ class Linear(nn.Module):
         return self.silu(x).mul_(up(x))
 
     def pack(self) -> None:
-        """Quantize the weight, or give it the layout of this machine's fastest kernel.
-
-        The plain weight is freed or overwritten; views of it become invalid.
-        """
+        """Quantize the weight or give it the fastest kernel's layout; views of the plain one become invalid."""
         if self.weight is None:
             return
         if self.quantization != "none":

@@ -1,7 +1,4 @@
-"""Weights for our own kernels, in panels of outputs (`kernels/csrc/linear.h`).
-
-The packed weight is also a table of rows, so that a tied head needs no copy of the embedding.
-"""
+"""Weights in panels of outputs (`kernels/csrc/linear.h`), also tables of rows: a tied head needs no copy."""
 
 from __future__ import annotations
 
@@ -47,10 +44,7 @@ class _PanelRows(ctypes.Structure):
 
 
 class PanelWeight:
-    """See `PackedWeight`. Packs float32 or bfloat16 in main memory.
-
-    A weight of whole panels is packed in place, which invalidates views.
-    """
+    """See `PackedWeight`. Packs float32 or bfloat16; whole panels in place, which invalidates views."""
 
     def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
         name = _NAMES[weight.dtype]

@@ -187,7 +187,6 @@ class TorchQuantizedWeight:
         return self.product(x, bias, "silu") * up.product(x, up_bias)
 
     def _floats(self, rows: slice) -> Tensor:
-        """Dequantize rows."""
         integers, scales, lows = self._integers[rows], self._scales[rows].float(), self._lows[rows].float()
         if self.bits == 8:
             return integers * scales

@@ -1,7 +1,4 @@
-"""The tensor-parallel group of a model: this rank, the number of ranks, and their collective operations.
-
-All ranks call the same methods in the same order.
-"""
+"""The tensor-parallel group: ranks and their collective operations, called by all in the same order."""
 
 from __future__ import annotations
 

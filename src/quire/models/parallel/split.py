@@ -1,7 +1,4 @@
-"""A rank's part of a model: attention heads, columns of the MLP, rows of the vocabulary.
-
-Heads are split evenly. Other dimensions are cut into equal parts, of which the last may be shorter.
-"""
+"""A rank's part of a model. Heads are split evenly; the last part of other dimensions may be shorter."""
 
 from __future__ import annotations
 
@@ -141,10 +138,7 @@ def _refusal(config: ModelConfig, group: ParallelGroup, what: str) -> Unsupporte
 
 
 def gather(x: Tensor, share: Share, group: ParallelGroup) -> Tensor:
-    """Gather all ranks' shares: [..., share.size] -> [..., share.total].
-
-    Shares must be one range each, in rank order; only the last may be smaller.
-    """
+    """Gather shares: [..., share.size] -> [..., share.total], in rank order; only the last may be smaller."""
     if group.size == 1:
         return x
     if missing := share.largest - share.size:  # all_gather needs equal shapes

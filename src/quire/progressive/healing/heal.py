@@ -108,7 +108,6 @@ def _identity(
     generated: list[Any],
     settings: HealSettings,
 ) -> dict[str, Any]:
-    """The facts that decide a run's result, which a resumed run must share."""
     choices = {name: value for name, value in asdict(settings).items() if name != "num_threads"}
     digest = source.name if source.path is None else checkpoint_digest(source.path)
     facts = {"model": digest, "layers_out": sorted(layers_out), "data": rows_digest(rows)}
@@ -123,7 +122,6 @@ def _train(
     should_stop: Callable[[], bool],
     checkpoint_seconds: float,
 ) -> bool:
-    """Train from the last checkpoint on; return whether the run finished rather than stopped."""
     if (state := run.load_checkpoint()) is not None:
         trainer.load(state)
     saved = time.monotonic()
@@ -141,7 +139,6 @@ def _train(
 
 
 def _choose_targets(reference: Any, layers_out: Sequence[int], chosen: Sequence[str] | None) -> dict[str, type]:
-    """Return the linear layers that get an adapter: last part of the name -> class."""
     from transformers.pytorch_utils import Conv1D
 
     there = {
@@ -157,7 +154,6 @@ def _choose_targets(reference: Any, layers_out: Sequence[int], chosen: Sequence[
 
 
 def _adapt(reference: Any, layers_out: Sequence[int], targets: dict[str, type], settings: HealSettings) -> Any:
-    """Add PEFT's LoRA layers to the decoder layers in place, and freeze everything else."""
     from peft import LoraConfig, get_peft_model
 
     in_place = [index for index in range(len(decoder_layers(reference))) if index not in layers_out]

@@ -23,10 +23,7 @@ _OWN_FILES = {ADAPTER_FILE, _CONFIG_FILE, _IDENTITY_FILE, _CHECKPOINT_FILE, _GEN
 
 
 class HealRun:
-    """A run's directory, new or, with `resume`, continued. Files are written atomically, since a run may be killed.
-
-    Raises ValueError if the directory holds other files, is not empty without `resume`, or cannot be written.
-    """
+    """A run's directory. Files are written atomically, since a run may be killed. Raises ValueError if unsuitable."""
 
     def __init__(self, directory: Path, *, resume: bool) -> None:
         self.directory = directory

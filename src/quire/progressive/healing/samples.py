@@ -1,8 +1,4 @@
-"""Training data of an adapter: rows of token ids, of questions with answers or of texts.
-
-A row holds the common start of several prompts and then each one's own tokens, which attend to the common part and to
-themselves. The model computes the same as for each prompt alone, but reads a passage only once.
-"""
+"""Training data of an adapter: rows of prompts that share a common start, so a passage is read only once."""
 
 from __future__ import annotations
 
@@ -107,8 +103,6 @@ class _TooLongError(ValueError):
 
 @dataclass(frozen=True)
 class _Text:
-    """A prompt with its answer."""
-
     ids: list[int]
     num_prompt: int  # the prompt's tokens, the same as in an engine's request
 
@@ -127,7 +121,6 @@ def _with_answers(questions: Sequence[ReadingQuestion], tokenizer: Tokenizer, en
 
 
 def _rows(texts: Sequence[_Text]) -> Iterator[TrainingRow]:
-    """Put texts into one row, or into several if it gets too long."""
     # The shared part excludes a prompt's last token, which predicts its own answer's first token.
     most = min(text.num_prompt for text in texts) - 1
     differing = (i for i, tokens in enumerate(zip(*(text.ids for text in texts), strict=False)) if len(set(tokens)) > 1)

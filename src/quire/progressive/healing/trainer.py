@@ -1,8 +1,4 @@
-"""Training steps of an adapter.
-
-A step depends only on the rows, the seed, and `Trainer.state`: adapter, optimizer, number of steps. The model is in
-eval mode, so no random numbers are drawn.
-"""
+"""Training steps that depend only on rows, seed and `Trainer.state`; eval mode draws no random numbers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Write safetensors files with tensors in the order of use, copied from a checkpoint in small pieces.
-
-The format requires contiguous tensors and data that begin at a multiple of 8 bytes, and leaves the order free.
-"""
+"""Write safetensors files in the order of use; data must be contiguous and begin at a multiple of 8 bytes."""
 
 from __future__ import annotations
 
@@ -102,7 +99,6 @@ class FileCopy:
 
 
 def _read(path: Path, start: int, num_bytes: int | None) -> Iterator[memoryview]:
-    """Yield pieces of a file, each valid until the next. Raises ModelLoadError for missing bytes."""
     buffer = memoryview(bytearray(PIECE_BYTES))
     try:
         with path.open("rb", buffering=0) as file:
@@ -141,13 +137,7 @@ def describe_file(path: Path, name: str, advance: Callable[[int], None] = lambda
 def write_tensors(
     directory: Path, name: str, tensors: Mapping[str, TensorEntry], advance: Callable[[int], None]
 ) -> tuple[PackedFile, dict[str, bytes]]:
-    """Write a safetensors file of tensors from other files, in the given order.
-
-    Tensors whose size is no multiple of 8 bytes (old buffers) come last, which keeps the others aligned.
-
-    Returns:
-        The file, and the SHA-256 of each tensor's bytes.
-    """
+    """Write tensors of other files in order, unaligned sizes last; return the file and SHA-256 by tensor."""
     entries = dict(sorted(tensors.items(), key=lambda item: _alignment_rank(item[1])))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0

@@ -1,7 +1,4 @@
-"""Pack a checkpoint into one file per layer group with the stages' adapters and maps, and unpack it.
-
-A pack is written under a temporary name, its manifest last, and renamed once it is complete and synced to disk.
-"""
+"""Pack a checkpoint into a file per layer group, and unpack it; renamed once complete and synced to disk."""
 
 from __future__ import annotations
 
@@ -144,7 +141,6 @@ def _check_parts(
 def _write_shards(
     directory: Path, shards: Sequence[Sequence[str]], entries: Mapping[str, TensorEntry], advance: Callable[[int], None]
 ) -> tuple[list[PackedFile], dict[str, bytes]]:
-    """Write weights into files with transformers' names; return them and the SHA-256 of each tensor's bytes."""
     files: list[PackedFile] = []
     digests: dict[str, bytes] = {}
     for number, names in enumerate(shards, 1):
@@ -158,7 +154,6 @@ def _write_shards(
 def _copy_stages(
     directory: Path, plan: StagePlan, adapters: Mapping[int, Path], maps: Mapping[int, Path]
 ) -> tuple[list[Stage], list[PackedFile]]:
-    """Copy the adapters and maps of all stages."""
     stages, files = [], []
     for number in range(1, plan.num_stages + 1):
         stage = Stage(number, plan.layers_in_place(number))
@@ -186,7 +181,6 @@ def _write_index(
 
 
 def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
-    """Copy a checkpoint's files beside its weights."""
     found = {path for pattern in _COMPANIONS for path in source.glob(pattern) if path.is_file()}
     found -= {path for pattern in _NOT_COMPANIONS for path in source.glob(pattern)}
     return [copy_file(path, directory, path.name) for path in sorted(found)]

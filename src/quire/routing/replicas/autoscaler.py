@@ -1,7 +1,4 @@
-"""Choose the number of replicas, zero included, by targets for requests per replica and for the TTFT.
-
-It grows at once, since a replica starts slowly, and shrinks only after fewer would have sufficed for a while.
-"""
+"""Choose the number of replicas: it grows at once, since they start slowly, and shrinks after a while."""
 
 from __future__ import annotations
 

@@ -1,10 +1,6 @@
-"""Estimate the prefixes whose KV a replica holds.
+"""Estimate the prefixes whose KV a replica holds, by the keys sent there; least recently used ones go first.
 
-A router cannot ask a replica about every request. It remembers the keys of requests that it sent there, up to the
-replica's number of blocks, and drops the least recently used first, as the replica's pool does. A wrong guess only
-costs computing the prefix again.
-
-Keys are ordered by use. A prefix comes after its own tail, and so outlives it.
+A wrong guess only costs computing the prefix again. A prefix comes after its own tail, and so outlives it.
 """
 
 from __future__ import annotations
