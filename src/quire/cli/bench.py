@@ -43,7 +43,7 @@ def throughput(engines: list[EngineConfig], settings: ThroughputSettings, json: 
 @options(without=("storage_bandwidth", "load_overlap"))
 def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = None) -> None:
     """Time from process start to the first token and to the full model, by loading mode."""
-    from quire.bench.coldstart.coldstart import run
+    from quire.bench.coldstart.cold_start_report import run
 
     with failures_in_one_line():
         run(engine, settings, json)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from quire.bench.bench_settings import ColdStartSettings
-from quire.bench.coldstart.coldstart import ColdStart, WeightSizes, describe_bandwidth
+from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes, describe_bandwidth
 from quire.bench.report import Column, Report, summarise
-from quire.config import format_size
+from quire.config import EngineConfig, format_size
 
 PHASES = ("imports", "config", "weights", "pool", "first step")  #: in the order of a start
 REST = "all else"  #: time to the first token outside of the phases, mostly the server's own start
@@ -24,6 +25,16 @@ COLUMNS = (
     *(Column(f"phases.{phase}", f"{phase} s") for phase in (*PHASES, REST)),
     Column("listening_s", "answers s"),
 )
+
+
+def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None) -> None:
+    """Measure and publish the table. Raises ValueError if the model is not on this disk, or the pack belongs to another
+    model; RuntimeError if a server did not start."""
+    bench = ColdStartBench(config, settings)
+    starts = bench.measure()
+    report = make_report(bench.sizes, settings, starts)
+    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    report.publish(json)
 
 
 def make_report(sizes: WeightSizes, settings: ColdStartSettings, starts: Sequence[ColdStart]) -> Report:

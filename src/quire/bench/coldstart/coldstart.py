@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from quire.bench.bench_settings import ColdStartSettings
@@ -60,18 +60,6 @@ class WeightSizes:
 
 def describe_bandwidth(bandwidth: float) -> str:
     return "unlimited" if bandwidth == math.inf else f"{bandwidth / 1e6:g} MB/s"
-
-
-def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None) -> None:
-    """Measure and publish the table. Raises ValueError if the model is not on this disk, or the pack belongs to another
-    model; RuntimeError if a server did not start."""
-    from quire.bench.coldstart.cold_start_report import make_report
-
-    bench = ColdStartBench(config, settings)
-    starts = bench.measure()
-    report = make_report(bench.sizes, settings, starts)
-    report.settings = {**settings.as_json(), "engine": asdict(config)}
-    report.publish(json)
 
 
 class ColdStartBench:
