@@ -1,8 +1,9 @@
 # make serve   serve the embedded models on http://127.0.0.1:8000, or another one with MODEL=path/to/checkpoint
 # make test    run the tests, without the slow ones (PYTEST_ARGS="-m slow")
 # make test-portable   some of them, as on a machine with AVX2 only that has just booted
-# make lint    ruff, mypy and the prose lint
+# make lint    ruff, mypy, the prose lint and the schemas of deploy/
 # make format  apply ruff's fixes and formatting
+# make dist    the sdist and a manylinux wheel, in dist/
 #
 # Without an NVIDIA GPU, make installs torch's CPU build (0.2 GB) instead of pip's default with CUDA (several GB).
 # TORCH_INDEX_URL=https://... names another package index; an empty value selects pip's default.
@@ -24,7 +25,7 @@ PYTEST_ARGS ?=
 # Each worker loads torch and transformers, so more than four cost more memory than they save time.
 PYTEST_WORKERS ?= -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: serve test test-portable lint format clean
+.PHONY: serve test test-portable lint format dist clean
 
 serve: $(VENV)/.installed $(VENV)/.kernels
 	@$(BIN)/quire serve $(if $(MODEL),--model $(MODEL)) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
@@ -48,10 +49,19 @@ lint: $(VENV)/.installed-dev $(VENV)/.kernels
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/prose.py
 	$(BIN)/mypy
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/kubernetes-validate --strict --quiet --no-warn deploy/kubernetes.yaml deploy/kuberay.yaml
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# PyPI refuses linux_x86_64; auditwheel checks the symbols and writes the manylinux tag. libgomp comes with torch.
+dist: $(VENV)/.installed-dev
+	$(BIN)/python -m build --no-isolation --outdir dist/unchecked .
+	PATH=$(CURDIR)/$(BIN):$$PATH auditwheel repair --exclude libgomp.so.1 --wheel-dir dist dist/unchecked/*.whl
+	mv dist/unchecked/*.tar.gz dist/ && rm -r dist/unchecked
 
 # A fresh environment for every change of the dependencies. Only torch may come from an index of its own.
 $(VENV)/.environment: pyproject.toml constraints.txt
@@ -75,4 +85,4 @@ $(VENV)/.kernels: $(VENV)/.environment $(wildcard src/quire/kernels/csrc/*) src/
 	@touch $@
 
 clean:
-	rm -rf $(VENV) src/quire/kernels/lib .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist src/quire/kernels/lib .mypy_cache .pytest_cache .ruff_cache .hypothesis

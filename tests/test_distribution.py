@@ -28,6 +28,11 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)]
     subprocess.run(command, check=True)
+    (built,) = directory.glob("*.whl")
+    command = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libgomp.so.1", "--wheel-dir", str(directory)]
+    tools = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run([*command, str(built)], check=True, env=os.environ | {"PATH": tools})
+    built.unlink()
     return directory
 
 
@@ -76,6 +81,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> No
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"quire"}
     assert any(name.endswith("embedded/quire-mini/model.safetensors") for name in names)
     assert any(name.endswith("csrc/collective.cpp") for name in names)
+    assert "quire/py.typed" in names
+    assert re.fullmatch(r"quire_llm-.*-py3-none-manylinux_\d+_\d+_\w+\.whl", wheel.name), "PyPI refuses linux_x86_64"
 
 
 def test_the_sdist_holds_what_a_build_and_a_test_run_need(distributions: Path) -> None:

@@ -131,7 +131,7 @@ def _adapted(model: Any, folder: Path) -> Iterator[None]:
 
             wrapped = peft.PeftModel.from_pretrained(model, str(folder)).eval()
     except ImportError:
-        raise ValueError("adapters need peft: pip install 'quire[heal]'") from None
+        raise ValueError("adapters need peft: pip install '.[heal]'") from None
     except (OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"the adapter in {folder} does not fit this model: {error}") from None
     try:

@@ -101,7 +101,7 @@ def test_mistakes_are_explained(tmp_path: Path, docs: Path, monkeypatch: pytest.
     assert "2 added" in output
     assert "not read: docs/broken.json: it is not JSON" in output
     monkeypatch.setitem(sys.modules, "quire.rag.collections", None)
-    assert "pip install 'quire[rag]'" in quire(tmp_path, "ls", status=2).output
+    assert "pip install 'quire-llm[rag]'" in quire(tmp_path, "ls", status=2).output
 
 
 def test_ctrl_c_says_what_is_kept(tmp_path: Path, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

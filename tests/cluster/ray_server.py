@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 HAS_RAY = importlib.util.find_spec("ray") is not None
-WITHOUT_RAY = "Ray is not installed; pip install 'quire[ray]'"
+WITHOUT_RAY = "Ray is not installed; pip install 'quire-llm[ray]'"
 TIMEOUT_S = 100
 _MARK = "QUIRE_TEST_CLUSTER"  #: in the environment of every process of the cluster
 

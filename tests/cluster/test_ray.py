@@ -27,7 +27,7 @@ def test_without_ray_the_error_says_how_to_install_it(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "ray", None)
     refused = CliRunner().invoke(app, ["serve", "--ray", "--model", "random:tiny", "--port", "8123"])
     assert refused.exit_code == 2
-    assert "pip install 'quire[ray]'" in refused.output
+    assert "pip install 'quire-llm[ray]'" in refused.output
 
 
 def stream(server: RayServer, **body: Any) -> Iterator[dict[str, Any]]:

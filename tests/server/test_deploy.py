@@ -140,11 +140,35 @@ def test_the_image_does_not_run_as_root_and_ends_as_the_server_wants_it() -> Non
     assert json.loads(last["ENTRYPOINT"])[:2] == ["quire", "serve"], "not through a shell, which keeps signals"
 
 
-def test_the_images_health_check_asks_health() -> None:
+def test_the_images_health_check_asks_the_port_of_the_server() -> None:
     command = dict(dockerfile())["HEALTHCHECK"].partition("CMD ")[2]
     _, _, code = json.loads(command)
     compile(code, "health check", "exec")
-    assert "127.0.0.1:8000/health" in code
+    assert "'http://127.0.0.1:' + os.environ['QUIRE_PORT'] + '/readyz'" in code
+    assert any(name == "ENV" and "QUIRE_PORT=8000" in arguments for name, arguments in dockerfile())
+
+
+def test_the_image_gets_the_sources_and_no_kernels_of_the_host() -> None:
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in ignored
+    assert "src/quire/kernels/lib" in ignored
+    copied = {
+        source
+        for instruction, arguments in dockerfile()
+        if instruction == "COPY" and not arguments.startswith("--from")
+        for source in arguments.split()[:-1]
+    }
+    assert {f"!{source}" for source in copied} == {line for line in ignored if line.startswith("!")}
+
+
+def test_compose_passes_options_that_there_are_to_the_image() -> None:
+    service = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["quire"]
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    known = set(re.findall(r"--[\w-]+", (ROOT / "docs/reference/options.md").read_text()))
+    assert {argument for argument in service["command"] if argument.startswith("--")} <= known
+    mounted = {volume.partition(":")[2] for volume in service["volumes"]}
+    assert set(json.loads(dict(dockerfile())["VOLUME"])) == mounted
+    assert int(service["stop_grace_period"].rstrip("s")) > ServerSettings().shutdown_timeout_s
 
 
 # -- what is said about it ---------------------------------------------------------------------------------------------
@@ -193,6 +217,24 @@ def test_kubernetes_gets_options_that_there_are_from_files_that_are_mounted() ->
         assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
     held = int(group["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"])
     assert options["replica-cpus"] <= held - 1, "and some for Ray's own processes"
+
+
+def test_plain_kubernetes_probes_the_server_and_mounts_what_its_options_name() -> None:
+    config, pods, service = yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())
+    options = yaml.safe_load(config["data"]["serve.yaml"])
+    check_options(options)
+    pod = pods["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    for path in (container["args"][1], options["api-key-file"], options["kv-dir"]):
+        assert str(Path(path).parent) in mounts
+    claims = [claim["metadata"]["name"] for claim in pods["spec"]["volumeClaimTemplates"]]
+    volumes = [volume["name"] for volume in pod["volumes"]]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {*claims, *volumes}
+    assert container["ports"][0]["containerPort"] == options["port"] == service["spec"]["ports"][0]["port"]
+    assert pod["terminationGracePeriodSeconds"] > options["shutdown-timeout"] + _LAST_BYTES_TIMEOUT_S + _STOP_TIMEOUT_S
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert container[probe]["httpGet"]["path"] in ("/livez", "/readyz")
 
 
 def test_the_launchers_file_has_what_ray_asks_for() -> None:

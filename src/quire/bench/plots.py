@@ -51,7 +51,7 @@ def check_plot(path: Path) -> None:
     if path.suffix not in FORMATS:
         raise ValueError(f"cannot draw {path}: its name has no known format; end it in {', '.join(FORMATS)}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("--plot needs matplotlib: pip install 'quire[plot]'")
+        raise ValueError("--plot needs matplotlib: pip install 'quire-llm[plot]'")
     check_writable(path)
 
 

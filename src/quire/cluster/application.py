@@ -119,7 +119,7 @@ def need_ray() -> None:
     try:
         import ray.serve  # noqa: F401
     except ImportError as error:
-        raise ValueError(f"serving on Ray needs Ray Serve ({error}); pip install 'quire[ray]'") from None
+        raise ValueError(f"serving on Ray needs Ray Serve ({error}); pip install 'quire-llm[ray]'") from None
 
 
 def _scaling(cluster: ClusterSettings) -> dict[str, Any]:

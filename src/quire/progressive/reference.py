@@ -36,7 +36,7 @@ def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
     try:
         import transformers
     except ImportError:
-        raise ValueError("this needs transformers: pip install 'quire[heal]'") from None
+        raise ValueError("this needs transformers: pip install 'quire-llm[heal]'") from None
     if source.path is None:
         return _random_reference(source, dtype), Tokenizer.byte_level(config.vocab_size)
     tokenizer = Tokenizer.from_dir(source.path)

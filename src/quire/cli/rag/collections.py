@@ -35,7 +35,7 @@ def open_collections(rag_dir: Path | None) -> Iterator[Collections]:
     try:
         from quire.rag.collections import Collections, default_directory
     except ModuleNotFoundError as error:
-        raise ValueError(f"collections need {error.name}, which is not installed: pip install 'quire[rag]'") from None
+        raise ValueError(f"collections need {error.name}: pip install 'quire-llm[rag]'") from None
     from quire.system.worker_process import WorkerError
 
     collections = Collections((rag_dir or default_directory()).expanduser())

@@ -74,7 +74,7 @@ def heal(
     if not data and not num_generated:
         raise ValueError("there is nothing to learn from; give files by --data, or --generate N for the model's texts")
     if find_spec("peft") is None:
-        raise ValueError("healing needs peft: pip install 'quire[heal]'")
+        raise ValueError("healing needs peft: pip install 'quire-llm[heal]'")
     run = HealRun(out, resume=resume)
     torch.set_num_threads(settings.num_threads or default_num_threads())
     source = resolve_model(model)

@@ -134,7 +134,7 @@ class Storage:
         try:
             from quire.rag.collections import Collections
         except ModuleNotFoundError as error:
-            what = f"collections need {error.name}, which this server lacks; run `pip install 'quire[rag]'` there"
+            what = f"collections need {error.name}, which this server lacks; run `pip install 'quire-llm[rag]'` there"
             raise ApiError(501, what, code="not_installed") from None
         try:
             return Collections(self.directory, on_deleted)
