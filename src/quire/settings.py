@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Self, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 REQUIRED: Any = MISSING
+LogLevel = Literal["debug", "info", "warning", "error"]
 N = TypeVar("N", int, float)
 _LEAST_SIZE = 1024  # bytes; a smaller number lacks its unit
 _UNITS = {"": 1, "b": 1}

@@ -103,6 +103,7 @@ def test_every_setting_is_an_option_of_its_command(command: list[str], kind: typ
         (["info", "--model", "/no/such/model"], "no such directory"),
         (["serve", "--port", "70000"], "port=70000 must be at least 0 and at most 65535"),
         (["serve", "--log-format", "xml"], "log_format='xml' is not one of text, json"),
+        (["serve", "--log-level", "loud"], "log_level='loud' is not one of debug, info, warning, error"),
         (["bench", "latency", *SMALL, "--runs", "0"], "runs=0 must be at least 1"),
         (["bench", "throughput", *SMALL, "--input-len", "a-b"], "input_len='a-b'"),
         (["bench", "throughput", *SMALL, "--workload", "a", "--trace", "b"], "give one of them"),

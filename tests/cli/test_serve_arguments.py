@@ -32,7 +32,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ModelRegistry, ServerS
         return 0
 
     monkeypatch.setattr(lifecycle, "serve", note)
-    monkeypatch.setattr("quire.server.log_format.configure_logging", lambda _: None)
+    monkeypatch.setattr("quire.server.log_format.configure_logging", lambda *_: None)
     return calls
 
 

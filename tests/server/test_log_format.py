@@ -11,7 +11,7 @@ SRC = Path(__file__).parents[2] / "src"
 SAY = """
 import logging
 from quire.server.log_format import configure_logging
-configure_logging({format!r})
+configure_logging({format!r}, {level!r})
 log = logging.getLogger("quire.server")
 log.info("hello %s", "you", extra={{"fields": {{"status": 200, "path": "/a b"}}}})
 log.debug("too much")
@@ -24,9 +24,9 @@ except ZeroDivisionError:
 """
 
 
-def say(log_format: str) -> list[str]:
+def say(log_format: str, level: str = "info") -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", SAY.format(format=log_format)],
+        [sys.executable, "-c", SAY.format(format=log_format, level=level)],
         capture_output=True,
         text=True,
         check=True,
@@ -50,3 +50,10 @@ def test_text_is_a_line_a_person_can_read() -> None:
     assert lines[0].endswith('INFO hello you status=200 path="/a b"')
     assert lines[1].endswith("WARNING of interest")
     assert lines[-1] == "ZeroDivisionError: division by zero"
+
+
+def test_the_level_hides_and_shows_our_lines_and_others_keep_their_warnings() -> None:
+    assert any(line.endswith("DEBUG too much") for line in say("text", "debug"))
+    quiet = say("text", "error")
+    assert quiet[0].endswith("WARNING of interest")
+    assert quiet[1].endswith("ERROR it failed")

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 import quire
 from quire.config import QUANTIZATIONS, format_size
+from quire.settings import LogLevel
 
 #: Command -> module, with a function of the same name or a group named `app`.
 COMMANDS = {
@@ -90,9 +91,15 @@ def _all_commands(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
+    log_level: Annotated[
+        LogLevel | None,
+        typer.Option(envvar="QUIRE_LOG_LEVEL", help="Least severe log lines; info by default.", show_envvar=False),
+    ] = None,
 ) -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("quire").setLevel(logging.INFO)
+    logging.getLogger("quire").setLevel((log_level or "info").upper())
+    if log_level is not None:
+        os.environ["QUIRE_LOG_LEVEL"] = log_level  # for a command's own --log-level
 
 
 def info(model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")]) -> None:

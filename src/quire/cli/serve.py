@@ -72,7 +72,7 @@ def _serve_here(
     from quire.server.metrics import Metrics
     from quire.text.chat_template import read_chat_template
 
-    configure_logging(settings.log_format)
+    configure_logging(settings.log_format, settings.log_level)
     settings = with_keys(settings)
     if children and len(engines) > 1:
         engines = _share_threads(engines)
@@ -159,7 +159,7 @@ def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cl
     if cluster.ray_address is None:
         for config in engines.values():
             find_model(config.model)  # on a joined cluster, another machine may have it
-    configure_logging(settings.log_format)
+    configure_logging(settings.log_format, settings.log_level)
     served = describe(engines, settings, cluster)
     has_keys = bool(served.settings.api_keys)
     return run(served, cluster.ray_address, partial(_banner, list(served.engines), has_keys=has_keys))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def start_app(spec: AppSpec) -> FastAPI:
     """Make the application. Its lifespan starts the connections to the models' deployments."""
     settings = spec.settings
-    configure_logging(settings.log_format)
+    configure_logging(settings.log_format, settings.log_level)
     metrics = ClusterMetrics(spec.engines)
     app_name = serve.get_replica_context().app_name
     engines = {

@@ -51,12 +51,12 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
         pass
 
 
-def configure_logging(log_format: str = "text") -> None:
-    """Log to standard error, as text or JSON."""
+def configure_logging(log_format: str = "text", level: str = "info") -> None:
+    """Log to standard error, as text or JSON, from `level` on."""
     handler = _StderrHandler()
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("quire").setLevel(logging.INFO)
+    logging.getLogger("quire").setLevel(level.upper())
 
 
 def _word(value: object) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from quire.config import EngineConfig
 from quire.server.tools.families import AUTO, NONE, REASONING_PARSERS, TOOL_PARSERS
-from quire.settings import EnvironmentSettings, parse_size, setting
+from quire.settings import EnvironmentSettings, LogLevel, parse_size, setting
 
 LOG_FORMATS = ("text", "json")
 DEFAULT_MODELS = ("quire-mini", "quire-chat")  #: served without --model; a literal, since `--help` shows it
@@ -133,6 +134,11 @@ class ServerSettings(EnvironmentSettings):
     )
     log_interval_s: float = setting(10.0, "Seconds between log lines of load.", name="log_interval", above=0)
     log_format: str = setting("text", "Log format: text or json.", choices=LOG_FORMATS)
+    log_level: str = setting(
+        "info",
+        "Least severe log lines: debug (also requests of probes), info, warning or error.",
+        choices=get_args(LogLevel),
+    )
     tenant_secret: bytes | None = field(default=None, repr=False)
     """Secret for the domains of tenants' KV blocks; kept over restarts."""
     heartbeat_timeout_s: float = 5  #: an engine that does not answer within this time is hanging

@@ -187,8 +187,10 @@ class _LogForwarder(QueueHandler):
 
 
 def forward_logs(send: Callable[[logging.LogRecord], None], level: int) -> None:
-    """Send log records to the parent, which has handlers for them. `send` may be called from any thread."""
-    logging.basicConfig(level=level, handlers=[_LogForwarder(send)], format="%(message)s")
+    """Send our log records from `level` on, and others' warnings, to the parent, which has handlers for them. `send`
+    may be called from any thread."""
+    logging.basicConfig(level=logging.WARNING, handlers=[_LogForwarder(send)], format="%(message)s")
+    logging.getLogger("quire").setLevel(level)
 
 
 def handle_forwarded(record: logging.LogRecord, source: str = "") -> None:

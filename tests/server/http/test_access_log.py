@@ -143,3 +143,14 @@ def test_a_path_cannot_fake_a_line(caplog: pytest.LogCaptureFixture) -> None:
     assert r'path="/a\n2031-01-01 00:00:00 INFO request status=200 key=\"x\""' in line
     (line,) = JsonFormatter().format(caplog.records[-1]).splitlines()
     assert json.loads(line)["path"].startswith("/a\n2031")
+
+
+@pytest.mark.parametrize("path", ["/health", "/livez", "/readyz", "/metrics"])
+def test_the_log_leaves_out_what_supervisors_poll_unless_it_was_refused(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="quire.access")
+    for status in (200, 503, 401):
+        ask(AccessLog(JSONResponse({}, status)), path=path)
+    levels = [record.levelname for record in caplog.records if record.getMessage() == "request"]
+    assert levels == ["DEBUG", "DEBUG", "INFO"]

@@ -35,7 +35,9 @@ _MAX_PATH = 200
 _OTHER = "other"
 PUBLIC_KEY_ID = "public"  #: every client's, on a server without keys
 #: Supervisors and browsers have no key; / says little without one.
-_OPEN_PATHS = frozenset({"/health", "/"})
+_OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/"})
+#: Supervisors poll them every few seconds: the log has their answers at level debug only.
+_POLLED_PATHS = frozenset({"/health", "/livez", "/readyz", "/metrics"})
 _METRICS_PATHS = frozenset({"/metrics", "/version"})
 
 
@@ -102,8 +104,11 @@ class AccessLog:
                 "completion_tokens": state.get("completion_tokens"),
                 "cut_off": True if status is not None and not is_whole else None,
             }
-            logger.info(
-                "request", extra={"fields": {name: value for name, value in fields.items() if value is not None}}
+            is_polled = scope["path"] in _POLLED_PATHS and status in (200, 503)
+            logger.log(
+                logging.DEBUG if is_polled else logging.INFO,
+                "request",
+                extra={"fields": {name: value for name, value in fields.items() if value is not None}},
             )
             if status is not None:
                 route = scope.get("route")
@@ -262,8 +267,8 @@ class PlainPaths:
 class Authenticate:
     """Accepts a key in ``Authorization: Bearer`` or ``x-api-key``, and puts its id in ``scope["state"]["key_id"]``.
 
-    Every path but /health, / and, by option, /metrics and /version needs a key. On a server without keys every request
-    has `PUBLIC_KEY_ID`. (ASGI middleware)
+    Every path but the probes, / and, by option, /metrics and /version needs a key. On a server without keys every
+    request has `PUBLIC_KEY_ID`. (ASGI middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
