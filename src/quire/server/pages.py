@@ -26,10 +26,12 @@ from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
 pre { background: #f4f4f4; padding: .7rem; overflow-x: auto; } code, pre { font-size: .9rem; }
 table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top;
-padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #ddd; overflow-wrap: anywhere; }
+padding: .2rem .6rem .2rem 0; border-bottom: 1px solid #ddd; overflow-wrap: break-word; }
+@media (max-width: 45rem) { th { display: none; } td { display: block; padding: .1rem 0; overflow-wrap: anywhere; }
+td:first-child { border: 0; font-weight: 600; } }
 @media (prefers-color-scheme: dark) { body { background: #161616; color: #ddd; } pre { background: #262626; }
 a { color: #8bf; } td, th { border-color: #444; } }
 """
