@@ -59,7 +59,7 @@ def test_documents_are_ingested_found_listed_and_deleted(tmp_path: Path, docs: P
     assert (figures["unchanged"], figures["num_documents"], figures["num_chunks_in_all"]) == (2, 2, 2)
 
     output = quire(tmp_path, "query", "do cats sleep", "-c", "pets", "--top-k", 1, "--json", tmp_path / "json").output
-    assert "docs/cats.md [0:27]  Cats" in output
+    assert "docs/cats.md, characters 0 to 27  Cats" in output
     (passage,) = json.loads((tmp_path / "json").read_text())
     assert passage["text"] == "# Cats\n\nCats sleep all day."
     assert f"{passage['score']:.3f}" in output

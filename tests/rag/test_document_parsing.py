@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 
 import pytest
+from docx import Document
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
@@ -66,10 +68,50 @@ def test_markdown_stays_as_it_is_without_its_front_matter() -> None:
 
 def test_a_pdf_is_the_text_of_its_pages() -> None:
     assert parse("pdf", make_pdf("first page", "second", title="Manual")) == [
-        ParsedDocument("first page\n\nsecond", "Manual")
+        ParsedDocument("first page\n\nsecond", "Manual", (0, 12))
     ]
+    assert parse("pdf", make_pdf("", "second"))[0].page_starts == (0, 0), "an empty page takes no room"
     with pytest.raises(ValueError, match="OCR"):
         parse("pdf", make_pdf(""))
+
+
+def test_a_word_file_is_its_paragraphs_and_tables() -> None:
+    document = Document()
+    document.core_properties.title = "Minutes"
+    document.add_heading("Agenda")
+    table = document.add_table(1, 2)
+    table.cell(0, 0).text, table.cell(0, 1).text = "ferry", "half past seven"
+    document.add_paragraph("The end.")
+    file = io.BytesIO()
+    document.save(file)
+    assert parse("docx", file.getvalue()) == [
+        ParsedDocument("Agenda\n\nferry | half past seven\n\nThe end.", "Minutes")
+    ]
+
+
+def make_epub(**chapters: str) -> bytes:
+    items = "".join(f'<item id="{name}" href="text/{name}%20x.xhtml"/>' for name in chapters)
+    order = "".join(f'<itemref idref="{name}"/>' for name in reversed(chapters))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("META-INF/container.xml", '<container><rootfile full-path="OPS/book.opf"/></container>')
+        book = f"<metadata><title>Tales</title></metadata><manifest>{items}</manifest><spine>{order}</spine>"
+        archive.writestr("OPS/book.opf", f'<package xmlns="http://www.idpf.org/2007/opf">{book}</package>')
+        for name, text in chapters.items():
+            archive.writestr(f"OPS/text/{name} x.xhtml", f"<html><body><p>{text}</p></body></html>")
+    return file.getvalue()
+
+
+def test_a_book_is_its_chapters_in_reading_order() -> None:
+    assert parse("epub", make_epub(b="Second.", a="First.")) == [ParsedDocument("First.\n\nSecond.", "Tales")]
+
+
+def test_a_row_of_a_table_names_its_columns() -> None:
+    semicolons = "stop;time\nQuay;07:30\n;\nMill;08:00;extra\n"
+    assert parse("csv", semicolons.encode()) == [
+        ParsedDocument("stop: Quay; time: 07:30\nstop: Mill; time: 08:00; column 3: extra")
+    ]
+    assert parse("csv", b"one line") == [ParsedDocument("one line")]
 
 
 def test_every_paragraph_of_squad_is_a_document() -> None:
@@ -83,6 +125,8 @@ def test_every_paragraph_of_squad_is_a_document() -> None:
         ("text", b"\x7fELF\x00\x00", "binary"),
         ("pdf", b"%PDF-1.4 nonsense", "cannot be parsed as pdf|PDF"),
         ("pdf", make_pdf("a page")[:100], "cannot be parsed"),
+        ("docx", b"PK nonsense", "cannot be parsed as docx"),
+        ("epub", make_epub(a="First.")[:60], "cannot be parsed as epub"),
         ("squad", b'{"data": [1]}', "not SQuAD JSON"),
         ("squad", b'{"data": [{"paragraphs": [{"context": 5}]}]}', "not SQuAD JSON"),
         ("squad", b"[" * 200_000, "not SQuAD JSON|not JSON"),

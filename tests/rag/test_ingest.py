@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +13,8 @@ import pytest
 
 from quire.rag.collection import Collection
 from quire.rag.collections import Collections
-from quire.rag.document_parsing import parse
+from quire.rag.database import FILE
+from quire.rag.document_parsing import ParsedDocument, parse
 from quire.rag.embedder import HashingEmbedder, TokenCounter, hashing_spans
 from quire.rag.embedding import Embeddings
 from quire.rag.ingest import IngestReport, ingest
@@ -194,3 +197,38 @@ def test_chunks_are_spans_of_the_text(collection: Collection, folder: Path) -> N
     (vector,) = HashingEmbedder().embed(["dogs bark"]).vectors
     best = collection.search(vector, 1)[0]
     assert best.text == collection.text(best.document_id)[best.start : best.end]
+
+
+def test_a_file_without_text_is_counted(collection: Collection, tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").write_text("  \n")
+    (tmp_path / "full.txt").write_text("Cats sleep.")
+    report = run(collection, tmp_path)
+    assert (report.num_files, report.added, report.num_empty) == (2, 1, 1)
+    assert run(collection, tmp_path).num_empty == 1, "as often as it is read"
+
+
+def test_a_passage_names_the_page_on_which_it_starts(collection: Collection, tmp_path: Path) -> None:
+    class Pages(ParserHere):
+        def parse(self, name: str, data: bytes) -> list:
+            text = "Cats sleep all day in the sun.\n\nDogs bark at night."
+            return [ParsedDocument(text, page_starts=(0, text.index("Dogs")))]
+
+    (tmp_path / "a.pdf").write_bytes(b"")
+    ingest(collection, [tmp_path], embedder=HashingEmbedder(), parser=Pages(), counters=[TokenCounter(hashing_spans)])
+    found = collection.search(HashingEmbedder().embed(["Dogs bark at night."]).vectors[0], top_k=1)
+    assert (found[0].page, found[0].position) == (2, "page 2")
+
+
+def test_a_directory_of_the_version_before_pages_goes_on(tmp_path: Path) -> None:
+    with contextlib.closing(Collections(tmp_path / "rag")) as collections:
+        run(collections.create("c", HashingEmbedder.facts, chunk_tokens=8, overlap_tokens=0), _file(tmp_path, "Cats."))
+    with contextlib.closing(sqlite3.connect(tmp_path / "rag" / FILE)) as connection:
+        connection.executescript("ALTER TABLE chunks DROP COLUMN page; PRAGMA user_version = 2")
+    with contextlib.closing(Collections(tmp_path / "rag")) as collections:
+        (found,) = collections.get("c").search(HashingEmbedder().embed(["Cats."]).vectors[0])
+        assert (found.text, found.page, found.position) == ("Cats.", None, "characters 0 to 5")
+
+
+def _file(folder: Path, text: str) -> Path:
+    (folder / "a.txt").write_text(text)
+    return folder / "a.txt"

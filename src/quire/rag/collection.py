@@ -207,9 +207,18 @@ class Collection:
                time.time(), new.text)  # fmt: skip
         id_ = connection.execute(f"INSERT INTO documents VALUES ({', '.join('?' * len(row))})", row).lastrowid
         connection.executemany(
-            "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector, page) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
-                (self.id, id_, chunk.start, chunk.end, chunk.num_tokens, vector.astype(np.float32).tobytes())
+                (
+                    self.id,
+                    id_,
+                    chunk.start,
+                    chunk.end,
+                    chunk.num_tokens,
+                    vector.astype(np.float32).tobytes(),
+                    new.page_of(chunk),
+                )
                 for chunk, vector in zip(new.chunks, new.vectors, strict=True)
             ],
         )
@@ -274,11 +283,12 @@ class Collection:
     def _passage(self, connection: sqlite3.Connection, chunk_id: int, score: float) -> Passage:
         row: Any = connection.execute(
             "SELECT substr(d.text, c.start + 1, c.end - c.start), c.start, c.end, c.num_tokens, c.id, d.id, d.name, "
-            "d.metadata FROM chunks c JOIN documents d ON d.id = c.document_id WHERE c.id = ? AND c.collection_id = ?",
+            "d.metadata, c.page FROM chunks c JOIN documents d ON d.id = c.document_id "
+            "WHERE c.id = ? AND c.collection_id = ?",
             (chunk_id, self.id),
         ).fetchone()
-        text, start, end, num_tokens, id_, document_id, name, metadata = row
-        return Passage(score, text, start, end, num_tokens, id_, document_id, name, json.loads(metadata))
+        text, start, end, num_tokens, id_, document_id, name, metadata, page = row
+        return Passage(score, text, start, end, num_tokens, id_, document_id, name, json.loads(metadata), page)
 
 
 def read_info(connection: sqlite3.Connection, id_: str) -> CollectionInfo:

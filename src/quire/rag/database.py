@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 FILE = "collections.sqlite3"
-_VERSION = 2
+_VERSION = 3
 _APPLICATION_ID = 0x51525247
 _BUSY_TIMEOUT_S = 30.0
 # AUTOINCREMENT never reuses an id, so an outdated index cannot confuse two chunks.
@@ -52,6 +52,7 @@ CREATE TABLE chunks (
   start INTEGER NOT NULL,            -- in characters of the document's text
   end INTEGER NOT NULL,
   num_tokens INTEGER NOT NULL,
+  page INTEGER,                      -- on which it starts, counted from 1
   vector BLOB NOT NULL               -- float32, of length 1
 ) STRICT;
 CREATE INDEX chunks_of_collection ON chunks (collection_id);
@@ -89,6 +90,8 @@ class Database:
         run("PRAGMA secure_delete = ON")  # overwrite deleted text in the file
         if self._version() == 0:
             self._create_tables()
+        if self._version() == 2:
+            self._add_pages()
         if (version := self._version()) != _VERSION:
             raise ValueError(
                 f"{self.path} is of version {version}, and this Quire reads {_VERSION}; use the Quire that made it"
@@ -105,6 +108,13 @@ class Database:
                 for statement in _SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _add_pages(self) -> None:
+        """Migrate from version 2: pages are known once a file is ingested again."""
+        with self.writing() as connection:
+            if self._version() == 2:  # else another process was faster
+                connection.execute("ALTER TABLE chunks ADD COLUMN page INTEGER")
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     @contextmanager

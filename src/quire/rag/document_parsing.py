@@ -1,18 +1,22 @@
-"""Parse text, Markdown, HTML, PDF and SQuAD JSON files into plain text.
+"""Parse text, Markdown, HTML, PDF, Word, EPUB, CSV and SQuAD JSON files into plain text.
 
 Runs in a child process (`parser_process.py`): a hostile file ends as a ValueError, or ends the process.
 """
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import logging
+import posixpath
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
@@ -22,6 +26,9 @@ KINDS = {
     ".md": "markdown", ".markdown": "markdown",
     ".html": "html", ".htm": "html", ".xhtml": "html",
     ".pdf": "pdf",
+    ".docx": "docx",
+    ".epub": "epub",
+    ".csv": "csv", ".tsv": "csv",
     ".json": "squad",
 }  # fmt: skip
 """File suffix -> format."""
@@ -48,6 +55,7 @@ class ParsedDocument:
 
     text: str  #: without control characters, lines ended by \n
     title: str = ""
+    page_starts: tuple[int, ...] = ()  #: offset of each page in the text, in characters; empty without pages
 
 
 def kind_of(name: str) -> str | None:
@@ -65,7 +73,10 @@ def parse(kind: str, data: bytes) -> list[ParsedDocument]:
         raise ValueError(f"it cannot be parsed as {kind} ({type(error).__name__}: {error!s:.200})") from None
     if sum(len(each.text) for each in found) > MAX_CHARACTERS:
         raise ValueError(f"it has more than {MAX_CHARACTERS:,} characters of text; split it")
-    cleaned = [ParsedDocument(clean(each.text).strip("\n"), " ".join(clean(each.title).split())) for each in found]
+    cleaned = [
+        ParsedDocument(clean(each.text).strip("\n"), " ".join(clean(each.title).split()), each.page_starts)
+        for each in found
+    ]
     return [each for each in cleaned if each.text.strip()]
 
 
@@ -158,15 +169,68 @@ def _pdf(data: bytes) -> list[ParsedDocument]:
     reader = PdfReader(io.BytesIO(data))
     if reader.is_encrypted and not reader.decrypt(""):
         raise ValueError("it is encrypted; save it without a password")
-    pages = []
+    pages: list[str] = []
+    starts, length = [], 0
     for page in reader.pages:
-        pages.append(page.extract_text())
-        if sum(map(len, pages[-1:])) > MAX_CHARACTERS:
+        starts.append(length)
+        if text := clean(page.extract_text()).strip("\n"):  # cleaned here, so that the offsets stay right
+            pages.append(text)
+            length += len(text) + 2
+        if length > MAX_CHARACTERS:
             break
-    text = "\n\n".join(pages)
-    if not text.strip():
+    if not any(text.strip() for text in pages):
         raise ValueError("it has only images and no text; run it through OCR first")
-    return [ParsedDocument(text, (reader.metadata and reader.metadata.title) or "")]
+    title = (reader.metadata and reader.metadata.title) or ""
+    return [ParsedDocument("\n\n".join(pages), title, tuple(starts))]
+
+
+def _docx(data: bytes) -> list[ParsedDocument]:
+    """Paragraphs and tables in their order; a table's row is a line."""
+    from docx import Document
+    from docx.table import Table
+
+    document = Document(io.BytesIO(data))
+    blocks = [
+        "\n".join(" | ".join(cell.text for cell in row.cells) for row in block.rows)
+        if isinstance(block, Table)
+        else block.text
+        for block in document.iter_inner_content()
+    ]
+    return [ParsedDocument("\n\n".join(block for block in blocks if block.strip()), document.core_properties.title)]
+
+
+def _epub(data: bytes) -> list[ParsedDocument]:
+    """The chapters of a book in its reading order."""
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if "META-INF/encryption.xml" in archive.namelist():
+            raise ValueError("it is encrypted; take a copy without DRM")
+        container = etree.fromstring(archive.read("META-INF/container.xml"), parser)
+        package_path = container.xpath("string(//*[local-name()='rootfile']/@full-path)")
+        package = etree.fromstring(archive.read(package_path), parser)
+        folder = posixpath.dirname(package_path)
+        hrefs = {item.get("id"): item.get("href") for item in package.xpath("//*[local-name()='item']")}
+        chapters = [hrefs[each.get("idref")] for each in package.xpath("//*[local-name()='itemref']")]
+        names = [posixpath.normpath(posixpath.join(folder, unquote(href))) for href in chapters]
+        texts = [document.text for name in names for document in _html(archive.read(name))]
+    title = package.xpath("string(//*[local-name()='title'])")
+    return [ParsedDocument("\n\n".join(texts), title)]
+
+
+def _csv(data: bytes) -> list[ParsedDocument]:
+    """A line for each row, which repeats the header's names, so that a chunk is understood alone."""
+    text = _decode(data)
+    delimiter = max(",;\t|", key=text.partition("\n")[0].count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    rows = [row for row in reader if any(cell.strip() for cell in row)]
+    if len(rows) < 2:
+        return [ParsedDocument(text)]
+    header, *rows = rows
+    names = [*header, *(f"column {number}" for number in range(len(header) + 1, max(map(len, rows)) + 1))]
+    lines = ("; ".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=False) if cell) for row in rows)
+    return [ParsedDocument("\n".join(lines))]
 
 
 def _squad(data: bytes) -> list[ParsedDocument]:
@@ -192,5 +256,8 @@ _PARSERS: dict[str, Callable[[bytes], list[ParsedDocument]]] = {
     "markdown": _markdown,
     "html": _html,
     "pdf": _pdf,
+    "docx": _docx,
+    "epub": _epub,
+    "csv": _csv,
     "squad": _squad,
 }

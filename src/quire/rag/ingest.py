@@ -25,7 +25,7 @@ from quire.rag.records import DocumentInfo, Metadata, NewDocument, check_metadat
 from quire.system.worker_process import WorkerError
 
 _BATCH_CHUNKS = 64  # embedded and stored together
-_VERSION = b"1"  # of the parsers; a new one has all files parsed again
+_VERSION = b"2"  # of the parsers; a new one has all files parsed again
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class IngestReport:
     unchanged: int = 0
     removed: int = 0
     num_files: int = 0
+    num_empty: int = 0  #: files without text
     num_chunks: int = 0  #: stored, for added and changed documents
     num_embedded: int = 0  #: stored chunks whose text is new
     failed: list[tuple[str, str]] = field(default_factory=list)  #: source name and reason
@@ -255,7 +256,9 @@ class _Ingest:
             self._report(source, "unchanged", len(known))
             return
         hashes: dict[bytes, tuple[ParsedDocument, Metadata]] = {}  # also drops duplicates within a source
-        for each in source.parse(self.parser, data):
+        found = source.parse(self.parser, data)
+        self.report.num_empty += not found
+        for each in found:
             title = {"title": each.title} if each.title else {}
             metadata: Metadata = {"kind": source.kind, **title, **own}
             hashes.setdefault(_hash(own, each.text.encode(), json.dumps(metadata).encode()), (each, metadata))
@@ -320,6 +323,7 @@ class _Ingest:
             chunks=draft.chunks,
             vectors=np.stack([vectors[text] for text in draft.texts]),
             replaces=draft.replaces,
+            page_starts=draft.parsed.page_starts,
         )
 
     def _remove(self, documents: Sequence[DocumentInfo]) -> int:

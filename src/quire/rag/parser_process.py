@@ -38,8 +38,9 @@ class ParserProcess:
             raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; split it")
         head, _, texts = self._child.ask(json.dumps(["parse", kind]).encode() + b"\n" + data).partition(b"\n")
         found, start = [], 0
-        for size, title in json.loads(head):
-            found.append(ParsedDocument(texts[start : start + int(size)].decode(), str(title)))
+        for size, title, page_starts in json.loads(head):
+            text = texts[start : start + int(size)].decode()
+            found.append(ParsedDocument(text, str(title), tuple(map(int, page_starts))))
             start += int(size)
         return found
 
@@ -75,8 +76,10 @@ def _make_worker() -> Worker:
 
 
 def _parse(data: bytes, kind: str) -> bytes:
-    found = [(each.title, each.text.encode()) for each in parse(kind, data)]
-    return json.dumps([(len(text), title) for title, text in found]).encode() + b"\n" + b"".join(t for _, t in found)
+    found = parse(kind, data)
+    texts = [each.text.encode() for each in found]
+    head = [(len(text), each.title, each.page_starts) for text, each in zip(texts, found, strict=True)]
+    return json.dumps(head).encode() + b"\n" + b"".join(texts)
 
 
 def _cut(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +82,11 @@ class NewDocument:
     chunks: Sequence[Chunk]
     vectors: np.ndarray  #: float32 [chunks, dimension]
     replaces: int | None = None  #: id of an older document, which the new one inherits
+    page_starts: Sequence[int] = ()  #: offset of each page in the text
+
+    def page_of(self, chunk: Chunk) -> int | None:
+        """Return the page on which a chunk starts, counted from 1; None without pages."""
+        return bisect_right(self.page_starts, chunk.start) or None
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,12 @@ class Passage:
     document_id: int
     document: str  #: its name
     metadata: dict[str, Plain]
+    page: int | None  #: on which it starts, counted from 1; None without pages
+
+    @property
+    def position(self) -> str:
+        """The page, or the characters, for people."""
+        return f"page {self.page}" if self.page is not None else f"characters {self.start} to {self.end}"
 
 
 def check_name(name: str) -> None:

@@ -199,6 +199,6 @@ def test_a_server_without_them_says_how_to_have_them(tmp_path: Path, monkeypatch
         monkeypatch.setitem(sys.modules, "quire.rag.collections", None)
         lacking = client.get("/v1/collections")
     assert error_of(lacking) == (501, "not_installed", None)
-    assert "pip install 'quire[rag]'" in lacking.json()["error"]["message"]
+    assert "pip install 'quire-llm[rag]'" in lacking.json()["error"]["message"]
     assert error_of(broken) == (503, "storage_failed", None)
     assert str(tmp_path) not in broken.text

@@ -62,7 +62,7 @@ def ask(
         prompt, used = _join(model, passages, question, is_chat, form, max_tokens)
         state = _answer(model, replace(prompt, domains=_domains(prompt, collection_id)), max_tokens)
     for passage in used:
-        typer.secho(f"\n[{passage.score:.3f}] {passage.document}, {passage.start} to {passage.end}", dim=True)
+        typer.secho(f"\n[{passage.score:.3f}] {passage.document}, {passage.position}", dim=True)
     metrics, cached = state.metrics, dict(state.request.cached_tokens or {})
     assert metrics.first_token_time is not None
     ttft_s, num_tokens = metrics.first_token_time - metrics.arrival_time, len(prompt.token_ids)

@@ -59,7 +59,7 @@ class IngestSettings(Settings):
 @options()
 def ingest(
     settings: IngestSettings,
-    paths: Annotated[list[Path], typer.Argument(help="Files and folders: text, Markdown, HTML, PDF, SQuAD JSON.")],
+    paths: Annotated[list[Path], typer.Argument(help="Files and folders: text, Markdown, HTML, PDF, Word, EPUB, CSV.")],
     collection: Name,
     rag_dir: RagDir = None,
     json: Json = None,
@@ -138,7 +138,7 @@ def query(
         passages = find_passages(found, question, top_k, where)
     for passage in passages:
         title = f"  {passage.metadata['title']}" if "title" in passage.metadata else ""
-        typer.secho(f"{passage.score:.3f}  {passage.document} [{passage.start}:{passage.end}]{title}", bold=True)
+        typer.secho(f"{passage.score:.3f}  {passage.document}, {passage.position}{title}", bold=True)
         typer.echo("    " + passage.text.replace("\n", "\n    ") + "\n")
     if not passages:
         typer.echo("no passages found")
@@ -238,6 +238,8 @@ def _check_unchanged(collection: Collection, settings: IngestSettings) -> None:
 
 def _words(report: IngestReport) -> str:
     counts = {name: getattr(report, name) for name in ("added", "changed", "unchanged", "removed")}
+    if report.num_empty:
+        counts["without text"] = report.num_empty
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 

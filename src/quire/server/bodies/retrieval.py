@@ -40,6 +40,7 @@ class PassageCard(Reply):
     document: str = Field(description="Name of the document.")
     start: int = Field(description="Position in the document's text, in characters.")
     end: int
+    page: int | None = Field(description="Page on which the passage starts, counted from 1; null without pages.")
     num_tokens: int
     metadata: PlainFields = Field(description="Metadata of the document.")
     text: str
