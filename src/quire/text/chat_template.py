@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -90,40 +89,6 @@ def answer_lead(template: str, special_tokens: tuple[tuple[str, str], ...]) -> s
         return ""
     between, mark, _ = whole.removeprefix(opened).partition(_ANSWER_MARK)
     return between if whole.startswith(opened) and mark and not between.strip() else ""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSupport:
-    """Kinds of content that a chat template renders."""
-
-    shows_tools: bool  #: tool definitions
-    shows_calls: bool  #: earlier calls and their results
-    takes_system: bool  #: a system message
-
-
-@lru_cache(maxsize=16)
-def tool_support(template: str, special_tokens: tuple[tuple[str, str], ...]) -> ToolSupport:
-    """Probe a template by rendering sample conversations."""
-
-    def shows(messages: Sequence[Mapping[str, Any]], *needed: str, tools: Any = None) -> bool:
-        try:
-            text = render(messages, template, special_tokens=dict(special_tokens), variables={"tools": tools})
-        except ValueError:
-            return False
-        return all(word in text for word in needed)
-
-    question = {"role": "user", "content": "?"}
-    about = {"name": "quire_probe", "description": "?", "parameters": {"type": "object", "properties": {}}}
-    tools = [{"type": "function", "function": about}]
-    # Mistral's templates require ids of nine letters or digits
-    called = {"id": "quireprob", "type": "function", "function": {"name": "quire_probe", "arguments": {}}}
-    call = {"role": "assistant", "content": "", "tool_calls": [called]}
-    result = {"role": "tool", "tool_call_id": "quireprob", "name": "quire_probe", "content": "quire_result"}
-    return ToolSupport(
-        shows_tools=shows([question], "quire_probe", tools=tools),
-        shows_calls=shows([question, call, result], "quire_probe", "quire_result"),
-        takes_system=shows([{"role": "system", "content": "quire_probe"}, question], "quire_probe"),
-    )
 
 
 def _prepare_message(message: Any, index: int, takes_parts: bool) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -178,28 +179,39 @@ class Tokenizer:
         `chat_template` is a text, or the name of one of the model's templates. `variables` hold tools, enable_thinking
         and the like. Raises ValueError if there is no template, or it rejects the conversation.
         """
-        from quire.text.chat_template import render, tool_support  # jinja2 is not needed for a start
+        from quire.text.chat_template import render  # jinja2 is not needed for a start
+        from quire.text.template_form import complete_tools, simpler, template_form
 
         tools = (variables or {}).get("tools")
         template = self.choose_chat_template(chat_template, has_tools=bool(tools))
+        form = template_form(template, tuple(self.special_tokens.items()))
         if self.escaper is not None:
             messages, variables = self.escaper.escape(messages), self.escaper.escape(variables)
-        if tools or any(_is_about_tools(message) for message in messages):
-            support = tool_support(template, tuple(self.special_tokens.items()))
-            is_plain = bool(tools) and not support.shows_tools
-            if is_plain or not support.shows_calls:
-                messages = spell_out_calls(messages)
-            if is_plain and variables is not None:
-                messages = explain_tools(messages, variables["tools"], takes_system=support.takes_system)
-                variables = {**variables, "tools": None}
-        return render(
-            messages,
-            template,
+        is_plain = bool(tools) and not form.shows_tools
+        if is_plain or (not form.shows_calls and any(map(_is_about_tools, messages))):
+            messages = spell_out_calls(messages)
+        if is_plain and variables is not None:
+            messages = explain_tools(messages, variables["tools"], takes_system=form.takes_system)
+            variables = {**variables, "tools": None}
+        shown = partial(
+            render,
+            template=template,
             special_tokens=self.special_tokens,
             add_generation_prompt=add_generation_prompt,
             continue_final_message=continue_final_message,
-            variables=variables,
         )
+        if not all(isinstance(message, Mapping) for message in messages):
+            return shown(messages, variables=variables)  # raises ValueError
+        messages = form.adapt(messages)
+        try:
+            return shown(messages, variables=variables)
+        except ValueError:
+            if variables is not None and tools and not is_plain:
+                variables = {**variables, "tools": complete_tools(variables["tools"])}
+            for chat in (messages, *simpler(messages)):
+                with suppress(ValueError):
+                    return shown(chat, variables=variables)
+            raise
 
     def answer_lead(self, chat_template: str | None = None) -> str:
         """Blanks before the assistant's text, with which trained models begin (Llama 2: one); "" without a template."""
@@ -213,10 +225,10 @@ class Tokenizer:
 
     def shows_tools(self, chat_template: str | None = None) -> bool:
         """Whether the template renders tools."""
-        from quire.text.chat_template import tool_support
+        from quire.text.template_form import template_form
 
         template = self.choose_chat_template(chat_template, has_tools=True)
-        return tool_support(template, tuple(self.special_tokens.items())).shows_tools
+        return template_form(template, tuple(self.special_tokens.items())).shows_tools
 
     def choose_chat_template(self, chat_template: str | None, *, has_tools: bool) -> str:
         """Resolve a template's name or text, or choose one of the model's. Raises ValueError if there is none."""

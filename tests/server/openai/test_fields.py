@@ -259,10 +259,6 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
         ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
         ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
         (
-            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{1"}}]}]},
-            "messages[0].tool_calls[0].function.arguments",
-        ),
-        (
             {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}]},
             "messages[0].tool_calls[0].function.arguments",
         ),

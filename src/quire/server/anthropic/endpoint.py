@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -31,6 +30,7 @@ from quire.server.bodies.conversation import (
     NamedToolChoice,
     ToolCall,
     ToolChoice,
+    read_cut_arguments,
 )
 from quire.server.bodies.fields import MAX_STOP_STRINGS
 from quire.server.bodies.replies import ERROR_RESPONSES
@@ -130,7 +130,7 @@ class MessageWriter(AnswerWriter):
             return []
         self._is_open = False
         if self._blocks[-1]["type"] == "tool_use":
-            self._blocks[-1]["input"] = _as_input(self._arguments)
+            self._blocks[-1]["input"] = read_cut_arguments(self._arguments)
         return [{"type": "content_block_stop", "index": len(self._blocks) - 1}]
 
     def _delta(self, **delta: str) -> JsonObject:
@@ -157,16 +157,6 @@ class MessageWriter(AnswerWriter):
             cache_read_input_tokens=cached,
             output_tokens=count.completion_tokens,
         )
-
-
-def _as_input(arguments: str) -> JsonObject:
-    """Return a call's arguments as an object, cut-off ones in part."""
-    try:
-        found = from_json(arguments, allow_partial=True)
-        json.dumps(found, allow_nan=False)  # raises for numbers that JSON lacks
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal, Self
 
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
+from pydantic_core import from_json
 
 from quire.server.bodies.fields import FUNCTION_NAME, Body, Items, LooseBody, NoItems, option
 
@@ -19,6 +21,16 @@ class FunctionCall(LooseBody):
     arguments: str | dict[str, Any] = Field(
         default="", description="JSON object, or its text; the chat template receives the object."
     )
+
+
+def read_cut_arguments(text: str) -> dict[str, Any]:
+    """Return a call's arguments, as far as a text that may be cut off has them; {} for another text."""
+    try:
+        found = from_json(text, allow_partial=True)
+        json.dumps(found, allow_nan=False)  # raises for numbers that JSON lacks
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 class ToolCall(LooseBody):

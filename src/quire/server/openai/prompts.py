@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from quire.prompt import Prompt
 from quire.rag.prompt_template import join_conversation, join_question
-from quire.server.bodies.conversation import Message
+from quire.server.bodies.conversation import Message, read_cut_arguments
 from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
 from quire.server.bodies.retrieval import Passages
 from quire.server.errors import ApiError, invalid
@@ -204,13 +204,16 @@ def _to_template(message: Message, where: str) -> dict[str, Any]:
 
 
 def _arguments(given: str | dict[str, Any], field: str) -> dict[str, Any]:
-    """Return a function's arguments as the object that templates expect; answers have them as text."""
+    """Return a function's arguments as the object that templates expect; answers have them as text.
+
+    Arguments that `max_tokens` cut off stay in the history of agents, so their complete part counts.
+    """
     if isinstance(given, dict):
         return given
     try:
         arguments = json.loads(given or "{}")
     except (ValueError, RecursionError):
-        arguments = None
+        return read_cut_arguments(given)
     if not isinstance(arguments, dict):
         raise invalid(f"{field}={given!r:.100} is not a JSON object; send one, such as {{}}", field)
     return arguments

@@ -1,0 +1,107 @@
+"""An agent's second turn: histories as clients send them, with the shapes of widely used models' templates."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quire.server.settings import ServerSettings
+from serving import RunningServer, make_model, running
+
+TEMPLATES = {
+    text.partition("\n")[0].partition(":")[0]: text.partition("\n")[2].strip()
+    for file in sorted((Path(__file__).parents[2] / "text" / "templates").glob("*.jinja"))
+    for text in file.read_text().split("=== ")[1:]
+}
+#: Their turns alternate, and they know no results, so a question after a result is one turn with it.
+PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "look_up", "description": "Weather.", "parameters": PARAMETERS}}
+BARE = {"type": "function", "function": {"name": "look_up"}}
+ASKED = {"role": "user", "content": "How is Zürich?"}
+
+
+def call(city: str, call_id: str = "call_Ab3dE6gH9jK2mN5p") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": "look_up", "arguments": json.dumps({"at": city})}}
+
+
+def called(*calls: dict[str, Any], content: str | None = None) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, "refusal": None, "tool_calls": list(calls)}
+
+
+def result(text: str, call_id: str = "call_Ab3dE6gH9jK2mN5p") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    settings = ServerSettings(trust_request_chat_template=True)
+    with running(make_model(), settings=settings) as server:
+        yield server
+
+
+def prompt_of(server: RunningServer, model: str, *messages: dict[str, Any], **body: Any) -> str:
+    answer = server.post("/apply-template", messages=messages, chat_template=TEMPLATES[model], **body)
+    assert answer.status_code == 200, answer.text
+    text: str = answer.json()["prompt"]
+    return text
+
+
+def assert_shows(text: str, *words: str) -> None:
+    """The words come in this order."""
+    position = 0
+    for word in words:
+        assert word in text[position:], f"{word!r} is not in its place in {text!r}"
+        position = text.index(word, position) + len(word)
+    assert "None" not in text
+    assert "{'" not in text, "an object is spelt as Python does"
+
+
+def test_there_are_shapes_of_sixty_models() -> None:
+    assert len(TEMPLATES) >= 60
+
+
+@pytest.mark.parametrize("model", TEMPLATES)
+@pytest.mark.parametrize("tool", [TOOL, BARE], ids=["described", "bare"])
+def test_a_call_without_text_and_its_result_are_shown(server: RunningServer, model: str, tool: dict[str, Any]) -> None:
+    history = [ASKED, called(call("Bern")), result("sunny & warm")]
+    text = prompt_of(server, model, *history, tools=[tool])
+    assert_shows(text, "How is Zürich?", "look_up", "Bern", "sunny & warm")
+    assert_shows(prompt_of(server, model, *history), "How is Zürich?", "look_up", "Bern", "sunny & warm")
+
+
+@pytest.mark.parametrize("model", TEMPLATES)
+def test_two_calls_at_once_are_shown_with_both_results(server: RunningServer, model: str) -> None:
+    calls = called(call("Bern", "call_000000000000000001"), call("Rome", "call_000000000000000002"))
+    results = result("sunny", "call_000000000000000001"), result("rainy", "call_000000000000000002")
+    text = prompt_of(server, model, ASKED, calls, *results, tools=[TOOL])
+    for words in (("Bern", "sunny"), ("Rome", "rainy"), ("Bern", "Rome"), ("sunny", "rainy")):
+        assert_shows(text, "How is Zürich?", *words)
+
+
+@pytest.mark.parametrize("model", TEMPLATES)
+def test_a_conversation_goes_on_behind_calls_with_text(server: RunningServer, model: str) -> None:
+    """Instructions, words beside a call, a question behind a result, and two questions in a row."""
+    system = {"role": "system", "content": "Answer in verse."}
+    history = [
+        system,
+        ASKED,
+        called(call("Bern"), content="I look."),
+        result("sunny"),
+        {"role": "user", "content": "So?"},
+    ]
+    text = prompt_of(server, model, *history, {"role": "user", "content": "And Rome?"}, tools=[TOOL])
+    assert_shows(text, "How is Zürich?", "look_up", "Bern", "sunny", "So?", "And Rome?")
+    assert "Answer in verse." in text
+
+
+@pytest.mark.parametrize("model", TEMPLATES)
+def test_a_call_that_was_cut_short_goes_on(server: RunningServer, model: str) -> None:
+    """What its arguments have before the cut is shown."""
+    cut = call("x")
+    cut["function"]["arguments"] = '{"at": "Bern", "days": [1, "unfin'
+    history = [ASKED, called(cut), result("the call was cut short")]
+    assert_shows(prompt_of(server, model, *history, tools=[TOOL]), "look_up", "Bern", "the call was cut short")
