@@ -117,7 +117,7 @@ def run(
     report = make_report(config, settings, runs)
     report.notes = [*notes, *more, *report.notes, *_describe_differences(settings, differences)]
     report.settings |= {"differences": differences}
-    report.publish(json_path, plot_path, lambda figure: draw(figure, runs))
+    report.publish(json_path, plot_path, lambda figure: draw(figure, report.title, runs))
     _show_more(report.figures)
     return not differences
 
@@ -397,8 +397,9 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
     ]
 
 
-def draw(figure: Any, runs: dict[str, list[RecoveryRun]]) -> None:
+def draw(figure: Any, title: str, runs: dict[str, list[RecoveryRun]]) -> None:
     """Seconds by policy, and each decision of the first run of cost with the model's crossing points."""
+    figure.suptitle(f"Which recovery costs least? {title}", x=0.01, ha="left")
     dynamic = runs.get(_DYNAMIC)
     panels = figure.subplots(1, 2, width_ratios=(1, 2)) if dynamic else [figure.subplots()]
     _draw_seconds(panels[0], runs)
@@ -427,7 +428,7 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
     ends = [*(phase.from_preemption for phase in run.phases[1:]), len(run.recoveries)]
     for phase, end in zip(run.phases, ends, strict=True):
         if phase.bandwidth is not None and phase.bandwidth != fastest:
-            axes.axvspan(phase.from_preemption, end, color="0.9", lw=0)
+            axes.axvspan(phase.from_preemption, end, color="0.9", lw=0, label="the link is slowed down")
     for mode, colour in zip(("swap", "recompute", "mixed"), COLOURS[3:], strict=False):
         own = [(at, r.num_tokens) for at, r in enumerate(run.recoveries) if r.mode.value == mode]
         if own:
@@ -440,7 +441,7 @@ def _draw_decisions(axes: Any, run: RecoveryRun) -> None:
         axes.plot(places, points, color="black", lw=1, marker=".", ms=3, drawstyle="steps-post", label=label)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(
-        xlabel="preemption (grey: the link is slowed down)",
+        xlabel="preemption",
         ylabel="tokens",
         title="What cost chose, first run",
     )

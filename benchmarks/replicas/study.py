@@ -286,3 +286,4 @@ def draw(figure: Any, figures: Sequence[dict[str, Any]], settings: ReplicaSettin
         axes.set_xlabel("replicas")
         axes.set_ylabel(label)
         axes.set_ylim(bottom=0)
+        axes.margins(y=0.08)

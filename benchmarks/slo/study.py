@@ -263,4 +263,3 @@ def draw(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
             axes.plot(loads, [stage[name] for stage in each["by_load"]], marker=".", label=each["policy"])
         axes.set_xlabel("load, of what both can serve")
         axes.set_ylabel(label)
-    axes.legend()

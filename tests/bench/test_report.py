@@ -64,6 +64,17 @@ def test_the_table_shows_rows_and_notes_and_the_json_keeps_the_figures(tmp_path:
     assert (data["schema"], data["benchmark"], data["figures"][1]) == (1, "demo", {"label": "two", "v": 2})
 
 
+def test_a_table_wider_than_a_terminal_is_turned() -> None:
+    columns = [Column("label", "policy"), *(Column(f"v{number}", f"metric {number}") for number in range(15))]
+    report = Report("demo", "A demo", columns)
+    report.figures = [{"label": label, **{f"v{number}": 1.5 for number in range(15)}} for label in ("one", "two")]
+    console = Console(file=StringIO(), width=80)
+    report.show(console)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.split() == ["metric", "3", "1.50", "1.50"] for line in lines)
+
+
 @pytest.mark.parametrize("write", [check_writable, partial(write_json, {})])
 def test_a_path_that_cannot_be_written_is_a_clear_error(tmp_path: Path, write: Callable[[Path], None]) -> None:
     for wrong in (tmp_path / "no" / "x.json", tmp_path):

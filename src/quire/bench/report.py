@@ -14,12 +14,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire.bench.files import write_json
 from quire.system.machine import cpu_name, memory_gib, num_usable_cores
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 SCHEMA = 1
+_WIDE = 120  #: columns of a wide terminal, and of output that goes to a file
 
 
 def summarise(values: Iterable[float]) -> dict[str, float] | None:
@@ -137,25 +141,48 @@ class Report:
         }
 
     def show(self, console: Any = None) -> None:
-        """Print the table and its notes to a rich console, by default stdout, widened for a wide table."""
-        from rich import box
+        """Print the table and its notes to a rich console, by default stdout. A table that is too wide is turned: a
+        line for each column. If that is too wide as well, its lines wrap, and no figure is cut."""
         from rich.console import Console
-        from rich.table import Table
 
         console = console or Console()
-        rows = self.rows or self.figures
-        table = Table(title=self.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-        for column in self.columns:
-            is_text = any(isinstance(figure.get(column.key), str) for figure in rows)
-            table.add_column(column.heading, justify="left" if is_text else "right", no_wrap=True)
-        for figure in rows:
-            table.add_row(*(column.cell(figure) for column in self.columns))
-        # Wide tables wrap in a narrow terminal; figures are never cut.
-        needed = console.measure(table, options=console.options.update(max_width=1000)).maximum
-        console.width = max(console.width, needed)
-        console.print(table, crop=False)
+        tables = (self._table(), self._turned_table())
+        unlimited = console.options.update(max_width=1000)
+        widths = [console.measure(table, options=unlimited).maximum for table in tables]
+        narrowest = 0 if widths[0] <= max(console.width, _WIDE) or widths[0] <= widths[1] else 1
+        console.width = max(console.width, widths[narrowest])
+        console.print(self.title, style="bold", highlight=False, markup=False, soft_wrap=True)
+        console.print(tables[narrowest], crop=False)
         for note in self.notes:
             console.print(note, highlight=False, markup=False, soft_wrap=True)
+
+    def _cells(self) -> list[tuple[Column, list[str]]]:
+        """The columns with a value, and their cells."""
+        rows = self.rows or self.figures
+        cells = [(column, [column.cell(figure) for figure in rows]) for column in self.columns]
+        return [(column, own) for column, own in cells if set(own) - {"", "–"} or not rows]
+
+    def _table(self) -> Table:
+        from rich import box
+        from rich.table import Table
+
+        table, rows = Table(box=box.SIMPLE_HEAD), self.rows or self.figures
+        cells = self._cells()
+        for column, _ in cells:
+            is_text = any(isinstance(figure.get(column.key), str) for figure in rows)
+            table.add_column(column.heading, justify="left" if is_text else "right", no_wrap=True)
+        for row in zip(*(own for _, own in cells), strict=True):
+            table.add_row(*row)
+        return table
+
+    def _turned_table(self) -> Table:
+        from rich import box
+        from rich.table import Table
+
+        table = Table(box=box.SIMPLE_HEAD, show_header=False)
+        for column, own in self._cells():
+            table.add_row(column.heading, *(cell.replace(", ", "\n") for cell in own))
+        return table
 
     def publish(
         self,

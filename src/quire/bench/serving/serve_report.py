@@ -154,6 +154,7 @@ def _client_lag(figures: Sequence[Mapping[str, Any]]) -> list[str]:
 def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
     """Normalised latency against request rate, a line per server; and goodput, if requested."""
     figures = [f for f in figures if math.isfinite(_rate(f))]
+    figure.suptitle("How do latency and goodput follow the request rate?", x=0.01, ha="left")
     has_goodput = any("goodput" in f for f in figures)
     panels = figure.subplots(1, 1 + has_goodput, squeeze=False)[0]
     for label, measured in _by_label(figures).items():
@@ -163,13 +164,15 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
         panels[0].plot([_rate(f) for f in known], latencies, marker="o", label=label)
         if has_goodput:
             panels[1].plot([_rate(f) for f in own], [f["goodput"]["req_s"] for f in own], marker="o", label=label)
-    panels[0].set(xlabel="request rate, requests/s", ylabel="normalised latency, s/token", title="Lower is better")
+    panels[0].set(
+        xlabel="request rate, requests/s", ylabel="normalised latency, s/token", title="Latency: lower is better"
+    )
     if has_goodput:
         rates = sorted({_rate(f) for f in figures})
         panels[1].plot(rates, rates, color="0.4", linestyle=":", linewidth=1, label="all requests")
         limits = next(f["goodput"]["limits_s"] for f in figures if "goodput" in f)
         panels[1].set(xlabel="request rate, requests/s", ylabel="goodput, requests/s")
-        panels[1].set_title(f"Higher is better (within {_named(limits)})")
+        panels[1].set_title(f"Goodput: higher is better (within {_named(limits)})")
     for axes in panels:
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
