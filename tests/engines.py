@@ -9,7 +9,7 @@ from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.host import ThreadHost
 from quire.async_engine.process import ProcessHost
 
-_HOST_OPTIONS = ("device", "hang_timeout_s", "exit_on_hang", "child")
+_HOST_OPTIONS = ("device", "hang_timeout_s", "load_silence_s", "exit_on_hang", "child")
 
 
 def thread_engine(name: str, make_engine: Callable[[], Any], **options: Any) -> AsyncEngine:

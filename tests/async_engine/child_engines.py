@@ -35,6 +35,21 @@ def refuses() -> Engine:
     raise ValueError("no such model")
 
 
+def loads_for(seconds: float, *, reports: bool) -> Engine:
+    """Load for a long time, with or without progress."""
+    from quire.loading.progress import load_listener
+    from quire.outputs import LoadProgress
+
+    listener = load_listener.get()
+    assert listener is not None
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if reports:
+            listener(LoadProgress(stage=0, num_stages=1, bytes_loaded=1, bytes_total=2))
+        time.sleep(0.05)
+    return usual()
+
+
 def treacherous() -> Engine:
     """Make an engine whose behaviour depends on a prompt's first token: 66 raises, 67 hangs, 68 exits, 69 is slow."""
     from async_engine.harness import make

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from async_engine.child_engines import ends_while_it_loads, refuses, treacherous, usual
+from async_engine.child_engines import ends_while_it_loads, loads_for, refuses, treacherous, usual
 from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, generate, greedy, run, until
 from engines import process_engine
 from process_pool import fork_children
@@ -143,6 +143,19 @@ def test_a_process_that_is_stopped_is_killed_and_started_again(
 
     run(scene())
     assert re.search(r"has not answered for \d s \(T \(stopped\)\), and was killed", caplog.text)
+
+
+def test_a_load_without_progress_fails_with_a_message_and_a_slow_one_ends_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.async_engine.process._POLL_S", 0.25)
+
+    async def scene() -> None:
+        async with in_process(partial(loads_for, 8.0, reports=True), hang_timeout_s=3.0, load_silence_s=6.0) as engine:
+            assert engine.state is ModelState.READY
+        with pytest.raises(EngineUnavailable, match="loading made no progress for"):
+            async with in_process(partial(loads_for, 999.0, reports=False), hang_timeout_s=1.0, load_silence_s=1.0):
+                pass
+
+    run(scene())
 
 
 def test_a_slow_reader_is_not_the_fault_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

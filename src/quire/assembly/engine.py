@@ -138,7 +138,11 @@ def make_engine(
         engine.on_close.append(runner.close)
     costs.keep(engine, loaded, first.transfer_worker)
     if built.prefix:
+        if loaded.loader is not None:
+            engine.on_stats.append(loaded.loader.report_progress)
         num_kept = pin_prefix(engine, built.prefix)
+        if loaded.loader is not None:
+            engine.on_stats.remove(loaded.loader.report_progress)
         logger.info("pinned prefix: KV of %d of %d tokens stays in the pool", num_kept, len(built.prefix))
     return engine
 

@@ -40,6 +40,7 @@ logger = logging.getLogger("quire")
 _PIECE = 1 << 16  # capacity of a pipe
 _POLL_S = 1.0  # interval of checks
 _QUIET_S = 5.0  # silence after which a heartbeat is sent
+_LOAD_SILENCE_S = 600.0  # longest time between two reports of loading; imports and slow disks take minutes
 _GRACE_S = 5.0  # beyond a step's limit: the watchdog in the process goes first, since it logs the stacks
 _BEAT = -1  # number of the supervisor's heartbeats
 
@@ -49,7 +50,8 @@ class ProcessHost(EngineHost):
 
     A hanging step ends the process. A process that cannot end itself, since it is stopped or frozen, is killed some
     seconds later. Requests that it had started are resumed on the next process. After three ends within a minute the
-    model has failed. `make_engine` must survive pickling; `child` is a first process started earlier.
+    model has failed, as after `load_silence_s` of loading without progress. `make_engine` must survive pickling; `child`
+    is a first process started earlier.
     """
 
     def __init__(
@@ -58,12 +60,15 @@ class ProcessHost(EngineHost):
         make_engine: Callable[[], Engine],
         *,
         hang_timeout_s: float = HANG_TIMEOUT_S,
+        load_silence_s: float = _LOAD_SILENCE_S,
         child: ChildProcess | None = None,
     ) -> None:
         super().__init__(name)
         self._facts: InputProcessor | None = None
         self._make_engine = make_engine
         self._hang_timeout_s = hang_timeout_s
+        self._load_silence_s = max(load_silence_s, hang_timeout_s)
+        self._is_load_stuck = False  #: the process was killed since its load made no progress
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the current process, or the next one
         self._first_child = child
         self._child: ChildProcess | None = None  #: the current process, or the last one
@@ -134,7 +139,7 @@ class ProcessHost(EngineHost):
                 return
             logger.error("%s: the %s", self.name, failure)
             self._commands = queue.SimpleQueue()  # requests are resent if necessary
-            final_error = self._failures.record_failure(failure)
+            final_error = failure if self._is_load_stuck else self._failures.record_failure(failure)
             if final_error is None:
                 self._handle(StateReport(ModelState.LOADING, failure))
             else:
@@ -166,13 +171,23 @@ class ProcessHost(EngineHost):
         return failure or f"engine process {child.describe_end()}"
 
     def _watch(self, child: ChildProcess, reports: _Reports) -> str | None:
-        """Wait until the process has ended or has closed its reports. Kill it if it no longer answers; returns why.
+        """Wait until the process has ended or has closed its reports. Kill it if it no longer answers, or if loading
+        makes no progress; returns why.
 
         Time is counted in checks: a suspended machine, or a stopped process group, is not the process's fault.
         """
         silent_s = 0.0
         while child.is_alive() and not reports.wait_closed(_POLL_S):
-            silent_s = silent_s + _POLL_S if reports.is_silent() and self._facts is not None else 0.0
+            silent_s = silent_s + _POLL_S if reports.is_silent() else 0.0
+            if self._facts is None:
+                if silent_s >= self._load_silence_s:
+                    self._is_load_stuck = True
+                    child.kill()
+                    return (
+                        f"model could not be loaded: loading made no progress for {silent_s:.0f} s, and was ended; "
+                        "its files may be broken or hostile, or their storage hangs"
+                    )
+                continue
             if silent_s == _QUIET_S:
                 self.send(Heartbeat(_BEAT))
             if silent_s >= _QUIET_S + self._hang_timeout_s + _GRACE_S:

@@ -179,6 +179,10 @@ class LayerLoader:
     def progress(self) -> LoadProgress:
         return self._status.progress()
 
+    def report_progress(self, stats: object = None) -> None:
+        """Tell the listener that the start goes on, since a long silence counts as a hang."""
+        self._status.notify()
+
     def pending_memory(self) -> int:
         """Return the bytes of memory that loading will still take, less the read buffers that it will free."""
         buffered = 0 if (groups := self._groups) is None else groups.buffered_bytes
