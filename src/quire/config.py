@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.settings import REQUIRED, EnvironmentSettings, check_unit, parse_size, setting
 
@@ -31,6 +31,15 @@ def format_size(num_bytes: float) -> str:
 
 
 @dataclass(frozen=True)
+class HubOptions:
+    """How models are downloaded from the hub; None leaves the choice to huggingface_hub."""
+
+    revision: str | None = None
+    download_dir: str | None = None
+    hf_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
 class EngineConfig(EnvironmentSettings):
     """One engine: a model, its KV pool and its limits.
 
@@ -38,6 +47,11 @@ class EngineConfig(EnvironmentSettings):
     """
 
     model: str = setting(REQUIRED, "A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b.")
+    revision: str | None = setting(None, "Branch, tag or commit of a hub model.")
+    download_dir: str | None = setting(None, "Directory for hub models; HF_HOME/hub by default.")
+    hf_token: str | None = setting(
+        None, "Token for gated and private hub models; HF_TOKEN or `hf auth login` by default.", repr=False
+    )
     dtype: str = setting(
         "auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.", choices=DTYPES
     )
@@ -155,6 +169,10 @@ class EngineConfig(EnvironmentSettings):
             raise ValueError("kv_dir_keep_prompts needs kv_dir")
         if self.kv_dir is not None and not self.enable_prefix_caching:
             raise ValueError("kv_dir needs prefix caching; leave enable_prefix_caching on")
+
+    @property
+    def hub(self) -> HubOptions:
+        return HubOptions(self.revision, self.download_dir, self.hf_token)
 
     def tokens_per_step(self, num_parameters: int, device: str) -> int:
         """Return the maximum tokens of a step.

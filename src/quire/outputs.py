@@ -199,7 +199,7 @@ class LoadProgress:
     bytes_total: int  #: 0 if not known yet
     seconds_left: float | None = None  #: by the bandwidth so far
     error: str | None = None  #: reason why reading stopped, or a stage is skipped
-    phase: str = "weights"  #: imports, config, weights, first step, failed or unloaded
+    phase: str = "weights"  #: imports, download, config, weights, first step, failed or unloaded
     last_stage: int = 0  #: last stage to load; 0 is the model's own last
 
     @property

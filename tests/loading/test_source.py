@@ -121,7 +121,7 @@ class TestHub:
         """Return a directory that stands for a hub repository, and the patterns of every download."""
         asked: list[list[str]] = []
 
-        def snapshot_download(name: str, allow_patterns: list[str]) -> str:
+        def snapshot_download(name: str, allow_patterns: list[str], **options: Any) -> str:
             asked.append(allow_patterns)
             return str(tmp_path)
 

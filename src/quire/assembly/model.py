@@ -125,7 +125,7 @@ def _load(
     device = choose_device(config.device)
     config.check_quantization(device)
     _set_up_process(config, device, is_progressive)
-    source = resolve_model(config.model, load_format=config.load_format)
+    source = resolve_model(config.model, load_format=config.load_format, hub=config.hub)
     tokenizer = _make_tokenizer(config, source)
     is_random = source.path is None or config.load_format == "random"
     if reading is None and source.path is not None and not is_random:

@@ -127,7 +127,8 @@ def config_of_rank(config: EngineConfig, rank: int, size: int, ranks_here: int) 
 def check_ranks(config: EngineConfig) -> None:
     """Raise ValueError if the model cannot be split among the ranks or the machine has too few GPUs."""
     size = config.tensor_parallel_size
-    ModelSplit(resolve_model(config.model, load_format=config.load_format).config, ParallelGroup(0, size))
+    source = resolve_model(config.model, load_format=config.load_format, hub=config.hub)
+    ModelSplit(source.config, ParallelGroup(0, size))
     check_devices(config.device, size)
 
 

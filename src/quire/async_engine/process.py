@@ -50,8 +50,8 @@ class ProcessHost(EngineHost):
 
     A hanging step ends the process. A process that cannot end itself, since it is stopped or frozen, is killed some
     seconds later. Requests that it had started are resumed on the next process. After three ends within a minute the
-    model has failed, as after `load_silence_s` of loading without progress. `make_engine` must survive pickling; `child`
-    is a first process started earlier.
+    model has failed, as after `load_silence_s` of loading without progress. `make_engine` must survive pickling;
+    `child` is a first process started earlier.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def make_report(config: EngineConfig, calibration: Calibration, repeats: int) ->
         COLUMNS,
         [_figure(row) for row in calibration.rows],
     )
-    report.settings = {"repeats": repeats, "engine": asdict(config), "chunk": calibration.chunk}
+    report.settings = {"repeats": repeats, "engine": config.as_json(), "chunk": calibration.chunk}
     report.notes = [*describe_crossing(calibration), describe_dependence(calibration)]
     if not calibration.cost_model.is_calibrated:
         report.notes.append("Too few measurements for a calibrated cost model: give more --lengths or --repeats.")

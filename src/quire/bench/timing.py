@@ -121,7 +121,7 @@ def run_latency(
     workloads = [make_workload(f"{n} at once", fixed_lengths(n, *lengths), seed=7) for n in settings.batch_size]
     columns = (Column("workload", "requests"), *TIMING_COLUMNS)
     report = Report("latency", f"Latency of {config.model}: {lengths[0]} in, {lengths[1]} out", columns)
-    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    report.settings = {**settings.as_json(), "engine": config.as_json()}
     report.figures = measure([config], workloads, settings.runs)
     panels = {"ttft_s": ("time to the first token, ms", 1e3), "tpot_s": ("time per output token, ms", 1e3)}
     title = f"{report.title}\nLeft is better; median over {settings.runs} runs, and their range"
@@ -143,7 +143,7 @@ def run_throughput(
     label = (Column("label", "engine"),) if len(configs) > 1 else ()
     columns = (Column("workload", "workload"), *label, *TIMING_COLUMNS)
     report = Report("throughput", f"Throughput of {configs[0].model}", columns)
-    report.settings = {**settings.as_json(), "engines": [asdict(config) for config in configs]}
+    report.settings = {**settings.as_json(), "engines": [config.as_json() for config in configs]}
     report.figures = measure(configs, workloads, settings.runs, keep_arrivals=settings.arrivals)
     for figure in report.figures:
         if figure["out_got"] != figure["out"]:

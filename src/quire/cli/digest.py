@@ -39,7 +39,7 @@ def digest(
     from quire.loading.digest import random_digest
     from quire.loading.modules.fitting import choose_dtype
 
-    source = resolve_model(config.model)
+    source = resolve_model(config.model, hub=config.hub)
     shape, in_files = source.config, None
     if source.path is not None:
         in_files = checkpoint_dtype(read_headers(source.path))

@@ -28,7 +28,7 @@ def save(
     from quire.loading.save import save_model
     from quire.text.tokenizer import Tokenizer
 
-    source = resolve_model(config.model)
+    source = resolve_model(config.model, hub=config.hub)
     save_model(source, directory, dtype=config.dtype, seed=config.seed, use_tqdm=config.use_tqdm)
     if source.path is None:
         Tokenizer.byte_level(source.config.vocab_size).save(directory)

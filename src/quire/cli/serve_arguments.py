@@ -28,7 +28,6 @@ FOREIGN_OPTIONS = {
     "--disable-log-stats": ("", "--log-interval sets the seconds between log lines of load"),
     "--disable-uvicorn-access-log": ("", _LOG),
     "--distributed-executor-backend": (_ANY, _RANKS),
-    "--download-dir": (_ANY, "HF_HOME in the environment sets the directory of hub models"),
     "--enable-auto-tool-choice": ("", "tools need no switch; --tool-call-parser selects the format of calls"),
     "--enable-chunked-prefill": ("", "prompts are always computed in chunks of --max-num-batched-tokens"),
     "--enable-request-id-headers": ("", "every answer has an X-Request-Id, the request's own or a new one"),

@@ -55,7 +55,8 @@ def start_engine(config: EngineConfig, machines: MachineGroup, *, memory_share: 
         from quire.models.parallel import ModelSplit, ParallelGroup
         from quire.runner.ranks.group import TcpRendezvous
 
-        ModelSplit(resolve_model(config.model, load_format=config.load_format).config, ParallelGroup(0, size))
+        source = resolve_model(config.model, load_format=config.load_format, hub=config.hub)
+        ModelSplit(source.config, ParallelGroup(0, size))
         rendezvous = TcpRendezvous(machines.host, _free_port())
         options = RankOptions(memory_share=memory_share, ranks_here=ranks_here, is_progressive=True)
         for rank, actor in enumerate(others, start=1):

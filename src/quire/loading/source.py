@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from quire.config import HubOptions
 from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.hub import download_files
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.models.model_config import ModelConfig, ModelConfigError
 from quire.models.registry import read_model_config
@@ -51,13 +53,13 @@ class ModelSource:
         return tuple(self.generation_config.get("eos_token_id", ())) or self.config.eos_token_ids
 
 
-def resolve_model(name: str, *, load_format: str = "auto") -> ModelSource:
+def resolve_model(name: str, *, load_format: str = "auto", hub: HubOptions | None = None) -> ModelSource:
     """Find a model by embedded name, path, hub id or preset (`random:NAME`), and download a hub model.
 
     An embedded name takes precedence; `./quire-mini` is a directory. A hub model's config is checked before its weights
     are downloaded; load_format="random" downloads none. Raises ModelLoadError or UnsupportedModelError.
     """
-    return find_model(name) or _download(name, load_format)
+    return find_model(name) or _download(name, load_format, hub or HubOptions())
 
 
 def find_model(name: str) -> ModelSource | None:
@@ -140,24 +142,27 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _download(name: str, load_format: str) -> ModelSource:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+def _download(name: str, load_format: str, hub: HubOptions) -> ModelSource:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     try:
-        source = _read_directory(name, Path(snapshot_download(name, allow_patterns=HUB_CONFIG_FILES)))
+        source = _read_directory(name, download_files(name, HUB_CONFIG_FILES, hub))
         if load_format != "random":
             _ = source.config  # refuse unsupported models before the download
-            source = _read_directory(
-                name, Path(snapshot_download(name, allow_patterns=HUB_CONFIG_FILES + HUB_WEIGHT_FILES))
-            )
+            source = _read_directory(name, download_files(name, HUB_CONFIG_FILES + HUB_WEIGHT_FILES, hub))
     except ModelConfigError:
         raise
     except ModelLoadError as error:
         raise ModelLoadError(f"{name} from the hub: {error}") from None
     except GatedRepoError:
         raise ModelLoadError(
-            f"{name} is gated on the hub: accept its licence there, then set HF_TOKEN or run `hf auth login`"
+            f"{name} is gated on the hub: accept its licence there, then pass --hf-token, set HF_TOKEN or run "
+            "`hf auth login`"
         ) from None
     except LocalEntryNotFoundError:
         offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
@@ -167,13 +172,15 @@ def _download(name: str, load_format: str) -> ModelSource:
             f"network access (`hf download {name}`) and give its directory, or use an embedded model "
             f"({', '.join(EMBEDDED_MODELS)}) or a preset such as {PRESET_PREFIX}tiny"
         ) from None
+    except RevisionNotFoundError:
+        raise ModelLoadError(f"{name} has no revision {hub.revision!r} on the hub; give a branch or commit") from None
     except RepositoryNotFoundError:
         raise ModelLoadError(
-            f"{name} is neither a directory here nor a model on the hub; if it is private, set HF_TOKEN"
+            f"{name} is neither a directory here nor a model on the hub; a private one needs --hf-token or HF_TOKEN"
         ) from None
     except PermissionError as error:
         raise ModelLoadError(
-            f"{name} could not be fetched from the hub ({error}); set HF_HOME to a writable directory"
+            f"{name} could not be fetched from the hub ({error}); name a writable --download-dir or HF_HOME"
         ) from None
     except Exception as error:  # huggingface_hub passes on its HTTP client's errors
         raise ModelLoadError(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _ENDED = {"unloaded", "failed"}  # phases without progress
-_PHASES = {"imports": "starting", "config": "reading its config", "first step": "first step"}
+_PHASES = {"download": "downloading", "imports": "starting", "config": "reading its config", "first step": "first step"}
 
 
 class LoadBar:

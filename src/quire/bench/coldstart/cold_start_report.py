@@ -33,7 +33,7 @@ def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None) ->
     bench = ColdStartBench(config, settings)
     starts = bench.measure()
     report = make_report(bench.sizes, settings, starts)
-    report.settings = {**settings.as_json(), "engine": asdict(config)}
+    report.settings = {**settings.as_json(), "engine": config.as_json()}
     report.publish(json)
 
 
