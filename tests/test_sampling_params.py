@@ -24,7 +24,10 @@ REFUSED: list[tuple[str, Any, str]] = [
     *(("top_p", value, "a number above 0 and up to 1") for value in (0, 0.0, 1.01, -1, NAN, "1", None)),
     *(("top_k", value, "a positive integer, or 0 or -1 to keep all tokens") for value in (-2, 1.5, "5", None, 2**31)),
     *(("min_p", value, "a number from 0 to 1") for value in (-0.1, 1.1, NAN, None)),
-    *(("repetition_penalty", value, "a number above 0") for value in (0, -1, INF, "1", None)),
+    *(
+        ("repetition_penalty", value, "a number from 0.01 to 100; 1: none")
+        for value in (0, 1e-38, 0.009, 101, -1, INF, "1", None)
+    ),
     *(("presence_penalty", value, "a number from -2 to 2") for value in (-2.1, 2.1, NAN, None)),
     *(("frequency_penalty", value, "a number from -2 to 2") for value in (-2.1, 2.1, INF, "0")),
     *(("seed", value, "an integer of 64 bits") for value in (2**63, -(2**63) - 1, 1.0, "1", True)),

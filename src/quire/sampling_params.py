@@ -9,6 +9,11 @@ from typing import Any
 _MAX_BEAM_WIDTH = 50
 _SEED_RANGE = 2**63
 _MAX_SHOWN = 200  #: characters of an invalid value in its error
+MAX_ITEMS = {  #: by field
+    "allowed_token_ids": 2**18, "bad_words": 2**12, "bad_words_token_ids": 2**12, "logit_bias": 2**14,
+    "logprob_token_ids": 2**10, "stop": 2**10, "stop_token_ids": 2**10,
+}  # fmt: skip
+_MAX_BAD_WORD_TOKENS = 2**14  #: of all words together
 
 
 def _error(name: str, value: Any, expected: str) -> ValueError:
@@ -36,11 +41,19 @@ def _check_bool(name: str, value: Any) -> None:
 
 
 def _as_tuple(name: str, value: Any, expected: str) -> tuple[Any, ...]:
-    """Return the items of a list; none for None."""
+    """Return the items of a list of limited length; none for None."""
     try:
-        return () if value is None else tuple(value)
+        items = () if value is None else tuple(value)
     except TypeError:
         raise _error(name, value, expected) from None
+    _check_length(name, len(items))
+    return items
+
+
+def _check_length(name: str, length: int, limit: int | None = None, items: str = "entries") -> None:
+    limit = MAX_ITEMS.get(name, length) if limit is None else limit
+    if length > limit:
+        raise ValueError(f"{name}=... is not valid: it has {length} {items}; at most {limit} are allowed")
 
 
 def _token_id(key: Any) -> Any:
@@ -116,7 +129,8 @@ class StructuredOutputsParams:
 class SamplingParams:
     """Sampling of one request.
 
-    They apply in this order: biases, penalties, bans, temperature, min_p, top_k, top_p.
+    They apply in this order: biases, penalties, bans, temperature, min_p, top_k, top_p. A request whose parameters
+    leave no token, or numbers that are not finite, ends with an error.
 
     Raises:
         ValueError: a value is out of range; the message names the field, the value and the range.
@@ -127,7 +141,7 @@ class SamplingParams:
     top_p: float = 1.0  #: the smallest set of most likely tokens whose probability reaches this; 1 keeps all
     top_k: int = 0  #: the k most likely tokens; 0 or -1 keeps all
     min_p: float = 0.0  #: minimum probability, relative to the most likely token
-    repetition_penalty: float = 1.0  #: divides positive and multiplies negative logits of seen tokens (CTRL)
+    repetition_penalty: float = 1.0  #: 0.01 to 100; divides positive, multiplies negative logits of seen tokens (CTRL)
     presence_penalty: float = 0.0  #: subtracted from the logits of tokens in the output
     frequency_penalty: float = 0.0  #: subtracted once per occurrence in the output
     logit_bias: dict[int, float] | None = None  #: token id -> value added to its logit
@@ -164,6 +178,7 @@ class SamplingParams:
         expected = "a list of lists of token ids, none of them empty"
         words = _as_tuple("bad_words_token_ids", self.bad_words_token_ids, expected)
         words = tuple(_as_tuple("bad_words_token_ids", ids, expected) for ids in words)
+        _check_length("bad_words_token_ids", sum(map(len, words)), _MAX_BAD_WORD_TOKENS, "tokens in all")
         for ids in words:
             _check_token_ids("bad_words_token_ids", ids)
             if not ids:
@@ -178,7 +193,7 @@ class SamplingParams:
         _check_number("top_p", self.top_p, 0, 1, "a number above 0 and up to 1", low_open=True)
         _check_int("top_k", self.top_k, 0, 2**31 - 1, "a positive integer, or 0 or -1 to keep all tokens")
         _check_number("min_p", self.min_p, 0, 1, "a number from 0 to 1")
-        _check_number("repetition_penalty", self.repetition_penalty, 0, 100, "a number above 0", low_open=True)
+        _check_number("repetition_penalty", self.repetition_penalty, 0.01, 100, "a number from 0.01 to 100; 1: none")
         _check_number("presence_penalty", self.presence_penalty, -2, 2, "a number from -2 to 2")
         _check_number("frequency_penalty", self.frequency_penalty, -2, 2, "a number from -2 to 2")
         _check_int("min_tokens", self.min_tokens, 0, 2**31 - 1, "an integer from 0 on")
@@ -204,6 +219,7 @@ class SamplingParams:
 
     def _read_logit_bias(self) -> None:
         pairs: Any = self.logit_bias
+        _check_length("logit_bias", len(pairs) if isinstance(pairs, dict) else 0)
         try:  # keys may be text, as in JSON
             bias = {_token_id(token): value for token, value in pairs.items()}
         except (AttributeError, ValueError):

@@ -79,10 +79,8 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
-    eos_token_ids = dict.fromkeys(loaded.source.eos_token_ids)
-    if tokenizer is not None and tokenizer.eos_token_id is not None:
-        eos_token_ids[tokenizer.eos_token_id] = None
-    grammars = None if tokenizer is None else Grammars(tokenizer, shape.vocab_size, tuple(eos_token_ids))
+    eos_token_ids = _end_tokens(loaded)
+    grammars = None if tokenizer is None else Grammars(tokenizer, shape.vocab_size, eos_token_ids)
     runner = ModelRunner(
         model,
         cache,
@@ -94,7 +92,20 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         grammars,
         draws=group.rank == 0,
     )
-    return BuiltRunner(runner, plan, num_swap_slots, namespace, prefix, tuple(eos_token_ids), grammars)
+    return BuiltRunner(runner, plan, num_swap_slots, namespace, prefix, eos_token_ids, grammars)
+
+
+def _end_tokens(loaded: LoadedModel) -> tuple[int, ...]:
+    """Return the model's end tokens. Ids beyond the vocabulary are ignored with a warning."""
+    found = dict.fromkeys(loaded.source.eos_token_ids)
+    if loaded.tokenizer is not None and loaded.tokenizer.eos_token_id is not None:
+        found[loaded.tokenizer.eos_token_id] = None
+    size = loaded.model.config.vocab_size
+    if unknown := [token for token in found if not 0 <= token < size]:
+        logger.warning(
+            "%s: the end tokens %s are ignored: the model's token ids end at %d", loaded.source.name, unknown, size - 1
+        )
+    return tuple(token for token in found if token not in unknown)
 
 
 def _agree(group: RankGroup, plan: PoolPlan, num_swap_slots: int, num_pinned_tokens: int) -> tuple[PoolPlan, int]:

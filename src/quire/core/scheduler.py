@@ -44,7 +44,7 @@ from quire.core.scheduling.step_planner import StepPlanner
 from quire.core.scheduling.step_results import SequenceUpdate, StepResults
 from quire.core.stages import Stages
 from quire.core.swap_manager import SwapManager
-from quire.outputs import SchedulerOutput, StepOutput, StoreChanges
+from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, SchedulerOutput, StepOutput, StoreChanges
 
 _MAX_SAVING_BYTES = 256 * 2**20  #: maximum bytes staged in memory on their way to disk
 
@@ -146,10 +146,11 @@ class Scheduler:
     def _fail_sequence(self, seq_id: int, why: str) -> None:
         seq = self.queue.sequences.get(seq_id)
         if seq is not None and seq.finish_reason is None:
-            keys = self.kv.invalidate(seq)
-            self.swap.invalidate(keys)
-            if self.disk is not None:
-                self.disk.invalidate(keys)
+            if why != EVERY_TOKEN_IS_BANNED and not why.startswith(BROKEN_GRAMMAR):  # else the blocks are valid
+                keys = self.kv.invalidate(seq)
+                self.swap.invalidate(keys)
+                if self.disk is not None:
+                    self.disk.invalidate(keys)
             self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
 
     @property

@@ -8,6 +8,8 @@ rising threshold, as in FlashInfer's sorting-free sampler). Tokens tied with the
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 
@@ -18,6 +20,7 @@ from quire.runner.top_tokens import top_values
 _COLD = 0.5  # temperature below which a usual row has exponents that underflow
 _LEAST_EXPONENT, _LEAST_WEIGHT = -87.0, 2e-38  # exp of the first is a normal number below the second
 _CHUNK = 512  # tokens per partial sum of the cumulative distribution
+_MAX_DRAWS = 100  # a usual row takes less than five
 
 
 class TokenDrawer:
@@ -30,7 +33,7 @@ class TokenDrawer:
     def draw(
         self, row: torch.Tensor, top: torch.Tensor, state: RowState, num_samples: int, allowed: torch.Tensor | None
     ) -> list[int]:
-        """Draw tokens from the softmax of a row.
+        """Draw tokens from the softmax of a row. FloatingPointError if their weights have no finite sum.
 
         Args:
             top: the row's largest value.
@@ -38,6 +41,8 @@ class TokenDrawer:
         """
         weights = self._weights(row, top, state, allowed)
         sums = _chunk_sums(weights)
+        if not 0 < sums[-1] < math.inf:
+            raise FloatingPointError(f"the weights of the tokens add up to {sums[-1]}; no token can be drawn")
         return [_draw_one(weights, sums, state, state.info.index + sample) for sample in range(num_samples)]
 
     def _weights(
@@ -50,10 +55,12 @@ class TokenDrawer:
         weights = self._work
         sharpness = 1.0 / params.temperature
         if allowed is None:
-            exponents = torch.add(top * -sharpness, row, alpha=sharpness, out=weights[:size])
+            exponents = torch.sub(row, top, out=weights[:size])
         else:
             weights.zero_()
-            exponents = torch.add(top * -sharpness, row[allowed], alpha=sharpness)
+            exponents = row[allowed] - top
+        if sharpness != 1.0:
+            exponents *= sharpness  # after the difference, which is exact where it matters
         if state.has_bans or params.logit_bias or params.temperature < _COLD:
             # `exp` of minus infinity takes 20 times as long, and subnormal results 100 times.
             torch.threshold_(exponents.clamp_(min=_LEAST_EXPONENT).exp_(), _LEAST_WEIGHT, 0.0)
@@ -76,8 +83,8 @@ def _draw_one(weights: torch.Tensor, sums: np.ndarray, state: RowState, index: i
     """Draw the token of one sample; `index` is its sequence index."""
     top_p = state.params.top_p
     total = float(sums[-1])
-    candidates, draw = weights, 0
-    while True:
+    candidates = weights
+    for draw in range(_MAX_DRAWS):
         token = _invert(candidates, sums, uniform(state.info.seed, index, state.num_output_tokens, draw))
         if top_p >= 1.0:
             return token
@@ -86,7 +93,7 @@ def _draw_one(weights: torch.Tensor, sums: np.ndarray, state: RowState, index: i
         if above_sums[-1] < top_p * total:
             return token
         candidates, sums = above, above_sums
-        draw += 1
+    return int(candidates.argmax())
 
 
 def _chunk_sums(weights: torch.Tensor) -> np.ndarray:

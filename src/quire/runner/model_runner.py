@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutpu
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.row_state import RowState
-from quire.runner.sampler import Sampler, token_logprobs
+from quire.runner.sampler import Sampler, attempt, token_logprobs
+from quire.runner.sampling_rules import SamplingRules
 from quire.structured.matcher import Grammars
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.streams import Done
@@ -116,6 +118,7 @@ class ModelRunner:
         self.grammars = grammars
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
+        self._rules: WeakValueDictionary[int, SamplingRules] = WeakValueDictionary()  #: by id of their parameters
         self._draws = draws
         self._pads = self.device.type == "cpu" and panel_kernels(model.dtype) is None
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
@@ -243,29 +246,41 @@ class ModelRunner:
             logits = self._logits(hidden[at : at + len(sampled)])
             if not self._draws:
                 continue
+            seq_ids = [out.seq_ids[i] for i in sampled.tolist()]
             rows = batch.rows[sampled].tolist()
-            states = [self._state(row) for row in rows]
-            drawn_by_row = zip(sampled.tolist(), rows, states, *self.sampler.sample(logits, states), strict=True)
-            for i, row, state, drawn, entries, error in drawn_by_row:
-                seq_id = out.seq_ids[i]
+            states = [self._state(row, seq_id, result.failed) for row, seq_id in zip(rows, seq_ids, strict=True)]
+            sequences = zip(seq_ids, rows, states, strict=True)
+            ready = [(seq_id, row, state) for seq_id, row, state in sequences if state is not None]
+            if len(ready) < len(states):
+                logits = logits[[state is not None for state in states]]
+            drawn_by_row = self.sampler.sample(logits, [state for _, _, state in ready])
+            for (seq_id, row, state), drawn, entries, error in zip(ready, *drawn_by_row, strict=True):
                 if error is not None:
                     result.failed[seq_id] = error
+                elif drawn:
+                    self.batch.append_token(row, drawn[0])
+                    attempt(result.failed, seq_id, state.append, drawn[0])
+                if seq_id in result.failed:
                     continue
                 result.seq_ids.append(seq_id)
                 result.sampled.append(drawn)
                 if entries is not None:
                     result.logprobs[seq_id] = entries
-                if drawn:
-                    self.batch.append_token(row, drawn[0])
-                    state.append(drawn[0])
 
-    def _state(self, row: int) -> RowState:
+    def _state(self, row: int, seq_id: int, failed: dict[int, str]) -> RowState | None:
+        """Return the state of a row; None if its sequence is among the `failed`."""
         info = self.batch.info[row]
         assert info is not None
         state = self._states[row]
         if state is None or state.info is not info:
-            state = self._states[row] = RowState(info, self.grammars)
-        return state
+            state = self._states[row] = attempt(failed, seq_id, self._make_state, info)
+        return None if seq_id in failed else state
+
+    def _make_state(self, info: NewSequence) -> RowState:
+        key = id(info.sampling_params)  # the rules hold them
+        rules = self._rules.get(key) or SamplingRules(info)
+        self._rules[key] = rules
+        return RowState(info, self.grammars, rules)
 
     def _scored(self, batch: Batch) -> list[tuple[int, NewSequence]]:
         """Return the sequences that need log-probabilities of their prompt, with their indices in the batch."""
@@ -296,5 +311,6 @@ class ModelRunner:
                 if not self._draws:
                     continue
                 targets = self.batch.token_ids[batch.rows[i], position + at : position + at + size].tolist()
-                found = token_logprobs(logits.float(), targets, info.sampling_params.prompt_logprobs or 0)
-                entries.extend((position + at + j, entry) for j, entry in enumerate(found))
+                count = info.sampling_params.prompt_logprobs or 0
+                found = attempt(result.failed, out.seq_ids[i], token_logprobs, logits.float(), targets, count)
+                entries.extend((position + at + j, entry) for j, entry in enumerate(found or ()))

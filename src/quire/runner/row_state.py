@@ -5,20 +5,21 @@ from __future__ import annotations
 import numpy as np
 
 from quire.outputs import NewSequence
-from quire.structured.bits import bits_of
+from quire.runner.sampling_rules import SamplingRules
 from quire.structured.matcher import Grammars
 
 
 class RowState:
     """A sequence's sampling state: seen tokens, their counts in the output, the position in a grammar.
 
-    GrammarError if its structured output's grammar cannot be compiled.
+    `rules` are those of its request. GrammarError if its structured output's grammar cannot be compiled.
     """
 
-    def __init__(self, info: NewSequence, grammars: Grammars | None = None) -> None:
+    def __init__(self, info: NewSequence, grammars: Grammars | None = None, rules: SamplingRules | None = None) -> None:
         params = info.sampling_params
         self.info = info
         self.params = params
+        self.rules = rules or SamplingRules(info)
         self.num_output_tokens = len(info.token_ids) - info.num_prompt_tokens
         self.has_penalties = (
             params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
@@ -27,37 +28,32 @@ class RowState:
         self.is_argmax = (
             self.is_plain and params.is_greedy and params.logprobs is None and not info.num_candidates
         )  #: only the largest logit matters
-        self.output: list[int] = list(info.token_ids[info.num_prompt_tokens :])
+        self._output = info.token_ids[info.num_prompt_tokens :]
         self.matcher = None
         if params.structured_outputs is not None and not info.num_candidates:
             assert grammars is not None
-            self.matcher = grammars.matcher(params.structured_outputs, info.stop_token_ids, self.output)
-        self._allowed: np.ndarray | None = None
-        self._slot_of: dict[int, int] = {}
-        self._ids = np.zeros(0, dtype=np.int64)
-        self._counts = np.zeros(0, dtype=np.float32)
+            self.matcher = grammars.matcher(params.structured_outputs, info.stop_token_ids, self._output)
+        self._has_lasting_bans = (
+            self.matcher is not None or params.allowed_token_ids is not None or bool(params.bad_words_token_ids)
+        )
         if self.has_penalties:
-            for at, token in enumerate(info.token_ids):
-                self._count(token, is_output=at >= info.num_prompt_tokens)
+            self._ids, slots = np.unique(np.array(info.token_ids, dtype=np.int64), return_inverse=True)
+            counts = np.bincount(slots[info.num_prompt_tokens :], minlength=len(self._ids))
+            self._counts = counts.astype(np.float32)
+            self._slot_of = {token: slot for slot, token in enumerate(self._ids.tolist())}
 
     def append(self, token: int) -> None:
         self.num_output_tokens += 1
-        self.output.append(token)
+        self._output.append(token)
         if self.matcher is not None:
             self.matcher.advance((token,))
         if self.has_penalties:
-            self._count(token, is_output=True)
+            self._count(token)
 
     @property
     def has_bans(self) -> bool:
         """Whether some token is banned at this position."""
-        params = self.params
-        return (
-            self.matcher is not None
-            or params.allowed_token_ids is not None
-            or bool(params.bad_words_token_ids)
-            or self._must_continue
-        )
+        return self._has_lasting_bans or self._must_continue
 
     @property
     def _must_continue(self) -> bool:
@@ -65,27 +61,22 @@ class RowState:
 
     def restrict(self, words: np.ndarray) -> None:
         """Clear banned tokens in a mask of the tokens that the grammar allows: uint32 [words_of(vocab_size)]."""
-        params = self.params
-        if params.allowed_token_ids is not None:
-            if self._allowed is None:
-                self._allowed = bits_of(params.allowed_token_ids, 32 * len(words))
-            words &= self._allowed
-        for word in params.bad_words_token_ids:
-            if len(word) == 1 or tuple(self.output[-(len(word) - 1) :]) == word[:-1]:
-                words[word[-1] >> 5] &= ~np.uint32(1 << (word[-1] & 31))
+        if self._has_lasting_bans:
+            words &= self.rules.allowed(len(words))
+            self.rules.ban_completions(words, self._output)
         if self._must_continue:
-            is_end = bits_of(self.info.stop_token_ids, 32 * len(words))
+            is_end = self.rules.ends(len(words))
             if self.matcher is None or (words & ~is_end).any():  # else the grammar can only end
                 words &= ~is_end
 
-    def _count(self, token: int, *, is_output: bool) -> None:
+    def _count(self, token: int) -> None:
         slot = self._slot_of.setdefault(token, len(self._slot_of))
         if slot >= len(self._ids):
             grow = max(64, len(self._ids))
             self._ids = np.concatenate([self._ids, np.zeros(grow, dtype=np.int64)])
             self._counts = np.concatenate([self._counts, np.zeros(grow, dtype=np.float32)])
         self._ids[slot] = token
-        self._counts[slot] += is_output
+        self._counts[slot] += 1
 
     def seen(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the distinct tokens of prompt and output (int64) and their counts in the output (float32)."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +20,11 @@ from quire.structured.bits import words_of
 from quire.structured.grammar import GrammarError
 from quire.structured.matcher import Grammars
 
+logger = logging.getLogger("quire")
+T = TypeVar("T")
+
 _NO_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
+_OUT_OF_RANGE = "repetition_penalty, logit_bias or another parameter takes the logits beyond the numbers of float32"
 
 
 @dataclass(slots=True)
@@ -26,7 +33,7 @@ class _Rows:
     states: list[RowState]
     best: list[int]  #: token with the largest logit, by row
     failed: dict[int, str] = field(default_factory=dict)  #: error by row
-    raw: dict[int, torch.Tensor] = field(default_factory=dict)  #: logits before bans, where log-probabilities are due
+    raw: dict[int, torch.Tensor] = field(default_factory=dict)  #: unchanged logits, where log-probabilities are due
     allowed: dict[int, torch.Tensor] = field(default_factory=dict)  #: allowed tokens of rows that allow few
 
 
@@ -44,25 +51,27 @@ class Sampler:
         """Draw each row's tokens from logits [num_rows, vocab_size] in the model's dtype, which may be overwritten.
 
         Returns three lists over rows: the tokens (several where a prompt forks, none for a beam), the log-probabilities
-        if requested, and the error of a failed row.
+        if requested, and the error of a failed row. An error of one row never raises.
         """
         best_values, best_ids = best_tokens(logits)
         rows = _Rows(logits, states, best_ids.tolist())
         rows.failed = {i: _NO_NUMBERS for i, value in enumerate(best_values.tolist()) if not math.isfinite(value)}
-        if banned := [i for i, state in enumerate(states) if state.has_bans and i not in rows.failed]:
-            again = self._ban(rows, banned)
-            for first, end in _runs(again):  # a slice copies no rows
-                best_values[first:end], best_ids = best_tokens(logits[first:end])
-                rows.best[first:end] = best_ids.tolist()
-            for i in again:
-                if float(best_values[i]) == -math.inf:
-                    rows.failed.setdefault(i, EVERY_TOKEN_IS_BANNED)
         if not all(state.is_argmax for state in states):
             rows.logits, best_values = logits.float(), best_values.float()
+        again = _bias(rows)
+        if banned := [i for i, state in enumerate(states) if state.has_bans and i not in rows.failed]:
+            again = sorted({*again, *self._ban(rows, banned)})
+        for first, end in _runs(again):  # a slice copies no rows
+            best_values[first:end], best_ids = best_tokens(rows.logits[first:end])
+            rows.best[first:end] = best_ids.tolist()
+        for i in again:
+            if not math.isfinite(value := float(best_values[i])):
+                rows.failed.setdefault(i, EVERY_TOKEN_IS_BANNED if value == -math.inf else _OUT_OF_RANGE)
         tokens: list[list[int]] = []
         logprobs: list[list[TokenLogprobs] | None] = []
         for i in range(len(states)):
-            drawn, entries = ([], None) if i in rows.failed else self._sample_row(rows, i, best_values[i])
+            sampled = None if i in rows.failed else attempt(rows.failed, i, self._sample_row, rows, i, best_values[i])
+            drawn, entries = sampled or ([], None)
             tokens.append(drawn)
             logprobs.append(entries)
         return tokens, logprobs, [rows.failed.get(i) for i in range(len(states))]
@@ -90,8 +99,8 @@ class Sampler:
                 continue
             if tokens is not None:
                 rows.allowed[row] = tokens
-            if state.params.logprobs is not None:
-                rows.raw[row] = rows.logits[row].clone().float()
+            if state.params.logprobs is not None and row not in rows.raw:
+                rows.raw[row] = rows.logits[row].clone()
             written.append(at)
             if not is_best_allowed:
                 again.append(row)
@@ -107,13 +116,10 @@ class Sampler:
             assert self._grammars is not None
             filled = self._grammars.fill_masks([matcher for _, matcher in matched])
             for (at, matcher), words in zip(matched, filled, strict=True):
-                try:
-                    matcher.finish_mask(words)
-                except GrammarError as error:
-                    rows.failed[banned[at]] = f"{BROKEN_GRAMMAR}: {error}"
+                attempt(rows.failed, banned[at], matcher.finish_mask, words)
                 masks[at] = words[: masks.shape[1]]
         for row, words in zip(banned, masks, strict=True):
-            rows.states[row].restrict(words)
+            attempt(rows.failed, row, rows.states[row].restrict, words)
         return masks
 
     def _sample_row(self, rows: _Rows, i: int, top: torch.Tensor) -> tuple[list[int], list[TokenLogprobs] | None]:
@@ -122,14 +128,7 @@ class Sampler:
         info, params = state.info, state.params
         if info.num_candidates:
             return [], [_entry(row, best, info.num_candidates)]
-        raw = rows.raw.get(i)
-        if raw is None:
-            raw = row if params.logprobs is None or state.is_plain else row.clone()
-        if not state.is_plain:
-            _apply_biases(row, state)
-            top = row.amax()
-            if params.is_greedy:
-                best = int(best_tokens(row[None])[1])
+        raw = rows.raw.get(i, row)
         num_samples = info.num_samples if state.num_output_tokens == 0 else 1
         tokens = (
             [best] * num_samples
@@ -141,11 +140,35 @@ class Sampler:
         return tokens, [_entry(raw, token, params.logprobs, params.logprob_token_ids) for token in tokens]
 
 
+def attempt(failed: dict[int, str], key: int, work: Callable[..., T], *args: Any) -> T | None:
+    """Do the work of one row. Its exception fails this row alone: `failed` gets the error under the row's key."""
+    try:
+        return work(*args)
+    except GrammarError as error:
+        failed[key] = f"{BROKEN_GRAMMAR}: {error}"
+    except FloatingPointError as error:
+        failed[key] = str(error)
+    except Exception as error:
+        logger.exception("a row of a step failed; its request ends with an error")
+        failed[key] = f"{type(error).__name__}: {error}"
+    return None
+
+
+def _bias(rows: _Rows) -> list[int]:
+    """Apply biases and penalties to the rows that have some, in place. Returns these rows."""
+    changed = [i for i, state in enumerate(rows.states) if not state.is_plain and i not in rows.failed]
+    for i in changed:
+        if rows.states[i].params.logprobs is not None:
+            rows.raw[i] = rows.logits[i].clone()
+        attempt(rows.failed, i, _apply_biases, rows.logits[i], rows.states[i])
+    return changed
+
+
 def _apply_biases(row: torch.Tensor, state: RowState) -> None:
     params = state.params
     if params.logit_bias:
-        ids = torch.tensor(list(params.logit_bias), device=row.device)
-        row[ids] += torch.tensor(list(params.logit_bias.values()), dtype=row.dtype, device=row.device)
+        ids, bias = state.rules.bias(row.device)
+        row[ids] += bias
     if not state.has_penalties:
         return
     seen, counts = state.seen()
@@ -153,7 +176,8 @@ def _apply_biases(row: torch.Tensor, state: RowState) -> None:
     values = row[tokens].cpu().numpy()  # so few that torch operations are all overhead
     if params.repetition_penalty != 1.0:
         factor = np.float32(params.repetition_penalty)
-        values = np.where(values > 0, values / factor, values * factor)
+        with np.errstate(over="ignore"):  # the sampler looks for infinity afterwards
+            values = np.where(values > 0, values / factor, values * factor)
     if params.frequency_penalty != 0.0:
         values -= counts * np.float32(params.frequency_penalty)
     if params.presence_penalty != 0.0:
@@ -171,6 +195,8 @@ def _runs(rows: list[int]) -> list[tuple[int, int]]:
 def _entry(row: torch.Tensor, token: int, k: int, token_ids: tuple[int, ...] | None = None) -> TokenLogprobs:
     """Return the log-probabilities of a token and of the k likeliest (-1: all) or of `token_ids`."""
     normaliser = row.logsumexp(0)
+    if not math.isfinite(normaliser):
+        raise FloatingPointError(_NO_NUMBERS)
     chosen = row[token]
     rank = int((row > chosen).sum()) + 1
     ids: list[int] = []

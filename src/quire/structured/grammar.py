@@ -18,6 +18,7 @@ MAX_CHOICES = 10_000
 _MAX_DEPTH = 100  # of a schema's JSON; llguidance fails at 128
 _MAX_ERROR = 300  # characters of llguidance's error texts
 _MAX_LEXER_STATES = 50_000  # per matcher, at 1 to 2 KiB each
+_MAX_STEP_ITEMS = 20_000  # of the parser per mask; bounds the time of a single mask
 #: White space in JSON: a space, or a new line with indentation. Without a bound, a model may write it until max_tokens.
 _WHITESPACE = r"( |\n[ \t]{0,40})?"
 
@@ -99,7 +100,7 @@ def compile_grammar(text: str, vocabulary: LLTokenizer) -> LLMatcher:
     """Compile a text of `grammar_text` in up to seconds, mostly without the GIL. Raises GrammarError."""
     from llguidance import LLMatcher, LLParserLimits
 
-    limits = LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, verbose_errors=False)
+    limits = LLParserLimits(max_lexer_states=_MAX_LEXER_STATES, step_max_items=_MAX_STEP_ITEMS, verbose_errors=False)
     matcher = LLMatcher(vocabulary, text, log_level=0, limits=limits)
     check(matcher)
     return matcher

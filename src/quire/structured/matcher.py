@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
@@ -14,7 +15,7 @@ import numpy as np
 
 from quire.sampling_params import StructuredOutputsParams
 from quire.structured.bits import bits_of, words_of
-from quire.structured.grammar import check, compile_grammar, grammar_text
+from quire.structured.grammar import GrammarError, check, compile_grammar, grammar_text
 from quire.structured.vocabulary import make_vocabulary
 from quire.system.fair_executor import FairExecutor
 from quire.text.tokenizer import Tokenizer
@@ -23,26 +24,42 @@ if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
 _MAX_CACHED = 64  # compiled grammars
+_TOKEN_S, _BURST_S = 0.005, 0.25  # processor time of a matcher: per token, and beyond that
+_SLOW_S, _NUM_TIMED = 0.02, 32  # after a batch of masks that takes so long, so many are computed one by one and timed
 
 
 class Matcher:
-    """An output's position in its grammar, rebuildable from its tokens. Owns the llguidance matcher `start`."""
+    """An output's position in its grammar, rebuildable from its tokens. Owns the llguidance matcher `start`.
+
+    It has a budget of processor time: other requests wait for its masks.
+    """
 
     def __init__(self, start: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
         self.state = start
         self.vocab_size = vocab_size
         self._end_ids = frozenset(end_ids)
         self._end_bits = bits_of(end_ids, vocab_size)
+        self._over_s = 0.0  #: processor time beyond `_TOKEN_S` per token
 
     def advance(self, token_ids: Iterable[int]) -> None:
         """Append output tokens; the next `finish_mask` raises an error for tokens outside the grammar."""
         for token in token_ids:
+            began = time.thread_time()
             if token not in self._end_ids or self.state.validate_tokens([token]):
                 self.state.consume_token(token)
+            self._over_s = max(0.0, self._over_s + time.thread_time() - began - _TOKEN_S)
+
+    def fill(self, words: np.ndarray) -> None:
+        """Compute a mask for `finish_mask` within the budget."""
+        began = time.thread_time()
+        self.state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        self._over_s += time.thread_time() - began
 
     def finish_mask(self, words: np.ndarray) -> None:
         """Replace the grammar's end token by the request's in a mask of `Grammars.fill_masks`. Raises GrammarError."""
         check(self.state)
+        if self._over_s > _BURST_S:
+            raise GrammarError("it is too complex: computing the allowed tokens takes too long")
         at, bit = self.vocab_size >> 5, np.uint32(1 << (self.vocab_size & 31))
         may_end = bool(words[at] & bit)
         words[at] &= ~bit
@@ -64,6 +81,7 @@ class Grammars:
         #: Includes grammars evicted from the cache but still held by a request, which may need them at any step.
         self._in_use: WeakValueDictionary[StructuredOutputsParams, Future[LLMatcher]] = WeakValueDictionary()
         self._compiler: FairExecutor | None = None
+        self._num_to_time = 0  #: batches of masks to compute one by one
 
     def start_compiling(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
         """Compile an uncached grammar in the background, owners round-robin. The future may raise GrammarError."""
@@ -94,17 +112,25 @@ class Grammars:
         return matcher
 
     def fill_masks(self, matchers: Sequence[Matcher]) -> np.ndarray:
-        """Compute masks for `Matcher.finish_mask` on all cores: uint32 [len(matchers), words_of(vocab_size + 1)]."""
+        """Compute masks for `Matcher.finish_mask` on all cores: uint32 [len(matchers), words_of(vocab_size + 1)].
+
+        After a slow batch, masks are computed one by one to find the slow matcher.
+        """
         words = np.zeros((len(matchers), words_of(self.vocab_size + 1)), dtype=np.uint32)
-        if len(matchers) == 1:
-            matchers[0].state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        if len(matchers) == 1 or self._num_to_time:
+            self._num_to_time = max(0, self._num_to_time - 1)
+            for matcher, row in zip(matchers, words, strict=True):
+                matcher.fill(row)
             return words
         if self._executor is None:
             from llguidance import LLExecutor
 
             self._executor = LLExecutor()
+        began = time.perf_counter()
         rows = [(matcher.state, row) for row, matcher in enumerate(matchers)]
         self._executor.unsafe_compute_mask_ptr(rows, words.ctypes.data, words.strides[0], len(matchers))
+        if time.perf_counter() - began > _SLOW_S:
+            self._num_to_time = _NUM_TIMED
         return words
 
     def close(self) -> None:

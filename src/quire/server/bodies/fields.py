@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from quire.sampling_params import MAX_ITEMS
+
 T = TypeVar("T")
 #: Lists stop at their first bad item: a million bad items are rejected as fast as one.
 Items = Annotated[list[T], Field(fail_fast=True)]
@@ -19,6 +21,10 @@ TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 MAX_STOP_STRINGS = 64
 StopString = Annotated[str, Field(min_length=1, max_length=1024)]
 StopStrings = Annotated[list[StopString], Field(fail_fast=True, max_length=MAX_STOP_STRINGS)]
+StopTokens = Annotated[list[TokenId], Field(fail_fast=True, max_length=MAX_ITEMS["stop_token_ids"])]
+AllowedTokens = Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=MAX_ITEMS["allowed_token_ids"])]
+BannedWords = Annotated[list[NonEmpty[TokenId]], Field(fail_fast=True, max_length=MAX_ITEMS["bad_words_token_ids"])]
+Biases = Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=MAX_ITEMS["logit_bias"])]
 ShortText = Annotated[str, Field(max_length=256)]
 Effort = Annotated[str, Field(max_length=64)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]

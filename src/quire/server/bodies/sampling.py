@@ -38,7 +38,7 @@ class SamplingFields(HabitualFields):
     top_k: int | None = option("Number of likeliest tokens to keep; 0 or -1 keeps all.", ge=-1, lt=2**31)
     min_p: float | None = option("Minimum probability, relative to the likeliest token's.", ge=0, le=1)
     repetition_penalty: float | None = option(
-        "Penalty of tokens in prompt and answer; above 1 makes them less likely.", gt=0, le=100
+        "Penalty of tokens in prompt and answer; above 1 makes them less likely.", ge=0.01, le=100
     )
     presence_penalty: float | None = option("Subtrahend for logits of tokens in the answer.", ge=-2, le=2)
     frequency_penalty: float | None = option("Subtrahend for each occurrence of a token in the answer.", ge=-2, le=2)

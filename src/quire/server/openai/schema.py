@@ -10,6 +10,9 @@ from pydantic import Field
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
 from quire.server.bodies.conversation import Message, Tool, ToolChoice
 from quire.server.bodies.fields import (
+    AllowedTokens,
+    BannedWords,
+    Biases,
     Body,
     Count,
     Effort,
@@ -21,6 +24,7 @@ from quire.server.bodies.fields import (
     NumLogprobs,
     Reply,
     StopString,
+    StopTokens,
     TokenId,
     Tools,
     option,
@@ -41,14 +45,14 @@ class GenerationRequest(SamplingFields):
 
     # Choosing tokens: names and ranges of `SamplingParams`.
     n: int | None = option("Number of answers to each prompt, which share its KV. Default 1.", ge=1, le=1024)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = option(
+    logit_bias: Biases | None = option(
         "Map from token ids, in plain digits, to addends for their logits, from -100 to 100."
     )
     bad_words: Annotated[list[StopString], Field(fail_fast=True, max_length=1024)] | None = option(
         "Words that are never completed."
     )
-    bad_words_token_ids: Items[NonEmpty[TokenId]] | None = option("Words that are never completed, as token ids.")
-    allowed_token_ids: NonEmpty[TokenId] | None = option("Tokens to choose from; all others are banned.")
+    bad_words_token_ids: BannedWords | None = option("Words that are never completed, as token ids.")
+    allowed_token_ids: AllowedTokens | None = option("Tokens to choose from; all others are banned.")
     response_format: ResponseFormat | None = option("Format: plain text, a JSON object, or JSON of a schema.")
     structured_outputs: StructuredOutputs | None = option(
         "Language of the answer: a JSON schema, a regex, choices or a grammar."
@@ -58,7 +62,7 @@ class GenerationRequest(SamplingFields):
     guided_choice: NonEmpty[str] | None = option("Older name of structured_outputs.choice.")
     guided_grammar: str | None = option("Older name of structured_outputs.grammar.")
     guided_whitespace_pattern: str | None = option("Older name of structured_outputs.whitespace_pattern.")
-    stop_token_ids: Items[TokenId] | None = option("Tokens that end the answer, in addition to the model's own.")
+    stop_token_ids: StopTokens | None = option("Tokens that end the answer, in addition to the model's own.")
     include_stop_str_in_output: bool | None = option("Include the stop string in the answer.")
     ignore_eos: bool | None = option("Ignore the model's own end tokens.")
     min_tokens: int | None = option("Minimum length of the answer in tokens.", ge=0, lt=2**31)
