@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 import quire
 from quire.async_engine.async_engine import AsyncEngine
@@ -112,9 +112,18 @@ def make_app(
     app.add_exception_handler(ClientDisconnected, _on_disconnect)
     chunks = (ChatCompletionChunk, ResponseEvent, MessageEvent)
     app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys), chunks=chunks)  # type: ignore[method-assign]
-    paths = frozenset(route.path for each in routers for route in each.routes if isinstance(route, Route))
+    paths = frozenset(route.path for each in routers for route in _all_routes(each))
     _add_middleware(app, settings, {} if metrics is None else {"count": metrics.observe_http, "paths": paths})
     return app
+
+
+def _all_routes(router: Any) -> Iterator[Route]:
+    """Yield a router's routes, those of included routers too, which newer versions of FastAPI nest."""
+    for route in router.routes:
+        if isinstance(route, Route):
+            yield route
+        elif (included := getattr(route, "original_router", None)) is not None:
+            yield from _all_routes(included)
 
 
 def _add_middleware(app: FastAPI, settings: ServerSettings, counting: dict[str, Any]) -> None:
@@ -150,7 +159,12 @@ async def _on_error(request: Request, error: Exception) -> JSONResponse:
 async def _on_unknown_route(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path:.200}: {error.detail}; GET /openapi.json lists the endpoints"
-    return error_response(ApiError(error.status_code, message, headers=error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:  # the router names only the methods of the first route
+        matching = (route for route in _all_routes(request.app) if route.matches(request.scope)[0] is not Match.NONE)
+        methods = {method for route in matching for method in route.methods or ()}
+        headers["Allow"] = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+    return error_response(ApiError(error.status_code, message, headers=headers))
 
 
 async def _on_invalid_parameter(request: Request, error: Exception) -> JSONResponse:

@@ -73,7 +73,7 @@ class ServerSettings(EnvironmentSettings):
         "Parser of reasoning; auto detects it from the chat template, none leaves reasoning in the content.",
         choices=(AUTO, NONE, *REASONING_PARSERS),
     )
-    enable_force_include_usage: bool = setting(False, "End every stream with its usage.")
+    enable_force_include_usage: bool = setting(False, "Show the usage so far in every chunk of every stream.")
     open_metrics: bool = setting(False, "Serve /metrics and /version without a key.")
     max_body_bytes: int = setting("8MiB", "Maximum size of a request's body.", read=parse_size, at_least=1)
     max_queue: int = setting(1024, "Maximum number of waiting requests a model; further ones get 429.", at_least=1)

@@ -47,6 +47,13 @@ def test_head_on_what_takes_posts_only_is_refused_as_get_is(server: RunningServe
     assert server.send("HEAD", "/v1/completions").status_code == 405
 
 
+def test_a_wrong_method_is_answered_with_all_right_ones(server: RunningServer) -> None:
+    right = {"/v1/collections": "GET, HEAD, POST", "/v1/completions": "POST", "/health": "GET, HEAD"}
+    for path, methods in right.items():
+        refused = server.send("PUT", path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, methods)
+
+
 def test_paths_are_known_without_v1_too(server: RunningServer) -> None:
     chat = {"messages": [{"role": "user", "content": "Hello"}]}
     for path, body in (("/completions", {"prompt": "Hello"}), ("/chat/completions", chat)):

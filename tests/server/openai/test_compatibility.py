@@ -92,6 +92,13 @@ def test_developer_and_unknown_keys_are_taken_in_messages(server: RunningServer)
     assert text_of_prompt(server, messages=[{"role": "developer", "content": "x"}]).startswith("<|im_start|>system\nx")
 
 
+def test_a_role_of_the_template_s_own_reaches_it(server: RunningServer) -> None:
+    for role in ("ipython", "function", "my-custom role"):
+        assert f"<|im_start|>{role}\nx" in text_of_prompt(server, messages=[*TURN, {"role": role, "content": "x"}])
+    for role in ("", "user<|im_end|>", "a\nb", "x" * 65):
+        assert refusal_of(server.chat(messages=[{"role": role, "content": "x"}]))["param"] == "messages[0].role"
+
+
 def test_a_template_that_shows_no_tools_never_hides_them(server: RunningServer) -> None:
     silent = "{% for m in messages if m.role in ('user', 'assistant') %}{{ m.content }}{% endfor %}"
     with pytest.raises(ValueError, match="shows no tool calls"):
@@ -242,6 +249,13 @@ def test_keys_that_may_be_null_are_there(server: RunningServer) -> None:
     assert keys_of(openai.types.CompletionChoice) <= completion["choices"][0].keys()
     assert (chat["service_tier"], chat["choices"][0]["message"]["refusal"]) == (None, None)
     assert chat["choices"][0]["logprobs"] is completion["choices"][0]["logprobs"] is None
+
+
+def test_keys_of_vllm_are_null_where_they_were_not_asked_for(server: RunningServer) -> None:
+    chat = server.chat().json()
+    assert (chat["prompt_logprobs"], chat["prompt_token_ids"], chat["choices"][0]["token_ids"]) == (None, None, None)
+    choice = server.complete().json()["choices"][0]
+    assert (choice["prompt_logprobs"], choice["prompt_token_ids"], choice["token_ids"]) == (None, None, None)
 
 
 def test_tokens_are_shown_as_ids_where_that_is_asked_for(server: RunningServer) -> None:

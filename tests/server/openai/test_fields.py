@@ -260,7 +260,7 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
         ({"messages": [{"role": "assistant"}]}, "messages[0].content"),
         ({"messages": [{"role": "assistant", "content": None, "tool_calls": []}]}, "messages[0].content"),
         ({"messages": [{"role": "tool", "tool_call_id": "a"}]}, "messages[0].content"),
-        ({"messages": [{"role": "robot", "content": "Hello"}]}, "messages[0].role"),
+        ({"messages": [{"role": "<|user|>", "content": "Hello"}]}, "messages[0].role"),
         ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0].tool_calls[0].function"),
         ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "messages[0].function_call"),
         (
@@ -383,7 +383,7 @@ def test_token_ids_are_shown_where_they_are_asked_for(server: RunningServer) -> 
     chat = server.chat(return_token_ids=True).json()
     assert chat["prompt_token_ids"][-1] == ord("\n")
     assert len(chat["choices"][0]["token_ids"]) == 8
-    assert "token_ids" not in server.chat().json()["choices"][0]
+    assert server.chat().json()["choices"][0]["token_ids"] is None
 
 
 def test_a_long_prompt_is_cut_to_its_end(server: RunningServer) -> None:

@@ -164,13 +164,15 @@ def test_a_stream_that_is_preempted_says_so_in_comments_and_goes_on() -> None:
             assert "".join(parts) == whole["choices"][0]["text"]
 
 
-def test_every_stream_ends_with_its_usage_where_the_operator_says_so() -> None:
+def test_every_chunk_has_the_usage_so_far_where_the_operator_says_so() -> None:
     settings = ServerSettings(enable_force_include_usage=True)
     with running(make_model(), settings=settings) as server:
         for body in ({}, {"stream_options": {"include_usage": False}}, {"stream_options": {"include_usage": True}}):
             *parts, last = chunks(server, max_tokens=3, ignore_eos=True, **body)
             assert last["usage"]["completion_tokens"] == 3
-            assert all(part["usage"] is None for part in parts)
+            counts = [part["usage"]["completion_tokens"] for part in parts]
+            assert counts == sorted(counts)
+            assert all(part["usage"]["prompt_tokens"] for part in parts)
         assert server.complete(max_tokens=3).json()["usage"]
 
 

@@ -11,15 +11,22 @@ TURN = [{"role": "user", "content": "Hi"}]
 
 def test_a_prompt_is_tokenized(server: RunningServer) -> None:
     answer = server.post("/tokenize", prompt="Hé")
-    assert answer.json() == {"count": 3, "max_model_len": MAX_MODEL_LEN, "tokens": list("Hé".encode())}
+    expected = {"count": 3, "max_model_len": MAX_MODEL_LEN, "tokens": list("Hé".encode()), "token_strs": None}
+    assert answer.json() == expected
 
 
-def test_tokens_are_shown_as_text_where_that_is_asked_for(server: RunningServer) -> None:
-    assert server.post("/tokenize", prompt="Hé", return_token_strs=True).json()["token_strs"] == [
-        "H",
-        "\ufffd",
-        "\ufffd",
-    ]
+def test_token_strs_are_the_tokenizer_s_pieces(server: RunningServer) -> None:
+    assert server.post("/tokenize", prompt="Hé", return_token_strs=True).json()["token_strs"] == ["H", "Ã", "©"]
+
+
+def test_a_remote_tokenizer_learns_its_tokens_and_template(server: RunningServer) -> None:
+    """lm-eval's remote tokenizer reads this endpoint before its first request."""
+    info = server.get("/tokenizer_info").json()
+    assert info["eos_token"] == "<|endoftext|>"
+    assert "<|im_start|>" in info["chat_template"]
+    assert info["model_max_length"] == MAX_MODEL_LEN
+    assert {"content": "<|im_end|>", "special": True} in info["added_tokens_decoder"].values()
+    assert server.get("/tokenizer_info?model=none").status_code == 404
 
 
 def test_a_template_is_applied_as_chat_does(server: RunningServer) -> None:

@@ -42,8 +42,10 @@ class ToolCall(LooseBody):
 class Message(LooseBody):
     """One message of a conversation. Unknown keys are ignored."""
 
-    role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
-        description="Role: system, developer (the same as system), user, assistant or tool."
+    role: str = Field(
+        description="Role: system, developer (the same as system), user, assistant, tool, or another of the chat "
+        "template, such as ipython.",
+        pattern=r"^[A-Za-z0-9_. -]{1,64}$",
     )
     content: str | Items[TextPart] | None = option(
         "Text, or a list of text parts. Only an assistant with tool_calls may leave it out."

@@ -80,6 +80,9 @@ class ResponseFormat(Body):
         description="Format: text (no constraint), json_object (any object) or json_schema (as `json_schema` says)."
     )
     json_schema: JsonSchemaFormat | None = option("Schema for the type json_schema.")
+    schema_: dict[str, Any] | None = Field(
+        default=None, alias="schema", description="JSON Schema for the type json_object; default: any object."
+    )
 
 
 class StructuredOutputs(Body):

@@ -124,18 +124,14 @@ _TEXT = "\0text\0"  # placeholder for the text in a chunk's template
 
 
 class ChunkWriter(AnswerWriter, Generic[B]):
-    """Writes one answer to a body. Subclasses add the form of text and log-probabilities.
-
-    Args:
-        has_usage: end the stream with a usage chunk.
-    """
+    """Writes one answer to a body. Subclasses add the form of text and log-probabilities."""
 
     kind: ClassVar[str]  #: `object` of a whole answer
     chunk_kind: ClassVar[str]  #: `object` of a chunk
 
-    def __init__(self, job: GenerationJob, body: B, *, has_usage: bool) -> None:
+    def __init__(self, job: GenerationJob, body: B) -> None:
         super().__init__(job)
-        params, options, engine = job.params, body.stream_options, job.model.async_engine.engine
+        params, engine = job.params, job.model.async_engine.engine
         self.body = body
         self._tokenizer = engine.tokenizer
         self._has_logprobs = params.logprobs is not None
@@ -144,8 +140,8 @@ class ChunkWriter(AnswerWriter, Generic[B]):
             self._num_top = len(set(params.logprob_token_ids))
         self._shows_ids = bool(body.return_tokens_as_token_ids)
         self._has_token_ids = bool(body.return_token_ids)
-        self._has_usage = has_usage
-        self._has_running_usage = has_usage and options is not None and bool(options.continuous_usage_stats)
+        self._has_usage = body.wants_usage
+        self._has_running_usage = body.wants_usage and body.wants_running_usage
         self._is_only_text = not self._has_logprobs and not self._has_token_ids
         self._templates: dict[tuple[int, int], tuple[str, str]] = {}  #: chunk before and after its text
         self._head = {
@@ -197,7 +193,7 @@ class ChunkWriter(AnswerWriter, Generic[B]):
 
     def _prompt_fields(self, output: RequestOutput) -> dict[str, Any]:
         """Return the fields of a whole answer that describe its prompt."""
-        shown: dict[str, Any] = {}
+        shown: dict[str, Any] = {"prompt_token_ids": None, "prompt_logprobs": None}  # keys that clients expect
         top = self.body.prompt_logprobs
         if self._has_token_ids:
             shown["prompt_token_ids"] = output.prompt_token_ids
@@ -256,8 +252,8 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
 
     kind, chunk_kind = "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, job: GenerationJob, body: ChatCompletionRequest, *, has_usage: bool) -> None:
-        super().__init__(job, body, has_usage=has_usage)
+    def __init__(self, job: GenerationJob, body: ChatCompletionRequest) -> None:
+        super().__init__(job, body)
         self._readers: dict[int, AnswerReader] = {}  #: of a stream, by the index of a choice
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
@@ -269,7 +265,7 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
 
     def _whole_choice(self, completion: CompletionOutput) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": self._echo + completion.text, "refusal": None}
-        choice = self._choice(0, completion, {"message": message})
+        choice = {"token_ids": None, **self._choice(0, completion, {"message": message})}
         if self.job.form is None:
             return choice
         answer = ParsedAnswer.of(self.job.form.reader().read(completion.text))
@@ -342,8 +338,8 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
 
     kind = chunk_kind = "text_completion"
 
-    def __init__(self, job: GenerationJob, body: CompletionRequest, *, has_usage: bool) -> None:
-        super().__init__(job, body, has_usage=has_usage)
+    def __init__(self, job: GenerationJob, body: CompletionRequest) -> None:
+        super().__init__(job, body)
         self._hides_special_tokens = job.params.skip_special_tokens
         self._writers: dict[tuple[int, int], CompletionLogprobsWriter] = {}  #: by prompt and index
 
@@ -369,7 +365,7 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
             writer = self._writer(number, completion.index)
             echoed = writer.write(output.prompt_token_ids, output.prompt_logprobs, self._num_top)
         text = {"text": self._echo(number) + completion.text}
-        choice = {**self._choice(number, completion, text), **self._prompt_fields(output)}
+        choice = {"token_ids": None, **self._choice(number, completion, text), **self._prompt_fields(output)}
         if echoed:
             choice["logprobs"] = {name: entries + choice["logprobs"][name] for name, entries in echoed.items()}
         return choice

@@ -43,6 +43,7 @@ from quire.server.openai.schema import (
     Completion,
     CompletionRequest,
     GenerationRequest,
+    StreamOptions,
 )
 from quire.server.registry import ModelChooser, ServedModel
 from quire.server.settings import ServerSettings
@@ -101,7 +102,9 @@ class GenerationEndpoint(ABC, Generic[B]):
     async def answer(self, request: Request, body: B) -> Response:
         """Return the model's answer, whole or as a stream. Raises like `send_answer`."""
         job = await self.prepare(request, body)
-        writer = self.writer(job, body, has_usage=body.wants_usage or self.settings.enable_force_include_usage)
+        if body.stream and self.settings.enable_force_include_usage:
+            body.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
+        writer = self.writer(job, body)
         keep_alive_s = self.settings.keep_alive_s
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
@@ -269,7 +272,7 @@ def _check_streaming(body: GenerationRequest) -> None:
         raise invalid("prompt_logprobs are not streamed; leave out stream or prompt_logprobs", "prompt_logprobs")
     if body.stream and body.use_beam_search:
         raise invalid("use_beam_search is not streamed; leave out stream or use_beam_search", "use_beam_search")
-    if not body.stream and body.wants_usage:
+    if not body.stream and (body.wants_usage or body.wants_running_usage):
         raise invalid("stream_options go with stream=true; a whole answer has its usage", "stream_options")
 
 

@@ -1,4 +1,4 @@
-"""GET /v1/models: the served models and their states; GET /props, in llama.cpp's form."""
+"""GET /v1/models: served models and their states; /props in the form of llama.cpp, /tokenizer_info in that of vLLM."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from quire.async_engine.messages import ModelState
 from quire.server.bodies.fields import Reply
 from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar, json_reply
 from quire.server.generation.generation import wait_until_known
+from quire.server.openai.prompts import tokenizer_of
 from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
 
@@ -59,6 +60,19 @@ class Properties(Reply):
     build_info: str
 
 
+class TokenizerInfo(Reply):
+    """The main keys of tokenizer_config.json."""
+
+    tokenizer_class: str
+    model_max_length: int = Field(description="Maximum length of prompt and answer together, in tokens.")
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    chat_template: str | None
+    added_tokens_decoder: dict[str, dict[str, Any]] = Field(description="Added tokens by id.")
+
+
 def model_routes(registry: ModelRegistry, *, has_auto: bool = False) -> APIRouter:
     """The routes; with `has_auto`, "auto" is one of the models."""
     router = APIRouter(tags=["models"], responses=ERROR_RESPONSES)
@@ -80,6 +94,12 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False) -> APIRoute
         found = registry.get(model)
         await wait_until_known(found, request.receive)
         return json_reply(_properties(found))
+
+    @router.get("/tokenizer_info", response_model=TokenizerInfo, summary="Show a tokenizer's configuration")
+    async def show_tokenizer(request: Request, model: str | None = None) -> Response:
+        found = registry.get(model)
+        await wait_until_known(found, request.receive)
+        return json_reply(_tokenizer_info(found))
 
     return router
 
@@ -128,4 +148,19 @@ def _properties(model: ServedModel) -> Properties:
         bos_token=named.get("bos_token") or "",
         eos_token=named.get("eos_token") or "",
         build_info=f"quire {quire.__version__}",
+    )
+
+
+def _tokenizer_info(model: ServedModel) -> TokenizerInfo:
+    tokenizer = tokenizer_of(model)
+    names = ("bos_token", "eos_token", "pad_token", "unk_token")
+    return TokenizerInfo(
+        tokenizer_class="PreTrainedTokenizerFast",
+        model_max_length=model.async_engine.engine.max_model_len,
+        **{name: tokenizer.special_tokens.get(name) for name in names},
+        chat_template=model.chat_template or tokenizer.chat_template,
+        added_tokens_decoder={
+            str(token_id): {"content": token.content, "special": token.special}
+            for token_id, token in tokenizer.backend.get_added_tokens_decoder().items()
+        },
     )

@@ -269,12 +269,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
     @router.post("/tokenize", response_model=TokenizeReply, summary="Convert text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         model = await find_model(request, body.model)
-        prompt = await asyncio.to_thread(_encode, model, body, trusts_template)
-        ids, longest = list(prompt.token_ids), model.async_engine.engine.max_model_len
-        answer = TokenizeReply(count=len(ids), max_model_len=longest, tokens=ids)
-        if body.return_token_strs:
-            answer.token_strs = list(map(tokenizer_of(model).token_text, ids))
-        return json_reply(answer)
+        return await asyncio.to_thread(_tokenize, model, body, trusts_template)
 
     @router.post("/detokenize", response_model=DetokenizeReply, summary="Convert token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
@@ -294,6 +289,13 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         return json_reply(TemplateReply(prompt=(await asyncio.to_thread(encode)).text or ""))
 
     return router
+
+
+def _tokenize(model: ServedModel, body: TokenizeRequest, trusts_template: bool) -> Response:
+    ids = list(_encode(model, body, trusts_template).token_ids)
+    pieces = list(map(tokenizer_of(model).backend.id_to_token, ids)) if body.return_token_strs else None
+    longest = model.async_engine.engine.max_model_len
+    return json_reply(TokenizeReply(count=len(ids), max_model_len=longest, tokens=ids, token_strs=pieces))
 
 
 def _encode(model: ServedModel, body: TokenizeRequest, trusts_template: bool) -> Prompt:

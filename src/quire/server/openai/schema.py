@@ -121,8 +121,9 @@ class GenerationRequest(SamplingFields):
             if (value := getattr(self, f"guided_{name}")) is not None:
                 found.append((f"guided_{name}", {name: value}))
         match self.response_format:
-            case ResponseFormat(type="json_object"):
-                found.append(("response_format", {"json_object": True}))
+            case ResponseFormat(type="json_object", schema_=given_schema):
+                wanted = {"json_object": True} if given_schema is None else {"json": given_schema}
+                found.append(("response_format", wanted))
             case ResponseFormat(type="json_schema", json_schema=about):
                 if about is None:
                     raise ValueError('response_format={"type": "json_schema"} needs json_schema beside it')
@@ -140,6 +141,10 @@ class GenerationRequest(SamplingFields):
     @property
     def wants_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def wants_running_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
 
 _SAMPLING = {field.name for field in fields(SamplingParams)} & set(GenerationRequest.model_fields)
@@ -335,14 +340,16 @@ class TokenizeRequest(TemplateOptions, ModelBody):
     add_special_tokens: bool | None = option(
         "Add the model's special tokens, such as bos. Default: true for a prompt, false for messages."
     )
-    return_token_strs: bool | None = option("Show each token as text, too.")
+    return_token_strs: bool | None = option("Show the tokenizer's pieces, too.")
 
 
 class TokenizeReply(Reply):
     count: int
     max_model_len: int = Field(description="Maximum length of prompt and answer together, in tokens.")
     tokens: list[int]
-    token_strs: list[str] | None = None
+    token_strs: list[str | None] | None = Field(
+        default=None, description="The tokenizer's pieces; null for ids without one."
+    )
 
 
 class DetokenizeRequest(ModelBody):
