@@ -16,6 +16,7 @@ from quire.server.tools.families import (
     HermesParser,
     LlamaParser,
     MistralParser,
+    QwenCoderParser,
     forced_calls_schema,
     reasoning_markers,
     tool_parser,
@@ -80,6 +81,24 @@ RECORDED: dict[str, tuple[type[ToolParser], str, str, str, list[tuple[str, Any]]
         'Well.[TOOL_CALLS]weather[CALL_ID]abcdefghi[ARGS]{"city": "Paris"}'
         '[TOOL_CALLS]time[ARGS]{"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}',
         "", "Well.", [PARIS, NIGHT],
+    ),
+    "qwen3-coder": (
+        QwenCoderParser,
+        "I look.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>\n"
+        "<tool_call>\n<function=time>\n<parameter=zone>\nEurope/Paris\n</parameter>\n<parameter=at>\n"
+        '[1, {"x": "}]"}]\n</parameter>\n</function>\n</tool_call>',
+        "", "I look.", [PARIS, NIGHT],
+    ),
+    "qwen3-coder, without a wrapper, ends or arguments": (
+        QwenCoderParser,
+        "<function=weather>\n<parameter=city>Paris\n</function>\n<tool_call><function=now></function></tool_call>",
+        "", "", [PARIS, ("now", {})],
+    ),
+    "qwen3-coder, code in a text": (
+        QwenCoderParser,
+        "<tool_call>\n<function=write>\n<parameter=text>\n\n  if a < b:\n    \"</p>\" + 1 # é\n\n</parameter>\n"
+        "</function>\n</tool_call>",
+        "", "", [("write", {"text": '\n  if a < b:\n    "</p>" + 1 # é\n'})],
     ),
     "forced": (
         ForcedParser,
@@ -146,6 +165,33 @@ def test_a_streamed_beginning_is_never_taken_back(name: str) -> None:
         assert [call.name for call in told.calls] == [name for name, _ in calls[: len(told.calls)]]
 
 
+def test_a_qwen_coder_value_is_of_the_type_that_its_schema_names() -> None:
+    kinds = {
+        "text": {"type": "string"}, "number": {"type": "number"}, "flag": {"type": "boolean"},
+        "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "list": {"type": ["array", "null"]},
+        "colour": {"enum": ["1", "2"]}, "odd": {"type": 1, "anyOf": 1, "enum": 1},
+    }  # fmt: skip
+    schemas = {"f": {"properties": kinds}, "g": {"properties": 1}}
+
+    def read(function: str, **given: str) -> Any:
+        values = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in given.items())
+        text = f"<tool_call>\n<function={function}>\n{values}</function>\n</tool_call>"
+        parsers = AnswerReader(None, QwenCoderParser(schemas)), AnswerReader(None, QwenCoderParser(schemas))
+        whole = ParsedAnswer.of(parsers[0].read(text)).calls[0].arguments
+        pieces = [event for character in text for event in parsers[1].feed(character)] + parsers[1].finish()
+        assert ParsedAnswer.of(pieces).calls[0].arguments == whole
+        return json.loads(whole)
+
+    assert read("f", text="12", number="1.5", flag="True", maybe="null", list="[1, null]", colour="1", odd="x") == {
+        "text": "12", "number": 1.5, "flag": True, "maybe": None, "list": [1, None], "colour": "1", "odd": "x",
+    }  # fmt: skip
+    assert read("f", maybe="12", number="many", flag="NaN", new='{"a": 1}') == {
+        "maybe": "12", "number": "many", "flag": "NaN", "new": {"a": 1},
+    }  # fmt: skip
+    assert read("g", x="1") == {"x": 1}
+    assert read("unknown", x="1") == {"x": 1}
+
+
 def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
     def read(text: str, kind: type[ToolParser] = HermesParser) -> tuple[str, str, list[tuple[str, str]]]:
         answer = ParsedAnswer.of(reader(kind).read(text))
@@ -155,6 +201,9 @@ def test_an_answer_that_is_cut_short_keeps_what_it_has() -> None:
     assert read(" <thi") == ("", " <thi", [])
     assert read('<tool_call>{"name": "f", "arguments": {"a": "b') == ("", "", [("f", '{"a": "b')])
     assert read('a <tool_call>\n{"na') == ("", 'a <tool_call>\n{"na', [])
+    cut = "<tool_call><function=f><parameter=a>1</parameter><parameter=b>\nx <"
+    assert read(cut, QwenCoderParser) == ("", "", [("f", '{"a": 1, "b": ')])
+    assert read("<tool_call><function=f", QwenCoderParser) == ("", "<tool_call><function=f", [])
     assert read('[TOOL_CALLS][{"name": "f", "arguments": {}}, {"na', MistralParser) == ("", ', {"na', [("f", "{}")])
 
 
@@ -190,7 +239,8 @@ def test_families_are_recognized_by_their_templates() -> None:
     assert tool_parser("auto", "{{ '<tool_call>' }}") is HermesParser
     assert tool_parser("auto", "[TOOL_CALLS]") is MistralParser
     assert tool_parser("auto", "<|python_tag|>") is LlamaParser
-    assert tool_parser("auto", "<tool_call><function=") is tool_parser("auto", "{{ tools }}") is None
+    assert tool_parser("auto", "<tool_call><function=") is tool_parser("qwen3_coder", "") is QwenCoderParser
+    assert tool_parser("auto", "{{ tools }}") is None
     assert tool_parser("llama3_json", "<tool_call>") is LlamaParser
     assert reasoning_markers("auto", "</think>") is reasoning_markers("qwen3", "") is THINK
     assert reasoning_markers("auto", "x") is reasoning_markers("none", "</think>") is None

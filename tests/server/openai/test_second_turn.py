@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from quire.server.settings import ServerSettings
-from serving import RunningServer, make_model, running
+from scripted import Script
+from serving import MODEL, RunningServer, make_model, running
 
 TEMPLATES = {
     text.partition("\n")[0].partition(":")[0]: text.partition("\n")[2].strip()
     for file in sorted((Path(__file__).parents[2] / "text" / "templates").glob("*.jinja"))
     for text in file.read_text().split("=== ")[1:]
 }
-#: Their turns alternate, and they know no results, so a question after a result is one turn with it.
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL = {"type": "function", "function": {"name": "look_up", "description": "Weather.", "parameters": PARAMETERS}}
 BARE = {"type": "function", "function": {"name": "look_up"}}
@@ -105,3 +105,26 @@ def test_a_call_that_was_cut_short_goes_on(server: RunningServer, model: str) ->
     cut["function"]["arguments"] = '{"at": "Bern", "days": [1, "unfin'
     history = [ASKED, called(cut), result("the call was cut short")]
     assert_shows(prompt_of(server, model, *history, tools=[TOOL]), "look_up", "Bern", "the call was cut short")
+
+
+def test_qwen_coder_calls_in_tags_and_reads_them_back() -> None:
+    """Calls of its own accord, whole and streamed, and forced ones."""
+    says = "I look.\n<tool_call>\n<function=look_up>\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>"
+    template = TEMPLATES["Qwen3-Coder"]
+    script = Script(says)
+    with running(make_model(start=script, chat_template=template)) as server, server.client() as client:
+        asked: Any = {"model": MODEL, "messages": [ASKED], "tools": [TOOL]}
+        message = client.chat.completions.create(**asked).choices[0].message
+        with client.chat.completions.stream(**asked) as stream:
+            streamed = stream.get_final_completion().choices[0].message
+        for each in (message, streamed):
+            assert each.content == "I look."
+            assert json.loads(each.tool_calls[0].function.arguments) == {"city": "Bern"}  # type: ignore[index, union-attr]
+        history = [ASKED, message.to_dict(), result("sunny", message.tool_calls[0].id)]  # type: ignore[index]
+        text = server.post("/apply-template", messages=history, tools=[TOOL]).json()["prompt"]
+        assert "<function=look_up>\n<parameter=city>Bern</parameter>" in text
+        script.says = None
+        city = {"type": "object", "properties": {"city": {"enum": ["Bern"]}}, "required": ["city"]}
+        tool = {"type": "function", "function": {"name": "look_up", "parameters": city}}
+        forced = client.chat.completions.create(**{**asked, "tools": [tool]}, tool_choice="required", max_tokens=900)
+        assert json.loads(forced.choices[0].message.tool_calls[0].function.arguments) == {"city": "Bern"}

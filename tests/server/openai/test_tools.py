@@ -195,8 +195,45 @@ def test_a_call_can_be_forced_of_any_model(agent: RunningServer, choice: Any) ->
             assert 1 <= arguments["count"] <= 9
         else:
             assert (call.function.name, arguments) == ("switch", {})
-    both = {"tools": [CLOTHES], "tool_choice": "required", "response_format": {"type": "json_object"}}
-    assert refusal_of(agent.chat(**both))["param"] == "response_format"
+    both = {"tools": [CLOTHES], "tool_choice": "required", "structured_outputs": {"json_object": True}}
+    assert refusal_of(agent.chat(**both))["param"] == "structured_outputs"
+
+
+def test_a_response_format_holds_for_text_and_not_for_forced_calls(agent: RunningServer) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "it", "schema": {"type": "object", "maxProperties": 0}}}
+    forced = {"tools": [SWITCH], "tool_choice": "required", "parallel_tool_calls": False}
+    choice = ask(agent, None, **forced, response_format=schema, max_tokens=200)
+    (call,) = choice["message"]["tool_calls"]
+    assert (call["function"]["name"], json.loads(call["function"]["arguments"])) == ("switch", {})
+    text = {"format": {"type": "json_schema", "name": "it", "schema": {"type": "object", "maxProperties": 0}}}
+    tool = {"type": "function", **SWITCH["function"]}
+    body = {"input": "Hello", "tools": [tool], "tool_choice": "required", "text": text, "max_output_tokens": 200}
+    answer = agent.post("/v1/responses", **body)
+    assert [item["type"] for item in answer.json()["output"]][:1] == ["function_call"], answer.text
+
+
+def test_reasoning_has_both_names_and_is_counted(agent: RunningServer) -> None:
+    SCRIPT.says = "<think>\nHm.\n</think>\n\nYes."
+    asked: dict[str, Any] = {"messages": QUESTION, "max_tokens": None, "chat_template": QWEN}
+    whole = agent.chat(**asked).json()
+    message, usage = whole["choices"][0]["message"], whole["usage"]
+    assert message["reasoning"] == message["reasoning_content"] == "Hm."
+    num_thought = usage["completion_tokens_details"]["reasoning_tokens"]
+    assert 0 < num_thought < usage["completion_tokens"]
+    streamed = agent.chat(**asked, stream=True, stream_options={"include_usage": True}).text
+    chunks = [json.loads(line[6:]) for line in streamed.splitlines() if line.startswith("data: {")]
+    deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(delta.get("reasoning", "") for delta in deltas) == "Hm."
+    assert chunks[-1]["usage"] == {**usage, "prompt_tokens_details": chunks[-1]["usage"]["prompt_tokens_details"]}
+    hidden = agent.chat(**asked, include_reasoning=False).json()
+    assert hidden["usage"]["completion_tokens_details"]["reasoning_tokens"] == num_thought, "spent all the same"
+    SCRIPT.says = "Yes."
+    assert agent.chat(**asked).json()["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
+    told = {
+        "chat_template": QWEN,
+        "messages": [*QUESTION, {"role": "assistant", "content": "Yes.", "reasoning": "Hm."}],
+    }
+    assert "<think>\nHm.\n</think>" in agent.post("/apply-template", **told).json()["prompt"]
 
 
 def test_an_answer_that_follows_a_schema_is_content(agent: RunningServer) -> None:

@@ -40,7 +40,7 @@ from quire.async_engine.messages import (
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, Delta, RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
-from quire.server.bodies.replies import PromptTokensDetails, StageTokens, Usage
+from quire.server.bodies.replies import CompletionTokensDetails, PromptTokensDetails, StageTokens, Usage
 from quire.server.errors import RETRY_SOON, ApiError, error_response, invalid
 from quire.server.http.middleware import report_usage
 from quire.server.http.protocol import ClientDisconnected, run_while_connected
@@ -216,6 +216,7 @@ class UsageCount:
     def __init__(self, *, has_stages: bool) -> None:
         self.num_prompt_tokens = 0
         self.num_output_tokens = 0
+        self.num_reasoning_tokens: int | None = None  #: None without reasoning
         self.by_stage: Counter[int] = Counter()  #: tokens of finished answers
         self._cached: dict[int, dict[str, int]] = {}  #: prompt number -> cached tokens by tier
         self._has_stages = has_stages
@@ -250,6 +251,8 @@ class UsageCount:
             total_tokens=self.num_prompt_tokens + self.num_output_tokens,
             prompt_tokens_details=details,
         )
+        if self.num_reasoning_tokens is not None:
+            usage.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=self.num_reasoning_tokens)
         if self._has_stages and self.by_stage:
             usage.stages = [StageTokens(stage=stage, tokens=count) for stage, count in sorted(self.by_stage.items())]
         return usage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -255,6 +256,7 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
     def __init__(self, job: GenerationJob, body: ChatCompletionRequest) -> None:
         super().__init__(job, body)
         self._readers: dict[int, AnswerReader] = {}  #: of a stream, by the index of a choice
+        self._token_ids: defaultdict[int, list[int]] = defaultdict(list)  #: of a stream, by the index of a choice
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
 
@@ -268,10 +270,11 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
         choice = {"token_ids": None, **self._choice(0, completion, {"message": message})}
         if self.job.form is None:
             return choice
+        self._count_reasoning(completion.token_ids)
         answer = ParsedAnswer.of(self.job.form.reader().read(completion.text))
         message["content"] = self._echo + answer.content
         if answer.reasoning:
-            message["reasoning_content"] = answer.reasoning
+            message |= _thought(answer.reasoning)
         if answer.calls:
             message["content"] = message["content"] or None
             message["tool_calls"] = [
@@ -300,7 +303,9 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
         if reader is None:
             reader = self._readers[delta.index] = form.reader()
         events = reader.feed(delta.text)
+        self._token_ids[delta.index] += delta.token_ids
         if delta.finish_reason is not None:
+            self._count_reasoning(self._token_ids.pop(delta.index))
             events = merge([*events, *reader.finish()])
         pieces = [_piece(event) for event in events]
         if not pieces and delta.finish_reason is None and self._is_only_text:
@@ -311,6 +316,12 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
         about = {"index": last["index"], "logprobs": None, "finish_reason": None}
         return [*({**about, "delta": piece} for piece in pieces), last]
 
+    def _count_reasoning(self, token_ids: Sequence[int]) -> None:
+        """Count the reasoning in the tokens of a whole answer."""
+        if self.job.form is not None and self.job.form.reasoning is not None:
+            number = self.job.form.num_reasoning_tokens(token_ids, self._tokenizer)
+            self.usage.num_reasoning_tokens = (self.usage.num_reasoning_tokens or 0) + number
+
     def _text_delta(self, text: str) -> dict[str, Any]:
         return {"delta": {"content": text} if text else {}}
 
@@ -319,11 +330,15 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
         return {"content": content, "refusal": None}
 
 
+def _thought(text: str) -> dict[str, str]:
+    return {"reasoning_content": text, "reasoning": text}
+
+
 def _piece(event: Event) -> dict[str, Any]:
     """Return the delta for an event."""
     match event:
         case Reasoning():
-            return {"reasoning_content": event.text}
+            return _thought(event.text)
         case Content():
             return {"content": event.text}
         case CallStart():

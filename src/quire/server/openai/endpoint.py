@@ -18,7 +18,6 @@ from starlette.responses import Response
 from quire.async_engine.messages import ModelState, QueueFull
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
-from quire.server.bodies.conversation import NamedToolChoice
 from quire.server.bodies.fields import Reply
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.bodies.retrieval import Passages, RetrievedPassages, Retriever
@@ -45,18 +44,11 @@ from quire.server.openai.schema import (
     GenerationRequest,
     StreamOptions,
 )
+from quire.server.openai.tool_calls import check_tools, choose_parser, forced_schema, has_tools, is_forced
 from quire.server.registry import ModelChooser, ServedModel
 from quire.server.settings import ServerSettings
 from quire.server.tools.answer_reader import AnswerForm
-from quire.server.tools.families import (
-    AUTO,
-    NONE,
-    ForcedParser,
-    HermesParser,
-    forced_calls_schema,
-    reasoning_markers,
-    tool_parser,
-)
+from quire.server.tools.families import ForcedParser, reasoning_markers
 from quire.server.tools.parser import ToolParser
 
 #: Sampling fields that beam search uses. It draws no random numbers, so any seed is valid.
@@ -262,7 +254,8 @@ async def _check_grammar(
         raise as_api_error(error) from error
     except ValueError as error:
         structure = body.given_structure()
-        name = "tools" if structure is None else structure[0]  # forced calls are the only other grammar
+        is_call = structure is None or (isinstance(body, ChatCompletionRequest) and is_forced(body))
+        name = "tools" if structure is None or is_call else structure[0]
         raise invalid(f"{name} cannot be served: {error}", name) from error
 
 
@@ -298,8 +291,8 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         check_tools(body)
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         own: dict[str, Any] = {"max_tokens": next(iter(limits), None), "logprobs": logprobs}
-        if _is_forced(body):
-            own["structured_outputs"] = StructuredOutputsParams(json=_forced_schema(body))  # type: ignore[arg-type]
+        if is_forced(body):
+            own["structured_outputs"] = StructuredOutputsParams(json=forced_schema(body))  # type: ignore[arg-type]
         return own
 
     async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:
@@ -327,7 +320,7 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
             trusts_template=self.settings.trust_request_chat_template,
             is_truncated=body.truncate_prompt_tokens is not None,
             passages=passages,
-            shows_tools=_has_tools(body),
+            shows_tools=has_tools(body),
         )
         return [prompt]
 
@@ -337,18 +330,18 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         Raises:
             ApiError: the way in which the model writes calls is unknown.
         """
-        if body.given_structure() is not None:
+        if body.given_structure() is not None and not is_forced(body):
             return None
-        tokenizer, has_tools = tokenizer_of(model), _has_tools(body)
+        tokenizer, shows_tools = tokenizer_of(model), has_tools(body)
         own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
-        template = tokenizer.choose_chat_template(own, has_tools=has_tools)
+        template = tokenizer.choose_chat_template(own, has_tools=shows_tools)
         reasoning = reasoning_markers(self.settings.reasoning_parser, template)
         tools: type[ToolParser] | None = None
-        if _is_forced(body):
+        if is_forced(body):
             reasoning, tools = None, ForcedParser  # the grammar leaves no room for reasoning
-        elif has_tools:
+        elif shows_tools:
             is_explained = not tokenizer.shows_tools(own)
-            tools = _parser(self.settings.tool_call_parser, template, is_explained=is_explained)
+            tools = choose_parser(self.settings.tool_call_parser, template, is_explained=is_explained)
         if reasoning is None and tools is None:
             return None
         markers = [*(tools.markers if tools is not None else ())]
@@ -362,73 +355,10 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
             is_thinking=is_thinking,
             shows_reasoning=body.include_reasoning is not False,
             tools=tools,
-            tool_names=frozenset(tool.function.name for tool in body.tools or ()),
+            schemas={tool.function.name: tool.function.parameters or {} for tool in body.tools or ()},
             is_parallel=body.parallel_tool_calls is not False,
             specials=tuple(sorted(tokenizer.special_ids.intersection(map(tokenizer.backend.token_to_id, markers)))),
         )
-
-
-def check_tools(body: ChatCompletionRequest) -> None:
-    """Raise ApiError for tools that cannot be called, or a choice without its tool."""
-    names: dict[str, int] = {}
-    for number, tool in enumerate(body.tools or ()):
-        name, where = tool.function.name, f"tools[{number}].function"
-        if name in names:
-            raise invalid(
-                f"{where}.name={name!r} is the name of tools[{names[name]}] too; give each tool its own",
-                f"{where}.name",
-            )
-        names[name] = number
-        kind = (tool.function.parameters or {}).get("type", "object")
-        if kind != "object":
-            raise invalid(
-                f"{where}.parameters.type={kind!r:.60} is not valid: arguments have names, so their schema is that of "
-                'an object: {"type": "object", "properties": {...}}',
-                f"{where}.parameters",
-            )
-    choice = body.tool_choice
-    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
-        known = ", ".join(map(repr, list(names)[:10])) or "none"
-        raise invalid(f"tool_choice names {choice.function.name!r:.60}, and the tools are {known}", "tool_choice")
-    if _is_forced(body) and (structure := body.given_structure()) is not None:
-        raise invalid(f"{structure[0]} does not go with a tool_choice that forces a call; leave one out", structure[0])
-    if choice == "required" and not names:
-        raise invalid("tool_choice='required' forces a call, and there are no tools; give some", "tool_choice")
-
-
-def _is_forced(body: ChatCompletionRequest) -> bool:
-    """Whether the answer must be a call."""
-    return isinstance(body.tool_choice, NamedToolChoice) or body.tool_choice == "required"
-
-
-def _has_tools(body: ChatCompletionRequest) -> bool:
-    """Whether the model sees the tools."""
-    return bool(body.tools) and body.tool_choice != "none"
-
-
-def _forced_schema(body: ChatCompletionRequest) -> dict[str, Any]:
-    """Return the JSON schema that makes the answer a call."""
-    tools, choice, is_parallel = body.tools or [], body.tool_choice, body.parallel_tool_calls is not False
-    if isinstance(choice, NamedToolChoice):
-        tools = [tool for tool in tools if tool.function.name == choice.function.name]
-        is_parallel = False
-    functions = [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
-    return forced_calls_schema(functions, is_parallel=is_parallel)
-
-
-def _parser(name: str, template: str, *, is_explained: bool) -> type[ToolParser]:
-    if name == NONE:
-        raise invalid("this server runs with --tool-call-parser none: it takes no tools; leave them out", "tools")
-    if name == AUTO and is_explained:  # the prompt explains Hermes' form
-        return HermesParser
-    found = tool_parser(name, template)
-    if found is None:
-        raise invalid(
-            "the chat template is of no family whose calls this server can read; force them with "
-            'tool_choice="required", or have the server run with --tool-call-parser',
-            "tools",
-        )
-    return found
 
 
 _MAX_TOKENS = 16  # OpenAI's default

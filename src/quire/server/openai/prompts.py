@@ -192,6 +192,9 @@ def _to_template(message: Message, where: str) -> dict[str, Any]:
     shown = message.model_dump(include=_SHOWN, exclude_none=True)
     if message.role == "developer":  # OpenAI's newer name, which templates do not know
         shown["role"] = "system"
+    thought = message.reasoning_content or message.reasoning
+    if isinstance(thought, str) and thought:  # templates read one name or the other
+        shown |= {"reasoning_content": thought, "reasoning": thought}
     if message.tool_calls:
         shown.setdefault("content", None)
         for number, call in enumerate(shown["tool_calls"]):

@@ -226,6 +226,7 @@ class AssistantMessage(Reply):
     content: str | None = Field(description="Text; null if the model only calls functions.")
     refusal: None = None
     reasoning_content: str | None = Field(default=None, description="Reasoning of the model.")
+    reasoning: str | None = Field(default=None, description="The same under its newer name.")
     tool_calls: list[MadeToolCall] | None = None
 
 
@@ -259,6 +260,7 @@ class MessageDelta(Reply):
     content: str | None = None
     refusal: None = Field(default=None, description="Always null; only in the first chunk of a choice.")
     reasoning_content: str | None = Field(default=None, description="Reasoning of the model.")
+    reasoning: str | None = Field(default=None, description="The same under its newer name.")
     tool_calls: list[ToolCallDelta] | None = None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from quire.server.tools.parser import (
@@ -19,6 +19,7 @@ from quire.server.tools.parser import (
     merge,
 )
 
+_HEAD_TOKENS = 16  # enough for blanks and a marker
 _PIECE = 4096  # characters to parse at once: a parser copies the rest behind each marker
 
 
@@ -71,7 +72,7 @@ class AnswerForm:
     is_thinking: bool = False
     shows_reasoning: bool = True
     tools: type[ToolParser] | None = None
-    tool_names: frozenset[str] = frozenset()
+    schemas: Mapping[str, Any] = field(default_factory=dict)  #: of parameters, by function
     is_parallel: bool = True
     specials: tuple[int, ...] = ()
 
@@ -79,14 +80,17 @@ class AnswerForm:
         """Return a reader for one answer."""
         return AnswerReader(
             None if self.reasoning is None else ReasoningParser(self.reasoning, is_open=self.is_thinking),
-            None if self.tools is None else self.tools(self.tool_names),
+            None if self.tools is None else self.tools(self.schemas),
             is_parallel=self.is_parallel,
             shows_reasoning=self.shows_reasoning,
         )
 
     def num_reasoning_tokens(self, token_ids: Sequence[int], tokenizer: Any) -> int:
-        """Return the number of tokens up to the end of the reasoning; all if it has no end."""
+        """Return the number of tokens up to the end of the reasoning; all if it has no end, 0 if it has no start."""
         if self.reasoning is None:
+            return 0
+        head: str = tokenizer.decode(token_ids[:_HEAD_TOKENS], skip_special_tokens=False)
+        if not self.is_thinking and not head.lstrip().startswith(self.reasoning.opening):
             return 0
         closing = tokenizer.backend.token_to_id(self.reasoning.closing)
         if closing in token_ids:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from quire.server.tools.parser import (
+    MarkerSearch,
     NotACall,
     Reading,
     ReasoningMarkers,
@@ -42,8 +44,8 @@ class LlamaParser(ToolParser):
 
     openings = markers = ("<|python_tag|>",)
 
-    def __init__(self, tool_names: Collection[str]) -> None:
-        super().__init__(tool_names)
+    def __init__(self, tools: Collection[str]) -> None:
+        super().__init__(tools)
         self._open("")
 
     def start(self, name: str) -> bool:
@@ -104,6 +106,118 @@ class MistralParser(ToolParser):
         return (yield from read_arguments(character, self.arguments))
 
 
+class QwenCoderParser(ToolParser):
+    """Qwen3-Coder: <tool_call><function=name><parameter=key>\nvalue\n</parameter>...</function></tool_call>.
+
+    A value is a text; the schema tells whether it is written as JSON. Texts are passed on while they grow.
+    """
+
+    openings = ("<tool_call>", "<function=")
+    closing = "</tool_call>"
+    markers = (*openings, closing)
+    _ends = ("\n</parameter>", "</parameter>", "\n<parameter=", "\n</function>", "\n</tool_call>")
+
+    def _read(self, marker: str, character: str) -> Reading[str]:
+        if marker != "<function=":
+            character = yield from skip_blanks(character)
+            character = yield from skip("<function=", character)
+        name, character = yield from _read_until(">", character)
+        if not self.start(name):
+            raise NotACall(character)
+        given = self.schemas.get(name, {}).get("properties")
+        schemas = given if isinstance(given, dict) else {}
+        lead = "{"
+        character = yield from skip_blanks(character)
+        tag, character = yield from self._read_tag(character)
+        while tag == "<parameter=":
+            key, character = yield from _read_until(">", character)
+            self.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
+            tag, character = yield from self._read_value(schemas.get(key), character)
+            lead = ", "
+            if tag == "</parameter>":
+                character = yield from skip_blanks(character)
+                tag, character = yield from self._read_tag(character)
+        if tag or character:
+            self.arguments("{}" if lead == "{" else "}")
+        return character
+
+    def _read_tag(self, character: str) -> Reading[tuple[str, str]]:
+        """Return a tag behind a value, "" for anything else, and the next character."""
+        tag = ""
+        while character and any(each.startswith(tag + character) for each in ("<parameter=", "</function>")):
+            tag += character
+            character = yield
+            if tag in ("<parameter=", "</function>"):
+                break
+        return tag, character
+
+    def _read_value(self, schema: Any, character: str) -> Reading[tuple[str, str]]:
+        """Pass a value on as JSON. Returns the tag behind it, "" at the end of the text, and the next character."""
+        is_text = _takes_text_only(schema)
+        search, value, end = MarkerSearch(self._ends), "", None
+        if character == "\n":
+            character = yield
+        if is_text:
+            self.arguments('"')
+        while character and end is None:
+            piece, end, _ = search.feed(character)
+            if is_text:
+                self.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
+            else:
+                value += piece
+            character = yield
+        if end is None:  # the text was cut off
+            return "", character
+        self.arguments('"' if is_text else _as_json(value, schema))
+        return end.strip(), character
+
+
+def _read_until(end: str, character: str) -> Reading[tuple[str, str]]:
+    """Return a name up to a character, and the character behind. Raises NotACall for a line break or no name."""
+    name = ""
+    while character != end:
+        if not character or character == "\n":
+            raise NotACall(character)
+        name += character
+        character = yield
+    if not name:
+        raise NotACall(character)
+    return name, (yield)
+
+
+def _types(schema: Any) -> set[str]:
+    """Return the JSON types that a schema names; none if it leaves them open."""
+    if not isinstance(schema, dict):
+        return set()
+    named, values = schema.get("type"), schema.get("enum")
+    types = {each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)}
+    for alternatives in filter(None, (schema.get("anyOf"), schema.get("oneOf"))):
+        types = types.union(*map(_types, alternatives)) if isinstance(alternatives, list) else types
+    if not types and isinstance(values, list) and all(isinstance(value, str) for value in values):
+        return {"string"}
+    return types
+
+
+def _takes_text_only(schema: Any) -> bool:
+    return _types(schema) == {"string"}
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _as_json(text: str, schema: Any) -> str:
+    """Return a value as JSON: of the schema's types, or a string."""
+    types = _types(schema)
+    value = {"True": "true", "False": "false", "None": "null"}.get(text, text)
+    try:
+        found = json.loads(value, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return json.dumps(text, ensure_ascii=False)
+    is_text = "string" in types and found is not None
+    return json.dumps(text, ensure_ascii=False) if is_text else value
+
+
 def read_array(character: str, parser: ToolParser) -> Reading[str]:
     """Read [{"name": ..., "arguments": {...}}, ...]."""
     character = yield from skip("[", character)
@@ -124,6 +238,8 @@ TOOL_PARSERS: dict[str, type[ToolParser]] = {
     "llama3": LlamaParser,
     "llama3_json": LlamaParser,
     "mistral": MistralParser,
+    "qwen3_coder": QwenCoderParser,
+    "qwen3_xml": QwenCoderParser,
 }
 _THINK = ReasoningMarkers("<think>", "</think>")
 _MISTRAL = ReasoningMarkers("[THINK]", "[/THINK]")
@@ -137,8 +253,7 @@ def tool_parser(name: str, template: str) -> type[ToolParser] | None:
     if "[TOOL_CALLS]" in template:
         return MistralParser
     if "<tool_call>" in template:
-        # Qwen3-Coder writes XML inside, which is another family.
-        return None if "<function=" in template else HermesParser
+        return QwenCoderParser if "<function=" in template else HermesParser
     if "<|python_tag|>" in template or ("<|start_header_id|>" in template and '"parameters"' in template):
         return LlamaParser
     return None
@@ -170,8 +285,8 @@ class ForcedParser(ToolParser):
 
     openings = markers = ()
 
-    def __init__(self, tool_names: Collection[str]) -> None:
-        super().__init__(tool_names)
+    def __init__(self, tools: Collection[str]) -> None:
+        super().__init__(tools)
         self._open("")
 
     def _read(self, marker: str, character: str) -> Reading[str]:

@@ -11,9 +11,9 @@ import json
 import secrets
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 T = TypeVar("T")
 Reading = Generator[None, str, T]
@@ -291,15 +291,16 @@ class ToolParser(ABC):
     A text that starts like a call and is none is content, as is half a marker at the end.
 
     Args:
-        tool_names: names of the functions.
+        tools: names of the functions, or a mapping from their names to the JSON schemas of their parameters.
     """
 
     markers: ClassVar[tuple[str, ...]]  #: all markers, often special tokens, which the text must keep
     openings: ClassVar[tuple[str, ...]]  #: markers that open calls
     closing: ClassVar[str | None] = None  #: marker behind a call, without meaning
 
-    def __init__(self, tool_names: Collection[str]) -> None:
-        self.tool_names = frozenset(tool_names)
+    def __init__(self, tools: Collection[str]) -> None:
+        self.tool_names = frozenset(tools)
+        self.schemas: Mapping[str, Any] = tools if isinstance(tools, Mapping) else {}
         self.num_calls = 0  #: started calls
         self._events: list[Event] = []
         self._search: MarkerSearch | None = MarkerSearch(self.openings)  # None within calls

@@ -1,0 +1,79 @@
+"""Tools of a chat: checks, forced calls, and the parser of the model's own calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from quire.server.bodies.conversation import NamedToolChoice
+from quire.server.errors import invalid
+from quire.server.openai.schema import ChatCompletionRequest
+from quire.server.tools.families import AUTO, NONE, HermesParser, forced_calls_schema, tool_parser
+from quire.server.tools.parser import ToolParser
+
+
+def check_tools(body: ChatCompletionRequest) -> None:
+    """Raise ApiError for tools that cannot be called, or a choice without its tool."""
+    names: dict[str, int] = {}
+    for number, tool in enumerate(body.tools or ()):
+        name, where = tool.function.name, f"tools[{number}].function"
+        if name in names:
+            raise invalid(
+                f"{where}.name={name!r} is the name of tools[{names[name]}] too; give each tool its own",
+                f"{where}.name",
+            )
+        names[name] = number
+        kind = (tool.function.parameters or {}).get("type", "object")
+        if kind != "object":
+            raise invalid(
+                f"{where}.parameters.type={kind!r:.60} is not valid: arguments have names, so their schema is that of "
+                'an object: {"type": "object", "properties": {...}}',
+                f"{where}.parameters",
+            )
+    choice = body.tool_choice
+    if isinstance(choice, NamedToolChoice) and choice.function.name not in names:
+        known = ", ".join(map(repr, list(names)[:10])) or "none"
+        raise invalid(f"tool_choice names {choice.function.name!r:.60}, and the tools are {known}", "tool_choice")
+    if is_forced(body) and (structure := body.given_structure()) is not None and structure[0] != "response_format":
+        raise invalid(f"{structure[0]} does not go with a tool_choice that forces a call; leave one out", structure[0])
+    if choice == "required" and not names:
+        raise invalid("tool_choice='required' forces a call, and there are no tools; give some", "tool_choice")
+
+
+def is_forced(body: ChatCompletionRequest) -> bool:
+    """Whether the answer must be a call."""
+    return isinstance(body.tool_choice, NamedToolChoice) or body.tool_choice == "required"
+
+
+def has_tools(body: ChatCompletionRequest) -> bool:
+    """Whether the model sees the tools."""
+    return bool(body.tools) and body.tool_choice != "none"
+
+
+def forced_schema(body: ChatCompletionRequest) -> dict[str, Any]:
+    """Return the JSON schema that makes the answer a call."""
+    tools, choice, is_parallel = body.tools or [], body.tool_choice, body.parallel_tool_calls is not False
+    if isinstance(choice, NamedToolChoice):
+        tools = [tool for tool in tools if tool.function.name == choice.function.name]
+        is_parallel = False
+    functions = [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
+    return forced_calls_schema(functions, is_parallel=is_parallel)
+
+
+def choose_parser(name: str, template: str, *, is_explained: bool) -> type[ToolParser]:
+    """Return the parser of calls. Raises ApiError for a template of an unknown family.
+
+    Args:
+        is_explained: the prompt explains tools, since the template does not.
+    """
+    if name == NONE:
+        raise invalid("this server runs with --tool-call-parser none: it takes no tools; leave them out", "tools")
+    if name == AUTO and is_explained:  # the prompt explains Hermes' form
+        return HermesParser
+    found = tool_parser(name, template)
+    if found is None:
+        raise invalid(
+            "the chat template is of no family whose calls this server can read; force them with "
+            'tool_choice="required", or have the server run with --tool-call-parser',
+            "tools",
+        )
+    return found
