@@ -82,7 +82,7 @@ def test_names_that_cannot_be_are_refused(arguments: list[str], message: str) ->
 
 def test_the_banners_command_stands_any_name() -> None:
     text = _banner(["it's"], "http://127.0.0.1:1", has_keys=False)
-    assert """'{"model": "it'"'"'s", "prompt": "Hello"}'""" in text
+    assert """'{"model": "it'"'"'s", "messages": [{"role": "user", "content": "Hello"}]}'""" in text
     assert "--unix-socket '/a b' http://localhost/v1" in _banner(["m"], "unix:/a b", has_keys=False)
 
 

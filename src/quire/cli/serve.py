@@ -179,12 +179,15 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
 
 def _banner(names: list[str], url: str, *, has_keys: bool) -> str:
     """Return the server's address and a command that asks it a question."""
-    body = {"model": names[0], "prompt": _READING_QUESTION if names[0] == "quire-mini" else "Hello"}
+    path, question = "chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}
+    if names[0] == "quire-mini":  # it reads, and cannot chat
+        path, question = "completions", {"prompt": _READING_QUESTION}
+    body = {"model": names[0], **question}
     key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
-    path = url.removeprefix("unix:")
-    place = url if path == url else f"--unix-socket {shlex.quote(path)} http://localhost"
+    socket = url.removeprefix("unix:")
+    place = url if socket == url else f"--unix-socket {shlex.quote(socket)} http://localhost"
     return (
         f"Quire serves {' and '.join(names)} at {url}\nAsk it something:\n"
-        f"  curl -s {place}/v1/completions -H 'Content-Type: application/json'{key} \\\n"
+        f"  curl -s {place}/v1/{path} -H 'Content-Type: application/json'{key} \\\n"
         f"    -d {shlex.quote(json.dumps(body, ensure_ascii=False))}"
     )

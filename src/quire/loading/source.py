@@ -20,8 +20,8 @@ from quire.models.model_config import ModelConfig, ModelConfigError
 from quire.models.registry import read_model_config
 
 EMBEDDED_MODELS = {
-    "quire-mini": "Reads a passage and answers a question about it in a few words (Llama architecture).",
     "quire-chat": "Small talk in full sentences (GPT-2 architecture).",
+    "quire-mini": "Reads a passage and answers a question about it in a few words (Llama architecture).",
 }
 """Models from `train/` with their purpose, in the order of serving by default."""
 _EMBEDDED = Path(__file__).parent.parent / "embedded"

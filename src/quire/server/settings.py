@@ -11,7 +11,7 @@ from quire.server.tools.families import AUTO, NONE, REASONING_PARSERS, TOOL_PARS
 from quire.settings import EnvironmentSettings, LogLevel, parse_size, setting
 
 LOG_FORMATS = ("text", "json")
-DEFAULT_MODELS = ("quire-mini", "quire-chat")  #: served without --model; a literal, since `--help` shows it
+DEFAULT_MODELS = ("quire-chat", "quire-mini")  #: served without a model; the first one chats
 
 
 @dataclass(frozen=True)
