@@ -18,7 +18,7 @@ import yaml
 from benchmarks.script import make_app
 from command_line import app
 from every_metric import render_every_metric
-from quire.cli.serve_arguments import FOREIGN_OPTIONS
+from quire.cli.serve.foreign_options import IGNORED, REFUSED, RENAMED
 from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
 from quire.config_file import read_config
@@ -87,7 +87,7 @@ def check_command(text: str) -> None:
         name = words.pop(0)
         assert name in commands, f"{text!r}: no command {name}"
         command = commands[name]
-    known = options_of(command) | set(FOREIGN_OPTIONS) | ALWAYS
+    known = options_of(command) | set(IGNORED) | set(REFUSED) | set(RENAMED) | ALWAYS
     given = {word.partition("=")[0] for word in words if re.match(r"--?[a-zA-Z]", word)}
     assert given <= known, f"{text!r}: {given - known}"
 
@@ -117,7 +117,7 @@ def test_every_option_in_the_prose_of_a_page_exists(page: Path) -> None:
         for word in span.split()
         if word.startswith("--")
     }
-    known = all_options() | set(FOREIGN_OPTIONS) | ALWAYS | OF_OTHER_PROGRAMS | {"--no-NAME"}
+    known = all_options() | set(IGNORED) | set(REFUSED) | set(RENAMED) | ALWAYS | OF_OTHER_PROGRAMS | {"--no-NAME"}
     assert named <= known, named - known
 
 
@@ -191,15 +191,19 @@ def test_the_page_of_metrics_has_every_metric_with_its_kind_and_labels() -> None
 
 def test_the_page_for_those_who_come_from_vllm_has_every_option_that_is_accepted() -> None:
     text = (DOCS / "guides" / "from-vllm.md").read_text()
-    section = text.partition("## Options without a meaning here")[2].partition("\n## ")[0]
-    documented = {
-        name: (value, instead)
-        for names, instead in re.findall(r"^\| (.+) \| (.+) \|$", section, re.M)
-        for name, value in re.findall(r"`(--[\w-]+)`(?: \(`(\w+)`\))?", names)
-    }
-    assert documented == {
-        name: (takes.replace("any", ""), instead) for name, (takes, instead) in FOREIGN_OPTIONS.items()
-    }
+
+    def rows(title: str) -> dict[str, tuple[str, str]]:
+        section = text.partition(f"## {title}")[2].partition("\n## ")[0]
+        return {
+            name: (value, instead)
+            for names, instead in re.findall(r"^\| (.+) \| (.+) \|$", section, re.M)
+            for name, value in re.findall(r"`(--?[\w-]+)`(?: \(`(\w+)`\))?", names)
+        }
+
+    ignored = {name: (takes.replace("any", ""), instead) for name, (takes, instead) in IGNORED.items()}
+    assert rows("Options without a meaning here") == ignored
+    assert rows("Refused options") == {name: ("", instead) for name, instead in REFUSED.items()}
+    assert rows("Other names") == {name: ("", f"`{other}`") for name, other in RENAMED.items()}
 
 
 def test_the_page_of_limits_has_every_error_code() -> None:

@@ -198,7 +198,14 @@ def test_the_command_line_answers_before_torch_is_imported() -> None:
 
 
 def test_a_servers_process_imports_no_torch() -> None:
-    modules = ("cli.serve", "async_engine.process", "loading", "server.app", "server.lifecycle", "text.chat_template")
+    modules = (
+        "cli.serve.commands",
+        "async_engine.process",
+        "loading",
+        "server.app",
+        "server.lifecycle",
+        "text.chat_template",
+    )
     modules += ("server.collections.service", "loading.reading.checkpoint_reading")  # reading begins before torch
     later = ("rag.collections", "rag.embedder_process", "rag.ingest", "rag.reader_models")  # when they are first needed
     first, second = ("".join(f"import quire.{module}\n" for module in group) for group in (modules, later))

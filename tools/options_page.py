@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, Field
+from dataclasses import Field
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from quire.cli.options import describe_default
 from quire.cluster.settings import ClusterSettings
-from quire.config import EngineConfig, format_size
+from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
-from quire.settings import EnvironmentSettings, option_name, parse_size, setting_fields
+from quire.settings import EnvironmentSettings, option_name, setting_fields
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "options.md"
 SECTIONS: dict[str, tuple[type[EnvironmentSettings], str]] = {
@@ -45,25 +46,15 @@ def describe_values(field: Field[Any], hint: Any) -> str:
     return next((name for kind, name in ((int, "integer"), (float, "number")) if kind in kinds), "text")
 
 
-def describe_default(field: Field[Any]) -> str:
-    """Return the default value as a user would write it, or an empty text."""
-    default = field.default
-    if default in (None, MISSING, (), ""):
-        return ""
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    if field.metadata.get("read") is parse_size and isinstance(default, int):
-        return f"`{format_size(default).replace('.00', '').replace(' ', '')}`"
-    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-
-
 def rows(kind: type[EnvironmentSettings]) -> Iterator[str]:
     """Yield a table row for each option of a settings class."""
     hints = get_type_hints(kind)
     for field in setting_fields(kind):
         name = f"`--{option_name(field).replace('_', '-')}`"
+        default = describe_default(field)
+        shown = default if default in ("", "on", "off") else f"`{default}`"
         text = field.metadata["help"].replace("|", "\\|")
-        yield f"| {name} | {describe_values(field, hints[field.name])} | {describe_default(field)} | {text} |"
+        yield f"| {name} | {describe_values(field, hints[field.name])} | {shown} | {text} |"
 
 
 def render() -> str:

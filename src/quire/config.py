@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from quire.settings import REQUIRED, EnvironmentSettings, check_unit, parse_size, setting
+from quire.settings import REQUIRED, EnvironmentSettings, check_unit, parse_count, parse_size, setting
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
@@ -89,6 +89,7 @@ class EngineConfig(EnvironmentSettings):
         None,
         "Token budget of a step. By default 2048 (fewer on CPU above 2e9 weights); beside decoding requests 512, or as "
         "many as target_itl allows.",
+        read=parse_count,
         at_least=1,
     )
     target_itl: float | None = setting(
@@ -98,7 +99,8 @@ class EngineConfig(EnvironmentSettings):
     )
     max_model_len: int | None = setting(
         None,
-        "Maximum tokens of a sequence; by default the model's own limit, capped to the pool.",
+        "Maximum tokens of a sequence, such as 8192 or 8k; by default the model's own limit, capped to the pool.",
+        read=parse_count,
         at_least=1,
     )
     enable_prefix_caching: bool = setting(True, "Reuse blocks of earlier requests.")

@@ -156,6 +156,15 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].lower()])
 
 
+def parse_count(text: str) -> int:
+    """Parse a number such as ``8192``, ``8k`` (8,000), ``8K`` (8,192) or ``1m``, as vLLM does."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)([kmgtKMGT]?)\s*", text)
+    if match is None or ("." in match[1] and not match[2]):
+        raise ValueError(f"{text!r} is not a number of tokens; write it as 8192, 8k or 8K (1,024 each)")
+    unit = 1024 if match[2].isupper() else 1000
+    return int(float(match[1]) * unit ** " kmgt".index(match[2].lower() or " "))
+
+
 def check_unit(**sizes: int | None) -> None:
     """Raise ValueError for small sizes without a unit: 4 means 4 GiB in other engines."""
     for name, size in sizes.items():
@@ -202,6 +211,7 @@ def _read(kind: Callable[[str], N], text: str, parts: Sequence[str], expected: s
 
 _METAVARS: dict[Any, str] = {
     parse_size: "SIZE",
+    parse_count: "TOKENS",
     integers: "N[,N...]",
     numbers: "X[,X...]",
     integer_range: "N[-N]",

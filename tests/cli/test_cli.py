@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 import quire.bench.bench_settings as bench
 import quire.bench.serving.serve_settings as serving
 from command_line import app
-from quire.cli.main import Commands
+from quire.cli.command import Group
 from quire.cli.options import options
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
@@ -125,7 +125,7 @@ def test_an_unknown_option_is_exit_code_2() -> None:
 
 
 def test_ctrl_c_exits_130_without_a_word() -> None:
-    interrupted = typer.Typer(cls=Commands)
+    interrupted = typer.Typer(cls=Group)
 
     @interrupted.command()
     def run() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from quire.cli.serve import _share_threads
+from quire.cli.serve.commands import _share_threads
 from quire.config import EngineConfig
 
 TIMEOUT_S = 100

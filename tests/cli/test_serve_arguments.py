@@ -12,14 +12,15 @@ from typer.testing import CliRunner, Result
 
 from command_line import app
 from quire.async_engine.async_engine import AsyncEngine
-from quire.cli.serve import _banner
-from quire.cli.serve_arguments import FOREIGN_OPTIONS
+from quire.cli.serve.commands import _banner
+from quire.cli.serve.foreign_options import IGNORED, REFUSED
 from quire.config_file import by_name
 from quire.server import lifecycle
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
+from quire.settings import parse_count
 
-OPTIONS = list(FOREIGN_OPTIONS.items())
+OPTIONS = list(IGNORED.items())
 
 
 @pytest.fixture
@@ -115,8 +116,48 @@ def test_a_value_that_cannot_be_had_is_refused(arguments: list[str]) -> None:
     assert "leave it out" in refused.stderr
 
 
-def test_an_unknown_option_is_still_refused() -> None:
-    assert serve("--no-such-option").exit_code == 2
+def test_an_unknown_option_is_refused_with_the_closest_one() -> None:
+    refused = serve("--blck-size", "4")
+    assert refused.exit_code == 2
+    assert "--block-size" in refused.stderr
+
+
+def test_a_vllm_start_script_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("quire.cli.serve.commands._serve_here", lambda *settings: given.extend(settings) or 0)
+    monkeypatch.setattr("quire.system.child_process.ChildProcess", lambda *_, **__: None)
+    options = (
+        "-tp 1 -pp=1 --max_model_len 8k --max-num-batched-tokens=1K --dtype half --enable-prompt-tokens-details "
+        "--no-async-scheduling --no-enable-chunked-prefill --no-enforce-eager --enable_server_load_tracking "
+        "--structured-outputs-config.backend xgrammar --chat-template-content-format auto --tokenizer random:tiny "
+        "--kv-cache-memory-bytes 64MiB --enable-log-requests --compilation-config.level 3"
+    )
+    result = serve("random:tiny", *options.split(), "--allowed-origins", '["http://a", "http://b"]')
+    assert result.exit_code == 0, result.output
+    config, settings = given[0]["random:tiny"], given[1]
+    assert settings.cors_origins == ("http://a", "http://b")
+    assert (config.max_model_len, config.max_num_batched_tokens, config.dtype) == (8000, 1024, "float16")
+    assert config.kv_cache_memory == 2**26
+
+
+def test_models_may_be_arguments_and_options(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
+    assert serve("random:tiny", "b=random:tiny", "--port", "0", "--model", "c=random:tiny").exit_code == 0
+    assert [model.name for model in served[0][0]] == ["random:tiny", "b", "c"]
+
+
+@pytest.mark.parametrize(("option", "instead"), REFUSED.items())
+def test_an_option_that_cannot_be_honoured_says_what_to_use(option: str, instead: str) -> None:
+    refused = serve("random:tiny", option, "x")
+    assert refused.exit_code == 2
+    assert f"{option} is not supported: {instead}" in refused.stderr
+
+
+@pytest.mark.parametrize(("text", "count"), [("8192", 8192), ("8k", 8000), ("8K", 8192), ("1m", 10**6), ("1.5k", 1500)])
+def test_counts_of_tokens_are_read_as_vllm_reads_them(text: str, count: int) -> None:
+    assert parse_count(text) == count
+    for wrong in ("8x", "k", "1.5", "-1k", ""):
+        with pytest.raises(ValueError, match="not a number of tokens"):
+            parse_count(wrong)
 
 
 # -- what is refused before anything is started ------------------------------------------------------------------------

@@ -10,14 +10,13 @@ import typer
 from quire.bench.bench_settings import ColdStartSettings, LatencySettings, ThroughputSettings
 from quire.bench.serving.serve_settings import ServeSettings
 from quire.cli.client_options import failures_in_one_line
+from quire.cli.command import App
 from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
-app = typer.Typer(
+app = App(
     help="Measure this machine: latency, throughput, a server under load, cold starts.",
     epilog="Example: quire bench throughput --model random:tiny",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 

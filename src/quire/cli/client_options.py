@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
@@ -12,13 +13,18 @@ import typer
 from quire.config import EngineConfig
 from quire.settings import Settings, setting
 
+DEFAULT_URL = "http://127.0.0.1:8000"  #: of `quire serve`
+
 
 @dataclass(frozen=True)
 class Address(Settings):
     """Address of a server; without a URL, a model in this process."""
 
     url: str | None = setting(
-        None, "Ask a server; --model is then a served name (default: the first one).", metavar="URL"
+        None,
+        "Ask a server; --model is then a served name (default: the first one).",
+        metavar="URL",
+        envvar=["QUIRE_URL", "OPENAI_BASE_URL"],
     )
     api_key: str | None = setting(None, "API key of the server.", envvar="QUIRE_API_KEY", repr=False)
 
@@ -92,8 +98,11 @@ def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> A
     for name in [*(field.name for field in fields(EngineConfig)), "chat_template"]:
         if name not in _FOR_BOTH and given.get(name) is not None:
             option = "--" + name.replace("_", "-")
-            raise ValueError(f"{option} applies to a model in this process; with --url the server chooses")
+            raise ValueError(f"{option} applies to a model in this process; with --url or QUIRE_URL the server chooses")
     from quire.client.remote_model import RemoteModel
     from quire.client.server_address import ServerAddress
 
-    return RemoteModel(ServerAddress.of(address.url, address.api_key), given.get("model"))
+    key = address.api_key
+    if key is None and address.url == os.environ.get("OPENAI_BASE_URL"):  # no other server may see OpenAI's key
+        key = os.environ.get("OPENAI_API_KEY")
+    return RemoteModel(ServerAddress.of(address.url, key), given.get("model"))

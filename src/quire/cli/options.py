@@ -6,16 +6,17 @@ import functools
 import inspect
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from quire.config import EngineConfig
+from quire.cli.panels import panels_of
+from quire.config import EngineConfig, format_size
 from quire.config_file import NO_FILE, ConfigFile, read_config
-from quire.settings import Settings, integers, option_name, setting_fields
+from quire.settings import Settings, integers, option_name, parse_size, setting_fields
 
 
 def check_json(path: Path | None) -> Path | None:
@@ -43,6 +44,8 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", callback=_check_plot, help="Draw a plot (PNG, SVG or PDF).")
 ]
 
+_ARGUMENT = "models_or_model"  #: parameter of the argument
+
 _CONFIG = inspect.Parameter(
     "config",
     inspect.Parameter.KEYWORD_ONLY,
@@ -67,6 +70,7 @@ def options(
     default_model: str | None = None,
     without: Sequence[str] = (),
     has_config: bool = False,
+    has_argument: bool = False,
 ) -> Callable[[Callable[..., None]], Any]:
     """Give a command an option for every field of the `Settings` dataclasses among its parameters.
 
@@ -79,6 +83,7 @@ def options(
         default_model: model without --model; None makes the option mandatory.
         without: engine fields that are no options of this command.
         has_config: add --config with a file of options; needs `models`.
+        has_argument: the model is also an argument; with `models`, several ones are.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +94,7 @@ def options(
         @functools.wraps(command)
         def run(**values: Any) -> None:
             path = values.pop("config", None) if has_config else None
-            others = [kind for kind in kinds.values() if kind is not EngineConfig]
+            _use_argument(values)
             file = NO_FILE if path is None else read_config(path, others)
             made = {name: _make(kind, _pop_given(kind, values), file) for name, kind in kinds.items()}
             command(**values, **made)
@@ -103,12 +108,9 @@ def options(
 
         # The many engine options, equal for all commands, come last.
         made = [_CONFIG] if has_config else []
-        made += [
-            _option(kind, field)
-            for kind in kinds.values()
-            if kind is not EngineConfig
-            for field in setting_fields(kind)
-        ]
+        made += [_model_argument(bool(models))] if has_argument else []
+        others = [kind for kind in kinds.values() if kind is not EngineConfig]
+        made += [_option(kind, field) for kind in others for field in setting_fields(kind)]
         if EngineConfig in kinds.values():
             shown = [field for field in setting_fields(EngineConfig) if field.name not in without]
             own += [_engine_option(field, models, sweep) for field in shown]
@@ -119,6 +121,25 @@ def options(
         return run
 
     return decorate
+
+
+def _model_argument(is_list: bool) -> inspect.Parameter:
+    argument = typer.Argument(
+        metavar="[NAME=]MODEL" if is_list else "MODEL",
+        help="A directory, a hub id, an embedded name or a preset; the same as --model.",
+        show_default=False,
+    )
+    annotation: Any = list[str] if is_list else str
+    annotation = Annotated[annotation | None, argument]
+    return inspect.Parameter(_ARGUMENT, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _use_argument(values: dict[str, Any]) -> None:
+    """Move the models that are given as arguments to the values of --model."""
+    if given := values.pop(_ARGUMENT, None):
+        values["model"] = [*given, *(values["model"] or ())] if isinstance(given, list) else given
+        if "ctx" in values:
+            values["ctx"].params["model"] = values["model"]
 
 
 def _settings_in(annotation: Any) -> type[Settings] | None:
@@ -170,10 +191,12 @@ def _option(kind: type[Settings], field: Field[Any], **changes: Any) -> inspect.
     elif get_origin(annotation) is tuple:
         annotation = list[get_args(annotation)[0]]  # type: ignore[misc]
     is_required = field.default is MISSING and kind is not EngineConfig
+    default = describe_default(field)
     option = typer.Option(
         *(["--" + option_name(field).replace("_", "-")] if rules.get("is_flag") else []),
-        help=rules["help"] + _describe_default(field),
-        metavar=rules["metavar"] or ("FILE" if Path in (annotation, *get_args(annotation)) else None),
+        help=rules["help"] + (f" (default: {default})" if default and not rules.get("is_flag") else ""),
+        metavar=_metavar(rules, annotation),
+        rich_help_panel=panels_of([option_name(each) for each in setting_fields(kind)])[option_name(field)],
         envvar=rules.get("envvar"),
         show_envvar="envvar" in rules,
         show_default=False,
@@ -186,12 +209,24 @@ def _option(kind: type[Settings], field: Field[Any], **changes: Any) -> inspect.
     )
 
 
-def _describe_default(field: Field[Any]) -> str:
-    if field.default in (None, MISSING, ()) or field.metadata.get("is_flag"):
-        return ""
+def _metavar(rules: Mapping[str, Any], annotation: Any) -> str | None:
+    if rules["metavar"] is None and len(choices := "|".join(rules.get("choices", ()))) in range(1, 24):
+        return choices
+    return rules["metavar"] or ("FILE" if Path in (annotation, *get_args(annotation)) else None)
+
+
+def describe_default(field: Field[Any]) -> str:
+    """Return the default value as a user would write it; empty if there is none."""
     default = field.default
-    shown = ", ".join(default) if isinstance(default, tuple) else str(default)
-    return f" (default: {shown.lower() if isinstance(default, bool) else shown})"
+    if default in (None, MISSING, (), ""):
+        return ""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    if field.metadata.get("read") is parse_size and isinstance(default, int):
+        return format_size(default).replace(".00", "").replace(" ", "")
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def _engine_option(field: Field[Any], models: Sequence[str], sweep: Sequence[str]) -> inspect.Parameter:

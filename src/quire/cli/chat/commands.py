@@ -26,7 +26,7 @@ HINTS = {
 }
 
 
-@options(default_model="quire-chat")
+@options(default_model="quire-chat", has_argument=True)
 def chat(
     ctx: typer.Context,
     engine: EngineConfig,

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(
+from quire.cli.command import App
+
+app = App(
     help="CPU kernels: compile, list and test them.",
     epilog="Example: quire kernels info",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quire.cli.command import App
 from quire.cli.kv import warm
 from quire.cli.options import Json
 from quire.cli.tables import print_table, show_time, write_figures
@@ -16,11 +17,9 @@ from quire.settings import parse_size
 if TYPE_CHECKING:
     from quire.tiers.store.offline import NamespaceStats
 
-app = typer.Typer(
+app = App(
     help="KV of documents on disk: warm, list, verify, prune, delete, export, import.",
     epilog="Example: quire kv ls --kv-dir ~/kv",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 app.command(epilog=warm.EXAMPLE)(warm.warm)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quire.cli.command import App
 from quire.cli.options import Json, options
 from quire.cli.rag import ask
 from quire.cli.rag.collections import Name, RagDir, Where, find_passages, open_collections, open_embedder, to_metadata
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
     from quire.rag.ingest import IngestReport
     from quire.rag.records import DocumentInfo, Plain
 
-app = typer.Typer(
+app = App(
     help="Collections of documents: ingest files, search passages, answer questions.",
     epilog="Example: quire rag ingest docs --collection manual, and then quire rag query 'How do I start it?' "
     "--collection manual",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 
 app.command(epilog=ask.ASK_EXAMPLE)(ask.ask)

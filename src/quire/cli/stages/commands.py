@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import typer
-
+from quire.cli.command import App
 from quire.cli.stages import heal, map, pack, plan
 
-app = typer.Typer(
+app = App(
     help="Cut a model into stages, so that a part of it serves while the rest loads: plan, map, heal, pack.",
     epilog="Example: quire stages plan --model quire-mini --generate 64 --start Context: --layers-out 4",
-    no_args_is_help=True,
-    rich_markup_mode=None,
 )
 app.command(epilog=plan.EXAMPLE)(plan.plan)
 app.command("map", epilog=map.EXAMPLE)(map.map_)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from quire.cli.options import options
-from quire.cli.serve_arguments import ServeCommand
+from quire.cli.serve.arguments import ServeCommand
 from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
 from quire.server.settings import DEFAULT_MODELS, ServerSettings
@@ -34,13 +34,13 @@ _READING_QUESTION = (
 COMMAND = ServeCommand
 EXAMPLE = (
     "vLLM options without a meaning here, such as --enforce-eager, are accepted with a warning. "
-    "Example: quire serve --model quire-mini --model mine=path/to/checkpoint --port 8000"
+    "Example: quire serve quire-mini mine=path/to/checkpoint --port 8000"
 )
 
 
-@options(models=DEFAULT_MODELS, has_config=True)
+@options(models=DEFAULT_MODELS, has_config=True, has_argument=True)
 def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> None:
-    """Serve one or several models over HTTP with OpenAI's API; without --model, serve the two embedded models."""
+    """Serve one or several models over HTTP with OpenAI's API; without a model, serve the two embedded ones."""
     if cluster.ray:
         raise typer.Exit(_serve_on_ray(engines, settings, cluster))
     from quire.loading.source import find_model
@@ -179,10 +179,9 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
 
 def _banner(names: list[str], url: str, *, has_keys: bool) -> str:
     """Return the server's address and a command that asks it a question."""
-    path, question = "chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}
+    path, body = "chat/completions", {"model": names[0], "messages": [{"role": "user", "content": "Hello"}]}
     if names[0] == "quire-mini":  # it reads, and cannot chat
-        path, question = "completions", {"prompt": _READING_QUESTION}
-    body = {"model": names[0], **question}
+        path, body = "completions", {"model": names[0], "prompt": _READING_QUESTION}
     key = " -H 'Authorization: Bearer KEY'" if has_keys else ""
     socket = url.removeprefix("unix:")
     place = url if socket == url else f"--unix-socket {shlex.quote(socket)} http://localhost"

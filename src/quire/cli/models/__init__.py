@@ -1,0 +1,1 @@
+"""Commands about a model's files: download, describe, identify and save them."""

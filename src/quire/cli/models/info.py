@@ -1,0 +1,57 @@
+"""`quire info`: a model's shape, support and memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from quire.config import QUANTIZATIONS, format_size
+
+EXAMPLE = "Example: quire info random:qwen2.5-0.5b"
+
+
+def info(model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")]) -> None:
+    """Show a model's shape, whether it is supported, and the memory of its weights and KV."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from quire.loading import resolve_model
+    from quire.loading.modules.units import memory_of
+    from quire.models.model_config import DTYPE_BYTES, ModelConfigError
+
+    source = resolve_model(model, load_format="random")  # reads the config only
+    try:
+        config = source.config
+    except ModelConfigError as error:
+        named = source.hf_config.get("architectures") or [source.hf_config.get("model_type")]
+        typer.echo(f"{source.name}: {', '.join(map(str, named))}, not supported: {error}")
+        raise typer.Exit(1) from None
+    table = Table("", "", show_header=False, box=None)
+    for name, value in (
+        ("model", source.name),
+        ("architecture", f"{config.architecture} (supported)"),
+        ("parameters", f"{config.num_parameters / 1e6:,.1f} M"),
+        ("layers", f"{config.num_layers} of width {config.hidden_size}"),
+        ("attention", f"{config.num_heads} heads of {config.head_dim}, {config.num_kv_heads} for KV"),
+        ("context", f"{config.context_length:,} tokens" + (f", RoPE {config.rope.rope_type}" if config.rope else "")),
+        ("vocabulary", f"{config.vocab_size:,} tokens"),
+        ("stored as", config.dtype),
+    ):
+        table.add_row(name, str(value))
+    memory = Table("memory", *DTYPE_BYTES, box=None)
+    memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
+    if config.tie_word_embeddings:
+        memory.add_row(
+            "copy of the head (CPU without kernels)",
+            *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES),
+        )
+    for quantization in QUANTIZATIONS[1:]:
+        known = ("float32", "bfloat16")
+        sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
+        memory.add_row(f"all weights, {quantization} (CPU)", *sizes)
+    memory.add_row("KV a token", *(format_size(config.kv_bytes_per_token(dtype)) for dtype in DTYPE_BYTES))
+    console = Console()
+    console.print(table)
+    console.print()
+    console.print(memory)

@@ -1,0 +1,43 @@
+"""Titles above the options in `--help`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+#: Title -> options in that panel; an option of no panel follows the one before it in its settings.
+_PANELS = {
+    "Model": "model dtype quantization device load_format last_stage load_overlap storage_bandwidth use_tqdm seed "
+    "skip_tokenizer_init escape_special_tokens",
+    "Address": "host port uds root_path cors_origin ssl_certfile ssl_keyfile ssl_keyfile_password ssl_ca_certs url",
+    "Names": "served_model_name accept_any_model_name routing",
+    "Keys": "api_key api_key_file admin_key admin_key_file",
+    "Memory for KV": "kv_cache_memory num_kv_blocks block_size enable_prefix_caching pin_prefix watermark",
+    "Scheduling": "max_model_len max_num_seqs max_num_batched_tokens target_itl recovery_policy promotion_policy",
+    "Processors": "tensor_parallel_size num_threads",
+    "Swap": "swap_space swap_dir swap_bandwidth",
+    "KV on disk": "kv_dir kv_dir_size kv_dir_keep_prompts",
+    "Answers": "chat_template tool_call_parser reasoning_parser enable_force_include_usage ignore_unknown_fields "
+    "trust_request_chat_template",
+    "Sampling": "max_tokens temperature top_p top_k min_p repetition_penalty stop ignore_eos",
+    "Limits": "max_queue max_concurrent_per_key max_body_bytes max_answers max_logprobs max_stored_responses",
+    "Documents": "rag_dir embedder max_collections_per_key max_documents_per_key max_collection_bytes_per_key",
+    "Processes": "engine_process load_wait idle_unload hang_timeout keep_alive shutdown_timeout",
+    "Logs and metrics": "log_level log_format log_interval open_metrics",
+    "Ray": "ray",
+}
+_PANEL_BY_OPTION = {name: panel for panel, names in _PANELS.items() for name in names.split()}
+
+
+def panels_of(names: Sequence[str]) -> dict[str, str | None]:
+    """Return the title for each option of a settings class, given in order."""
+    panel: str | None = None
+    found = {}
+    for name in names:
+        panel = _PANEL_BY_OPTION.get(name, panel)
+        found[name] = panel
+    return found
+
+
+def place(panel: str) -> int:
+    """Return the place of a panel in help; panels outside the table come first, in their own order."""
+    return list(_PANELS).index(panel) if panel in _PANELS else -1

@@ -1,0 +1,1 @@
+"""`quire serve`: the command, its arguments, and the options of other engines."""
