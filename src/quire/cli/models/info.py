@@ -11,7 +11,10 @@ from quire.config import QUANTIZATIONS, format_size
 EXAMPLE = "Example: quire info random:qwen2.5-0.5b"
 
 
-def info(model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id or a preset.")]) -> None:
+def info(
+    model: Annotated[str | None, typer.Argument(help="A directory, a hub id, an embedded name or a preset.")] = None,
+    option: Annotated[str | None, typer.Option("--model", envvar="QUIRE_MODEL", help="The same as MODEL.")] = None,
+) -> None:
     """Show a model's shape, whether it is supported, and the memory of its weights and KV."""
     from rich.console import Console
     from rich.table import Table
@@ -20,7 +23,9 @@ def info(model: Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A direct
     from quire.loading.modules.units import memory_of
     from quire.models.model_config import DTYPE_BYTES, ModelConfigError
 
-    source = resolve_model(model, load_format="random")  # reads the config only
+    if (name := model or option) is None:
+        raise ValueError("no model is given; name a directory, a hub id, an embedded model or a preset")
+    source = resolve_model(name, load_format="random")  # reads the config only
     try:
         config = source.config
     except ModelConfigError as error:
