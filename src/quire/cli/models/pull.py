@@ -6,19 +6,26 @@ from typing import Annotated
 
 import typer
 
-from quire.config import format_size
+from quire.config import EngineConfig, format_size
 
 EXAMPLE = "Example: quire pull Qwen/Qwen2.5-0.5B-Instruct"
 
 
-def pull(model: Annotated[str, typer.Argument(help="A hub id.")]) -> None:
+def pull(
+    model: Annotated[str, typer.Argument(help="A hub id.")],
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,
+    download_dir: Annotated[str | None, typer.Option(help="Directory; HF_HOME/hub by default.")] = None,
+    hf_token: Annotated[str | None, typer.Option(help="Token for gated and private models.")] = None,
+) -> None:
     """Download a model from the hub, as serve does at its first start."""
+    config = EngineConfig.from_env(model=model, revision=revision, download_dir=download_dir, hf_token=hf_token)
+
     from quire.loading.source import find_model, resolve_model
 
     found = find_model(model)
-    source = found or resolve_model(model)
+    source = found or resolve_model(model, hub=config.hub)
     if source.path is None:
         raise ValueError(f"{model} is a preset with random weights; there is nothing to download")
     size = sum(file.stat().st_size for file in source.path.rglob("*") if file.is_file())
-    where = "is on this machine" if found is not None else "is complete"
-    typer.echo(f"{model} {where}: {format_size(size)} in {source.path}")
+    state = "is on this machine" if found is not None else "is complete"
+    typer.echo(f"{model} {state}: {format_size(size)} in {source.path}")
