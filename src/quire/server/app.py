@@ -84,7 +84,9 @@ def make_app(
     )
     passage_kv = PassageKV(registry)
     app.state.service = service = service or CollectionService()
-    app.state.bodies = BodyReader(ignore_unknown_fields=settings.ignore_unknown_fields)
+    app.state.bodies = BodyReader(
+        ignore_unknown_fields=settings.ignore_unknown_fields, max_body_bytes=settings.max_body_bytes
+    )
     app.state.passage_kv = passage_kv
     service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     models, retriever = ModelChooser(registry, router), CollectionRetriever(service)

@@ -120,11 +120,15 @@ class WorkerProcess:
         with self._lock:
             self._end()
 
+    def interrupt(self) -> None:
+        """End the process at once: the pending question raises WorkerError, and the next one starts another."""
+        if (child := self._child) is not None:
+            child.kill()
+
     def stop(self) -> None:
         """End the process at once and for good: pending and later questions raise WorkerError."""
         self._is_stopped = True
-        if (child := self._child) is not None:
-            child.kill()
+        self.interrupt()
         self.close()
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import operator
 import os
+import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -12,20 +16,22 @@ from pathlib import Path
 import pytest
 
 from process_pool import fork_children
-from quire.server.http.body import LARGE_BODY_BYTES
+from quire.server.errors import ApiError
+from quire.server.http.body import LARGE_BODY_BYTES, BodyReader, parse
+from quire.server.openai.schema import CompletionRequest
 from quire.server.settings import ServerSettings
 from quire.system.child_process import running_children
 from serving import MODEL, PATIENCE_S, RunningServer, make_model, running, wait_until
 
 JSON = {"Content-Type": "application/json"}
 KILLED = """
-import asyncio, os, signal
+import asyncio, os, pickle, signal
 from quire.server.http.body import BodyReader
 from quire.server.openai.schema import CompletionRequest
 
 reader = BodyReader()
-asyncio.run(reader._parse_in_child(b'{"prompt": "x"}', CompletionRequest))
-print(reader._child.pid, flush=True)
+asyncio.run(reader._ask_child(pickle.dumps((reader._parse, b'{"prompt": "x"}', CompletionRequest)), ""))
+print(*(child.pid for child in reader._children if child.pid), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -122,3 +128,66 @@ def test_when_the_server_is_killed_so_ends_the_process_that_reads_large_bodies(t
     assert done.returncode == -signal.SIGKILL
     child = Path("/proc", pid.read_text().strip(), "stat")
     wait_until(lambda: not child.exists() or child.read_text().split()[2] == "Z")
+
+
+def test_thousands_of_errors_are_counted_and_not_described() -> None:
+    unknown = {f"{number:05}": 1 for number in range(5000)}
+    body = {"prompt": "a", "logit_bias": dict.fromkeys(unknown, ""), "stream_options": unknown, "truncation_side": "b"}
+    with pytest.raises(ApiError, match="has 10,001 unknown fields or invalid values") as found:
+        parse(json.dumps(body).encode(), CompletionRequest)
+    assert found.value.status == 400
+
+
+def test_a_hint_is_accepted_and_not_kept() -> None:
+    body = parse(b'{"prompt": "a", "user": [[], []], "metadata": {"a": "b"}}', CompletionRequest)
+    assert (body.user, body.metadata) == (None, None)
+
+
+def test_a_body_of_too_many_parts_is_refused_by_the_child() -> None:
+    with running(make_model()) as server:
+        answer = server.chat(messages=[{"role": "user", "content": ""}] * 40_000)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "body_too_complex"
+        assert server.chat(messages=[{"role": "user", "content": ""}] * 5_000).json()["error"]["param"] == "messages"
+
+
+def _question(parse: object, raw: object, kind: object) -> bytes:
+    return pickle.dumps((parse, raw, kind))
+
+
+_ENDLESS = _question(re.fullmatch, "(a+)+", "a" * 64 + "b")
+
+
+def test_a_body_that_takes_too_much_memory_is_refused() -> None:
+    async def scene() -> None:
+        reader = BodyReader()
+        with pytest.raises(ApiError, match="more time or memory") as found:
+            await reader._ask_child(_question(operator.mul, b"x", 10**11), "a")
+        assert found.value.status == 400
+        reader.close()
+
+    asyncio.run(scene())
+
+
+def test_a_key_uses_one_child_at_a_time_which_ends_with_its_client_or_the_server() -> None:
+    async def scene() -> None:
+        reader = BodyReader()
+        good = _question(parse, b'{"prompt": "x"}', CompletionRequest)
+        for _ in range(2):
+            await asyncio.gather(*(reader._ask_child(good, key) for key in "ab"))  # both have started
+            first, second = (asyncio.ensure_future(reader._ask_child(_ENDLESS, "a")) for _ in range(2))
+            await asyncio.sleep(0.05)
+            assert len(reader._idle) == 1
+            assert pickle.loads(await reader._ask_child(good, "b"))[0].prompt == "x"
+            second.cancel()
+            first.cancel()
+            await asyncio.wait({first, second}, timeout=PATIENCE_S)
+            assert len(reader._idle) == 2
+        pending = asyncio.ensure_future(reader._ask_child(_ENDLESS, "a"))
+        await asyncio.sleep(0.05)
+        reader.close()
+        with pytest.raises(ApiError, match="try again") as found:
+            await asyncio.wait_for(pending, PATIENCE_S)
+        assert found.value.status == 503
+
+    asyncio.run(scene())

@@ -10,6 +10,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.server.http.body import BODY_PARSED
 from quire.server.http.middleware import MAX_HELD_BODIES, Authenticate, Concurrency, LimitBody
 from quire.server.settings import ServerSettings
 from server.asgi import ask, send_by_hand, tell_state
@@ -91,7 +92,7 @@ def test_large_bodies_find_room_for_so_many_bytes_together_and_small_ones_always
     async def scene() -> None:
         done = asyncio.Event()
         held = [asyncio.create_task(send_by_hand(app, unfinished(done))) for _ in range(MAX_HELD_BODIES)]
-        while app.held < MAX_HELD_BODIES * size:
+        while app.held.total() < MAX_HELD_BODIES * size:
             await asyncio.sleep(0)
         refused = await send_by_hand(app, whole(size))
         assert refused[0]["status"] == 503
@@ -101,7 +102,48 @@ def test_large_bodies_find_room_for_so_many_bytes_together_and_small_ones_always
         done.set()
         await asyncio.gather(*held)
         assert (await send_by_hand(app, whole(size)))[0]["status"] == 200
-        assert app.held == 0
+        assert not app.held
+
+    asyncio.run(scene())
+
+
+def test_one_key_cannot_hold_the_room_of_all_and_gives_it_back_once_its_body_is_parsed() -> None:
+    size = 2**20
+    settings = ServerSettings(max_body_bytes=size, api_keys=("mine", "yours"))
+    end = asyncio.Event()
+
+    async def stream(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if scope["path"] == "/parsed":
+            scope[BODY_PARSED](10)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await end.wait()
+
+    app = LimitBody(stream, settings)
+
+    async def post(key: str, path: str) -> list[Message]:
+        async def body() -> AsyncIterator[Message]:
+            yield {"type": "http.request", "body": b"x" * size}
+
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        return await send_by_hand(Authenticate(app, settings), body(), path=path, headers=headers)
+
+    async def scene() -> None:
+        parsed = [asyncio.create_task(post("mine", "/parsed")) for _ in range(2 * MAX_HELD_BODIES)]
+        kept = [asyncio.create_task(post("mine", "/")) for _ in range(MAX_HELD_BODIES)]
+        num_refused = 0
+        while num_refused + app.held.total() // size < MAX_HELD_BODIES:
+            num_refused = sum(task.done() for task in kept)
+            await asyncio.sleep(0.01)
+        assert num_refused > MAX_HELD_BODIES // 2 - 2
+        kept.append(yours := asyncio.create_task(post("yours", "/")))
+        while len(app.held) < 2:
+            await asyncio.sleep(0.01)
+        assert not any(task.done() for task in [*parsed, yours])
+        end.set()
+        answers = await asyncio.gather(*parsed, *kept)
+        assert [answer[0]["status"] for answer in answers].count(503) < MAX_HELD_BODIES // 2 + 2
+        assert not app.held
 
     asyncio.run(scene())
 

@@ -105,7 +105,7 @@ class MessagesRequest(CountTokensRequest):
     max_tokens: Count = Field(description="Maximum length of the answer in tokens.")
     stop_sequences: StopStrings | None = option("Stop strings, up to 64, of 1 to 1024 characters.")
     stream: bool | None = option("Send the answer as server-sent events while it is generated.")
-    thread: Hint = option("Rejected: this server keeps no conversations, and clients then send the whole one.")
+    thread: Any = option("Rejected: this server keeps no conversations, and clients then send the whole one.")
     service_tier: Literal["auto", "standard_only"] | None = option(  # type: ignore[assignment]
         "Service tier: auto or standard_only, which are the same."
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from quire.sampling_params import MAX_ITEMS
 
@@ -29,7 +29,7 @@ ShortText = Annotated[str, Field(max_length=256)]
 Effort = Annotated[str, Field(max_length=64)]
 Count = Annotated[int, Field(ge=1, lt=2**31)]
 NumLogprobs = Annotated[int, Field(ge=-1, lt=2**31)]
-Hint = Any  #: changes no token, so any value is accepted
+Hint = Annotated[Any, AfterValidator(lambda value: None)]  #: changes no token: any value is accepted, none is kept
 Plain = str | bool | int | float
 #: Metadata of a document.
 PlainFields = dict[str, Plain]

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.core.block_keys import PUBLIC, DomainSpans, tenant_domain
 from quire.server.errors import ERROR_CODE, RETRY_SOON, ApiError, error_response
-from quire.server.http.body import LARGE_BODY_BYTES
+from quire.server.http.body import BODY_PARSED, LARGE_BODY_BYTES
 from quire.server.http.keys import key_id
 from quire.server.settings import ServerSettings
 
@@ -132,27 +132,28 @@ class LimitBody:
     """Reads the whole body first, and rejects one that is too large or too slow. (ASGI middleware)
 
     An announced length is checked before a byte is read; a chunked body is read up to the limit. uvicorn reads and
-    drops the rest of a rejected body, so that its client sees the answer. The total size of large bodies is limited,
-    too: they stay in memory until their requests end.
+    drops the rest of a rejected body, so that its client sees the answer. The total size of large bodies in memory is
+    limited, too. A key may hold as many bytes as are free, so that other
+    keys always find some.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, timeout_s: float = BODY_TIMEOUT_S) -> None:
         self.app = app
         self.max_bytes = settings.max_body_bytes
         self.max_held = MAX_HELD_BODIES * max(settings.max_body_bytes, LARGE_BODY_BYTES)
-        self.held = 0  #: bytes of large bodies in memory
+        self.held: Counter[str] = Counter()  #: bytes of large bodies in memory, by key
         self.timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        body, held = bytearray(), 0
+        body, held = bytearray(), _HeldBytes(self.held, key_id_of(scope))
         try:
             if int(dict(scope["headers"]).get(b"content-length", b"0")) > self.max_bytes:
                 raise self._too_large()
             async with asyncio.timeout(self.timeout_s):
-                is_complete = await self._read(body, receive)
+                is_complete = await self._read(body, held, receive)
         except ApiError as error:
             await error_response(error)(scope, receive, send)
         except TimeoutError:
@@ -160,34 +161,35 @@ class LimitBody:
             await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
         else:
             if is_complete:
-                held = _held(body)
                 messages: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
                 body.clear()
+                scope[BODY_PARSED] = held.set
 
                 async def receive_again() -> Message:
                     return messages.pop() if messages else await receive()
 
                 await self.app(scope, receive_again, send)
         finally:
-            self.held -= held or _held(body)
+            held.set(0)
 
-    async def _read(self, body: bytearray, receive: Receive) -> bool:
+    async def _read(self, body: bytearray, held: _HeldBytes, receive: Receive) -> bool:
         """Read the whole body. Returns False if the client left before its end."""
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return False
-            self.held -= _held(body)
             body += message.get("body", b"")
-            self.held += (held := _held(body))
             if len(body) > self.max_bytes:
                 raise self._too_large()
-            if held and self.held > self.max_held:
-                what = f"large bodies of {self.max_held:,} bytes together are being served; try again soon"
-                raise ApiError(503, what, code="too_many_large_bodies", headers=RETRY_SOON)
+            if len(body) >= LARGE_BODY_BYTES:
+                held.set(len(body))
+                own = 0 if held.key_id == PUBLIC_KEY_ID else self.held[held.key_id]
+                if self.held.total() + own > self.max_held:
+                    what = f"large bodies of {self.held[held.key_id]:,} bytes of this key are being served"
+                    raise ApiError(503, f"{what}; try again soon", code="too_many_large_bodies", headers=RETRY_SOON)
             if not message.get("more_body", False):
                 return True
-            if held:
+            if len(body) >= LARGE_BODY_BYTES:
                 await asyncio.sleep(_READ_PAUSE_S)
 
     def _too_large(self) -> ApiError:
@@ -199,8 +201,19 @@ class LimitBody:
         )
 
 
-def _held(body: bytearray) -> int:
-    return len(body) if len(body) >= LARGE_BODY_BYTES else 0
+class _HeldBytes:
+    """The part of one body in the sum of its key."""
+
+    def __init__(self, sums: Counter[str], key_id: str) -> None:
+        self.key_id = key_id
+        self._sums = sums
+        self._num_bytes = 0
+
+    def set(self, num_bytes: int) -> None:
+        self._sums[self.key_id] += num_bytes - self._num_bytes
+        self._num_bytes = num_bytes
+        if not self._sums[self.key_id]:
+            del self._sums[self.key_id]
 
 
 class Concurrency:
