@@ -212,7 +212,7 @@ def _epub(data: bytes) -> list[ParsedDocument]:
         package = etree.fromstring(archive.read(package_path), parser)
         folder = posixpath.dirname(package_path)
         hrefs = {item.get("id"): item.get("href") for item in package.xpath("//*[local-name()='item']")}
-        chapters = [hrefs[each.get("idref")] for each in package.xpath("//*[local-name()='itemref']")]
+        chapters = dict.fromkeys(hrefs[each.get("idref")] for each in package.xpath("//*[local-name()='itemref']"))
         names = [posixpath.normpath(posixpath.join(folder, unquote(href))) for href in chapters]
         texts = [document.text for name in names for document in _html(archive.read(name))]
     title = package.xpath("string(//*[local-name()='title'])")
@@ -222,6 +222,7 @@ def _epub(data: bytes) -> list[ParsedDocument]:
 def _csv(data: bytes) -> list[ParsedDocument]:
     """A line for each row, which repeats the header's names, so that a chunk is understood alone."""
     text = _decode(data)
+    csv.field_size_limit(MAX_CHARACTERS)
     delimiter = max(",;\t|", key=text.partition("\n")[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows = [row for row in reader if any(cell.strip() for cell in row)]
