@@ -77,3 +77,23 @@ def treacherous() -> Engine:
     engine.runner.execute = betray  # type: ignore[method-assign]
     engine.scheduler.schedule = schedule_badly  # type: ignore[method-assign]
     return engine
+
+
+def poisoned() -> Engine:
+    """Make an engine that ends at the sixth token of each request whose prompt begins with 67 (hangs) or 68 (exits)."""
+    from async_engine.harness import make
+
+    engine = _warm(make(max_num_seqs=8, num_kv_blocks=400))
+    execute = engine.runner.execute
+
+    def betray(out: Any) -> Any:
+        for request in engine.scheduler.queue.running:
+            if any(sequence.num_output_tokens >= 5 for sequence in request.sequences):
+                if request.prompt_token_ids[0] == 67:
+                    time.sleep(1000)
+                if request.prompt_token_ids[0] == 68:
+                    os._exit(9)
+        return execute(out)
+
+    engine.runner.execute = betray  # type: ignore[method-assign]
+    return engine

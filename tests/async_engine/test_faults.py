@@ -27,8 +27,8 @@ from async_engine.harness import (
     until,
 )
 from engines import thread_engine
-from quire.async_engine.loop import Failures
-from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed
+from quire.async_engine.loop import EngineLoop, Failures
+from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, PoisonRequest, RequestFailed
 from quire.engine.engine import Engine
 from quire.loading.progress import load_listener
 from quire.outputs import LoadProgress, RequestOutput
@@ -208,27 +208,62 @@ def test_an_engine_that_fails_at_an_abort_starts_over() -> None:
     run(scene())
 
 
-def test_an_engine_that_fails_three_times_within_a_minute_has_failed() -> None:
-    makes = Breaking(STAGES["update"], times=99)
+def test_an_engine_that_fails_three_times_within_a_minute_has_failed_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    makes = Breaking(STAGES["update"], times=4)
+    may_load = threading.Event()
+
+    def wait(loop: EngineLoop, seconds: float) -> bool:
+        pauses.append(seconds)
+        assert may_load.wait(TIMEOUT_S)
+        return False
+
+    pauses: list[float] = []
+    monkeypatch.setattr(EngineLoop, "_stops_within", wait)
 
     async def scene() -> None:
         async with running(makes) as engine:
-            for number in range(2):  # the first failure; each request has been retried or has begun
-                with pytest.raises((RequestFailed, EngineUnavailable)):
-                    await finish(engine, [66], request_id=str(number))
-                await until(lambda: engine.state is not ModelState.LOADING)
-            assert engine.state is ModelState.FAILED
+            with pytest.raises(PoisonRequest, match="failed 2 times"):
+                await finish(engine, [66], request_id="bad")
+            await until(lambda: engine.state is ModelState.READY)
+            worse = asyncio.create_task(finish(engine, [66], request_id="worse"))
+            await until(lambda: engine.state is ModelState.FAILED)
             assert engine.error is not None
             assert "3 times" in engine.error
-            with pytest.raises(EngineUnavailable, match="on purpose"):
+            assert not engine.is_given_up
+            with pytest.raises(EngineUnavailable, match=r"on purpose; it is loaded again in 1 s") as late:
                 await finish(engine, [1], request_id="late")
+            assert late.value.retry_after_s == 1
             with pytest.raises(EngineUnavailable, match="on purpose"):
                 await engine.wait_ready()
             assert not await engine.heartbeat(TIMEOUT_S)
-            assert not engine._sent
+            may_load.set()
+            with pytest.raises(PoisonRequest):
+                await worse
+            await until(lambda: engine.state is ModelState.READY)
+            assert (await finish(engine, [66], request_id="good")).outputs[0].finish_reason == "length"
+            await idle(engine)
 
     run(scene())
-    assert makes.num_made == 3
+    assert makes.num_made == 5
+    assert pauses == [1, 2], "longer with each failure"
+
+
+def test_the_pause_between_loads_grows_to_a_minute_and_ends_with_a_minute_of_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("quire.async_engine.loop.time.monotonic", lambda: now)
+    failures, pauses = Failures(), []
+    for _ in range(10):
+        failures.record_failure("a fault")
+        pauses.append(failures.pause_s)
+    assert pauses == [0, 0, 1, 2, 4, 8, 16, 32, 60, 60]
+    failures.record_ready()
+    now += 61
+    assert failures.record_failure("a fault") is None
+    assert failures.pause_s == 0
 
 
 def test_failures_count_only_where_they_come_close_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ class AdmissionGate:
     ) -> None:
         self.state = ModelState.LOADING
         self.error: str | None = None
+        self.retry_at: float | None = None  #: time of the next load of a failed model (`time.monotonic`)
         self._name = name
         self._requests = requests
         self._lock = lock
@@ -74,7 +76,11 @@ class AdmissionGate:
             case ModelState.DRAINING:
                 return EngineUnavailable(f"{self._name} is shutting down and takes no further requests")
             case ModelState.FAILED:
-                return EngineUnavailable(f"{self._name} cannot be served: {self.error}")
+                if self.retry_at is None:
+                    return EngineUnavailable(f"{self._name} cannot be served: {self.error}")
+                left_s = max(1, math.ceil(self.retry_at - time.monotonic()))
+                message = f"{self._name} cannot be served: {self.error}; it is loaded again in {left_s} s"
+                return EngineUnavailable(message, left_s)
         return EngineUnavailable(f"{self._name} is being loaded; try again soon")
 
     async def wait(self) -> None:
@@ -102,10 +108,11 @@ class AdmissionGate:
             self._changes.add(change)
         return change
 
-    def set_state(self, state: ModelState, error: str | None) -> None:
+    def set_state(self, state: ModelState, error: str | None, retry_s: float | None = None) -> None:
         """Set the engine's state, and end all waits if it is no longer pending."""
         with self._lock:
             self.state, self.error = state, error
+            self.retry_at = None if retry_s is None else time.monotonic() + retry_s
             if not self.is_pending:
                 self._end_waits()
 

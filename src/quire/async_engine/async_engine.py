@@ -86,7 +86,7 @@ class AsyncEngine:
         host.connect(self._handle_report)
         self._heartbeats = Heartbeats()
         self._loading = LoadWatch(name, partial(self._call, on_load))
-        self._sent = OpenRequests(self._lock, self._host.send)
+        self._sent = OpenRequests(self._lock, self._host.send, self._keys, partial(self._call, on_finished))
         self._gate = AdmissionGate(
             name, self._sent, self._lock, self._host.wake, max_queue=max_queue, wait_s=load_wait_s
         )
@@ -104,6 +104,16 @@ class AsyncEngine:
     def error(self) -> str | None:
         """The reason for a failure or a reload."""
         return self._gate.error
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the model has failed and is not loaded again by itself."""
+        return self.state is ModelState.FAILED and self._gate.retry_at is None
+
+    @property
+    def has_served(self) -> bool:
+        """Whether the model was ready before."""
+        return self._input_processor is not None
 
     @property
     def num_requests(self) -> int:
@@ -256,8 +266,8 @@ class AsyncEngine:
             ValueError: the request can never be served.
             QueueFull: too many requests wait.
             EngineUnavailable: the model takes no requests, or is not loaded in time. The stream also raises it at
-                shutdown, `RequestFailed` for a failed request, and `EngineLost` if `MAX_LOSSES` engines were lost with
-                it, or if no engine serves the request's stage within `load_wait_s`.
+                shutdown, `RequestFailed` for a failed request, `PoisonRequest` if two engines were lost with it, and
+                `EngineLost` if no engine serves the request's stage within `load_wait_s`.
         """
         arrival_time = time.monotonic()
         if isinstance(params, SamplingParams) and params.structured_outputs is not None:
@@ -341,7 +351,10 @@ class AsyncEngine:
         with self._lock:
             self._forecast = forecast or self._forecast
             self._sent.mark_received(report.received)
+            self._sent.mark_scheduled(report.scheduled)
+            self._sent.num_steps += report.stats is not None
         self._sent.deliver(report.events)
+        self._failover.observe(report)
 
     def _call(self, listener: Callable[..., None] | None, *values: Any) -> None:
         if listener is None:
@@ -358,14 +371,17 @@ class AsyncEngine:
             logger.info("%s: %s", self.name, report.state)
         losses = None
         with self._lock:
-            self._gate.set_state(report.state, report.error)
+            was_ready = self._gate.state is ModelState.READY
+            self._gate.set_state(report.state, report.error, report.retry_s)
             if report.input_processor is not None:
                 self._input_processor = report.input_processor
                 self._forecast = report.forecast
             self._last_use = time.monotonic()
-            if report.state is ModelState.LOADING:
-                losses = self._failover.resend(self._sent.values(), report.error)
-            elif report.state is not ModelState.READY:
+            if report.state is ModelState.READY:
+                self._failover.resume()
+            elif report.state is ModelState.LOADING or report.retry_s is not None:
+                losses = self._failover.take_back(self._sent.values(), report.error) if was_ready else None
+            else:
                 losses = self._failover.fail(self._sent.values())
         if report.state is not ModelState.READY:
             self._heartbeats.end()

@@ -1,19 +1,30 @@
-"""Failover: resume the requests of a lost engine on its replacement, or fail them with an error."""
+"""Failover: resume the requests of a lost engine on its replacement, or fail them with an error.
+
+A request may have ended the engine, and would end the next one. Each request that was in a step is a suspect: the next
+engine runs it alone for some steps, while all others wait. A suspect that ends this engine too fails.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from quire.async_engine.load_watch import LoadWatch
-from quire.async_engine.messages import EngineLost, Preempted
-from quire.async_engine.open_requests import MAX_LOSSES, OpenRequest, OpenRequests
+from quire.async_engine.messages import EngineLost, PoisonRequest, Preempted, StepReport
+from quire.async_engine.open_requests import OpenRequest, OpenRequests
 from quire.outputs import RequestOutput
 
 logger = logging.getLogger("quire")
+
+MAX_LOSSES = 2  #: lost engines after which a request is a suspect, or fails if its replica runs others beside it
+_TRIAL_STEPS = 4  # of a suspect alone, beyond the step at which the engine was lost
+_REPEATED_STEPS = 1024  # of all suspects together, for tokens that were generated and not delivered
+_MAX_NAMES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +59,98 @@ class Failover:
         self._on_finished = on_finished
         self._waits: dict[OpenRequest, tuple[float, str | None]] = {}  #: deadline and error of each wait, in order
         self._timer: threading.Timer | None = None  #: ends the first wait
+        self._suspects: deque[OpenRequest] = deque()  #: suspects that have not been tried
+        self._alone: OpenRequest | None = None  #: the suspect that the engine runs
+        self._steps_left = 0.0  #: of its trial
+
+    def take_back(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
+        """Hold the requests of a lost engine until `resume`; a suspect that was alone fails. Call `notify` afterwards,
+        without the lock."""
+        losses = Losses([], [], [])
+        with self._lock:
+            sent = [request for request in lost if request.is_sent]
+            for request in sent:
+                request.ledger.record_loss()
+            suspects = [each for each in sent if each.is_scheduled or each.ledger.num_losses >= MAX_LOSSES] or sent
+            repeated = _REPEATED_STEPS // max(1, len(suspects))
+            for request in suspects:
+                self._plan_trial(request, repeated)
+            self._suspects.extend(each for each in suspects if each is not self._alone)
+            self._requests.is_held = self._wait_s > 0
+            for request in lost:
+                if request is self._alone or not self._wait_s > 0:
+                    losses.failed.append(request)
+                else:
+                    self._take_back(request, losses, error)
+            self._alone = None
+        if suspects:
+            names = [each.add.request_id for each in suspects]
+            more = f" and {len(names) - _MAX_NAMES} others" if len(names) > _MAX_NAMES else ""
+            logger.warning("%s: in the step of the lost engine: %s%s", self._name, ", ".join(names[:_MAX_NAMES]), more)
+        return losses
 
     def resend(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
-        """Send requests to the next engine, which continues behind the delivered events. A request that was lost
-        `MAX_LOSSES` times fails, since it may be the cause. Call `notify` afterwards, without the lock.
-        """
+        """Send requests of a lost replica to another one, which continues behind the delivered events. A request that
+        was lost `MAX_LOSSES` times fails. Call `notify` afterwards, without the lock."""
         losses = Losses([], [], [])
         with self._lock:
             for request in lost:
-                if not request.ledger.record_loss() or not self._wait_s > 0:
+                request.ledger.record_loss()
+                if request.ledger.num_losses >= MAX_LOSSES or not self._wait_s > 0:
                     losses.failed.append(request)
-                    continue
-                losses.resent.append(request)
-                if request.ledger.pause():
-                    losses.paused.append(request)
-                resumption = request.ledger.resumption(self._loading.stage)
-                self._requests.resend(request, replace(request.add, resumption=resumption))
-                self.watch(request, error)
+                else:
+                    self._take_back(request, losses, error)
+                    self._requests.send(request)
         return losses
+
+    def _take_back(self, request: OpenRequest, losses: Losses, error: str | None) -> None:
+        losses.resent.append(request)
+        if request.ledger.pause():
+            losses.paused.append(request)
+        self._requests.take_back(request, request.ledger.resumption(self._loading.stage))
+        self.watch(request, error)
+
+    def _plan_trial(self, request: OpenRequest, max_repeated: int) -> None:
+        request.num_suspicions += 1
+        num_steps = self._requests.num_steps - request.first_step
+        repeated = 0 if request.ledger.has_outputs else min(num_steps, max_repeated)
+        request.trial_steps = _TRIAL_STEPS + repeated if request.num_suspicions == 1 else math.inf
+
+    def resume(self) -> None:
+        """Send the held requests to a new engine: the suspects one by one, then the others."""
+        with self._lock:
+            if self._requests.is_held:
+                self._try_next()
+
+    def observe(self, report: StepReport | None = None) -> None:
+        """Continue with the next suspect once the one that runs has ended or has passed its trial."""
+        with self._lock:
+            request = self._alone
+            if request is None:
+                return
+            if request.add.key in self._requests:
+                if report is None or report.stats is None or request.ledger.is_lost:
+                    return  # a late report of the suspect before it, or no step
+                self._steps_left -= report.stats.num_sampled_tokens > 0
+                if self._steps_left > 0:
+                    return
+                if self._suspects:  # the next one needs an engine without others
+                    self._requests.take_back(request, request.ledger.resumption(self._loading.stage))
+            self._try_next()
+
+    def _try_next(self) -> None:
+        self._alone = None
+        while self._suspects and self._alone is None:
+            request = self._suspects.popleft()
+            if request.add.key in self._requests:
+                self._alone, self._steps_left = request, request.trial_steps
+        if self._alone is not None:
+            self._requests.send(self._alone)
+            return
+        self._requests.is_held = False
+        held = [request for request in self._requests.values() if not request.is_sent]
+        for request in sorted(held, key=lambda request: request.add.arrival_time):
+            self._requests.send(request)
 
     def fail(self, lost: Sequence[OpenRequest]) -> Losses:
         """Fail requests. Call `notify` afterwards, without the lock."""
@@ -77,8 +162,10 @@ class Failover:
         if num_lost := num_resent + len(losses.failed):
             logger.info("%s: %d of %d lost requests go on in another engine", self._name, num_resent, num_lost)
         for request in losses.failed:
-            times = f"{request.ledger.num_losses} times " if request.ledger.num_losses >= MAX_LOSSES else ""
-            self._fail(request, f"the engine failed {times}while it had this request: {error}")
+            num_losses = request.ledger.num_losses
+            times = f"{num_losses} times " if num_losses >= MAX_LOSSES else ""
+            kind = PoisonRequest if request.num_suspicions >= MAX_LOSSES else EngineLost
+            self._fail(request, kind(f"the engine failed {times}while it had this request: {error}"))
         for request in losses.paused:
             request.notify(Preempted())
 
@@ -115,7 +202,8 @@ class Failover:
             if self._waits:
                 self._wait_for_first()
         for request, missing in overdue:
-            self._fail(request, f"the engine failed while it had this request, and {missing}")
+            self._fail(request, EngineLost(f"the engine failed while it had this request, and {missing}"))
+        self.observe()
 
     def _missing(self, request: OpenRequest, error: str | None) -> str | None:
         """Describe what a request still waits for; None if engine and stage are available."""
@@ -128,6 +216,6 @@ class Failover:
             what, error = f"stage {needed} of the model, at which it was, ", progress.error
         return f"{what}is not there again after {self._wait_s:g} s" + (f": {error}" if error is not None else "")
 
-    def _fail(self, request: OpenRequest, message: str) -> None:
-        if self._requests.cut_off(request, EngineLost(message), is_reported=True):
-            self._on_finished(request.add.output("error", message))
+    def _fail(self, request: OpenRequest, error: EngineLost) -> None:
+        if self._requests.cut_off(request, error, is_reported=True):
+            self._on_finished(request.add.output("error", str(error)))

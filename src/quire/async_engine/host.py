@@ -7,7 +7,6 @@ import faulthandler
 import itertools
 import logging
 import os
-import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import Command, Heartbeat, Report, Stop
 from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
+from quire.system.stacks import all_stacks
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # would import torch
@@ -36,11 +36,9 @@ class Watchdog:
     rearms faulthandler's timer, which writes all stacks to stderr and ends the process with status 1.
     """
 
-    def __init__(
-        self, name: str, busy_since: Callable[[], float | None], timeout_s: float, *, exit_on_hang: bool
-    ) -> None:
+    def __init__(self, name: str, loop: EngineLoop, timeout_s: float, *, exit_on_hang: bool) -> None:
         self._name = name
-        self._busy_since = busy_since
+        self._loop = loop
         self._timeout_s = timeout_s
         self._exits = exit_on_hang
         self._period_s = min(1.0, timeout_s / 4)
@@ -62,7 +60,7 @@ class Watchdog:
             if self._exits:
                 faulthandler.dump_traceback_later(self._timeout_s + 2 * self._period_s, file=_STDERR, exit=True)
             is_stopped = self._stopped.wait(self._period_s)
-            since = self._busy_since()
+            since = self._loop.busy_since
             if since is not None and since != reported and time.monotonic() - since >= self._timeout_s:
                 reported = since
                 self._report_hang()
@@ -70,17 +68,13 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _report_hang(self) -> None:
-        logger.critical("%s: a step has not ended for %.1f s; all stacks:\n%s", self._name, self._timeout_s, _stacks())
+        what, stacks = self._loop.describe_step(), all_stacks()
+        logger.critical(
+            "%s: a step has not ended for %.1f s, in %s; all stacks:\n%s", self._name, self._timeout_s, what, stacks
+        )
         if self._exits:
             logging.shutdown()
             os._exit(EXIT_STATUS)
-
-
-def _stacks() -> str:
-    with tempfile.TemporaryFile("w+") as file:
-        faulthandler.dump_traceback(file)
-        file.seek(0)
-        return file.read()
 
 
 HANG_TIMEOUT_S = 120.0  # a step of a large model on a small machine may take many seconds
@@ -156,8 +150,8 @@ class ThreadHost(EngineHost):
         exit_on_hang: bool = False,
     ) -> None:
         super().__init__(name)
-        self._loop = loop = EngineLoop(name, make_engine, self._report, device)
-        self._watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=exit_on_hang)
+        self._loop = EngineLoop(name, make_engine, self._report, device)
+        self._watchdog = Watchdog(name, self._loop, hang_timeout_s, exit_on_hang=exit_on_hang)
         self._thread = threading.Thread(target=self._run, name=f"engine {name}", daemon=True)
 
     @property

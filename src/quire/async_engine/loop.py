@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import logging
 import queue
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -37,23 +39,30 @@ from quire.async_engine.messages import (
 from quire.core.request import RequestStatus
 from quire.engine.request_state import RequestState
 from quire.loading.progress import load_listener
-from quire.outputs import LoadProgress, Stats
+from quire.outputs import LoadProgress, SchedulerOutput, Stats
 from quire.system.fair_lock import FairLock
+from quire.system.stacks import place_of
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # would import torch
 
 logger = logging.getLogger("quire")
 
-_MAX_FAILURES = 3  # within _FAILURES_WITHIN_S of serving; then another engine does not help
+_MAX_FAILURES = 3  # within _FAILURES_WITHIN_S of serving; then the next load waits
 _FAILURES_WITHIN_S = 60.0
+_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
 _ADDS_A_STEP = 64  # requests added between two steps, so that a burst does not delay running ones
 
 
 class Failures:
-    """Counts an engine's failures and decides when to give up. The time of loading does not count."""
+    """Counts an engine's failures and decides how long to wait before the next load. The time of loading does not
+    count.
+
+    `pause_s` doubles with each failure that follows closely on `_MAX_FAILURES - 1` others, up to `_MAX_PAUSE_S`.
+    """
 
     def __init__(self) -> None:
+        self.pause_s = 0.0
         self._ready_since: float | None = None
         self._served_s = 0.0
         self._times: deque[float] = deque(maxlen=_MAX_FAILURES)  #: in seconds of serving
@@ -62,13 +71,15 @@ class Failures:
         self._ready_since = time.monotonic()
 
     def record_failure(self, error: str) -> str | None:
-        """Record the loss of the engine. Returns a reason if no other one should be loaded."""
+        """Record the loss of the engine. Returns a reason if the next load should wait for `pause_s`."""
         if self._ready_since is not None:
             self._served_s += time.monotonic() - self._ready_since
             self._ready_since = None
         self._times.append(self._served_s)
         if len(self._times) < _MAX_FAILURES or self._served_s - self._times[0] > _FAILURES_WITHIN_S:
+            self.pause_s = 0.0
             return None
+        self.pause_s = min(max(_FIRST_PAUSE_S, 2 * self.pause_s), _MAX_PAUSE_S)
         return f"the engine failed {_MAX_FAILURES} times within {_FAILURES_WITHIN_S:.0f} s, at last by {error}"
 
 
@@ -106,6 +117,8 @@ class EngineLoop:
         self._clients: dict[str, _Client] = {}  #: requests of the engine, by request id
         self._last_stats: Stats | None = None
         self._received: list[int] = []  #: keys of requests added since the last step's report
+        self._step_output: SchedulerOutput | None = None  #: of the last step
+        self._thread_id = 0
 
     @property
     def busy_since(self) -> float | None:
@@ -117,20 +130,39 @@ class EngineLoop:
         return None if began is None else max(began, self._last_arrival)
 
     def run(self) -> None:
-        """Load the engine and serve until `Stop`, or until the engine has failed for good. Never raises."""
+        """Load the engine and serve until `Stop`. Ends if the first load fails; later ones are repeated. Never
+        raises."""
+        self._thread_id = threading.get_ident()
         failures = Failures()
-        error = self._load()
-        while error is None:
-            failures.record_ready()
-            failure = self._serve()
-            self._drop_engine()
+        failure = self._load()
+        if failure is not None:
+            self._report(StateReport(ModelState.FAILED, failure))
+            return
+        while True:
+            if failure is None:
+                failures.record_ready()
+                failure = self._serve()
+                self._drop_engine()
             if failure is None:
                 return
             error = failures.record_failure(failure)
-            if error is None:
-                self._report(StateReport(ModelState.LOADING, failure))
-                error = self._load()
-        self._report(StateReport(ModelState.FAILED, error))
+            if error is not None:
+                self._report(StateReport(ModelState.FAILED, error, retry_s=failures.pause_s))
+                if self._stops_within(failures.pause_s):
+                    return
+            self._report(StateReport(ModelState.LOADING, failure))
+            failure = self._load()
+
+    def _stops_within(self, seconds: float) -> bool:
+        """Wait. Returns whether `Stop` arrived; other commands stay in the inbox."""
+        until, kept = time.monotonic() + seconds, list[Command]()
+        while (command := self._next_command(until - time.monotonic())) is not None:
+            if isinstance(command, Stop):
+                return True
+            kept.append(command)
+        for command in kept:
+            self.inbox.put(command)
+        return False
 
     def _load(self) -> str | None:
         """Make the engine. Returns the error, if any."""
@@ -146,6 +178,7 @@ class EngineLoop:
         finally:
             load_listener.reset(listening)
         self.engine.runner.watch(partial(self._report_end, self._num_loads))
+        self.engine.on_scheduled = partial(self._report_scheduled, self.engine)
         if self.engine.promoter is not None:
             self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(StageArrived())
             self.inbox.put(StageArrived())  # a stage may have arrived before
@@ -230,9 +263,9 @@ class EngineLoop:
             self._report(ended)
         return goes_on
 
-    def _next_command(self) -> Command | None:
+    def _next_command(self, timeout_s: float = 0.0) -> Command | None:
         try:
-            return self.inbox.get_nowait()
+            return self.inbox.get(timeout=max(0.0, timeout_s))
         except queue.Empty:
             return None
 
@@ -276,7 +309,7 @@ class EngineLoop:
             return
         del self._clients[request_id]
         state = engine.abort(request_id)
-        if state is not None:
+        if state is not None and not abort.is_reported:
             ended.outputs.append(state.to_output())
 
     def _step(self, engine: Engine) -> None:
@@ -292,6 +325,31 @@ class EngineLoop:
             self._report_progress(engine, state, report)
         self._report(report)
         self._step_began = None
+
+    def _report_scheduled(self, engine: Engine, out: SchedulerOutput) -> None:
+        """Report the requests that enter a step before it executes, since it may never end."""
+        self._step_output = out
+        if not out.new_sequences:
+            return
+        ids = dict.fromkeys(engine.scheduler.request_of(new.seq_id).request_id for new in out.new_sequences)
+        keys = [client.key for request_id in ids if (client := self._clients.get(request_id)) is not None]
+        self._report(StepReport(scheduled=keys))
+
+    def describe_step(self) -> str:
+        """Describe the running step, in any thread: its phase, the place in our code and its requests' ids."""
+        engine, out, ids = self.engine, self._step_output, dict[bool, list[str]]()
+        if engine is None or out is None:
+            return "no request"
+        new = {each.seq_id for each in out.new_sequences}
+        for seq_id, num_tokens in zip(out.seq_ids, out.num_scheduled_tokens, strict=True):
+            with suppress(KeyError):  # the scheduler changes meanwhile
+                each = ids.setdefault(seq_id in new or num_tokens > 1, [])
+                each.append(engine.scheduler.request_of(seq_id).request_id)
+        parts = [
+            f"{'prefill' if is_prefill else 'decode'} of {', '.join(dict.fromkeys(found))}"
+            for is_prefill, found in sorted(ids.items(), reverse=True)
+        ]
+        return f"{place_of(self._thread_id)}: {'; '.join(parts) or 'no request'}"
 
     def _report_schedule(self, engine: Engine, report: StepReport) -> None:
         """Report requests that started, resumed or were preempted."""

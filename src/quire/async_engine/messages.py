@@ -72,8 +72,16 @@ class EngineLost(RequestFailed):
     """The engine was lost with the request, and no other one resumes it."""
 
 
+class PoisonRequest(EngineLost):
+    """Two engines were lost with the request, the second with this request alone. It is never resumed."""
+
+
 class EngineUnavailable(RuntimeError):
     """The model is loading, has failed or is shutting down (503)."""
+
+    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class QueueFull(EngineUnavailable):
@@ -167,16 +175,18 @@ class StepReport:
     outputs: list[RequestOutput] = field(default_factory=list)  #: all ended requests, including aborted ones
     stats: Stats | None = None
     received: list[int] = field(default_factory=list)  #: keys of requests received since the last report
+    scheduled: list[int] = field(default_factory=list)  #: keys of requests that enter the step that begins now
 
 
 @dataclass(frozen=True, slots=True)
 class StateReport:
-    """The state of the engine has changed. LOADING after READY: it was lost with all requests."""
+    """The state of the engine has changed. LOADING or FAILED after READY: it was lost with all requests."""
 
     state: ModelState
     error: str | None = None
     input_processor: InputProcessor | None = None  #: if READY
     forecast: Forecast | None = None  #: if READY
+    retry_s: float | None = None  #: if FAILED: seconds until the next load; None if there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +222,7 @@ def dump(message: Any) -> bytes:
         ]
         stats = message.stats and _values_of_stats(message.stats)
         forecast = message.stats and message.stats.forecast and _values_of_forecast(message.stats.forecast)
-        message = (events, message.outputs, message.received, stats, forecast)
+        message = (events, message.outputs, message.received, message.scheduled, stats, forecast)
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
 
 
@@ -221,7 +231,7 @@ def load(data: bytes) -> Any:
     message = pickle.loads(data)
     if type(message) is not tuple:
         return message
-    events, outputs, received, stats, forecast = message
+    events, outputs, received, scheduled, stats, forecast = message
     if stats is not None:
         stats = Stats(*stats)
         stats.forecast = forecast and Forecast(*forecast)
@@ -233,6 +243,7 @@ def load(data: bytes) -> Any:
         outputs,
         stats,
         received,
+        scheduled,
     )
 
 

@@ -6,15 +6,13 @@ import asyncio
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
 
 from quire.async_engine.event_stream import Delivery, EventStream, OutputCollector
 from quire.async_engine.messages import Abort, Add, Command, Event, Finished, Preempted, Progress, Resumed, Started
-from quire.outputs import Logprob, OutputSoFar, Resumption
-
-MAX_LOSSES = 2  #: lost engines after which a request fails, since it may be the cause
+from quire.outputs import Logprob, OutputSoFar, RequestOutput, Resumption
 
 
 @dataclass(slots=True)
@@ -76,11 +74,15 @@ class Ledger:
             self._is_paused = type(event) is Preempted
         return event
 
-    def record_loss(self) -> bool:
-        """Record the loss of the engine. Returns whether another engine may run the request."""
+    @property
+    def has_outputs(self) -> bool:
+        """Whether another engine continues behind delivered tokens."""
+        return bool(self._outputs)
+
+    def record_loss(self) -> None:
+        """Record the loss of the engine."""
         self.num_losses += 1
         self.is_lost = True
-        return self.num_losses < MAX_LOSSES
 
     def pause(self) -> bool:
         """Pause the request until another engine runs it. Returns whether to deliver `Preempted`."""
@@ -114,6 +116,11 @@ class OpenRequest:
     number: int  #: number in the stream
     collector: OutputCollector  #: the stream's event loop
     ledger: Ledger
+    is_sent: bool = False  #: the current engine has it
+    is_scheduled: bool = False  #: a step of the current engine had it
+    num_suspicions: int = 0  #: lost engines that it may have ended
+    first_step: int = 0  #: number of that step
+    trial_steps: float = 0  #: steps to run alone in the next engine
 
     def notify(self, event: Event | Exception) -> None:
         """Deliver an event that no engine reports. Call it without a lock: the reader may handle the event at once."""
@@ -123,10 +130,21 @@ class OpenRequest:
 class OpenRequests:
     """Thread-safe. `len` is the number of requests; hold `lock` to combine calls.
 
-    `num_unstarted` counts requests without a `Started` event; `last_end` is the last end (`time.monotonic`).
+    `num_unstarted` counts requests without a `Started` event; `last_end` is the last end (`time.monotonic`). While
+    `is_held`, new requests wait for `send`. `on_finished` receives the outputs of unsent requests.
     """
 
-    def __init__(self, lock: threading.RLock, send: Callable[[Command], None]) -> None:
+    def __init__(
+        self,
+        lock: threading.RLock,
+        send: Callable[[Command], None],
+        keys: Iterator[int],
+        on_finished: Callable[[RequestOutput], None],
+    ) -> None:
+        self.is_held = False
+        self.num_steps = 0  #: number of reports of steps
+        self._keys = keys
+        self._on_finished = on_finished
         self.num_unstarted = 0
         self.last_end = 0.0
         self._lock = lock
@@ -138,6 +156,9 @@ class OpenRequests:
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    def __contains__(self, key: int) -> bool:
+        return key in self._by_key
 
     def get(self, key: int) -> OpenRequest | None:
         return self._by_key.get(key)
@@ -172,18 +193,35 @@ class OpenRequests:
             stream.keys.append(add.key)
             self._ids.add(add.request_id)
             self.num_unstarted += 1
-            self._send_request(request)
+            if not self.is_held:
+                self.send(request)
         return request
 
-    def resend(self, request: OpenRequest, add: Add) -> None:
-        """Send a request to the next engine as `add`."""
+    def send(self, request: OpenRequest) -> None:
+        """Send a request to the engine."""
         with self._lock:
-            request.add = add
-            self._send_request(request)
+            request.is_sent = True
+            self._unreceived[request.add.key] = request.add.num_known_tokens
+            self._send(request.add)
 
-    def _send_request(self, request: OpenRequest) -> None:
-        self._unreceived[request.add.key] = request.add.num_known_tokens
-        self._send(request.add)
+    def take_back(self, request: OpenRequest, resumption: Resumption | None) -> None:
+        """Take a request from its engine, for `send` to continue it. A new key tells late events of the old engine."""
+        with self._lock:
+            if request.is_sent:
+                self._send(Abort(request.add.key, request.add.request_id, is_reported=True))
+            del self._by_key[request.add.key]
+            self._unreceived.pop(request.add.key, None)
+            request.add = replace(request.add, key=next(self._keys), resumption=resumption)
+            request.is_sent = request.is_scheduled = False
+            self._by_key[request.add.key] = request
+            request.stream.keys.append(request.add.key)
+
+    def mark_scheduled(self, keys: Iterable[int]) -> None:
+        """Record that a step with these requests begins."""
+        with self._lock:
+            for key in keys:
+                if (request := self._by_key.get(key)) is not None and not request.is_scheduled:
+                    request.is_scheduled, request.first_step = True, self.num_steps
 
     def deliver(self, events: Iterable[tuple[int, Event | Exception]]) -> None:
         """Deliver an engine's events, given with the requests' keys. `Finished` or an exception ends the request."""
@@ -229,6 +267,10 @@ class OpenRequests:
 
     def _abort(self, request: OpenRequest, *, is_reported: bool = False) -> None:
         self._end(request)
+        if not request.is_sent:  # no engine reports its end
+            if not is_reported:
+                self._on_finished(request.add.output("abort"))
+            return
         self._send(Abort(request.add.key, request.add.request_id, is_reported))
 
     def _end(self, request: OpenRequest) -> None:

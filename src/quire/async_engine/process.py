@@ -50,8 +50,8 @@ class ProcessHost(EngineHost):
 
     A hanging step ends the process. A process that cannot end itself, since it is stopped or frozen, is killed some
     seconds later. Requests that it had started are resumed on the next process. After three ends within a minute the
-    model has failed, as after `load_silence_s` of loading without progress. `make_engine` must survive pickling;
-    `child` is a first process started earlier.
+    next process waits, longer each time. A first load without progress for `load_silence_s` fails the model.
+    `make_engine` must survive pickling; `child` is a first process started earlier.
     """
 
     def __init__(
@@ -74,6 +74,8 @@ class ProcessHost(EngineHost):
         self._child: ChildProcess | None = None  #: the current process, or the last one
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failures = Failures()
+        self._has_served = False
+        self._load_error: str | None = None  #: why the current process could not load the model
         self._is_over = threading.Event()  #: no further process starts
         self._lock = threading.Lock()  #: guards the facts together with `_is_resting`
         self._is_resting = False  #: the process was asked to end; the next one waits for `_wanted`
@@ -139,11 +141,15 @@ class ProcessHost(EngineHost):
                 return
             logger.error("%s: the %s", self.name, failure)
             self._commands = queue.SimpleQueue()  # requests are resent if necessary
-            final_error = failure if self._is_load_stuck else self._failures.record_failure(failure)
-            if final_error is None:
-                self._handle(StateReport(ModelState.LOADING, failure))
-            else:
-                self._handle(StateReport(ModelState.FAILED, final_error))
+            if self._is_load_stuck and not self._has_served:
+                self._handle(StateReport(ModelState.FAILED, failure))
+                return
+            self._is_load_stuck = False
+            if (why := self._failures.record_failure(failure)) is not None:
+                self._handle(StateReport(ModelState.FAILED, why, retry_s=self._failures.pause_s))
+                if self._is_over.wait(self._failures.pause_s):
+                    return
+            self._handle(StateReport(ModelState.LOADING, failure))
 
     def _run(self) -> str:
         """Run one process to its end. Returns the reason of the end."""
@@ -168,7 +174,8 @@ class ProcessHost(EngineHost):
         commands.put(None)
         writer.join()
         child.commands.close()
-        return failure or f"engine process {child.describe_end()}"
+        load_error, self._load_error = self._load_error, None
+        return load_error or failure or f"engine process {child.describe_end()}"
 
     def _watch(self, child: ChildProcess, reports: _Reports) -> str | None:
         """Wait until the process has ended or has closed its reports. Kill it if it no longer answers, or if loading
@@ -207,8 +214,12 @@ class ProcessHost(EngineHost):
         if isinstance(report, StateReport):
             self._facts = report.input_processor
             if report.state is ModelState.READY:
+                self._has_served = True
                 self._failures.record_ready()
-            elif report.state is ModelState.FAILED:
+            elif report.state is ModelState.FAILED and report.retry_s is None:
+                if self._has_served:  # the cause may pass, such as a lack of memory
+                    self._load_error = report.error
+                    return
                 self._is_over.set()
         self._report(report)
 
@@ -325,7 +336,7 @@ def _serve(
     forward_logs(parent.send, log_level)
     loop = EngineLoop(name, make_engine, parent.send)
     threading.Thread(target=_receive_all, args=(commands, loop.inbox), daemon=True).start()
-    watchdog = Watchdog(name, lambda: loop.busy_since, hang_timeout_s, exit_on_hang=True)
+    watchdog = Watchdog(name, loop, hang_timeout_s, exit_on_hang=True)
     watchdog.start()
     loop.run()
     watchdog.stop()

@@ -24,6 +24,7 @@ from quire.async_engine.messages import (
     Finished,
     LoadReport,
     ModelState,
+    PoisonRequest,
     QueueFull,
     RequestsLost,
     Started,
@@ -168,7 +169,7 @@ class ReplicasHost(EngineHost):
         async for frame in response:
             report, forecast = clock.unpack_events(frame)
             last = report.events[-1][1]
-            if isinstance(last, EngineLost | EngineUnavailable) and not isinstance(last, QueueFull):
+            if isinstance(last, EngineLost | EngineUnavailable) and not isinstance(last, QueueFull | PoisonRequest):
                 return str(last)
             if call.replica is not None and any(isinstance(event, Started) for _, event in report.events):
                 self._placement.report_started(call.replica, add.request_id, forecast)

@@ -97,6 +97,7 @@ class Engine:
         )
         self.last_stats: Stats | None = None
         self.on_stats: list[Callable[[Stats], None]] = []
+        self.on_scheduled: Callable[[SchedulerOutput], None] = lambda out: None  #: called before each step executes
         self.on_close: list[Callable[[], None]] = []
         self.grammars = grammars
         if grammars is not None:
@@ -308,6 +309,7 @@ class Engine:
             schedule_s=scheduled - started,
         )
         self._record_first_scheduled(out, scheduled, stats)
+        self.on_scheduled(out)
         try:
             result = self.runner.execute(out)
         except RunnerLost as error:

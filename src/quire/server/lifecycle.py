@@ -204,8 +204,11 @@ class _Process:
         return True
 
     async def _wait_until_all_failed(self) -> None:
-        """A process without a model ends, so that its supervisor can start another."""
-        while not all(engine.state is ModelState.FAILED for engine in self.engines):
+        """Wait until no model can be served. A model that has served before is loaded again, and again."""
+        while not all(
+            engine.is_given_up or (engine.state is ModelState.FAILED and not engine.has_served)
+            for engine in self.engines
+        ):
             await asyncio.sleep(0.2)
 
     async def _drain(self, signum: int) -> None:

@@ -60,7 +60,8 @@ def as_api_error(error: Exception) -> ApiError:
         case QueueFull():
             return ApiError(429, str(error), code="queue_full", headers=_QUEUE_RETRY_AFTER)
         case EngineUnavailable():
-            return ApiError(503, str(error), code="engine_unavailable", headers=RETRY_SOON)
+            headers = {"Retry-After": str(ceil(error.retry_after_s))}
+            return ApiError(503, str(error), code="engine_unavailable", headers=headers)
         case RequestFailed(args=(message,)) if message == EVERY_TOKEN_IS_BANNED:
             return invalid(message, "allowed_token_ids")
         case RequestFailed(args=(message,)) if message.startswith(BROKEN_GRAMMAR):
