@@ -32,6 +32,9 @@ class Fault:
     def arm(self) -> None:
         self._is_armed.set()
 
+    def disarm(self) -> None:
+        self._is_armed.clear()
+
     def __call__(self, config: EngineConfig) -> Engine:
         self.num_made += 1
         engine = start_engine(config)

@@ -15,6 +15,7 @@ import pytest
 from engines import process_engine
 from process_pool import fork_children
 from quire.assembly import start_engine
+from quire.async_engine.loop import EngineLoop
 from quire.engine.engine import Engine
 from quire.server.metrics import Metrics
 from quire.server.registry import ServedModel
@@ -136,8 +137,14 @@ def test_an_engine_that_fails_while_a_client_leaves_starts_over(threads: ThreadP
     assert fault.num_made == 2
 
 
-def test_an_engine_that_fails_again_and_again_has_failed_and_every_endpoint_says_so() -> None:
+def test_an_engine_that_fails_again_and_again_has_failed_for_a_while_and_every_endpoint_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     fault = Fault("schedule", lasts=True)
+    may_load = threading.Event()
+    monkeypatch.setattr(
+        EngineLoop, "_stops_within", lambda _, seconds: seconds > 1 and may_load.wait(PATIENCE_S) and False
+    )
     with running(make_model(CONFIG, start=fault)) as server:
         answers: list[httpx.Response] = []
 
@@ -153,12 +160,16 @@ def test_an_engine_that_fails_again_and_again_has_failed_and_every_endpoint_says
         assert late.json()["error"]["code"] == "model_failed"
         assert "Retry-After" in late.headers
         assert "3 times within 60 s" in late.json()["error"]["message"]
+        assert "it is loaded again in" in late.json()["error"]["message"]
         health = server.get("/health")
         assert (health.status_code, health.json()) == (503, {"status": "failed"})
         (card,) = server.get("/v1/models").json()["data"]
         assert card["state"] == "failed"
         assert "Injected: on purpose" in card["error"]
-    assert fault.num_made == 3
+        assert fault.num_made == 4
+        fault.disarm()
+        may_load.set()
+        wait_until(lambda: server.get("/health").status_code == 200)
 
 
 def test_while_it_starts_over_new_requests_wait_for_it() -> None:

@@ -41,7 +41,7 @@ from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, Delta, RequestO
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.bodies.replies import CompletionTokensDetails, PromptTokensDetails, StageTokens, Usage
-from quire.server.errors import RETRY_SOON, ApiError, error_response, invalid
+from quire.server.errors import ApiError, error_response, invalid
 from quire.server.http.middleware import report_usage
 from quire.server.http.protocol import ClientDisconnected, run_while_connected
 from quire.server.registry import ServedModel
@@ -60,8 +60,7 @@ def as_api_error(error: Exception) -> ApiError:
         case QueueFull():
             return ApiError(429, str(error), code="queue_full", headers=_QUEUE_RETRY_AFTER)
         case EngineUnavailable():
-            headers = {"Retry-After": str(ceil(error.retry_after_s))}
-            return ApiError(503, str(error), code="engine_unavailable", headers=headers)
+            return ApiError(503, str(error), code="engine_unavailable", headers=_retry_after(error.retry_after_s))
         case RequestFailed(args=(message,)) if message == EVERY_TOKEN_IS_BANNED:
             return invalid(message, "allowed_token_ids")
         case RequestFailed(args=(message,)) if message.startswith(BROKEN_GRAMMAR):
@@ -184,7 +183,7 @@ async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
     except QueueFull as error:
         raise as_api_error(error) from error
     except EngineUnavailable as error:
-        raise _unavailable(model) from error
+        raise _unavailable(model, error) from error
 
 
 async def wait_until_known(model: ServedModel, receive: Receive) -> None:
@@ -193,18 +192,24 @@ async def wait_until_known(model: ServedModel, receive: Receive) -> None:
         await wait_until_ready(model, receive)
 
 
-def _unavailable(model: ServedModel) -> ApiError:
-    engine, state, headers = model.async_engine, model.async_engine.state, RETRY_SOON
+def _unavailable(model: ServedModel, error: EngineUnavailable) -> ApiError:
+    engine, state, wait_s = model.async_engine, model.async_engine.state, error.retry_after_s
     match state:
         case ModelState.DRAINING:
             why = "takes no more requests: the server is shutting down"
         case ModelState.FAILED:
-            why = f"could not be loaded: {engine.error}"
+            why = f"cannot be served: {engine.error}"
+            if not engine.is_given_up:
+                why += f"; it is loaded again in {wait_s:.0f} s"
         case _:
             state, why = ModelState.LOADING, "is loading; try again soon, GET /v1/models shows its state"
             if engine.load_progress is not None and engine.load_progress.seconds_left is not None:
-                headers = {"Retry-After": str(max(1, ceil(engine.load_progress.seconds_left)))}
-    return ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", headers)
+                wait_s = max(1, engine.load_progress.seconds_left)
+    return ApiError(503, f"the model {model.name!r} {why}", "model", f"model_{state}", _retry_after(wait_s))
+
+
+def _retry_after(seconds: float) -> dict[str, str]:
+    return {"Retry-After": str(ceil(seconds))}
 
 
 class UsageCount:
