@@ -52,7 +52,7 @@ class Script:
                 logits = logits.clone()
                 for row, state in enumerate(states):
                     said = _tokens(self._words_for(state.info, tokenizer).encode(), ids)
-                    position = len(state.output)
+                    position = state.num_output_tokens
                     logits[row] = -1e4
                     logits[row, said[position] if position < len(said) else _END] = 1e4
             return usual(logits, states)

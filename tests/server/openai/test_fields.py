@@ -101,8 +101,8 @@ def test_fields_of_other_servers_are_refused_by_name_where_they_ask_for_more(ser
 
 
 HINTS = (
-    "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "metadata", "store", "verbosity",
-    "prediction",
+    "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "metadata",
+    "store", "verbosity", "prediction",
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from quire.server.settings import ServerSettings
 from scripted import Script
-from serving import MODEL, RunningServer, make_model, running
+from serving import MODEL, SMALL, RunningServer, make_model, running
 
 TEMPLATES = {
     text.partition("\n")[0].partition(":")[0]: text.partition("\n")[2].strip()
@@ -39,7 +40,7 @@ def result(text: str, call_id: str = "call_Ab3dE6gH9jK2mN5p") -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     settings = ServerSettings(trust_request_chat_template=True)
-    with running(make_model(), settings=settings) as server:
+    with running(make_model(replace(SMALL, num_kv_blocks=512, max_model_len=2048)), settings=settings) as server:
         yield server
 
 
@@ -128,3 +129,39 @@ def test_qwen_coder_calls_in_tags_and_reads_them_back() -> None:
         tool = {"type": "function", "function": {"name": "look_up", "parameters": city}}
         forced = client.chat.completions.create(**{**asked, "tools": [tool]}, tool_choice="required", max_tokens=900)
         assert json.loads(forced.choices[0].message.tool_calls[0].function.arguments) == {"city": "Bern"}
+
+
+def test_tools_of_other_types_are_left_out_of_a_list_with_functions(server: RunningServer) -> None:
+    """A list without any function is refused as before, with the type's name."""
+    options = {"chat_template": TEMPLATES["Qwen2.5"], "messages": [ASKED], "max_tokens": 1}
+    custom = {"type": "custom", "custom": {"name": "patch", "format": {"type": "text"}}}
+    alone = server.chat(**options, tools=[TOOL]).json()["usage"]["prompt_tokens"]
+    beside = server.chat(**options, tools=[custom, TOOL, {"type": "web_search"}])
+    assert beside.json()["usage"]["prompt_tokens"] == alone, beside.text
+    assert server.chat(**options, tools=[custom]).json()["error"]["param"] == "tools[0].type"
+    item = {"type": "function", **TOOL["function"]}
+    tools = [{"type": "web_search"}, item, {"type": "custom", "name": "patch"}]
+    answer = server.post("/v1/responses", input="Hello", tools=tools, max_output_tokens=1)
+    assert [tool["type"] for tool in answer.json()["tools"]] == ["function"], answer.text
+    own = {"name": "look_up", "input_schema": PARAMETERS}
+    built_in = {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
+    body = {"max_tokens": 1, "messages": [ASKED], "tools": [built_in, own]}
+    newer = {"context_management": {"edits": []}, "mcp_servers": [], "speed": "standard", "inference_geo": None}
+    answer = server.post("/v1/messages", **body, **newer)
+    assert answer.status_code == 200, answer.text
+
+
+def test_allowed_tools_leave_out_the_others(server: RunningServer) -> None:
+    other = {"type": "function", "function": {"name": "other", "parameters": {"type": "object", "maxProperties": 0}}}
+    named = {"type": "function", "function": {"name": "other"}}
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    body = {"messages": [ASKED], "tools": [TOOL, other], "max_tokens": 100, "parallel_tool_calls": False}
+    called = server.chat(**body, tool_choice=choice).json()["choices"][0]["message"]["tool_calls"]
+    assert [each["function"]["name"] for each in called] == ["other"]
+    choice["allowed_tools"] = {"mode": "required", "tools": []}
+    assert server.chat(**body, tool_choice=choice).json()["error"]["param"] == "tool_choice"
+    functions = [{"type": "function", **each["function"]} for each in (TOOL, other)]
+    wanted = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "other"}]}
+    answer = server.post("/v1/responses", input="Hello", tools=functions, tool_choice=wanted, max_output_tokens=100)
+    assert answer.json()["output"][0]["name"] == "other", answer.text
+    assert answer.json()["tool_choice"] == wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -14,10 +14,12 @@ from quire.server.bodies.fields import (
     Hint,
     Items,
     LooseBody,
+    NoItems,
     NonEmpty,
     Reply,
     StopStrings,
     Tools,
+    callable_only,
     option,
 )
 from quire.server.bodies.sampling import AgentRequest
@@ -31,8 +33,9 @@ class TextBlock(LooseBody):
 class InputBlock(LooseBody):
     """A text, a tool call, its result, or reasoning. Unknown keys are ignored."""
 
-    type: Literal["text", "tool_use", "tool_result", "thinking"] = Field(
-        description="Type: text, tool_use, tool_result or thinking; models here read text only."
+    type: Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"] = Field(
+        description="Type: text, tool_use, tool_result or thinking (redacted_thinking is ignored); models here read "
+        "text only."
     )
     text: str | None = option("Text of a text block.")
     thinking: str | None = option("Text of a thinking block.")
@@ -91,7 +94,9 @@ class CountTokensRequest(AgentRequest):
         description="Conversation. The answer continues the last message if it is the assistant's."
     )
     system: str | Items[TextBlock] | None = option("System prompt: a text, or a list of text blocks.")
-    tools: Tools[ToolDefinition] | None = option("Tools that the model may call, up to 1024.")
+    tools: Annotated[Tools[ToolDefinition], callable_only("custom")] | None = option(
+        "Tools that the model may call, up to 1024. Anthropic's own ones are left out."
+    )
     tool_choice: ChosenTool | None = option('Calls: {"type": "auto"} (default), any, none, or tool with its name.')
     thinking: Thinking | None = option("Reasoning before the answer; default: as the chat template says.")
     output_config: OutputOptions | None = option("Format and effort.")
@@ -99,6 +104,12 @@ class CountTokensRequest(AgentRequest):
     # Fields that clients send by default.
     cache_control: Hint = option("Hint without effect: prefixes are always cached.")
     betas: Hint = option("Hint without effect.")
+    context_management: Hint = option("Hint without effect: the model reads the whole conversation.")
+    mcp_servers: NoItems | None = option("Empty list only.")
+    fallbacks: NoItems | None = option("Empty list only.")
+    inference_geo: Hint = option("Hint without effect.")
+    diagnostics: Hint = option("Hint without effect.")
+    speed: Literal["standard"] | None = option("Only standard.")
 
 
 class MessagesRequest(CountTokensRequest):

@@ -111,4 +111,16 @@ class NamedToolChoice(Body):
     function: ChosenFunction = Field(description="Function to call.")
 
 
-ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
+class AllowedTools(Body):
+    mode: Literal["auto", "required"] = Field(description="Value of tool_choice for these tools.")
+    tools: Items[NamedToolChoice] = Field(description="Tools that the model sees; others are left out.")
+
+
+class AllowedToolChoice(Body):
+    """A choice among some of the tools."""
+
+    type: Literal["allowed_tools"] = Field(description="Always allowed_tools.")
+    allowed_tools: AllowedTools = Field(description="The tools, and whether one must be called.")
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice | AllowedToolChoice

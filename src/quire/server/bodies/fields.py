@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from quire.sampling_params import MAX_ITEMS
 
@@ -36,6 +36,16 @@ PlainFields = dict[str, Plain]
 #: A value that metadata must have, or a list of alternatives.
 FilterFields = dict[str, Plain | list[Plain]]
 FUNCTION_NAME = r"^[A-Za-z0-9_-]{1,128}$"
+
+
+def callable_only(kind: str) -> BeforeValidator:
+    """Drop tools of other types, such as a provider's own, from a list of tools with at least one of this type."""
+
+    def drop(given: Any) -> Any:
+        tools = given if isinstance(given, list) else []
+        return [tool for tool in tools if not isinstance(tool, dict) or tool.get("type") in (kind, None)] or given
+
+    return BeforeValidator(drop)
 
 
 def option(text: str, **limits: Any) -> Any:

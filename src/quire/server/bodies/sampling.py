@@ -23,6 +23,7 @@ class HabitualFields(ModelBody):
     safety_identifier: Hint = option("Hint without effect.")
     prompt_cache_key: Hint = option("Hint without effect: prefixes are found by their tokens.")
     prompt_cache_retention: Hint = option("Hint without effect.")
+    prompt_cache_options: Hint = option("Hint without effect.")
     metadata: Hint = option("Hint without effect.")
     store: Hint = option("Hint without effect: nothing is stored.")
     verbosity: Hint = option("Hint without effect.")

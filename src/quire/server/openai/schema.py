@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
-from quire.server.bodies.conversation import Message, Tool, ToolChoice
+from quire.server.bodies.conversation import AllowedToolChoice, Message, Tool, ToolChoice
 from quire.server.bodies.fields import (
     AllowedTokens,
     BannedWords,
@@ -27,6 +27,7 @@ from quire.server.bodies.fields import (
     StopTokens,
     TokenId,
     Tools,
+    callable_only,
     option,
 )
 from quire.server.bodies.replies import Generated, PromptLogprobs, Usage
@@ -172,7 +173,9 @@ class TemplateOptions(Body):
     add_special_tokens: bool | None = option(
         "Add the model's special tokens around the rendered template. Default false: templates contain them."
     )
-    tools: Tools[Tool] | None = option("Functions that the model may call, up to 1024, for the chat template.")
+    tools: Annotated[Tools[Tool], callable_only("function")] | None = option(
+        "Functions that the model may call, up to 1024, for the chat template. Other types are left out."
+    )
 
 
 class ChatCompletionRequest(TemplateOptions, GenerationRequest):
@@ -184,7 +187,8 @@ class ChatCompletionRequest(TemplateOptions, GenerationRequest):
     echo: bool | None = option("Repeat the assistant's last message before the answer.")
     tool_choice: ToolChoice | None = option(
         "Calls: auto (default) leaves them to the model, none hides the tools, required forces at least one, "
-        '{"type": "function", "function": {"name": ...}} forces a call of this function.'
+        '{"type": "function", "function": {"name": ...}} forces a call of this function, '
+        '{"type": "allowed_tools", "allowed_tools": {"mode", "tools"}} leaves out other functions.'
     )
     parallel_tool_calls: bool | None = option("False removes all calls but the first.")
     include_reasoning: bool | None = option("False removes the model's reasoning. Default true.")
@@ -193,6 +197,15 @@ class ChatCompletionRequest(TemplateOptions, GenerationRequest):
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = option('Only ["text"].')
     functions: NoItems | None = option("Empty list only; use tools.")
     function_call: Literal["none", "auto"] | None = option("Only none or auto; use tool_choice.")
+
+    @model_validator(mode="after")
+    def _leave_out_tools(self) -> Self:
+        if isinstance(self.tool_choice, AllowedToolChoice):
+            allowed = self.tool_choice.allowed_tools
+            names = {tool.function.name for tool in allowed.tools}
+            self.tools = [tool for tool in self.tools or () if tool.function.name in names]
+            self.tool_choice = allowed.mode
+        return self
 
 
 class TopLogprob(Reply):

@@ -16,6 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from quire.server.bodies.conversation import (
+    AllowedToolChoice,
+    AllowedTools,
     ChosenFunction,
     FunctionCall,
     Message,
@@ -32,6 +34,7 @@ from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
 from quire.server.openai.schema import ChatCompletionRequest
 from quire.server.responses.schema import (
+    AllowedFunctions,
     DeletedResponse,
     InputItem,
     NamedFunction,
@@ -67,10 +70,14 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
     if "message.output_text.logprobs" in (body.include or ()) or body.top_logprobs:
         given |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
     choice = body.tool_choice
-    if isinstance(choice, NamedFunction):
-        given["tool_choice"] = NamedToolChoice(type="function", function=ChosenFunction(name=choice.name))
-    else:
-        given["tool_choice"] = choice
+    match choice:
+        case NamedFunction(name=name):
+            given["tool_choice"] = _named(name)
+        case AllowedFunctions(mode=mode, tools=tools):
+            allowed = AllowedTools(mode=mode, tools=[_named(tool.name) for tool in tools])
+            given["tool_choice"] = AllowedToolChoice(type="allowed_tools", allowed_tools=allowed)
+        case _:
+            given["tool_choice"] = choice
     return ChatCompletionRequest(
         messages=list(messages),
         max_completion_tokens=body.max_output_tokens,
@@ -79,6 +86,10 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
         stream=body.stream,
         **given,
     )
+
+
+def _named(name: str) -> NamedToolChoice:
+    return NamedToolChoice(type="function", function=ChosenFunction(name=name))
 
 
 def to_messages(given: str | Sequence[InputItem]) -> list[Message]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
@@ -20,6 +20,7 @@ from quire.server.bodies.fields import (
     Reply,
     ShortText,
     Tools,
+    callable_only,
     option,
 )
 from quire.server.bodies.sampling import AgentRequest
@@ -66,6 +67,14 @@ class NamedFunction(Body):
     name: str = Field(description="Name of one of the tools.")
 
 
+class AllowedFunctions(Body):
+    """A choice among some of the tools."""
+
+    type: Literal["allowed_tools"] = Field(description="Always allowed_tools.")
+    mode: Literal["auto", "required"] = Field(description="Value of tool_choice for these tools.")
+    tools: Items[NamedFunction] = Field(description="Tools that the model sees; others are left out.")
+
+
 class ReasoningOptions(Body):
     effort: Effort | None = option("Variable reasoning_effort of the chat template.")
     summary: Hint = option("Hint without effect: reasoning is shown in full.")
@@ -101,9 +110,12 @@ class ResponsesRequest(AgentRequest):
     previous_response_id: str | None = option("Id of a stored response whose conversation to continue.")
     store: bool | None = option("Keep the response for previous_response_id, in memory. Default true.")
     max_output_tokens: Count | None = option("Maximum length of the answer in tokens; default: as many as fit.")
-    tools: Tools[FunctionTool] | None = option("Functions that the model may call, up to 1024.")
-    tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = option(
-        'Calls: auto (default), none, required, or {"type": "function", "name": ...}.'
+    tools: Annotated[Tools[FunctionTool], callable_only("function")] | None = option(
+        "Functions that the model may call, up to 1024. OpenAI's own tools are left out of a list with functions."
+    )
+    tool_choice: Literal["none", "auto", "required"] | NamedFunction | AllowedFunctions | None = option(
+        'Calls: auto (default), none, required, {"type": "function", "name": ...}, or '
+        '{"type": "allowed_tools", "mode", "tools"}, which leaves out other functions.'
     )
     parallel_tool_calls: bool | None = option("False removes all calls but the first.")
     reasoning: ReasoningOptions | None = option("Options for reasoning.")
