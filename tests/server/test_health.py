@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
@@ -21,7 +22,7 @@ from quire.async_engine.messages import ModelState
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.sampling_params import SamplingParams
-from quire.server.pages import health_routes
+from quire.server.health import health_routes
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 
@@ -38,12 +39,12 @@ def make() -> Engine:
 
 
 @asynccontextmanager
-async def asking(*makers: Callable[[], Engine], heartbeat_timeout_s: float = 30) -> AsyncIterator[Any]:
+async def asking(*makers: Callable[[], Engine], heartbeat_timeout_s: float = 30, **settings: Any) -> AsyncIterator[Any]:
     """Yield a client, with the engines started."""
     engines = [thread_engine(f"m{number}", maker) for number, maker in enumerate(makers)]
     registry = ModelRegistry([ServedModel(engine.name, engine, 0) for engine in engines])
     app = FastAPI()
-    app.include_router(health_routes(registry, ServerSettings(heartbeat_timeout_s=heartbeat_timeout_s)))
+    app.include_router(health_routes(registry, ServerSettings(heartbeat_timeout_s=heartbeat_timeout_s, **settings)))
     for engine in engines:
         engine.start()
     try:
@@ -220,11 +221,84 @@ def test_the_version_is_the_packages() -> None:
     run(ask())
 
 
-@pytest.mark.parametrize("path", ["/health", "/version"])
+def test_a_failed_model_leaves_the_well_ones_healthy_and_ready_shows_each() -> None:
+    def broken() -> Engine:
+        raise ValueError("no such model")
+
+    async def ask() -> None:
+        async with asking(make, broken) as (client, engines):
+            while engines[1].state is not ModelState.FAILED or engines[0].state is not ModelState.READY:
+                await asyncio.sleep(0.01)
+            assert await health(client) == (200, "degraded")
+            answer = await client.get("/readyz")
+            assert answer.status_code == 200
+            ok, failed = answer.json()["models"]
+            assert ok == {"state": "ok", "model": "m0"}
+            assert (failed["state"], failed["model"]) == ("failed", "m1")
+            assert "no such model" in failed["error"]
+
+    run(ask())
+
+
+def test_a_server_without_a_model_is_alive_and_not_ready() -> None:
+    def broken() -> Engine:
+        raise ValueError("no such model")
+
+    async def ask() -> None:
+        async with asking(broken) as (client, engines):
+            while engines[0].state is not ModelState.FAILED:
+                await asyncio.sleep(0.01)
+            assert (await client.get("/readyz")).status_code == 503
+            assert (await client.get("/livez")).json() == {"status": "ok"}
+
+    run(ask())
+
+
+def test_ready_shows_no_names_to_clients_without_a_key() -> None:
+    async def ask() -> None:
+        async with asking(make, api_keys=("sk-a",)) as (client, engines):
+            await engines[0].wait_ready()
+            assert (await client.get("/readyz")).json() == {"status": "ok", "models": [{"state": "ok"}]}
+
+    run(ask())
+
+
+def test_a_server_whose_prompts_are_not_encoded_is_hanging_and_polls_add_no_work() -> None:
+    may_encode = threading.Event()
+    num_started = 0
+
+    def hang() -> None:
+        nonlocal num_started
+        num_started += 1
+        may_encode.wait(60)
+
+    async def ask() -> None:
+        async with asking(make, heartbeat_timeout_s=0.2) as (client, engines):
+            await engines[0].wait_ready()
+            assert await health(client) == (200, "ok")
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(2))
+            stuck = [asyncio.create_task(asyncio.to_thread(hang)) for _ in range(2)]
+            for _ in range(5):
+                assert await health(client) == (503, "hanging")
+            assert (await client.get("/livez")).status_code == 200
+            assert loop._default_executor._work_queue.qsize() == 1  # type: ignore[attr-defined]
+            may_encode.set()
+            await asyncio.gather(*stuck)
+            while await health(client) != (200, "ok"):
+                await asyncio.sleep(0.01)
+
+    try:
+        run(ask())
+    finally:
+        may_encode.set()
+
+
+@pytest.mark.parametrize("path", ["/health", "/readyz", "/version"])
 def test_openapi_describes_it(path: str) -> None:
     app = FastAPI()
     engine = thread_engine("m", make)
     app.include_router(health_routes(ModelRegistry([ServedModel("m", engine, 0)]), ServerSettings()))
     described = app.openapi()["paths"][path]["get"]["responses"]
     assert "200" in described
-    assert ("503" in described) == (path == "/health")
+    assert ("503" in described) == (path != "/version")

@@ -144,7 +144,7 @@ def _wait_until_loaded(url: str, spec: AppSpec, signals: list[int]) -> bool:
             status = httpx.get(f"{url}/health", timeout=_POLL_TIMEOUT_S, verify=False).json().get("status")
         except (httpx.HTTPError, ValueError, AttributeError):
             status = None
-        if status in ("ok", "failed"):
+        if status in ("ok", "degraded", "failed"):
             return bool(status == "ok") or len(spec.engines) > 1
         time.sleep(_POLL_S)
     return True

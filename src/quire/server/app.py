@@ -29,6 +29,7 @@ from quire.server.collections.routes import collection_routes, embedding_routes,
 from quire.server.collections.service import MAX_QUERY_CHARACTERS, CollectionService, make_service
 from quire.server.errors import ApiError, error_response, invalid
 from quire.server.generation.generation import as_api_error
+from quire.server.health import health_routes
 from quire.server.http.body import BodyReader
 from quire.server.http.keys import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
 from quire.server.http.middleware import AccessLog, Authenticate, Concurrency, LimitBody, PlainPaths
@@ -39,7 +40,7 @@ from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import describe
 from quire.server.openai.prompts import tokenize_routes
 from quire.server.openai.schema import ChatCompletionChunk
-from quire.server.pages import health_routes, page_routes
+from quire.server.pages import page_routes
 from quire.server.registry import AUTO, ModelChooser, ModelRegistry, ServedModel
 from quire.server.responses.endpoint import ResponsesEndpoint, ResponseStore
 from quire.server.responses.schema import ResponseEvent

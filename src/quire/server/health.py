@@ -1,0 +1,167 @@
+"""GET /livez, /readyz and /health for supervisors; GET /version and /load.
+
+/readyz and /health ask the path of a request: the threads that encode prompts, then the engine's queue. A server whose
+models do not answer is not ready. /livez asks only the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, cast, get_args
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field
+from starlette.requests import Request
+
+import quire
+from quire.async_engine.async_engine import AsyncEngine
+from quire.async_engine.messages import EngineUnavailable, ModelState
+from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar
+from quire.server.http.middleware import is_known
+from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.settings import ServerSettings
+
+HealthStatus = Literal["ok", "degraded", "loading", "draining", "hanging", "failed"]
+_REJECTIONS: dict[int | str, dict[str, Any]] = {"4XX": ERROR_RESPONSES["4XX"]}
+_BY_SEVERITY: tuple[HealthStatus, ...] = get_args(HealthStatus)
+_PROBE_TEXT = "Hello"
+
+
+class LoadingModel(LoadedSoFar):
+    phase: str = Field(description="Phase: imports, config, weights or first step.")
+
+
+class Health(BaseModel):
+    """The most severe state of all models; degraded: some have failed, and the others serve."""
+
+    status: HealthStatus
+    loading: list[LoadingModel] | None = Field(
+        default=None, description="Progress of the models that are loading, without names."
+    )
+
+
+class ModelHealth(BaseModel):
+    state: HealthStatus
+    model: str | None = Field(default=None, description="Name, for clients with a key.")
+    error: str | None = Field(default=None, description="Reason of a failure or a reload, for clients with a key.")
+
+
+class Readiness(BaseModel):
+    status: HealthStatus
+    models: list[ModelHealth] = Field(description="Each model, in the order of /v1/models.")
+
+
+class Liveness(BaseModel):
+    status: Literal["ok"] = "ok"
+
+
+class Version(BaseModel):
+    version: str
+
+
+class ServerLoad(BaseModel):
+    server_load: int = Field(description="Number of running and waiting requests.")
+
+
+def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
+    """The routes."""
+    router = APIRouter(tags=["operations"], responses=_REJECTIONS)
+    probes = [_Probe(model, settings.heartbeat_timeout_s) for model in registry]
+
+    def unhealthy(reply: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+        return {503: {"model": reply, "description": "Unable to serve now."}}
+
+    async def check(response: Response) -> tuple[HealthStatus, list[HealthStatus]]:
+        found = await asyncio.gather(*(probe.status() for probe in probes))
+        status = max(found, key=_BY_SEVERITY.index)
+        if status == "failed" and set(found) == {"ok", "failed"}:
+            status = "degraded"
+        if status not in ("ok", "degraded"):
+            response.status_code = 503
+        return status, found
+
+    @router.get("/livez")
+    async def livez() -> Liveness:
+        """Check the event loop only. Needs no API key."""
+        return Liveness()
+
+    @router.get("/readyz", responses=unhealthy(Readiness), response_model_exclude_none=True)
+    async def readyz(request: Request, response: Response) -> Readiness:
+        """Check as /health, and show each model. Needs no API key."""
+        status, found = await check(response)
+        shows_names = is_known(request.scope, settings)
+        models = []
+        for state, model in zip(found, registry, strict=True):
+            names = {"model": model.name, "error": model.async_engine.error} if shows_names else {}
+            models.append(ModelHealth(state=state, **names))
+        return Readiness(status=status, models=models)
+
+    @router.get("/health", responses=unhealthy(Health), response_model_exclude_unset=True)
+    async def health(response: Response) -> Health:
+        """Check that each model answers, by the path of a request. Needs no API key.
+
+        An unloaded model is healthy: a request loads it. Failed models do not count while others serve."""
+        status, _ = await check(response)
+        engines = [model.async_engine for model in registry]
+        loading = [_progress(engine) for engine in engines if engine.state is ModelState.LOADING]
+        return Health(status=status, loading=loading) if loading else Health(status=status)
+
+    @router.get("/version")
+    async def version() -> Version:
+        """Show the version of the server."""
+        return Version(version=quire.__version__)
+
+    @router.get("/load")
+    async def load() -> ServerLoad:
+        """Count running and waiting requests, in vLLM's form."""
+        return ServerLoad(server_load=sum(model.async_engine.num_requests for model in registry))
+
+    return router
+
+
+class _Probe:
+    """Checks one model. At most one encoding is pending, so that polling adds no work to busy threads."""
+
+    def __init__(self, model: ServedModel, timeout_s: float) -> None:
+        self._model = model
+        self._timeout_s = timeout_s
+        self._encoding: asyncio.Task[None] | None = None
+
+    async def status(self) -> HealthStatus:
+        engine = self._model.async_engine
+        serving = (ModelState.READY, ModelState.DRAINING)
+        progress = engine.load_progress
+        # An engine that restarts, or has just failed, does not answer either, and its state says so. One whose first
+        # step waits for layers is not hanging while they arrive.
+        is_silent = engine.state in serving and not await self._answers(engine)
+        if is_silent and engine.state in serving and engine.load_progress is progress:
+            return "hanging"
+        is_ok = engine.state in (ModelState.READY, ModelState.UNLOADED)
+        return "ok" if is_ok else cast(HealthStatus, engine.state.value)
+
+    async def _answers(self, engine: AsyncEngine) -> bool:
+        if self._encoding is None or self._encoding.done():
+            self._encoding = asyncio.create_task(encode_probe(self._model))
+        encoded = asyncio.wait([self._encoding], timeout=self._timeout_s)
+        (_, waiting), beats = await asyncio.gather(encoded, engine.heartbeat(self._timeout_s))
+        return beats and not waiting
+
+
+async def encode_probe(model: ServedModel) -> None:
+    """Encode a short text where requests' prompts are encoded; raises nothing."""
+
+    def encode() -> None:
+        try:
+            if (tokenizer := model.async_engine.engine.tokenizer) is not None:
+                tokenizer.encode(_PROBE_TEXT)
+        except (EngineUnavailable, ValueError):  # the model's state tells of the first
+            return
+
+    await asyncio.to_thread(encode)
+
+
+def _progress(engine: AsyncEngine) -> LoadingModel:
+    progress = engine.load_progress
+    if progress is None:
+        return LoadingModel(phase="imports")
+    return LoadingModel(phase=progress.phase, **LoadedSoFar.fields_of(progress))
