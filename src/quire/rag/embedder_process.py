@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from quire.rag.embedder import EmbedderSource, load_embedder
-from quire.rag.embedding import EmbedderFacts, Embeddings
+from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.system.threads import default_num_threads, spin_briefly
 from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
@@ -39,11 +39,11 @@ class EmbedderProcess:
             self._facts = EmbedderFacts(**json.loads(self._child.ask(b"[]")))
         return self._facts
 
-    def embed(self, texts: Sequence[str]) -> Embeddings:
+    def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
         facts = self.facts
         if not texts:
             return Embeddings(np.empty((0, facts.dimension), np.float32), [], [])
-        answer = self._child.ask(json.dumps(list(texts)).encode())
+        answer = self._child.ask(json.dumps([list(texts), max_tokens]).encode())
         head, _, data = answer.partition(b"\n")
         vectors = np.frombuffer(data, np.float32).reshape(len(texts), facts.dimension)
         return Embeddings(vectors, *json.loads(head))
@@ -66,10 +66,10 @@ def _make_worker(source: EmbedderSource, num_threads: int) -> Worker:
     embedder = load_embedder(source)
 
     def answer(question: bytes) -> bytes:
-        texts = json.loads(question)
-        if not texts:
+        asked = json.loads(question)
+        if not asked:
             return json.dumps(asdict(embedder.facts)).encode()
-        found = embedder.embed(texts)
+        found = embedder.embed(*asked)
         head = json.dumps([found.num_tokens, [bool(each) for each in found.is_truncated]])
         return head.encode() + b"\n" + np.ascontiguousarray(found.vectors, np.float32).tobytes()
 

@@ -52,8 +52,9 @@ class ServerSettings(EnvironmentSettings):
     rag_dir: Path | None = setting(None, "Directory of document collections; enables them.", metavar="DIR")
     embedder: str | None = setting(
         None,
-        "Embedder: a directory, a hub id, hashing (for tests), or all-MiniLM-L6-v2, the default with --rag-dir.",
-        metavar="NAME",
+        "Embedder: a directory, a hub id, hashing (for tests), or all-MiniLM-L6-v2, the default with --rag-dir; "
+        "NAME=SOURCE serves it under that name.",
+        metavar="[NAME=]SOURCE",
     )
     max_collections_per_key: int = setting(100, "Maximum number of collections of a key.", at_least=0)
     max_documents_per_key: int = setting(

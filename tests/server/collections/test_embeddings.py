@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
+from pathlib import Path
 
 import openai
 import pytest
 from starlette.testclient import TestClient
 
 from quire.rag.embedder import HashingEmbedder
+from quire.server.settings import ServerSettings
+from server.collections.collections_app import served
+from tiny_bert import write_tiny_bert
 
 TEXTS = ["cats and dogs", "fish"]
 
@@ -37,10 +42,14 @@ def test_what_cannot_be_had_is_refused_by_its_field(official: openai.OpenAI, cli
     with pytest.raises(openai.NotFoundError, match="this server has 'hashing'"):
         official.embeddings.create(model="text-embedding-3-small", input="x")
     for body, param in (
-        ({"input": [1, 2]}, "input[0]"),
+        ({"input": [1, 2]}, "input"),
         ({"input": []}, "input"),
         ({"input": ["x"] * 2049}, "input"),
         ({"input": ""}, "input"),
+        ({"input": [[]]}, "input[0]"),
+        ({"input": ["x", 1]}, "input[1]"),
+        ({"input": "x", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ({"input": "x", "truncate_prompt_tokens": 8193}, "truncate_prompt_tokens"),
         ({"input": "x", "dimensions": 8}, "dimensions"),
         ({"input": "x", "encoding_format": "hex"}, "encoding_format"),
         ({"input": ["ok", "x " * 9000]}, "input[1]"),
@@ -48,4 +57,18 @@ def test_what_cannot_be_had_is_refused_by_its_field(official: openai.OpenAI, cli
         error = client.post("/embeddings", json=body).json()["error"]
         assert error["param"] == param, error
     cut = client.post("/v1/embeddings", json={"input": "x " * 9000, "truncate_prompt_tokens": -1})
-    assert cut.status_code == 200
+    assert cut.json()["usage"]["prompt_tokens"] == 8192
+    cut = client.post("/v1/embeddings", json={"input": ["x y z", "x"], "truncate_prompt_tokens": 2})
+    assert cut.json()["usage"]["prompt_tokens"] == 3
+
+
+def test_an_embedder_of_any_name_reads_token_ids_of_its_own_tokenizer(tmp_path: Path) -> None:
+    write_tiny_bert(tmp_path)
+    with served(ServerSettings(embedder=f"text-embedding-3-small={tmp_path}")) as client:
+        official = openai.OpenAI(base_url="http://testserver/v1", api_key="x", max_retries=0, http_client=client)
+        ask = partial(official.embeddings.create, model="text-embedding-3-small")
+        text = ask(input="a cat")
+        assert (text.model, text.usage.prompt_tokens) == ("text-embedding-3-small", 4)
+        assert ask(input=[2, 4, 6, 3]).data == ask(input=[[2, 4, 6, 3]]).data == text.data
+        with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False"):
+            ask(input=[15339, 1917])

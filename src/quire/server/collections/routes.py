@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -259,17 +261,32 @@ def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> A
         if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
             message = f"the embedder {body.model!r:.200} does not exist; this server has {name!r}"
             raise ApiError(404, message, "model", "model_not_found")
-        texts = [body.input] if isinstance(body.input, str) else body.input
+        texts: Any = body.input
+        if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
+            texts = [texts]
         if not 1 <= len(texts) <= MAX_INPUTS:
             raise invalid(f"input has {len(texts):,} texts; 1 to {MAX_INPUTS:,} are allowed", "input")
-        work = service.embed([text[:_MAX_CHARACTERS] for text in texts])
-        found = await run_while_connected(request.receive, work)
+        keep = body.truncate_prompt_tokens
+        if keep == 0:
+            raise invalid("truncate_prompt_tokens=0 leaves nothing of a text", "truncate_prompt_tokens")
+        bounded = [text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + text[-1:] for text in texts]
+        try:
+            work = service.embed(bounded, keep if keep != -1 else None)
+            found = await run_while_connected(request.receive, work)
+        except ValueError as error:
+            raise invalid(f"input: {error}", "input") from None
         if body.dimensions not in (None, dimension := found.vectors.shape[1]):
             raise invalid(f"dimensions={body.dimensions}; {name} only has {dimension}", "dimensions")
-        if body.truncate_prompt_tokens is None:
-            _check_lengths(texts, found, service.embedder.facts.max_tokens)
-        report_usage(request.scope, model=name, prompt_tokens=sum(found.num_tokens))
-        answer = await asyncio.to_thread(_render, name, found, body.encoding_format == "base64")
+        limit = service.embedder.facts.max_tokens
+        if keep is None:
+            _check_lengths(texts, found, limit)
+        elif keep > limit:
+            message = f"truncate_prompt_tokens={keep} is more than the {limit} tokens of {name}; ask for fewer, or -1"
+            raise invalid(message, "truncate_prompt_tokens")
+        most = limit if keep in (None, -1) else keep
+        num_tokens = sum(min(count, most) for count in found.num_tokens)
+        report_usage(request.scope, model=name, prompt_tokens=num_tokens)
+        answer = await asyncio.to_thread(_render, name, found, num_tokens, body.encoding_format == "base64")
         return Response(answer, media_type="application/json")
 
     return router
@@ -287,14 +304,15 @@ def _check_lengths(texts: Sequence[str], found: Embeddings, max_tokens: int) -> 
             )
 
 
-def _render(name: str, found: Embeddings, is_base64: bool) -> str:
+def _render(name: str, found: Embeddings, num_tokens: int, is_base64: bool) -> str:
     vectors = found.vectors.astype("<f4")
     shown: list[Any] = (
         [base64.b64encode(vector.tobytes()).decode() for vector in vectors] if is_base64 else vectors.tolist()
     )
-    num_tokens = sum(found.num_tokens)
     return EmbeddingReply(
+        id=f"embd-{secrets.token_hex(12)}",
         object="list",
+        created=int(time.time()),
         data=[EmbeddingCard(object="embedding", index=i, embedding=each) for i, each in enumerate(shown)],
         model=name,
         usage=EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),

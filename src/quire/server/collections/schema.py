@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from quire.server.bodies.fields import Body, FilterFields, Hint, Items, ModelBody, PlainFields, Reply, option
+from quire.server.bodies.fields import (
+    Body,
+    FilterFields,
+    Hint,
+    Items,
+    ModelBody,
+    NonEmpty,
+    PlainFields,
+    Reply,
+    TokenId,
+    option,
+)
 from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail
 from quire.server.bodies.retrieval import PassageCard
 
@@ -193,14 +204,24 @@ class SearchReply(Reply):
 
 class EmbeddingRequest(ModelBody):
     model: str | None = option("Name of the embedder; optional, since a server has one.")
-    input: Annotated[str, Field(min_length=1)] | Items[Annotated[str, Field(min_length=1)]] = Field(
-        description=f"A non-empty text, or a list of 1 to {MAX_INPUTS:,}. Token ids are rejected, since clients use "
-        "another tokenizer; in LangChain, set check_embedding_ctx_length=False."
+    input: (
+        Annotated[str, Field(min_length=1)]
+        | Items[Annotated[str, Field(min_length=1)]]
+        | NonEmpty[TokenId]
+        | Items[NonEmpty[TokenId]]
+    ) = Field(
+        description=f"A non-empty text, or a list of 1 to {MAX_INPUTS:,}; or token ids of the embedder's tokenizer, "
+        "with its special tokens. Ids of other tokenizers are rejected; in LangChain, set "
+        "check_embedding_ctx_length=False.",
+        union_mode="left_to_right",
     )
     encoding_format: Literal["float", "base64"] | None = option("base64 encodes little-endian float32. Default: float.")
     dimensions: int | None = option("Must equal the embedder's dimension.", ge=1, lt=2**31)
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1, le=-1)] | None = option(
-        "-1 truncates texts beyond the embedder's limit, which are rejected otherwise."
+    truncate_prompt_tokens: int | None = option(
+        "Number of tokens to keep of each text; -1 keeps as many as the embedder takes. Default: longer texts are "
+        "rejected.",
+        ge=-1,
+        lt=2**31,
     )
     user: Hint = option("Accepted for compatibility; has no effect.")
 
@@ -212,7 +233,9 @@ class EmbeddingCard(Reply):
 
 
 class EmbeddingReply(Reply):
+    id: str
     object: Literal["list"]
+    created: int = Field(description="Seconds since 1970.")
     data: list[EmbeddingCard] = Field(description="Embeddings in the order of the texts.")
     model: str
     usage: EmbeddingUsage

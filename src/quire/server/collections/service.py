@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quire.rag.database import Database
 from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
-from quire.rag.embedding import Embeddings
+from quire.rag.embedding import EmbedderInput, Embeddings
 from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import (
     Quotas,
@@ -150,10 +150,10 @@ class CollectionService:
             self.storage.reading.trim_indexes(_MAX_VECTORS)
         return SearchResult(info, passages, embeddings.num_tokens[0])
 
-    async def embed(self, texts: Sequence[str]) -> Embeddings:
-        """Embed texts. Raises ApiError if the embedder is disabled or fails."""
+    async def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None) -> Embeddings:
+        """Embed texts. Raises ApiError if the embedder is disabled or fails, ValueError for foreign token ids."""
         embedder = self.embedder
-        return await run_blocking(self._embeddings, lambda: embedder.embed(texts, use="embeddings"))
+        return await run_blocking(self._embeddings, lambda: embedder.embed(texts, max_tokens, use="embeddings"))
 
     def find(self, key_id: str, name: str) -> Collection:
         """Find a readable collection: the key's own, then the command line's for admins, then a public one. Blocks."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from quire.rag.embedder import EmbedderSource
 from quire.rag.embedder_process import EmbedderProcess
-from quire.rag.embedding import EmbedderFacts, Embeddings
+from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.fair_executor import FairExecutor
 from quire.system.threads import default_num_threads
@@ -23,6 +23,7 @@ _NICENESS = 5  # engines go first
 # One call embeds two chunks, or many questions. A search may wait for one: 0.1 s of MiniLM on an idle core.
 _TURN_CHARACTERS = 2048
 _TURN_TEXTS = 32
+_TOKEN_CHARACTERS = 4
 
 
 class SharedEmbedder:
@@ -39,6 +40,8 @@ class SharedEmbedder:
     @property
     def name(self) -> str:
         """The name shown to clients; for a directory, its last part."""
+        if self.source.served_name is not None:
+            return self.source.served_name
         return Path(self.source.name).name if self.source.name.startswith("/") else self.source.name
 
     @property
@@ -58,8 +61,11 @@ class SharedEmbedder:
         except WorkerError as error:
             raise self._lost(error) from None
 
-    def embed(self, texts: Sequence[str], *, use: str = "ingest") -> Embeddings:
-        """Embed texts, a few at a time, for search (which goes first), ingest or embeddings. Raises ApiError."""
+    def embed(
+        self, texts: Sequence[EmbedderInput], max_tokens: int | None = None, *, use: str = "ingest"
+    ) -> Embeddings:
+        """Embed texts, a few at a time, for search (which goes first), ingest or embeddings. Raises ApiError, and
+        ValueError for token ids of another tokenizer."""
         facts = self.facts
         vectors = np.empty((len(texts), facts.dimension), np.float32)
         num_tokens: list[int] = []
@@ -69,7 +75,9 @@ class SharedEmbedder:
             some = texts[start : start + _turn_size(texts, start)]
             try:
                 is_urgent = use == "search"
-                found = self._executor.submit(partial(self._process.embed, some), is_urgent=is_urgent).result()
+                found = self._executor.submit(
+                    partial(self._process.embed, some, max_tokens), is_urgent=is_urgent
+                ).result()
             except WorkerError as error:
                 raise self._lost(error) from None
             vectors[start : start + len(some)] = found.vectors
@@ -91,11 +99,11 @@ class SharedEmbedder:
         return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
 
 
-def _turn_size(texts: Sequence[str], start: int) -> int:
+def _turn_size(texts: Sequence[EmbedderInput], start: int) -> int:
     """Return the number of texts from `start` on to embed in one call."""
     count = characters = 0
     for text in texts[start : start + _TURN_TEXTS]:
-        characters += len(text)
+        characters += len(text) * (1 if isinstance(text, str) else _TOKEN_CHARACTERS)
         if count and characters > _TURN_CHARACTERS:
             break
         count += 1
