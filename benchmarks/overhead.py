@@ -20,7 +20,7 @@ from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig, SchedulerConfig
-from quire.core.request import EndRules, Request
+from quire.core.request import EndRules, Order, Request
 from quire.core.scheduler import Scheduler
 from quire.runner.batch import InputBatch
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
@@ -76,7 +76,7 @@ def prepare(num_requests: int, context: int, steps: int) -> tuple[Scheduler, Nul
     requests = []
     for i in range(num_requests):
         prompt = [i + 1, *range(context - 2)]  # no two share a prefix
-        requests.append(Request(f"request-{i}", prompt, params, order=(0, i), ends=EndRules(max_model_len)))
+        requests.append(Request(f"request-{i}", prompt, params, order=Order(0, i), ends=EndRules(max_model_len)))
         scheduler.add(requests[-1])
     while any(not request.sequences[0].num_output_tokens for request in requests):
         scheduler.update(runner.execute(scheduler.schedule()))

@@ -21,7 +21,7 @@ from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, doma
 from quire.core.decisions.costs import Costs, StepShape
 from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
 from quire.core.decisions.recovery_policy import MAX_PREEMPTIONS, RecoveryPolicy
-from quire.core.request import EndRules, KVScope, Request, RequestStatus
+from quire.core.request import NO_OWNER, EndRules, KVScope, Order, Owner, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -43,6 +43,7 @@ class Plan:
     min_tokens: int = 0
     stops: bool = True  #: EOS and the client's STOP end it
     priority: int = 0
+    owner: Owner = NO_OWNER
     domains: DomainSpans = PUBLIC_ONLY
     documents: tuple[int, ...] = ()
     keeps_prompt: bool = False
@@ -187,7 +188,7 @@ def make_request(plan: Plan, arrival: int) -> Request:
             prompt_logprobs=0 if plan.wants_prompt_logprobs else None,
         ),
         beam=plan.beam,
-        order=(plan.priority, arrival),
+        order=Order(plan.priority, arrival, plan.owner),
         ends=EndRules(plan.max_tokens, (EOS, STOP) if plan.stops else (), (EOS,) if plan.stops else ()),
         kv=KVScope(b"root", plan.domains, plan.documents, plan.keeps_prompt),
         min_stage=plan.min_stage,
@@ -297,6 +298,7 @@ class Player:
         oldest = scheduler.queue.running[0] if scheduler.queue.running else None
         had_ended = set(self.ended)
         preemptions = {id(request): request.num_preemptions for request in self.requests}
+        yields = {id(request): request.num_yields for request in self.requests}
         if self.config.has_disk_tier and (changes := self.runner.transfer_worker.store.poll()) is not None:
             scheduler.apply_store_changes(pickle.loads(pickle.dumps(changes)))
             for key in changes.deleted:
@@ -308,7 +310,7 @@ class Player:
         out = self._schedule()
         self._check(in_flight=True)
         self.owners.update((seq_id, scheduler.request_of(seq_id)) for seq_id in out.seq_ids)
-        self._check_step(out, oldest, preemptions)
+        self._check_step(out, oldest, preemptions, yields)
         sent = pickle.loads(pickle.dumps(out))
         assert sent == out
         self._abort(in_flight=True)
@@ -340,10 +342,14 @@ class Player:
     def _schedule(self) -> SchedulerOutput:
         return self.scheduler.schedule()
 
-    def _check_step(self, out: SchedulerOutput, oldest: Request | None, preemptions: dict[int, int]) -> None:
+    def _check_step(
+        self, out: SchedulerOutput, oldest: Request | None, preemptions: dict[int, int], yields: dict[int, int]
+    ) -> None:
         scheduler, config = self.scheduler, self.config
         assert sum(out.num_scheduled_tokens) == out.total_tokens <= config.max_num_batched_tokens
-        assert len(out.seq_ids) == len(set(out.seq_ids)) <= config.max_num_seqs
+        num_spare = scheduler.queue.num_spare_seqs
+        assert len(out.seq_ids) == len(set(out.seq_ids)) <= config.max_num_seqs + num_spare
+        assert num_spare == 0 or scheduler.queue.turns.are_taken
         assert all(count > 0 for count in out.num_scheduled_tokens)
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
         loading = {
@@ -366,6 +372,9 @@ class Player:
         for request in self.requests:
             if request.num_preemptions > preemptions[id(request)]:
                 note("preempted")
+                if request.num_yields > yields[id(request)]:
+                    note("preempted for another tenant")
+                    continue
                 is_waiting = not served_orders and scheduler.swap.num_pending
                 assert is_waiting or min(served_orders) < request.order, "a preemption helps no request"
 
@@ -381,7 +390,7 @@ class Player:
     def _check(self, *, in_flight: bool = False) -> None:
         self.scheduler.check_integrity()
         for request in self.requests:
-            assert request.num_preemptions <= MAX_PREEMPTIONS
+            assert request.num_preemptions - request.num_yields <= MAX_PREEMPTIONS
             is_there = request.request_id in self.scheduler.queue.requests
             assert is_there != request.status.is_finished
             if request.status.is_finished:

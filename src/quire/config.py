@@ -213,6 +213,11 @@ class EngineConfig(EnvironmentSettings):
         return has_one
 
 
+def num_spare_seats(max_num_seqs: int) -> int:
+    """Return how many sequences may run beyond `max_num_seqs`, for tenants that run few (`core.admission`)."""
+    return max(1, max_num_seqs // 8)
+
+
 @dataclass(frozen=True)
 class SchedulerConfig:
     """Limits and sizes for the scheduler, once the model and the pool are known."""

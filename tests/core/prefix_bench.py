@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC_ONLY, extend_keys
 from quire.core.decisions.costs import StepShape
-from quire.core.request import EndRules, KVScope, Request
+from quire.core.request import EndRules, KVScope, Order, Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.sampling_params import SamplingParams
@@ -73,7 +73,7 @@ class Bench:
             f"request-{number}",
             [*document, 1000 + number, 7],
             SamplingParams(max_tokens=max_tokens, **options),  # type: ignore[arg-type]
-            order=(priority, number),
+            order=Order(priority, number),
             ends=EndRules(max_tokens),
             kv=KVScope(documents=(len(document),) if document else ()),
         )

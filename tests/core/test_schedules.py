@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from emulated_runner import mix
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, collection_domain, tenant_domain
+from quire.core.request import NO_OWNER, Owner
 from quire.sampling_params import BeamSearchParams
 from schedule_player import Plan, Schedule, play
 
@@ -25,7 +26,7 @@ BASES = tuple(tuple(mix(base, i) % 8 for i in range(64)) for base in range(2))
 
 
 @st.composite
-def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
+def plans(draw: st.DrawFn, config: SchedulerConfig, tenants: tuple[str, ...] = ()) -> Plan:
     longest = config.max_model_len - 1
     length = draw(st.integers(1, longest) | st.integers(1, max(1, longest // 3)))
     shared = draw(st.sampled_from((0, length // 2, length, longest)))
@@ -39,6 +40,7 @@ def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
         max_tokens=max_tokens,
         stops=draw(st.sampled_from((False, False, True))),
         priority=draw(st.sampled_from((0, 0, 0, 1, -1))),
+        owner=Owner(draw(st.sampled_from(tenants)), draw(st.sampled_from((0, 0, -9, 9)))) if tenants else NO_OWNER,
         domains=draw(st.sampled_from((PUBLIC_ONLY,) * 5 + DOMAINS)),
         aborted_at=draw(st.sampled_from((None,) * 40 + (0, 1, 2, 3, 5, 8, 13, 21))),
         is_aborted_in_flight=draw(st.booleans()),
@@ -52,7 +54,7 @@ def plans(draw: st.DrawFn, config: SchedulerConfig) -> Plan:
 
 
 @st.composite
-def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
+def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] = ()) -> Schedule:
     """Schedules under pressure: pools hold little more than the longest sequence."""
     block_size = draw(st.sampled_from((2, 1, 3, 4)))
     max_model_len = draw(st.integers(4, 40))
@@ -71,7 +73,7 @@ def schedules(draw: st.DrawFn, may_fail: bool = False) -> Schedule:
     whim = draw(st.none() | st.integers(1, 1000))
     if whim is not None:
         config = replace(config, target_itl_s=draw(st.sampled_from((None, 0.01, 1.0))))
-    chosen = draw(st.lists(plans(config), min_size=draw(st.integers(1, 6)), max_size=8))
+    chosen = draw(st.lists(plans(config, tenants), min_size=draw(st.integers(1, 6)), max_size=8))
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 5, 2)))
     if not may_fail:
         return Schedule(config, tuple(chosen), {}, {}, whim, *link)
@@ -94,6 +96,12 @@ def test_tokens_and_blocks_are_right_whatever_the_schedule(schedule: Schedule) -
 @deep(40)
 @given(schedules(may_fail=True))
 def test_a_failing_step_fails_only_its_own_requests(schedule: Schedule) -> None:
+    play(schedule)
+
+
+@deep(60)
+@given(schedules(tenants=("ann", "bob", "")) | schedules(may_fail=True, tenants=("ann", "bob")))
+def test_tokens_and_blocks_are_right_and_every_request_ends_where_tenants_take_turns(schedule: Schedule) -> None:
     play(schedule)
 
 

@@ -13,7 +13,7 @@ from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver
 from quire.core.decisions.costs import StepShape
-from quire.core.request import EndRules, KVScope, Request, RequestStatus
+from quire.core.request import EndRules, KVScope, Order, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.simulate.hardware import HardwareProfile
@@ -145,7 +145,7 @@ class FakeEngine:
             prompt,
             SamplingParams(n=3 if kind == "samples" else 1, max_tokens=None),
             beam=BeamSearchParams(beam_width=2, max_tokens=8) if kind == "beams" else None,
-            order=(0 if only_plain else draw.randint(0, 1), number),
+            order=Order(0 if only_plain else draw.randint(0, 1), number),
             ends=EndRules(draw.randint(1, 20), stops, stops),
             kv=KVScope(documents=documents, keeps_prompt=bool(documents) and draw.random() < 0.2),
         )

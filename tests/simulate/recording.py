@@ -27,7 +27,7 @@ from typing import Any, TextIO
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Domain
 from quire.core.decisions.costs import StepShape
-from quire.core.request import EndRules, KVScope, Request, RequestStatus
+from quire.core.request import EndRules, KVScope, Order, Request, RequestStatus
 from quire.core.request import Sequence as RequestSequence
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
@@ -199,7 +199,7 @@ def describe_request(request: Request) -> Event:
     beam = request.beam
     return {
         "prompt_token_ids": list(request.prompt_token_ids),
-        "order": list(request.order),
+        "order": list(request.order[:2]),
         "n": params.n,
         "min_tokens": params.min_tokens,
         "max_tokens": request.max_tokens,
@@ -226,7 +226,7 @@ def make_request(event: Event) -> Request:
         event["prompt_token_ids"],
         params,
         beam=None if beam is None else BeamSearchParams(**beam),
-        order=(priority, arrival),
+        order=Order(priority, arrival),
         ends=EndRules(event["max_tokens"], tuple(event["stop_token_ids"]), tuple(event["eos_token_ids"])),
         kv=KVScope(
             root=bytes.fromhex(event["root"]),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from quire.core.request import EndRules, Request
+from quire.core.request import EndRules, Order, Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StoreChanges, TransferReport
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -231,7 +231,7 @@ def test_the_runner_sees_the_steps_that_the_scheduler_means(policy: str) -> None
         beam = BeamSearchParams(beam_width=2, max_tokens=6) if number == 3 else None
         params = SamplingParams(n=2 if number == 5 else 1, max_tokens=None)
         prompt = [number + 1] * (3 + 2 * number)
-        scheduler.add(Request(f"{number}", prompt, params, beam=beam, order=(0, number), ends=EndRules(14)))
+        scheduler.add(Request(f"{number}", prompt, params, beam=beam, order=Order(0, number), ends=EndRules(14)))
     while scheduler.has_unfinished():
         out = scheduler.schedule()
         result = runner.execute(out)

@@ -17,7 +17,7 @@ class AdmissionGate:
     """Admits requests to a model, or lets them wait until it is loaded. `len` is the number of waiting requests.
 
     `lock` guards `requests`, this object and `state`; `max_queue` limits requests that wait here or for their first
-    step; `error` is the reason for a failure or a reload.
+    step, beyond which tenants below their share are still admitted; `error` is the reason for a failure or a reload.
     """
 
     def __init__(
@@ -60,14 +60,18 @@ class AdmissionGate:
         """Whether the model takes no requests yet, but will."""
         return self.shown_state in (ModelState.LOADING, ModelState.UNLOADED)
 
-    def check(self) -> None:
+    def check(self, tenant: str = "") -> None:
         """Raise EngineUnavailable if the model is not ready, or QueueFull if too many requests wait."""
         if self.shown_state is not ModelState.READY:
             raise self.unavailable()
-        self._check_queue()
+        self._check_queue(tenant)
 
-    def _check_queue(self) -> None:
-        if self._max_queue is not None and self.num_queued >= self._max_queue:
+    def _check_queue(self, tenant: str = "") -> None:
+        most, queued, unstarted = self._max_queue, self.num_queued, self._requests.unstarted
+        if most is None or queued < most:
+            return
+        share = most // len({*unstarted, tenant})
+        if not tenant or unstarted[tenant] >= share or queued >= 2 * most:
             raise QueueFull(f"{self.num_queued} requests wait for {self._name} already; try again later")
 
     def unavailable(self) -> EngineUnavailable:

@@ -32,6 +32,7 @@ from quire.async_engine.messages import (
 )
 from quire.async_engine.open_requests import OpenRequests
 from quire.config import SchedulerConfig
+from quire.core.request import NO_OWNER, Owner
 from quire.engine.input_processor import InputProcessor
 from quire.forecast import Forecast
 from quire.outputs import LoadProgress, RequestOutput, Resumption, Stats
@@ -194,7 +195,7 @@ class AsyncEngine:
         if self.state not in (ModelState.READY, ModelState.UNLOADED):
             raise self._gate.unavailable()
 
-    async def wait_open(self) -> InputProcessor:
+    async def wait_open(self, tenant: str = "") -> InputProcessor:
         """Wait until the model takes requests, and load it if it was unloaded. A waiting caller counts as queued.
 
         EngineUnavailable if it is not ready within `load_wait_s` or has failed; QueueFull if too many wait.
@@ -203,7 +204,7 @@ class AsyncEngine:
         await self._gate.wait()
         with self._lock:
             self._last_use = time.monotonic()
-            self._gate.check()
+            self._gate.check(tenant)
             assert self._input_processor is not None
             return self._input_processor
 
@@ -243,6 +244,7 @@ class AsyncEngine:
         request_id: str,
         number: int = 0,
         priority: int = 0,
+        owner: Owner = NO_OWNER,
         min_stage: int = 1,
         wants_progress: bool = True,
         resumption: Resumption | None = None,
@@ -258,6 +260,7 @@ class AsyncEngine:
             params: None for the model's defaults.
             number: number of the request in the stream.
             priority: smaller goes first.
+            owner: tenant whose turn the request takes.
             min_stage: first stage of the model on which the request may start.
             wants_progress: False sends only `Started` and `Finished`. So does beam search.
             resumption: state of a request that ran elsewhere before (`Ledger.resumption`).
@@ -274,7 +277,8 @@ class AsyncEngine:
             await self.check_grammar(params.structured_outputs)
         is_sent = False
         while not is_sent:  # else the engine was lost or unloaded in between
-            accept = partial((await self.wait_open()).accept, priority=priority, min_stage=min_stage)
+            accept = (await self.wait_open(owner.tenant)).accept
+            accept = partial(accept, priority=priority, min_stage=min_stage, owner=owner)
             processed = await asyncio.to_thread(accept, prompt, params)
             key = next(self._keys)
             add = Add(key, request_id, processed, arrival_time, wants_progress, resumption, serial=key)
@@ -285,7 +289,7 @@ class AsyncEngine:
         """As `submit`, for a request that was processed elsewhere. It gets a new key."""
         is_sent = False
         while not is_sent:
-            await self.wait_open()
+            await self.wait_open(add.processed.owner.tenant)
             is_sent = self._send(stream, number, replace(add, key=next(self._keys)))
         self._call(self._on_accepted, add.processed.n, add.processed.max_tokens)
 
@@ -316,7 +320,7 @@ class AsyncEngine:
         with self._lock:
             if self._gate.is_pending:
                 return False
-            self._gate.check()
+            self._gate.check(add.processed.owner.tenant)
             request = self._sent.add(add, stream, number)
             if add.resumption is not None:
                 self._failover.watch(request)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING
 
 from quire.async_engine.messages import (
@@ -255,13 +255,23 @@ class EngineLoop:
                 case Stop():
                     goes_on = False
             command = self._next_command()
-        for request_id in list(islice(self._pending, _ADDS_A_STEP)):
+        for request_id in self._next_adds():
             self._add(engine, self._pending.pop(request_id), ended)
         if ended.events or ended.outputs:
             if not self._clients:  # no step will report their end
                 ended.stats = engine.snapshot()
             self._report(ended)
         return goes_on
+
+    def _next_adds(self) -> list[str]:
+        """Return the ids of the next requests to add; tenants take turns."""
+        if len(self._pending) <= _ADDS_A_STEP:
+            return list(self._pending)
+        by_tenant: dict[str, list[str]] = {}
+        for request_id, add in self._pending.items():
+            by_tenant.setdefault(add.processed.owner.tenant, []).append(request_id)
+        in_turn = chain.from_iterable(zip_longest(*by_tenant.values()))
+        return list(islice(filter(None, in_turn), _ADDS_A_STEP))
 
     def _next_command(self, timeout_s: float = 0.0) -> Command | None:
         try:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from weakref import WeakValueDictionary
@@ -130,8 +131,9 @@ class OpenRequest:
 class OpenRequests:
     """Thread-safe. `len` is the number of requests; hold `lock` to combine calls.
 
-    `num_unstarted` counts requests without a `Started` event; `last_end` is the last end (`time.monotonic`). While
-    `is_held`, new requests wait for `send`. `on_finished` receives the outputs of unsent requests.
+    `num_unstarted` counts requests without a `Started` event, `unstarted` by tenant; `last_end` is the last end
+    (`time.monotonic`). While `is_held`, new requests wait for `send`. `on_finished` receives the outputs of unsent
+    requests.
     """
 
     def __init__(
@@ -146,6 +148,7 @@ class OpenRequests:
         self._keys = keys
         self._on_finished = on_finished
         self.num_unstarted = 0
+        self.unstarted: Counter[str] = Counter()
         self.last_end = 0.0
         self._lock = lock
         self._send = send
@@ -192,7 +195,7 @@ class OpenRequests:
             request = self._by_key[add.key] = OpenRequest(add, stream, number, collector, ledger)
             stream.keys.append(add.key)
             self._ids.add(add.request_id)
-            self.num_unstarted += 1
+            self._count_unstarted(request, 1)
             if not self.is_held:
                 self.send(request)
         return request
@@ -235,7 +238,8 @@ class OpenRequests:
                     self._end(request)
                     shown: Event | Exception | None = event
                 else:
-                    self.num_unstarted -= type(event) is Started and not request.ledger.is_started
+                    if type(event) is Started and not request.ledger.is_started:
+                        self._count_unstarted(request, -1)
                     shown = request.ledger.record(event)
                     if type(event) is Finished:
                         self._end(request)
@@ -278,5 +282,13 @@ class OpenRequests:
         del self._by_key[add.key]
         self._ids.discard(add.request_id)
         self._unreceived.pop(add.key, None)
-        self.num_unstarted -= not request.ledger.is_started
+        if not request.ledger.is_started:
+            self._count_unstarted(request, -1)
         self.last_end = time.monotonic()
+
+    def _count_unstarted(self, request: OpenRequest, change: int) -> None:
+        tenant = request.add.processed.owner.tenant
+        self.num_unstarted += change
+        self.unstarted[tenant] += change
+        if not self.unstarted[tenant]:
+            del self.unstarted[tenant]

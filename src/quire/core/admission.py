@@ -2,13 +2,16 @@
 
 A request is admitted only where all its known tokens fit beside the known tokens of the running ones. While a running
 request has been preempted `MAX_PREEMPTIONS` times, all of them have to fit at full length.
+
+A few seats beyond `max_num_seqs` are for tenants that run no more than fit there, while other tenants are active: one
+tenant's long or wide requests never take all seats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from quire.config import SchedulerConfig
+from quire.config import SchedulerConfig, num_spare_seats
 from quire.core.decisions.recovery_policy import MAX_PREEMPTIONS
 from quire.core.disk_tier import DiskTier
 from quire.core.kv_cache_manager import KVCacheManager
@@ -26,14 +29,27 @@ class Admission:
         self._swap = swap
         self._disk = disk
 
-    def can_run(self, request: Request, queue: RequestQueue, num_reserved: int) -> bool:
+    def can_run(self, request: Request, queue: RequestQueue, num_reserved: int, *, is_passing: bool = False) -> bool:
+        """Whether a waiting request can run now. One `is_passing` others leaves their seats alone, if it can."""
         if not request.is_settled:  # it may begin with blocks that everyone shares
             request.is_settled = True
             self._kv.share_public_prefix(request, self._swap.can_load)
-        if queue.num_running_seqs + request.width > self._config.max_num_seqs:
+        if not self._find_seats(request, queue, is_passing=is_passing):
             return False
         # Alone, its sequences run in turns if need be.
         return not queue.running or self.has_room(request, queue.running, num_reserved)
+
+    def _find_seats(self, request: Request, queue: RequestQueue, *, is_passing: bool) -> bool:
+        width, num_spare = request.width, num_spare_seats(self._config.max_num_seqs)
+        is_free = queue.num_running_seqs - queue.num_spare_seqs + width <= self._config.max_num_seqs
+        may_be_spare = (
+            (is_passing or not is_free)
+            and len(queue.turns.num_open) > 1
+            and queue.num_spare_seqs + width <= num_spare
+            and queue.seats[request.tenant] + width <= num_spare
+        )
+        request.is_spare = may_be_spare
+        return is_free or may_be_spare
 
     def must_wait_for_document(self, request: Request) -> bool:
         """Whether another process may be computing a document of the request. Asks for a claim on it."""
@@ -85,8 +101,8 @@ class Admission:
 
 
 def has_exhausted(requests: Seq[Request]) -> bool:
-    """Whether a request has been preempted `MAX_PREEMPTIONS` times."""
+    """Whether a request has been preempted `MAX_PREEMPTIONS` times for want of blocks."""
     for request in requests:  # noqa: SIM110 - asked in every step with waiting requests: a third of the time of `any`
-        if request.num_preemptions >= MAX_PREEMPTIONS:
+        if request.num_preemptions - request.num_yields >= MAX_PREEMPTIONS:
             return True
     return False

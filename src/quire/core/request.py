@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
@@ -111,6 +112,28 @@ class EndRules:
     eos_token_ids: tuple[int, ...] = ()  #: the model's own
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Owner:
+    """The tenant whose turn a request takes (`core.scheduling.turns`)."""
+
+    tenant: str = ""  #: id of the API key; "" is the server itself, and every client of a server without keys
+    rank: int = 0  #: the smaller goes first among the waiting requests of the tenant
+
+
+NO_OWNER = Owner()
+
+
+class Order(NamedTuple):
+    """Order of running requests: the smaller goes first. Waiting ones of a tenant also obey their `rank`."""
+
+    priority: int = 0
+    arrival: int = 0
+    owner: Owner = NO_OWNER
+
+
+FIRST = Order()
+
+
 @dataclass(frozen=True, slots=True)
 class KVScope:
     """Namespace, sharing domains and documents of a request's KV."""
@@ -125,12 +148,15 @@ class Request:
     """A client's request, and how far it has come.
 
     Args:
-        order: (priority, arrival); the smaller goes first.
+        order: its own, by priority and arrival.
         seed: address of its random numbers.
         min_stage: the request is blocked until the model reaches this stage.
         outputs: outputs of another engine to continue, one for each sequence.
 
     Attributes:
+        num_passed: requests of other tenants that were admitted in its place.
+        num_yields: preemptions in favour of other tenants, part of `num_preemptions`.
+        is_spare: it runs on spare seats (`core.admission`).
         is_renamed: its root is its own, since one of its documents was deleted.
         is_settled: its domains are final.
         num_to_keep: tokens at the front whose full blocks are kept on disk.
@@ -147,7 +173,7 @@ class Request:
         sampling_params: SamplingParams,
         *,
         beam: BeamSearchParams | None = None,
-        order: tuple[int, int] = (0, 0),
+        order: Order = FIRST,
         seed: int = 0,
         ends: EndRules = EndRules(),
         kv: KVScope = KVScope(),
@@ -161,6 +187,10 @@ class Request:
         self.width = sampling_params.n if beam is None else beam.beam_width
         self.is_single = self.width == 1 and beam is None
         self.order = order
+        self.tenant = order.owner.tenant
+        self.num_passed = 0
+        self.num_yields = 0
+        self.is_spare = False
         self.seed = seed
         self.max_tokens = ends.max_tokens
         self.stop_token_ids = frozenset(ends.stop_token_ids)

@@ -1,6 +1,6 @@
 """The state of each request.
 
-    waiting   by (priority, arrival), preempted requests among them
+    waiting   by (priority, rank, arrival), preempted requests among them; tenants take turns (`heads`)
     blocked   on a document, a grammar or a stage of the model (`BlockedReason`)
     running   by (priority, arrival)
 
@@ -10,11 +10,18 @@ Every request is in exactly one of the three. The scheduler decides who moves, a
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable
 
-from quire.core.request import BlockedReason, Request, RequestStatus, Sequence
+from quire.core.request import BlockedReason, Order, Request, RequestStatus, Sequence
+from quire.core.scheduling.turns import Turns
 
-_ORDER: Callable[[Request], tuple[int, int]] = lambda request: request.order  # noqa: E731
+IN_LINE: Callable[[Request], tuple[int, int, int]] = lambda request: (  # noqa: E731
+    request.order.priority,
+    request.order.owner.rank,
+    request.order.arrival,
+)
+_ORDER: Callable[[Request], Order] = lambda request: request.order  # noqa: E731
 
 
 class RequestQueue:
@@ -25,6 +32,8 @@ class RequestQueue:
         num_preempted: requests in `waiting` that have run before.
         num_waiting_tokens: known tokens of the requests in `waiting`.
         num_running_seqs: seats in use; a running request takes its whole width.
+        num_spare_seqs: spare ones among them.
+        seats: seats in use, by tenant.
     """
 
     def __init__(self) -> None:
@@ -36,7 +45,23 @@ class RequestQueue:
         self.num_preempted = 0
         self.num_waiting_tokens = 0
         self.num_running_seqs = 0
+        self.num_spare_seqs = 0
+        self.seats: Counter[str] = Counter()
+        self.turns = Turns()
+        self._lines: dict[str, list[Request]] = {}  #: `waiting` by tenant
         self._next_seq_id = 0
+
+    def next_up(self) -> list[Request]:
+        """Return the waiting requests in the order of their admission, as far as it is known."""
+        return self.waiting if len(self._lines) < 2 else self.heads()
+
+    def heads(self) -> list[Request]:
+        """Return the first waiting request of each tenant, the next one to be admitted first."""
+        if len(self._lines) < 2:
+            return self.waiting[:1]
+        served = self.turns.served
+        firsts = [line[0] for line in self._lines.values()]
+        return sorted(firsts, key=lambda first: (first.order.priority, served[first.tenant], first.order.arrival))
 
     def new_sequence(self, request: Request, index: int, token_ids: list[int]) -> Sequence:
         seq = Sequence(self._next_seq_id, index, request, token_ids)
@@ -50,6 +75,7 @@ class RequestQueue:
 
     def add(self, request: Request, blocked_on: BlockedReason | None) -> None:
         self.requests[request.request_id] = request
+        self.turns.enter(request.tenant)
         if blocked_on is None:
             self._enter_waiting(request)
         else:
@@ -67,7 +93,8 @@ class RequestQueue:
     def run(self, request: Request) -> None:
         self._leave(request)
         request.status = RequestStatus.RUNNING
-        self.num_running_seqs += request.width
+        request.num_passed = 0
+        self._count_seats(request, request.width)
         insort(self.running, request, key=_ORDER)
 
     def remove(self, request: Request, status: RequestStatus) -> None:
@@ -76,6 +103,7 @@ class RequestQueue:
         for seq in request.sequences:
             self.sequences.pop(seq.seq_id, None)
         del self.requests[request.request_id]
+        self.turns.leave(request.tenant)
 
     def _enter_waiting(self, request: Request) -> None:
         has_run = request.num_preemptions > 0 or request.num_promotions > 0
@@ -83,7 +111,13 @@ class RequestQueue:
         self.num_preempted += has_run
         request.num_queued_tokens = sum(len(seq.token_ids) for seq in request.unfinished)
         self.num_waiting_tokens += request.num_queued_tokens
-        insort(self.waiting, request, key=_ORDER)
+        insort(self.waiting, request, key=IN_LINE)
+        insort(self._lines.setdefault(request.tenant, []), request, key=IN_LINE)
+
+    def _count_seats(self, request: Request, num_seats: int) -> None:
+        self.num_running_seqs += num_seats
+        self.num_spare_seqs += num_seats if request.is_spare else 0
+        self.seats[request.tenant] += num_seats
 
     def _enter_blocked(self, request: Request, reason: BlockedReason) -> None:
         request.status, request.blocked_on = RequestStatus.BLOCKED, reason
@@ -92,22 +126,27 @@ class RequestQueue:
     def _leave(self, request: Request) -> None:
         if request.status is RequestStatus.RUNNING:
             self.running.remove(request)
-            self.num_running_seqs -= request.width
+            self._count_seats(request, -request.width)
         elif request.status is RequestStatus.BLOCKED:
             del self.blocked[request.request_id]
             request.blocked_on = None
         else:
             self.num_preempted -= request.status is RequestStatus.PREEMPTED
             self.num_waiting_tokens -= request.num_queued_tokens
-            if self.waiting[0] is request:
-                del self.waiting[0]
-            else:
-                self.waiting.remove(request)
+            line = self._lines[request.tenant]
+            for queue in (self.waiting, line):
+                del queue[0 if queue[0] is request else queue.index(request)]
+            if not line:
+                del self._lines[request.tenant]
 
     def check_integrity(self) -> None:
-        for queue in (self.running, self.waiting):
-            orders = [request.order for request in queue]
-            assert orders == sorted(orders)
+        assert self.running == sorted(self.running, key=_ORDER)
+        assert self.waiting == sorted(self.waiting, key=IN_LINE)
+        by_tenant: dict[str, list[Request]] = {}
+        for request in self.waiting:
+            by_tenant.setdefault(request.tenant, []).append(request)
+        assert self._lines == by_tenant
+        assert self.turns.num_open == Counter(request.tenant for request in self.requests.values())
         for request in self.requests.values():
             indices = [seq.index for seq in request.unfinished]
             assert indices == sorted(set(indices)), "siblings are out of order"
@@ -120,7 +159,8 @@ class RequestQueue:
         assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in self.waiting)
         idle = [*self.waiting, *self.blocked.values()]
         assert all(not seq.block_table for request in idle for seq in request.unfinished)
-        assert self.num_running_seqs == sum(request.width for request in self.running)
+        assert self.num_running_seqs == sum(request.width for request in self.running) == self.seats.total()
+        assert self.num_spare_seqs == sum(request.width for request in self.running if request.is_spare)
         assert set(self.sequences) >= {seq.seq_id for request in self.requests.values() for seq in request.unfinished}
         if not self.requests:
             assert not self.sequences, "sequences outlive their requests"

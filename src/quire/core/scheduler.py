@@ -4,8 +4,13 @@ There is no prefill and no decode phase. Every sequence has tokens, and some of 
 `num_computed_tokens` towards the number of tokens, and samples the next token where they meet. Chunked prefill, prefix
 hits, resumption and beam search follow from that one rule.
 
-    waiting   by (priority, arrival), preempted ones among them        admitted in order, while there is room
+    waiting   by (priority, rank, arrival), preempted ones among them  admitted in order, while there is room
     running   by (priority, arrival)                                   served oldest first, preempted youngest first
+
+The tenants of one priority take turns (`scheduling/turns.py`): the order above is that of one tenant's requests. The
+head of a tenant may be passed by other tenants' requests that fit. A request that took neither its seats nor its
+blocks delays nothing; at most `MAX_PASSES` others pass it. A tenant below its share of the pool has one above its share
+yield blocks. One tenant alone is served first come, first served.
 
 A sequence whose blocks load from another tier computes the tokens before them meanwhile; no other request waits for
 it. A request that waits for anything but its turn, such as a document that another process computes, is blocked: it
@@ -22,7 +27,7 @@ The parts are in `scheduling/`. Decides, never executes: tensors, text and clock
 
 from __future__ import annotations
 
-from quire.config import SchedulerConfig
+from quire.config import SchedulerConfig, num_spare_seats
 from quire.core.admission import Admission
 from quire.core.beam_search import BeamSearch
 from quire.core.decisions.costs import EMPTY_STEP, Costs, StepShape
@@ -104,7 +109,7 @@ class Scheduler:
             if step.num_seqs:
                 self.stages.record_served(stage)
                 break
-        self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
+        self.lookahead.load_for_waiting(queue.next_up(), queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.pop_transfers(), self.swap.pop_cancelled())
         if self.disk is not None:
             self.disk.add_messages(out)
@@ -310,7 +315,8 @@ class Scheduler:
         self.swap.check_integrity([seq for request in queue.requests.values() for seq in request.unfinished])
         queue.check_integrity()
         self.stages.check_integrity(queue.requests.values())
-        assert queue.num_running_seqs <= self.config.max_num_seqs
+        assert queue.num_running_seqs - queue.num_spare_seqs <= self.config.max_num_seqs
+        assert queue.num_spare_seqs <= num_spare_seats(self.config.max_num_seqs)
         for request in queue.running:
             kept = any(seq.swapped_keys for seq in request.unfinished if seq.block_table)
             assert not kept, "the swap tier keeps blocks of a request that goes on"

@@ -15,7 +15,7 @@ from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver
 from quire.core.decisions.recovery_policy import RecoveryPolicy
 from quire.core.forecaster import Forecaster
-from quire.core.request import EndRules, KVScope, Request, RequestStatus
+from quire.core.request import EndRules, KVScope, Order, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.promotion import Promoter
@@ -186,7 +186,9 @@ class Engine:
             prompt.token_ids,
             sampling,
             beam=processed.beam,
-            order=(processed.priority, self._serial - (_BEFORE_ALL if resumption is not None else 0)),
+            order=Order(
+                processed.priority, self._serial - (_BEFORE_ALL if resumption is not None else 0), processed.owner
+            ),
             seed=seed,
             ends=EndRules(max_tokens, (*eos, *sampling.stop_token_ids), eos),
             kv=KVScope(self.root, prompt.domains, prompt.documents, self.scheduler.config.keep_prompts),

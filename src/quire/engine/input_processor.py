@@ -9,7 +9,7 @@ from typing import Any
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import check_domains
-from quire.core.request import check_limits
+from quire.core.request import NO_OWNER, Owner, check_limits
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.structured.grammar import check_form
@@ -23,6 +23,7 @@ class ProcessedRequest:
     beam: BeamSearchParams | None = None
     priority: int = 0
     min_stage: int = 1  #: the request is blocked until the model reaches this stage
+    owner: Owner = NO_OWNER
 
     @property
     def n(self) -> int:
@@ -70,6 +71,7 @@ class InputProcessor:
         *,
         priority: int = 0,
         min_stage: int = 1,
+        owner: Owner = NO_OWNER,
     ) -> ProcessedRequest:
         """Encode and check a request (`Engine.add_request`). Raises ValueError if it can never be served."""
         prompt = self._encode(Prompt.of(prompt))
@@ -86,7 +88,7 @@ class InputProcessor:
         width = beam.beam_width if beam is not None else sampling.n
         check_limits(self.limits, len(prompt.token_ids), width, is_beam=beam is not None)
         self._check_tokens(prompt.token_ids)
-        return ProcessedRequest(prompt, sampling, beam, priority, min_stage)
+        return ProcessedRequest(prompt, sampling, beam, priority, min_stage, owner)
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:
         """Return the defaults of `generation_config.json`, overridden by `given`."""

@@ -11,6 +11,7 @@ from quire.server.tools.families import AUTO, NONE, REASONING_PARSERS, TOOL_PARS
 from quire.settings import EnvironmentSettings, LogLevel, parse_size, setting
 
 LOG_FORMATS = ("text", "json")
+PRIORITY_SCOPES = ("key", "all")
 DEFAULT_MODELS = ("quire-chat", "quire-mini")  #: served without a model; the first one chats
 
 
@@ -93,7 +94,12 @@ class ServerSettings(EnvironmentSettings):
         above=0,
     )
     max_concurrent_per_key: int | None = setting(
-        None, "Maximum number of concurrent requests of a key; further ones get 429.", at_least=1
+        None, "Maximum number of concurrent sequences (prompts times n) of a key; further ones get 429.", at_least=1
+    )
+    priority_scope: str = setting(
+        "key",
+        "Requests that a body's priority may overtake: those of the same key, or all.",
+        choices=PRIORITY_SCOPES,
     )
     max_answers: int = setting(1024, "Maximum number of answers to a body: its prompts times n.", at_least=1)
     max_stored_responses: int = setting(1000, "Number of responses to keep for previous_response_id.", at_least=0)

@@ -18,7 +18,7 @@ from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver, record_recomputed
 from quire.core.decisions.recovery_log import RecoveryRecord
 from quire.core.decisions.recovery_policy import RecoveryPolicy
-from quire.core.request import EndRules, KVScope, Request
+from quire.core.request import EndRules, KVScope, Order, Request
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import SchedulerOutput
@@ -158,7 +158,7 @@ class Simulation:
             f"request-{number}",
             prompt,
             _PARAMS,
-            order=(arrival.priority, number),
+            order=Order(arrival.priority, number),
             seed=number,
             ends=EndRules(arrival.num_output_tokens),
             kv=KVScope(ROOT, documents=arrival.documents),

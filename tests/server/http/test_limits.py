@@ -10,8 +10,9 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quire.server.errors import ApiError, error_response
 from quire.server.http.body import BODY_PARSED
-from quire.server.http.middleware import MAX_HELD_BODIES, Authenticate, Concurrency, LimitBody
+from quire.server.http.middleware import MAX_HELD_BODIES, Authenticate, Concurrency, LimitBody, hold_sequences
 from quire.server.settings import ServerSettings
 from server.asgi import ask, send_by_hand, tell_state
 
@@ -239,6 +240,32 @@ def test_a_key_at_its_limit_gets_429_with_a_retry_time_while_others_are_served()
             assert [answer.status_code for answer in await asyncio.gather(*tasks)] == [200] * 3
             assert (await client.post("/", **key("mine"))).status_code == 200
 
+    asyncio.run(run())
+
+
+def test_a_request_counts_with_all_its_sequences() -> None:
+    async def generate(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            hold_sequences(scope, int(scope["path"][1:]))
+        except ApiError as error:
+            await error_response(error)(scope, receive, send)
+            return
+        await held(scope, receive, send)
+
+    async def run() -> None:
+        async with client_of(limited(generate, ("mine", "yours"), limit=4)) as client:
+            tasks = await begin(client, held, ("/3", key("mine")))
+            assert (await client.post("/2", **key("mine"))).status_code == 429
+            tasks += await begin(client, held, ("/1", key("mine")), ("/4", key("yours")))
+            assert (await client.post("/1", **key("mine"))).status_code == 429
+            never = await client.post("/5", **key("mine"))
+            assert never.status_code == 429, "the key is at its limit"
+            held.may_end.set()
+            assert [answer.status_code for answer in await asyncio.gather(*tasks)] == [200] * 3
+            assert (await client.post("/5", **key("mine"))).status_code == 400, "which no waiting helps"
+            assert (await client.post("/4", **key("mine"))).status_code == 200
+
+    held = Held()
     asyncio.run(run())
 
 

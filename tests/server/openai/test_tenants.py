@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,6 +94,31 @@ def test_a_full_queue_answers_with_a_retry_time() -> None:
                     assert answer.headers["retry-after"]
             running_one.close()
         server.wait_until_idle()
+
+
+def test_another_key_is_served_while_one_key_fills_queue_seats_and_priorities() -> None:
+    config = replace(SMALL, max_num_seqs=4, max_model_len=2048, num_kv_blocks=1024)
+    settings = ServerSettings(api_keys=("ann", "bob"), tenant_secret=b"secret")
+    flood = {"model": MODEL, "prompt": "Ann", "max_tokens": 2000, "n": 4, "priority": -(2**31), "ignore_eos": True}
+    model = make_model(config, max_queue=4)
+    with ThreadPoolExecutor(8) as threads, running(model, settings=settings) as server:
+        engine, headers = model.async_engine, {"Authorization": "Bearer ann"}
+        for number in range(5):
+            threads.submit(server.send, "POST", "/v1/completions", json=flood, headers=headers)
+            wait_until(lambda: (engine.num_requests, engine.num_queued) == (number + 1, number))  # noqa: B023
+        assert ask(server, "ann", "One more").status_code == 429
+        for number in range(3):
+            assert ask(server, "bob", f"Question {number}").status_code == 200
+        assert engine.num_requests == 5, "none of the flood has ended"
+
+
+def test_one_key_may_run_no_more_sequences_than_the_operator_says() -> None:
+    settings = ServerSettings(api_keys=("ann",), tenant_secret=b"secret", max_concurrent_per_key=3)
+    with running(make_model(), settings=settings) as server:
+        for fields, status in (({"n": 4}, 400), ({"n": 3}, 200), ({"prompt": ["a", "b"], "n": 2}, 400)):
+            body = {"model": MODEL, "prompt": "Hello", "max_tokens": 1, **fields}
+            answer = server.send("POST", "/v1/completions", json=body, headers={"Authorization": "Bearer ann"})
+            assert answer.status_code == status, answer.text
 
 
 def test_the_access_log_has_the_tokens_and_none_of_the_words(

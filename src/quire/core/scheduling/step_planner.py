@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
 from quire.core.admission import Admission
@@ -9,10 +11,11 @@ from quire.core.decisions.costs import StepShape, StepShapeSum
 from quire.core.decisions.recovery import Recovery
 from quire.core.decisions.step_budget import StepBudget
 from quire.core.request import BlockedReason, Request, RequestStatus, Sequence
-from quire.core.request_queue import RequestQueue
+from quire.core.request_queue import IN_LINE, RequestQueue
 from quire.core.scheduling.counts import SchedulerCounts
 from quire.core.scheduling.starter import SequenceStarter
 from quire.core.scheduling.step_builder import StepBuilder
+from quire.core.scheduling.turns import MAX_PASSES
 from quire.core.stages import Stages
 from quire.core.swap_manager import SwapManager
 from quire.outputs import BlockTransfer
@@ -34,9 +37,12 @@ class StepPlanner:
 
     def fill(self, stage: int) -> None:
         """Spend the step's budget on the requests that compute with this stage of the model."""
-        step, running, waiting, budget = self.step, self.queue.running, self.queue.waiting, self.budget
+        step, running, budget = self.step, self.queue.running, self.budget
         step.select_stage(stage)
         budget.begin()
+        heir = self._yield_blocks() if self.queue.turns.are_taken and self.queue.waiting else None
+        num_promised = 0 if heir is None else self.admission.count_needed(heir)
+        step.reserve(num_promised)  # parked samples would start again
         at = 0
         while at < len(running) and budget.left > 0:
             at += self._schedule_decodes(at)
@@ -49,15 +55,96 @@ class StepPlanner:
                 self._schedule_request(request)
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its position
                 at += 1
-        while waiting and budget.left > 0 and waiting[0].stage == stage:
-            request = waiting[0]
-            if not self.admission.can_run(request, self.queue, step.num_reserved) or not self._has_budget_to_admit():
-                break
-            if self.admission.must_wait_for_document(request):
-                self.queue.block(request, BlockedReason.DOCUMENT)
+        step.reserve(-num_promised)
+        while budget.left > 0 and (head := self._next_to_admit(stage, heir)) is not None:
+            if self.admission.must_wait_for_document(head):
+                self.queue.block(head, BlockedReason.DOCUMENT)
                 continue
-            self.queue.run(request)
-            self._schedule_request(request)
+            self.queue.run(head)
+            self._schedule_request(head)
+
+    def _next_to_admit(self, stage: int, heir: Request | None) -> Request | None:
+        """Return the next request to run: the first whose turn it is, or one that may pass it. Parked samples reserve
+        nothing that was freed for `heir`."""
+        queue = self.queue
+        passed: list[Request] = []
+        num_kept = 0  #: blocks for the passed requests
+        for request in queue.heads():
+            num_reserved = self._count_missing() if request is heir else self.step.num_reserved
+            if request.stage == stage and self.admission.can_run(request, queue, num_reserved, is_passing=bool(passed)):
+                is_harmless = request.is_spare and self.admission.has_room(
+                    request, queue.running, num_reserved + num_kept
+                )
+                if passed and not is_harmless and max(each.num_passed for each in passed) >= MAX_PASSES:
+                    return None
+                if not self._has_budget_to_admit():
+                    return None
+                for each in passed:
+                    each.num_passed += not is_harmless
+                return request
+            passed.append(request)
+            num_kept += self.admission.count_needed(request)
+        return None
+
+    def _yield_blocks(self) -> Request | None:
+        """Free blocks for the first waiting request whose tenant is below its share of the pool, and return it: preempt
+        requests of tenants above theirs, and park samples of the oldest. None if there are enough, or too few."""
+        queue = self.queue
+        held = self._count_blocks(queue.running)
+        share = self.swap.kv.pool.num_blocks // len(queue.turns.num_open)
+        for head in queue.heads():
+            if held[head.tenant] + self.admission.count_needed(head) > share or self._has_room(head):
+                continue
+            while not (has_room := self._has_room(head)) and self._yield_one(held, share):
+                pass
+            return head if has_room else None
+        return None
+
+    def _has_room(self, request: Request) -> bool:
+        return self.admission.has_room(request, self.queue.running, self._count_missing())
+
+    def _count_missing(self) -> int:
+        """Count the blocks that known tokens of running sequences still need, except parked ones."""
+        running = self.queue.running
+        held = [seq for each in running for seq in each.unfinished if seq.block_table or seq is each.unfinished[0]]
+        return sum(max(0, self._missing_blocks(seq)) for seq in held)
+
+    def _yield_one(self, held: Counter[str], share: int) -> bool:
+        """Preempt the youngest request of the tenant that holds most, or park a sample. False if none is above its
+        share."""
+        running = self.queue.running
+        tenant, most = held.most_common(1)[0] if held else ("", 0)
+        if most <= share:
+            return False
+        victim = self.recovery.choose_victim([each for each in running[1:] if each.tenant == tenant])
+        if victim is not None:
+            victim.num_yields += 1
+            held -= self._count_blocks([victim])
+            self._preempt(victim)
+            return True
+        oldest = running[0].unfinished
+        progressing = next((seq for seq in oldest if seq.candidates is None), None)
+        others = [seq for seq in oldest if seq.block_table and seq is not progressing]
+        if running[0].tenant != tenant or not others:
+            return False
+        held[tenant] -= len(others[-1].block_table)
+        self._drop(others[-1])
+        return True
+
+    def _of_heaviest(self, requests: list[Request]) -> list[Request]:
+        """Return the requests of the tenant that holds most, lowest rank last; all if no tenants take turns."""
+        if not self.queue.turns.are_taken or not requests:
+            return requests
+        held = self._count_blocks(self.queue.running)
+        tenant = max(requests, key=lambda request: held[request.tenant]).tenant
+        return sorted((each for each in requests if each.tenant == tenant), key=IN_LINE)
+
+    def _count_blocks(self, requests: Seq[Request]) -> Counter[str]:
+        """Count the entries of block tables, by tenant."""
+        held = Counter[str]()
+        for request in requests:
+            held[request.tenant] += sum(len(seq.block_table) for seq in request.unfinished)
+        return held
 
     def _schedule_decodes(self, first: int) -> int:
         """Schedule running requests from position `first` on, up to the first that needs a decision. Returns their
@@ -69,6 +156,9 @@ class StepPlanner:
         if seq_ids:
             self.budget.charge_decodes(len(seq_ids))
             self.step.add_decodes(seq_ids, num_context, new_blocks)
+            if self.queue.turns.are_taken:
+                for request in requests[: len(seq_ids)]:
+                    self.queue.turns.charge(request.tenant, 1)
         return len(seq_ids)
 
     def _reserve_missing(self, request: Request) -> None:
@@ -125,6 +215,7 @@ class StepPlanner:
 
     def _compute(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
         start = seq.num_computed_tokens - num_new
+        self.queue.turns.charge(seq.request.tenant, num_new)
         if start < seq.num_lost_tokens:
             count = min(num_new, seq.num_lost_tokens - start)
             self.counts.recomputed_tokens += count
@@ -197,16 +288,20 @@ class StepPlanner:
         """Preempt a request so that `request` can go on. False where none is left, or it was itself the victim."""
         # Requests before it are scheduled in this step already, and the oldest is never preempted.
         running = self.queue.running
-        victim = self.recovery.choose_victim(running[max(1, running.index(request)) :])
+        candidates = running[max(1, running.index(request)) :]
+        victim = self.recovery.choose_victim(self._of_heaviest(candidates)) or self.recovery.choose_victim(candidates)
         if victim is None:
             return False
+        self._preempt(victim)
+        return victim is not request
+
+    def _preempt(self, victim: Request) -> None:
         self.recovery.save(victim, self.step.step_id)
         for seq in victim.unfinished:
             self._drop(seq)
         victim.num_preemptions += 1
         self.counts.preemptions += 1
         self.queue.wait(victim)
-        return victim is not request
 
     def _park_sibling(self, seq: Sequence) -> bool:
         """Drop the blocks of a sibling that can wait: one that has its candidates, else the last one. Siblings are

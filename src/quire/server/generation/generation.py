@@ -37,14 +37,16 @@ from quire.async_engine.messages import (
     Resumed,
     Started,
 )
+from quire.core.request import NO_OWNER, Owner
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, Delta, RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.bodies.replies import CompletionTokensDetails, PromptTokensDetails, StageTokens, Usage
 from quire.server.errors import ApiError, error_response, invalid
-from quire.server.http.middleware import report_usage
+from quire.server.http.middleware import hold_sequences, report_usage
 from quire.server.http.protocol import ClientDisconnected, run_while_connected
 from quire.server.registry import ServedModel
+from quire.server.settings import ServerSettings
 from quire.server.tools.answer_reader import AnswerForm
 
 _RENAMED = {"beam_width": "n"}  # the engine's name -> the field of a body
@@ -85,6 +87,7 @@ class GenerationJob:
         params: with `beam`, only the number of answers and the shown fields count.
         request_id: id of the answer.
         created: seconds since 1970.
+        owner: tenant whose turn the prompts take.
         beam: beam search in place of sampling.
         min_stage: stage of the model to wait for.
         form: how to separate reasoning, content and calls; None for plain content.
@@ -98,11 +101,16 @@ class GenerationJob:
     request_id: str
     created: int
     priority: int = 0
+    owner: Owner = NO_OWNER
     beam: BeamSearchParams | None = None
     min_stage: int = 1
     form: AnswerForm | None = None
     about: dict[str, Any] = field(default_factory=dict)
     started_stages: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.prompts) * (self.beam.beam_width if self.beam is not None else self.params.n)
 
     @property
     def stage_headers(self) -> dict[str, str]:
@@ -136,6 +144,7 @@ class GenerationJob:
                     request_id=name if len(self.prompts) == 1 else f"{name}-{number}",
                     number=number,
                     priority=self.priority,
+                    owner=self.owner,
                     min_stage=self.min_stage,
                     wants_progress=wants_progress,
                 )
@@ -166,6 +175,15 @@ class GenerationJob:
                     if isinstance(event, Finished):
                         finished[number] = event.output
         return [finished[number] for number in range(len(self.prompts))]
+
+
+def turn_of(key_id: str, priority: int, settings: ServerSettings) -> tuple[int, Owner]:
+    """Return the priority among all requests, and the owner, of a request whose client asks for `priority`."""
+    if not settings.api_keys:
+        return priority, NO_OWNER
+    if settings.priority_scope == "all":
+        return priority, Owner(key_id)
+    return 0, Owner(key_id, priority)
 
 
 async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
@@ -352,6 +370,7 @@ async def send_answer(
         ApiError: a prompt cannot be served, or failed.
         ClientDisconnected: the client left before the answer was complete.
     """
+    hold_sequences(request.scope, job.num_sequences)
     if is_streamed:
         return StreamedAnswer(job, writer, keep_alive_s)
     outputs = await run_while_connected(request.receive, job.outputs())

@@ -33,6 +33,7 @@ _CLIENT_CLOSED = 499  # the client left before an answer started
 _PLAIN_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _MAX_PATH = 200
 _OTHER = "other"
+_HOLD = "hold_sequences"  #: key in the scope's state
 PUBLIC_KEY_ID = "public"  #: every client's, on a server without keys
 #: Supervisors and browsers have no key; / says little without one.
 _OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/"})
@@ -217,8 +218,11 @@ class _HeldBytes:
 
 
 class Concurrency:
-    """Rejects a key's POST while `limit` others of the key run, streams included. Needs `Authenticate` before it.
-    (ASGI middleware)"""
+    """Rejects a key's POST while `limit` sequences of the key run, streams included. Needs `Authenticate` before it.
+    (ASGI middleware)
+
+    A POST counts once; one that generates, with all its sequences as soon as they are known (`hold_sequences`).
+    """
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self.app = app
@@ -230,18 +234,36 @@ class Concurrency:
             await self.app(scope, receive, send)
             return
         key_id = key_id_of(scope)
-        if self.running[key_id] >= self.limit:
-            message = f"{self.limit} requests of this API key are running, which is its limit; wait for one to end"
-            error = ApiError(429, message, code="rate_limit_exceeded", headers=RETRY_SOON)
+        num_held = 0
+
+        def hold(num: int) -> None:
+            nonlocal num_held
+            if num > self.limit:
+                raise ApiError(400, f"{num} sequences are more than the {self.limit} of an API key; lower n or prompts")
+            if self.running[key_id] + num - num_held > self.limit:
+                message = f"an API key may run {self.limit} sequences, and this one runs {self.running[key_id]}"
+                raise ApiError(429, message + "; wait for one to end", code="rate_limit_exceeded", headers=RETRY_SOON)
+            self.running[key_id] += num - num_held
+            num_held = num
+
+        scope.setdefault("state", {})[_HOLD] = hold
+        try:
+            hold(1)
+        except ApiError as error:
             await error_response(error)(scope, receive, send)
             return
-        self.running[key_id] += 1
         try:
             await self.app(scope, receive, send)
         finally:
-            self.running[key_id] -= 1
+            self.running[key_id] -= num_held
             if not self.running[key_id]:
                 del self.running[key_id]
+
+
+def hold_sequences(scope: Scope, num: int) -> None:
+    """Count a POST as `num` sequences of its key. Raises ApiError if they are more than its limit (`Concurrency`)."""
+    if (hold := scope.get("state", {}).get(_HOLD)) is not None:
+        hold(num)
 
 
 class PlainPaths:

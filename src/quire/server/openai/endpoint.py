@@ -26,6 +26,7 @@ from quire.server.generation.generation import (
     GenerationJob,
     as_api_error,
     send_answer,
+    turn_of,
     wait_until_known,
     wait_until_ready,
 )
@@ -142,6 +143,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
+        priority, owner = turn_of(key_id, body.priority or 0, self.settings)
         form = self._form(body, model, prompts)
         if form is not None and form.specials:
             prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
@@ -151,7 +153,8 @@ class GenerationEndpoint(ABC, Generic[B]):
             params,
             request_id=answer_id or f"{self.id_prefix}-{body.request_id or secrets.token_hex(12)}",
             created=int(time.time()),
-            priority=body.priority or 0,
+            priority=priority,
+            owner=owner,
             beam=_beam_search(body, params, model) if body.use_beam_search else None,
             min_stage=body.min_stage or 1,
             form=form,
