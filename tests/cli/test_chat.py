@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 from command_line import app
 from fake_openai import fake_openai
+from quire.cli.chat.commands import HINTS
 
 pytestmark = pytest.mark.timeout(300)  # starting processes is slow on a busy machine
 SOURCE = Path(__file__).parents[2] / "src"
@@ -208,7 +209,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*arguments: str) -> Iterator[Terminal]:
+def terminal(*arguments: str, state: Path | None = None) -> Iterator[Terminal]:
+    """Start a chat on a terminal that answers no queries, with a directory for its history."""
+    pytest.importorskip("prompt_toolkit")
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "quire", "chat", *arguments],
@@ -217,7 +220,14 @@ def terminal(*arguments: str) -> Iterator[Terminal]:
         stderr=slave,
         start_new_session=True,
         preexec_fn=lambda: os.close(os.open(os.ttyname(0), os.O_RDWR)),  # it becomes the controlling terminal
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "TERM": "xterm", "COLUMNS": "80"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(SOURCE),
+            "TERM": "xterm",
+            "COLUMNS": "80",
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+            "XDG_STATE_HOME": str(state or os.devnull),
+        },
     )
     os.close(slave)
     try:
@@ -237,7 +247,7 @@ def test_a_chat_on_a_terminal_shows_the_answer_and_what_it_cost() -> None:
         assert "7 tokens in" in shown
         assert "2 out (stop)" in shown
         screen.type("/stats\n")
-        assert "tokens out" in screen.wait_for("> ")
+        assert "tokens out" in screen.wait_for("\n> ")
         screen.type("\x04")
         assert screen.end() == 0
 
@@ -246,7 +256,7 @@ def test_a_line_that_ends_in_a_backslash_goes_on() -> None:
     with fake_openai() as fake, terminal("--url", fake.url) as screen:
         screen.wait_for("> ")
         screen.type("one\\\n")
-        screen.wait_for(". ")
+        screen.wait_for("\n.")
         screen.type("two\n")
         screen.wait_for("Hello!")
         assert fake.requests[0]["messages"][0]["content"] == "one\ntwo"
@@ -301,7 +311,7 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_leaves_when_it_comes_twice() -
         screen.type("half a line")
         screen.wait_for("half a line")
         screen.interrupt()
-        assert "leaves" not in screen.wait_for("> ")
+        assert "leaves" not in screen.wait_for("\n> ")
         screen.type("Hi\n")
         screen.wait_for("Hello!")
         screen.wait_for("\n> ")
@@ -316,3 +326,70 @@ def test_ctrl_c_at_the_prompt_clears_the_line_and_leaves_when_it_comes_twice() -
         assert screen.end() == 0
         assert "Traceback" not in screen.seen
     assert [request["messages"][-1]["content"] for request in fake.requests] == ["Hi", "Hi"]
+
+
+def test_pasted_lines_are_one_message() -> None:
+    with fake_openai() as fake, terminal("--url", fake.url) as screen:
+        screen.wait_for("> ")
+        screen.type("\x1b[200~one\ntwo\x1b[201~")
+        screen.wait_for("two")
+        screen.type("\n")
+        screen.wait_for("Hello!")
+        assert [message["content"] for message in fake.requests[0]["messages"]] == ["one\ntwo"]
+
+
+def test_the_history_outlives_a_chat_and_is_private(tmp_path: Path) -> None:
+    with fake_openai() as fake:
+        for typed in ("remember this\n", "\x1b[A\n"):  # the second chat presses the up arrow
+            with terminal("--url", fake.url, state=tmp_path) as screen:
+                screen.wait_for("> ")
+                screen.type(typed)
+                screen.wait_for("Hello!")
+        assert [request["messages"][0]["content"] for request in fake.requests] == ["remember this"] * 2
+    (file,) = (tmp_path / "quire").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_no_log_line_comes_between_a_question_and_its_answer() -> None:
+    options = ["--model", "quire-chat", "--kv-cache-memory", "32MiB", "--no-use-tqdm"]
+    with terminal(*options) as screen:
+        screen.wait_for("\n> ")
+        screen.type("Hello\n")
+        assert "cold start" not in screen.wait_for("tokens in")
+
+
+def test_help_shows_one_backslash() -> None:
+    assert "\\ at the end" in " ".join(HINTS.values())
+    with fake_openai() as fake, terminal("--url", fake.url) as screen:
+        screen.wait_for("> ")
+        screen.type("/help\n")
+        assert "so does \\ at the end of a line" in screen.wait_for("Ctrl-R")
+
+
+@pytest.mark.parametrize("variable", ["QUIRE_URL", "OPENAI_BASE_URL"])
+def test_the_environment_may_name_the_server(variable: str) -> None:
+    with fake_openai() as fake:
+        assert run(input="Hello", env={variable: fake.url}).stdout == "Hello!\n"
+
+
+def test_openais_key_is_sent_to_the_server_of_openais_variable_only() -> None:
+    with fake_openai(api_key="secret") as fake:
+        assert run(input="Hello", env={"OPENAI_BASE_URL": fake.url, "OPENAI_API_KEY": "secret"}).stdout == "Hello!\n"
+        refused = run("--url", fake.url, input="Hello", env={"OPENAI_API_KEY": "secret"})
+        assert (refused.exit_code, refused.stdout) == (1, "")
+
+
+def test_run_asks_one_question_or_chats() -> None:
+    with fake_openai(said=answer_by_turn) as fake:
+        environment = {"QUIRE_URL": fake.url}
+        asked = CliRunner().invoke(app, ["run", "first", "How are you?"], env=environment)
+        assert (asked.exit_code, asked.stdout) == (0, "1: How are you?\n")
+        assert CliRunner().invoke(app, ["run", "first"], input="a\nb\n", env=environment).stdout == "1: a\n3: b\n"
+
+
+def test_run_loads_a_model_that_no_server_has() -> None:
+    with fake_openai() as fake:
+        result = CliRunner().invoke(app, ["run", "quire-chat", "Hello"], env={"QUIRE_URL": fake.url})
+        assert result.exit_code == 0, result.output
+        assert result.stdout.startswith("Hello there!")
+        assert fake.requests == []

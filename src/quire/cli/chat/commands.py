@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +23,9 @@ COMMANDS = {
 }
 HINTS = {
     "Ctrl-C": "stop the answer; its text so far stays in the conversation",
-    "\\": "at the end of a line: continue the message on the next line",
+    "Alt-Enter": "start a new line in the message (so does \\ at the end of a line)",
+    "Tab": "complete a command",
+    "Ctrl-R": "search earlier messages",
 }
 
 
@@ -41,7 +44,9 @@ def chat(
     from quire.client.conversation import Conversation
 
     with opened_model(ctx.params, engine, address) as model:
-        is_answered = hold(Conversation(model, system=system, **asked_for(sampling, ctx.params)), choose_screen())
+        is_answered = hold(
+            Conversation(model, system=system, **asked_for(sampling, ctx.params)), choose_screen(list(COMMANDS))
+        )
     if not is_answered:
         raise typer.Exit(1)
 
@@ -56,6 +61,8 @@ def hold(conversation: Any, screen: Screen) -> bool:
     """
     num_failed = 0
     is_leaving = False
+    if screen.is_terminal:  # no log lines between a question and its answer
+        logging.getLogger("quire").setLevel(logging.WARNING)
     screen.welcome(conversation.model.name)
     while True:
         try:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from quire.cli.chat.commands import hold
+from quire.cli.chat.commands import COMMANDS, hold
 from quire.cli.chat.screens import choose_screen
 from quire.cli.client_options import DEFAULT_URL, Address, Sampling, asked_for, opened_model
 from quire.cli.options import options
@@ -42,7 +42,7 @@ def run(
         conversation = Conversation(model, system=system, **asked_for(sampling, given))
         if prompt is not None:
             write_answer(conversation.say(prompt))
-        elif not hold(conversation, choose_screen()):
+        elif not hold(conversation, choose_screen(list(COMMANDS))):
             raise typer.Exit(1)
 
 

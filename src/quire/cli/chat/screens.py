@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from quire.cli.pipes import printable, write_text
@@ -40,51 +42,45 @@ class PlainScreen:
 
 
 class TerminalScreen:
-    """A terminal: colours, a line editor, and a spinner until the first token."""
+    """A terminal: colours, a spinner until the first token, and prompt_toolkit's line editor with a history file."""
 
     is_terminal = True
 
-    def __init__(self) -> None:
+    def __init__(self, commands: Sequence[str] = ()) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.history import FileHistory
+        from prompt_toolkit.shortcuts import CompleteStyle
         from rich.console import Console
 
-        self._console = Console(highlight=False)
-        self._typed: Callable[[], str] = str
-        mark = "{}"
-        try:
-            import readline  # enables line editing and history in input()
-
-            self._typed = readline.get_line_buffer
-            mark = "\001{}\002"  # marks escape sequences as zero-width for the line editor
-        except ImportError:
-            pass
-        is_plain = self._console.no_color or self._console.color_system is None
-        colour, end = ("", "") if is_plain else (mark.format("\033[1;36m"), mark.format("\033[0m"))
-        # ASCII, because line editors may miscount other characters.
-        self._prompt, self._continued = f"{colour}>{end} ", f"{colour}.{end} "
+        self._console = Console(highlight=False, markup=False)
+        self._session: PromptSession[str] = PromptSession(
+            [("" if self._console.no_color else "bold ansicyan", "> ")],
+            multiline=True,  # pasted lines stay one message; Enter is bound to sending
+            prompt_continuation=". ",
+            key_bindings=_key_bindings(),
+            completer=WordCompleter(list(commands), sentence=True),
+            complete_while_typing=False,
+            complete_style=CompleteStyle.READLINE_LIKE,
+            history=FileHistory(str(path)) if (path := _history_file()) is not None else None,
+        )
 
     def welcome(self, name: str) -> None:
-        self._console.print(f"[bold]{_escaped(name)}[/] is listening. /help lists commands; Ctrl-D leaves.\n")
+        self._console.print(printable(name), style="bold", end="")
+        self._console.print(" is listening. /help lists commands; Ctrl-D leaves.\n")
 
     def read(self) -> str | None:
-        lines: list[str] = []
         while True:
             try:
-                line = input(self._continued if lines else self._prompt)
+                return self._session.prompt().strip()
             except EOFError:
-                self._console.print()
                 return None
             except KeyboardInterrupt:
-                self._console.print()
-                if not lines and not self._typed():
-                    raise
-                lines = []  # discard the typed text, as a shell does
-                continue
-            lines.append(line.removesuffix("\\"))
-            if not line.endswith("\\"):
-                return "\n".join(lines).strip()
+                if not self._session.default_buffer.text:
+                    raise  # otherwise discard the typed text, as a shell does
 
     def show(self, chunks: Iterable[Any]) -> None:
-        status = self._console.status("[dim]…[/]")
+        status = self._console.status("…")
         is_thinking = False
         status.start()
         try:
@@ -104,26 +100,54 @@ class TerminalScreen:
             self._console.print()
 
     def note(self, text: str) -> None:
-        self._console.print(f"[dim]{_escaped(text)}[/]", soft_wrap=True)
+        self._console.print(printable(text), style="dim", soft_wrap=True)
 
     def list(self, entries: Mapping[str, str]) -> None:
         width = max(map(len, entries))
         for name, value in entries.items():
-            self._console.print(f"  [bold]{_escaped(name):<{width}}[/]  {_escaped(value)}")
+            self._console.print(f"  {printable(name):<{width}}", style="bold", end="")
+            self._console.print(f"  {printable(value)}", soft_wrap=True)
 
     def fail(self, text: str) -> None:
-        self._console.print(f"[red]{_escaped(text)}[/]", soft_wrap=True)
+        self._console.print(printable(text), style="red", soft_wrap=True)
 
 
 Screen = PlainScreen | TerminalScreen
 
 
-def choose_screen() -> Screen:
-    """Return a terminal screen if both input and output are terminals."""
-    return TerminalScreen() if sys.stdin.isatty() and sys.stdout.isatty() else PlainScreen()
+def choose_screen(commands: Sequence[str] = ()) -> Screen:
+    """Return a terminal screen, which completes `commands`, if both input and output are terminals."""
+    return TerminalScreen(commands) if sys.stdin.isatty() and sys.stdout.isatty() else PlainScreen()
 
 
-def _escaped(text: str) -> str:
-    from rich.markup import escape
+def _key_bindings() -> Any:
+    """Enter sends; after a backslash, and with Alt, it starts a new line."""
+    from prompt_toolkit.key_binding import KeyBindings
 
-    return escape(printable(text))
+    bindings = KeyBindings()
+
+    @bindings.add("enter")
+    def send(event: Any) -> None:
+        if event.current_buffer.document.text_before_cursor.endswith("\\"):
+            event.current_buffer.delete_before_cursor()
+            event.current_buffer.insert_text("\n")
+        else:
+            event.current_buffer.validate_and_handle()
+
+    @bindings.add("escape", "enter")
+    def start_line(event: Any) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return bindings
+
+
+def _history_file() -> Path | None:
+    """Return the private file of earlier messages; None if it cannot be written."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    try:
+        path = (state if state.is_absolute() else Path("~/.local/state").expanduser()) / "quire" / "chat-history"
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+    except (OSError, RuntimeError):  # RuntimeError: no home directory
+        return None
+    return path if os.access(path, os.R_OK | os.W_OK) else None
