@@ -43,9 +43,9 @@ class SamplingRules:
 
     def ban_completions(self, words: np.ndarray, output: Sequence[int]) -> None:
         """Clear the tokens that complete a bad word after an output in a mask."""
-        for length in self._lengths:
-            if (tokens := self._banned.get(tuple(output[-length:]))) is not None:
-                np.bitwise_and.at(words, tokens >> 5, ~(np.uint32(1) << (tokens & 31).astype(np.uint32)))
+        found = [self._banned.get(tuple(output[-length:])) for length in self._lengths]
+        if matches := [tokens for tokens in found if tokens is not None]:
+            words &= ~bits_of(np.concatenate(matches), 32 * len(words))
 
     def bias(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the biased tokens (int64) and their biases (float32)."""

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher, LLTokenizer
 
 _MAX_CACHED = 64  # compiled grammars
-_TOKEN_S, _BURST_S = 0.005, 0.25  # processor time of a matcher: per token, and beyond that
+_TOKEN_S, _ENTRY_S = 0.002, 2e-7  # processor time per token: in any case, and for each entry of the vocabulary
+_BURST = 20  # tokens' time that a matcher may use beforehand
 _SLOW_S, _NUM_TIMED = 0.02, 32  # after a batch of masks that takes so long, so many are computed one by one and timed
 
 
@@ -39,7 +40,8 @@ class Matcher:
         self.vocab_size = vocab_size
         self._end_ids = frozenset(end_ids)
         self._end_bits = bits_of(end_ids, vocab_size)
-        self._over_s = 0.0  #: processor time beyond `_TOKEN_S` per token
+        self._token_s = _TOKEN_S + _ENTRY_S * vocab_size
+        self._over_s = 0.0  #: processor time beyond `_token_s` per token
 
     def advance(self, token_ids: Iterable[int]) -> None:
         """Append output tokens; the next `finish_mask` raises an error for tokens outside the grammar."""
@@ -47,7 +49,7 @@ class Matcher:
             began = time.thread_time()
             if token not in self._end_ids or self.state.validate_tokens([token]):
                 self.state.consume_token(token)
-            self._over_s = max(0.0, self._over_s + time.thread_time() - began - _TOKEN_S)
+            self._over_s = max(0.0, self._over_s + time.thread_time() - began - self._token_s)
 
     def fill(self, words: np.ndarray) -> None:
         """Compute a mask for `finish_mask` within the budget."""
@@ -58,7 +60,7 @@ class Matcher:
     def finish_mask(self, words: np.ndarray) -> None:
         """Replace the grammar's end token by the request's in a mask of `Grammars.fill_masks`. Raises GrammarError."""
         check(self.state)
-        if self._over_s > _BURST_S:
+        if self._over_s > _BURST * self._token_s:
             raise GrammarError("it is too complex: computing the allowed tokens takes too long")
         at, bit = self.vocab_size >> 5, np.uint32(1 << (self.vocab_size & 31))
         may_end = bool(words[at] & bit)
