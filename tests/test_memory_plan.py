@@ -8,7 +8,7 @@ import pytest
 
 from quire import memory_plan
 from quire.config import EngineConfig
-from quire.memory_plan import PoolPlan, plan_pool
+from quire.memory_plan import PoolPlan, check_room, plan_pool
 
 BLOCK_BYTES = 1 << 20
 
@@ -74,3 +74,20 @@ def test_large_models_take_smaller_steps_on_a_cpu_unless_somebody_says_how_large
     said = EngineConfig("random:tiny", max_num_batched_tokens=4096)
     assert (said.tokens_per_step(7 * 10**9, "cpu"), said.tokens_beside_streams) == (4096, None)
     assert EngineConfig("random:tiny", target_itl=50.0).tokens_beside_streams is None
+
+
+def test_a_model_that_does_not_fit_is_refused_before_loading_with_figures_and_remedies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory_plan, "free_memory", lambda device: 13 << 30)
+
+    def check(**options: object) -> None:
+        config = EngineConfig("m", **options)  # type: ignore[arg-type]
+        check_room(config, "big", "cpu", dtype="float32", weight_bytes=12 << 30, block_bytes=BLOCK_BYTES)
+
+    check()
+    with pytest.raises(ValueError, match=r"in float32 take 12.00 GiB and its KV pool at least 2.00 GiB, and 13.00 GiB"):
+        check(kv_cache_memory=2 << 30)
+    with pytest.raises(ValueError, match="use dtype bfloat16, quantization int8 or int4, a smaller KV pool, a smaller"):
+        check(num_kv_blocks=2 << 10)
+    check(kv_cache_memory=2 << 30, check_memory=False)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from quire.config import EngineConfig, format_size
+from quire.system import memory
 
 logger = logging.getLogger("quire")
 
@@ -17,32 +16,36 @@ _ACTIVATIONS = 512 * 2**20  # reserve for activations, logits and the allocator
 
 
 def free_memory(device: str) -> int:
-    """Return the free bytes of a device, within a container's limit."""
+    """Return the free bytes of a device, within the limits of this process."""
     if device == "cuda":
         import torch
 
         return int(torch.cuda.mem_get_info()[0])
-    available = _available_memory()
-    for limit_file, usage_file in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    ):
-        try:
-            limit, usage = int(Path(limit_file).read_text()), int(Path(usage_file).read_text())
-        except (OSError, ValueError):
-            continue
-        available = min(available, max(0, limit - usage))
-    return available
+    return memory.free_memory()
 
 
-def _available_memory() -> int:
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+def check_room(
+    config: EngineConfig, name: str, device: str, *, dtype: str, weight_bytes: int, block_bytes: int
+) -> None:
+    """Refuse a model whose weights and smallest KV pool exceed the free memory, before anything is loaded.
+
+    Raises:
+        ValueError: with both figures and the remedies. `config.check_memory` switches the check off.
+    """
+    pool_bytes = config.kv_cache_memory or (config.num_kv_blocks or 1) * block_bytes
+    free = free_memory(device)
+    if not config.check_memory or weight_bytes + pool_bytes <= free:
+        return
+    ways = ["dtype bfloat16"] if dtype == "float32" else []
+    if device == "cpu" and config.quantization != "int4":
+        ways.append(f"quantization {'int8 or int4' if config.quantization == 'none' else 'int4'}")
+    if config.kv_cache_memory is not None or config.num_kv_blocks is not None:
+        ways.append("a smaller KV pool")
+    raise ValueError(
+        f"{name} does not fit: its weights in {dtype} take {format_size(weight_bytes)} and its KV pool at least "
+        f"{format_size(pool_bytes)}, and {format_size(free)} are free on {device}; use "
+        f"{', '.join([*ways, 'a smaller model'])} or free memory (no_check_memory loads it anyway)"
+    )
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from quire.attention.interface import KVLayout
 from quire.config import EngineConfig
 from quire.engine.promotion import Arrivals
 from quire.loading.digest import random_digest
@@ -22,6 +23,7 @@ from quire.loading.layer_loader import LayerLoader, wait_with_progress
 from quire.loading.reading.checkpoint_reading import CheckpointReading, read_checkpoint
 from quire.loading.source import ModelSource, resolve_model
 from quire.loading.stage_manifest import StageManifest
+from quire.memory_plan import check_room
 from quire.models.base import CausalLM
 from quire.models.model_config import check_tokenizer_fits
 from quire.models.parallel import ALONE, ParallelGroup
@@ -143,6 +145,7 @@ def _load(
         retries=is_progressive,
         group=group,
     )
+    _check_room(config, source, loader, device)
     start.end("config")
     # Persistent KV needs the weights' digest, which is known only once all bytes have passed.
     overlaps = config.load_overlap and (config.kv_dir is None or weights is not None or is_random)
@@ -158,6 +161,19 @@ def _load(
     manifest = None if reading is None else reading.manifest
     arrivals = None if manifest is None else loader
     return LoadedModel(source, loader.model, tokenizer, device, weights, files, loader, manifest, arrivals, group)
+
+
+def _check_room(config: EngineConfig, source: ModelSource, loader: LayerLoader, device: str) -> None:
+    model = loader.model
+    shape = KVLayout(model.config.num_layers, model.split.num_kv_heads, config.block_size, model.config.head_dim)
+    check_room(
+        config,
+        source.name,
+        device,
+        dtype=name_of(model.dtype),
+        weight_bytes=loader.pending_memory(),
+        block_bytes=shape.block_bytes(model.dtype.itemsize),
+    )
 
 
 def _set_up_process(config: EngineConfig, device: str, is_progressive: bool) -> None:

@@ -24,6 +24,8 @@ from multiprocessing.connection import Connection, Pipe
 from queue import SimpleQueue
 from typing import Any
 
+from quire.system.memory import explain_kill, num_memory_kills
+
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  #: a terminal or a supervisor sends them to the whole process group
 _KILL_TIMEOUT_S = 5.0
 _MAIN = "from quire.system.child_process import main; main()"
@@ -45,6 +47,7 @@ class ChildProcess:
         self.reports, their_reports = Pipe(duplex=False)
         with their_commands, their_reports:
             self.process = _spawn(name, their_commands, their_reports, imports, environment or {}, niceness)
+        self._num_memory_kills = num_memory_kills()
         self.kill = weakref.finalize(self, _kill, self.process)
         _running.add(self)
 
@@ -74,9 +77,11 @@ class ChildProcess:
         if status >= 0:
             return f"ended with status {status}"
         try:
-            return f"was ended by {signal.Signals(-status).name}"
+            name = signal.Signals(-status).name
         except ValueError:
-            return f"was ended by signal {-status}"
+            name = f"signal {-status}"
+        why = f" ({explain_kill(self._num_memory_kills)})" if status == -signal.SIGKILL else ""
+        return f"was ended by {name}{why}"
 
     def close(self) -> None:
         """Kill the process and close its pipes."""

@@ -9,11 +9,13 @@ import math
 import os
 from pathlib import Path
 
+from quire.system.memory import CGROUP, control_groups
+
 #: Iterations of libgomp's waiting loop: 0.2 ms, enough to wait for the next product of a step (default 300,000).
 _SPIN_COUNT = 10_000
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUP = CGROUP
 
 
 def num_cores() -> int:
@@ -119,15 +121,13 @@ def _core_of(cpu: int) -> str:
 
 
 def _quota() -> float:
-    """Return the control group's quota in cores; infinite without a limit."""
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-    except OSError:  # version 1
-        try:
-            quota, period = ((_CGROUP / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
-        except OSError:
-            return math.inf
-    try:
-        return int(quota) / int(period) if int(quota) > 0 else math.inf
-    except ValueError:  # "max"
-        return math.inf
+    """Return the control groups' smallest quota in cores; infinite without a limit."""
+    quotas = [math.inf]
+    for folder in control_groups("cpu", _CGROUP):
+        for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+            try:
+                quota, period = " ".join((folder / name).read_text() for name in files).split()
+                quotas.append(int(quota) / int(period))
+            except (OSError, ValueError):  # no limit, or the other version
+                continue
+    return min(each for each in quotas if each > 0)

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from quire.system.child_process import ChildProcess
+from quire.system.memory import address_space
 
 Worker = Callable[[bytes], bytes]
 _DONE, _REFUSED = b"+", b"-"
@@ -137,8 +137,8 @@ class WorkerProcess:
 
 def _serve(questions: Connection, answers: Connection, make: Callable[[], Worker], limits: WorkerLimits) -> None:
     if limits.memory_bytes is not None:
-        address_space = _address_space() + limits.memory_bytes
-        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
+        limit = address_space() + limits.memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would be as large
     worker: Worker | None = None
     with suppress(EOFError, OSError):  # the parent has ended
@@ -156,11 +156,3 @@ def _serve(questions: Connection, answers: Connection, make: Callable[[], Worker
             except MemoryError:
                 answer = _REFUSED + b"it needs more memory than it may have"
             answers.send_bytes(answer)
-
-
-def _address_space() -> int:
-    """Address space of this process in bytes; 0 if unknown."""
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    except OSError:
-        return 0
