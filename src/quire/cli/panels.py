@@ -16,8 +16,8 @@ _PANELS = {
     "Processors": "tensor_parallel_size num_threads",
     "Swap": "swap_space swap_dir swap_bandwidth",
     "KV on disk": "kv_dir kv_dir_size kv_dir_keep_prompts",
-    "Answers": "chat_template tool_call_parser reasoning_parser enable_force_include_usage ignore_unknown_fields "
-    "trust_request_chat_template",
+    "Answers": "chat_template tool_call_parser reasoning_parser enable_force_include_usage "
+    "return_tokens_as_token_ids ignore_unknown_fields trust_request_chat_template",
     "Sampling": "max_tokens temperature top_p top_k min_p repetition_penalty stop ignore_eos",
     "Limits": "max_queue max_concurrent_per_key max_body_bytes max_answers max_logprobs max_stored_responses",
     "Documents": "rag_dir embedder max_collections_per_key max_documents_per_key max_collection_bytes_per_key",

@@ -76,6 +76,9 @@ class ServerSettings(EnvironmentSettings):
         choices=(AUTO, NONE, *REASONING_PARSERS),
     )
     enable_force_include_usage: bool = setting(False, "Show the usage so far in every chunk of every stream.")
+    return_tokens_as_token_ids: bool = setting(
+        False, "Show tokens of log-probabilities as token_id:123, unless a request says otherwise."
+    )
     open_metrics: bool = setting(False, "Serve /metrics and /version without a key.")
     max_body_bytes: int = setting("8MiB", "Maximum size of a request's body.", read=parse_size, at_least=1)
     max_queue: int = setting(1024, "Maximum number of waiting requests a model; further ones get 429.", at_least=1)

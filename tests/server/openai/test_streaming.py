@@ -165,7 +165,7 @@ def test_a_stream_that_is_preempted_says_so_in_comments_and_goes_on() -> None:
 
 
 def test_every_chunk_has_the_usage_so_far_where_the_operator_says_so() -> None:
-    settings = ServerSettings(enable_force_include_usage=True)
+    settings = ServerSettings(enable_force_include_usage=True, return_tokens_as_token_ids=True)
     with running(make_model(), settings=settings) as server:
         for body in ({}, {"stream_options": {"include_usage": False}}, {"stream_options": {"include_usage": True}}):
             *parts, last = chunks(server, max_tokens=3, ignore_eos=True, **body)
@@ -173,7 +173,9 @@ def test_every_chunk_has_the_usage_so_far_where_the_operator_says_so() -> None:
             counts = [part["usage"]["completion_tokens"] for part in parts]
             assert counts == sorted(counts)
             assert all(part["usage"]["prompt_tokens"] for part in parts)
-        assert server.complete(max_tokens=3).json()["usage"]
+        whole = server.complete(max_tokens=3, logprobs=0).json()
+        assert whole["usage"]
+        assert all(token.startswith("token_id:") for token in whole["choices"][0]["logprobs"]["tokens"])
 
 
 def test_clients_do_not_see_comments() -> None:

@@ -97,6 +97,8 @@ class GenerationEndpoint(ABC, Generic[B]):
         job = await self.prepare(request, body)
         if body.stream and self.settings.enable_force_include_usage:
             body.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
+        if body.return_tokens_as_token_ids is None:
+            body.return_tokens_as_token_ids = self.settings.return_tokens_as_token_ids
         writer = self.writer(job, body)
         keep_alive_s = self.settings.keep_alive_s
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
