@@ -45,6 +45,8 @@ class Script:
         assert engine.tokenizer is not None
         tokenizer = _with_words(engine.tokenizer, ids, list(self.specials))
         engine.tokenizer = engine.input_processor.tokenizer = tokenizer
+        if engine.grammars is not None:
+            engine.grammars._tokenizer = tokenizer
         usual = engine.runner.sampler.sample  # type: ignore[attr-defined]
 
         def sample(logits: Any, states: Any) -> Any:

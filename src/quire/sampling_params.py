@@ -88,6 +88,7 @@ class StructuredOutputsParams:
     json_object: bool | None = None  #: any JSON object
     disable_any_whitespace: bool = False  #: no whitespace between the parts of JSON
     whitespace_pattern: str | None = None  #: regex of the whitespace between the parts of JSON
+    alternative: str | None = None  #: Lark text of a rule `alternative` that the output may follow in place of JSON
 
     def __post_init__(self) -> None:
         given: Any = self.json
@@ -106,7 +107,7 @@ class StructuredOutputsParams:
             if not words or any(not isinstance(word, str) or not word for word in words):
                 raise _error("choice", self.choice, expected)
             object.__setattr__(self, "choice", words)
-        for name in ("json", "regex", "grammar", "whitespace_pattern"):
+        for name in ("json", "regex", "grammar", "whitespace_pattern", "alternative"):
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or not text):
                 raise _error(name, text, "text, not empty")
@@ -119,8 +120,11 @@ class StructuredOutputsParams:
         named = [name for name in fields if getattr(self, name) is not None]
         if len(named) != 1:
             raise _error("structured_outputs", named, f"give exactly one of {', '.join(fields)}")
-        if not (self.json or self.json_object) and (self.disable_any_whitespace or self.whitespace_pattern):
-            raise _error("structured_outputs", named, "disable_any_whitespace and whitespace_pattern go with JSON")
+        if not (self.json or self.json_object) and (
+            self.disable_any_whitespace or self.whitespace_pattern or self.alternative
+        ):
+            expected = "disable_any_whitespace, whitespace_pattern and alternative go with JSON"
+            raise _error("structured_outputs", named, expected)
         if self.disable_any_whitespace and self.whitespace_pattern:
             raise _error("whitespace_pattern", self.whitespace_pattern, "it does not go with disable_any_whitespace")
 

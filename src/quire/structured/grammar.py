@@ -29,7 +29,7 @@ class GrammarError(ValueError):
 
 def check_form(params: StructuredOutputsParams) -> None:
     """Raise GrammarError for parameters that are too large, too deep or no JSON. Cheap, and without llguidance."""
-    for name in ("json", "regex", "grammar", "whitespace_pattern"):
+    for name in ("json", "regex", "grammar", "whitespace_pattern", "alternative"):
         text = getattr(params, name)
         if text is not None and len(text) > MAX_GRAMMAR_CHARACTERS:
             raise GrammarError(f"{name} has {len(text)} characters; at most {MAX_GRAMMAR_CHARACTERS} are allowed")
@@ -93,6 +93,9 @@ def grammar_text(params: StructuredOutputsParams) -> str:
     options: dict[str, Any] = {"whitespace_pattern": params.whitespace_pattern or _WHITESPACE}
     if params.disable_any_whitespace:
         options = {"whitespace_flexible": False}
+    if params.alternative is not None:
+        answer = json.dumps({**schema, "x-guidance": options})
+        return LLMatcher.grammar_from_lark(f"start: answer | alternative\nanswer: %json {answer}\n{params.alternative}")
     return LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)  # type: ignore[arg-type]
 
 

@@ -76,7 +76,7 @@ class Grammars:
         self._tokenizer = tokenizer
         self.vocab_size = vocab_size
         self._end_ids = tuple(end_ids)
-        self._vocabulary: LLTokenizer | None = None
+        self._vocabularies: dict[bool, LLTokenizer] = {}  #: without and with tool calls
         self._executor: LLExecutor | None = None
         self._lock = threading.Lock()  # guards `_cached`
         self._cached: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()  #: oldest use first
@@ -100,9 +100,10 @@ class Grammars:
         return found
 
     def _compile(self, params: StructuredOutputsParams) -> LLMatcher:
-        if self._vocabulary is None:
-            self._vocabulary = make_vocabulary(self._tokenizer, self.vocab_size, self._end_ids)
-        return compile_grammar(grammar_text(params), self._vocabulary)
+        if (has_calls := params.alternative is not None) not in self._vocabularies:
+            vocabulary = make_vocabulary(self._tokenizer, self.vocab_size, self._end_ids, has_calls=has_calls)
+            self._vocabularies[has_calls] = vocabulary
+        return compile_grammar(grammar_text(params), self._vocabularies[has_calls])
 
     def matcher(
         self, params: StructuredOutputsParams, end_ids: Sequence[int], token_ids: Iterable[int] = ()

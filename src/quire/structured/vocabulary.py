@@ -14,6 +14,8 @@ from quire.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
+#: Special tokens that are text in grammars with tool calls: models write calls between them.
+_CALL_MARKERS = {b"<tool_call>", b"</tool_call>", b"<|python_tag|>", b"[TOOL_CALLS]", b"[ARGS]"}
 _LEADS = ("\n", ".")  # prefixes after which a text has the tokens of a continuation
 
 
@@ -32,7 +34,9 @@ class _Words:
         return self._encode(text)
 
 
-def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int]) -> LLTokenizer:
+def make_vocabulary(
+    tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int], *, has_calls: bool = False
+) -> LLTokenizer:
     """Build a model's vocabulary, in a second for 152 k tokens; `vocab_size` counts its logits.
 
     Logits beyond the tokenizer's tokens are never allowed, and the end token comes behind them. Raises ValueError if
@@ -42,7 +46,12 @@ def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int
     if pieces is None:
         raise ValueError("structured_outputs needs a tokenizer whose tokens are pieces of text")
     tokens = [pieces[token] for token in range(vocab_size)]
-    special = {*tokenizer.special_ids, *end_ids, *(token for token, piece in enumerate(tokens) if not piece)}
+    markers = {token for token in tokenizer.special_ids if has_calls and pieces[token] in _CALL_MARKERS}
+    special = {
+        *(tokenizer.special_ids - markers),
+        *end_ids,
+        *(token for token, piece in enumerate(tokens) if not piece),
+    }
     for token in special:
         tokens[token] = tokens[token] or b"<%d>" % token
     ids = {piece: token for token, piece in reversed([*enumerate(tokens)]) if token not in special}
@@ -50,6 +59,8 @@ def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int
 
     def encode(text: bytes) -> list[int]:
         """Encode as the tokenizer would within a text, or greedily by the longest tokens."""
+        if any(pieces[token] in text for token in markers):
+            return _longest_tokens(text, ids, longest)
         try:
             plain = text.decode()
             for lead in _LEADS:

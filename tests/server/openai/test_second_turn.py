@@ -165,3 +165,40 @@ def test_allowed_tools_leave_out_the_others(server: RunningServer) -> None:
     answer = server.post("/v1/responses", input="Hello", tools=functions, tool_choice=wanted, max_output_tokens=100)
     assert answer.json()["output"][0]["name"] == "other", answer.text
     assert answer.json()["tool_choice"] == wanted
+
+
+ANSWER = {"type": "object", "properties": {"sky": {"enum": ["clear", "grey"]}}, "required": ["sky"]}
+#: Families whose calls are read: what the model says -> its answer, or the arguments of its call.
+SAID = {
+    "Qwen2.5": '<tool_call>\n{"name": "look_up", "arguments": {"city": "Bern"}}\n</tool_call>',
+    "Qwen3-Coder": "<tool_call>\n<function=look_up>\n<parameter=city>\nBern\n</parameter>\n</function>\n</tool_call>",
+    "Llama 3.2 3B": '{"name": "look_up", "arguments": {"city": "Bern"}}',
+    "Mistral 7B v0.3": '[TOOL_CALLS][{"name": "look_up", "arguments": {"city": "Bern"}}]',
+    "Mistral Small 3.1": '[TOOL_CALLS]look_up[ARGS]{"city": "Bern"}',
+}
+
+
+MARKS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"]
+
+
+@pytest.mark.parametrize(("model", "specials"), [("Qwen2.5", []), *((model, MARKS) for model in SAID)])
+def test_a_model_may_call_in_place_of_an_answer_in_the_response_format(model: str, specials: list[str]) -> None:
+    script = Script(specials=specials)
+    form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": ANSWER}}
+    with running(make_model(start=script, chat_template=TEMPLATES[model])) as server:
+
+        def ask(says: str | None) -> dict[str, Any]:
+            script.says = says
+            answer = server.chat(messages=[ASKED], tools=[TOOL], response_format=form, max_tokens=400)
+            assert answer.status_code == 200, answer.text
+            message: dict[str, Any] = answer.json()["choices"][0]["message"]
+            return message
+
+        (called,) = ask(SAID[model])["tool_calls"]
+        assert (called["function"]["name"], json.loads(called["function"]["arguments"])) == (
+            "look_up",
+            {"city": "Bern"},
+        )
+        assert ask('{"sky": "clear"}')["content"] == '{"sky": "clear"}'
+        wild = ask("Well, it is clear.")  # which the format forbids
+        assert wild.get("tool_calls") or json.loads(wild["content"])["sky"] in ("clear", "grey")

@@ -21,7 +21,7 @@ from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOu
 from quire.server.bodies.fields import Reply
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.bodies.retrieval import Passages, RetrievedPassages, Retriever
-from quire.server.errors import invalid
+from quire.server.errors import ApiError, invalid
 from quire.server.generation.generation import (
     GenerationJob,
     as_api_error,
@@ -45,7 +45,15 @@ from quire.server.openai.schema import (
     GenerationRequest,
     StreamOptions,
 )
-from quire.server.openai.tool_calls import check_tools, choose_parser, forced_schema, has_tools, is_forced
+from quire.server.openai.tool_calls import (
+    allow_calls,
+    check_tools,
+    choose_parser,
+    forced_schema,
+    has_format,
+    has_tools,
+    is_forced,
+)
 from quire.server.registry import ModelChooser, ServedModel
 from quire.server.settings import ServerSettings
 from quire.server.tools.answer_reader import AnswerForm
@@ -300,6 +308,13 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
             own["structured_outputs"] = StructuredOutputsParams(json=forced_schema(body))  # type: ignore[arg-type]
         return own
 
+    def _sampling_params(self, body: ChatCompletionRequest, model: ServedModel) -> SamplingParams:
+        params = super()._sampling_params(body, model)
+        if params.structured_outputs is None or not has_tools(body):
+            return params
+        wanted = allow_calls(params.structured_outputs, body, self._call_parser(body, model))
+        return replace(params, structured_outputs=wanted)
+
     async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:
         """Return the length of a conversation's prompt, without running it."""
         model = self.models.registry.get(body.model)
@@ -335,18 +350,15 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         Raises:
             ApiError: the way in which the model writes calls is unknown.
         """
-        if body.given_structure() is not None and not is_forced(body):
-            return None
-        tokenizer, shows_tools = tokenizer_of(model), has_tools(body)
+        tokenizer, structure = tokenizer_of(model), body.given_structure()
         own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
-        template = tokenizer.choose_chat_template(own, has_tools=shows_tools)
-        reasoning = reasoning_markers(self.settings.reasoning_parser, template)
+        template = tokenizer.choose_chat_template(own, has_tools=has_tools(body))
+        reasoning = None if structure else reasoning_markers(self.settings.reasoning_parser, template)
         tools: type[ToolParser] | None = None
         if is_forced(body):
             reasoning, tools = None, ForcedParser  # the grammar leaves no room for reasoning
-        elif shows_tools:
-            is_explained = not tokenizer.shows_tools(own)
-            tools = choose_parser(self.settings.tool_call_parser, template, is_explained=is_explained)
+        elif structure is None or has_format(body):
+            tools = self._call_parser(body, model)
         if reasoning is None and tools is None:
             return None
         markers = [*(tools.markers if tools is not None else ())]
@@ -364,6 +376,20 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
             is_parallel=body.parallel_tool_calls is not False,
             specials=tuple(sorted(tokenizer.special_ids.intersection(map(tokenizer.backend.token_to_id, markers)))),
         )
+
+    def _call_parser(self, body: ChatCompletionRequest, model: ServedModel) -> type[ToolParser] | None:
+        """Return the parser of the model's own calls, None without tools. A response format needs no known family."""
+        if not has_tools(body):
+            return None
+        tokenizer = tokenizer_of(model)
+        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
+        template = tokenizer.choose_chat_template(own, has_tools=True)
+        try:
+            return choose_parser(self.settings.tool_call_parser, template, is_explained=not tokenizer.shows_tools(own))
+        except ApiError:
+            if has_format(body):
+                return None
+            raise
 
 
 _MAX_TOKENS = 16  # OpenAI's default

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from quire.server.bodies.conversation import NamedToolChoice
+from quire.sampling_params import StructuredOutputsParams
+from quire.server.bodies.conversation import NamedToolChoice, Tool
 from quire.server.errors import invalid
 from quire.server.openai.schema import ChatCompletionRequest
-from quire.server.tools.families import AUTO, NONE, HermesParser, forced_calls_schema, tool_parser
+from quire.server.tools.families import AUTO, NONE, HermesParser, calls_grammar, forced_calls_schema, tool_parser
 from quire.server.tools.parser import ToolParser
 
 
@@ -55,8 +58,26 @@ def forced_schema(body: ChatCompletionRequest) -> dict[str, Any]:
     if isinstance(choice, NamedToolChoice):
         tools = [tool for tool in tools if tool.function.name == choice.function.name]
         is_parallel = False
-    functions = [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
-    return forced_calls_schema(functions, is_parallel=is_parallel)
+    return forced_calls_schema(_functions(tools), is_parallel=is_parallel)
+
+
+def allow_calls(
+    wanted: StructuredOutputsParams | None, body: ChatCompletionRequest, parser: type[ToolParser] | None
+) -> StructuredOutputsParams | None:
+    """Let the model call a tool in place of an answer in the response format: the format holds for text."""
+    if wanted is None or parser is None or is_forced(body) or not has_format(body):
+        return wanted
+    return replace(wanted, alternative=calls_grammar(parser, _functions(body.tools or [])))
+
+
+def has_format(body: ChatCompletionRequest) -> bool:
+    """Whether the body has a response format, and not another structure."""
+    structure = body.given_structure()
+    return structure is not None and structure[0] == "response_format"
+
+
+def _functions(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    return [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
 
 
 def choose_parser(name: str, template: str, *, is_explained: bool) -> type[ToolParser]:

@@ -43,6 +43,7 @@ class LlamaParser(ToolParser):
     """
 
     openings = markers = ("<|python_tag|>",)
+    grammar = 'alternative: "<|python_tag|>"? body ("; " body)*'
 
     def __init__(self, tools: Collection[str]) -> None:
         super().__init__(tools)
@@ -71,6 +72,10 @@ class MistralParser(ToolParser):
 
     openings = ("[TOOL_CALLS]",)
     markers = (*openings, "[CALL_ID]", "[ARGS]")
+    grammar = (
+        'alternative: "[TOOL_CALLS]" " "? "[" body (", " body)* "]" | ("[TOOL_CALLS]" NAME "[ARGS]" arguments)+\n'
+        'arguments: %json {"type": "object", "x-guidance": {"whitespace_pattern": " ?"}}'
+    )
 
     def _new_id(self) -> str:
         return random_id(9)
@@ -115,6 +120,12 @@ class QwenCoderParser(ToolParser):
     openings = ("<tool_call>", "<function=")
     closing = "</tool_call>"
     markers = (*openings, closing)
+    grammar = (
+        "alternative: call (BLANK call)*\n"
+        'call: "<tool_call>\\n<function=" NAME ">\\n" parameter* "</function>\\n</tool_call>"\n'
+        'parameter: "<parameter=" /[^<>\\n]{1,64}/ ">\\n" value\n'
+        r"value[lazy]: /(?s:.*)\n<\/parameter>\n/"
+    )
     _ends = ("\n</parameter>", "</parameter>", "\n<parameter=", "\n</function>", "\n</tool_call>")
 
     def _read(self, marker: str, character: str) -> Reading[str]:
@@ -317,6 +328,14 @@ def forced_calls_schema(functions: Sequence[Mapping[str, Any]], *, is_parallel: 
     item = calls[0] if len(calls) == 1 else {"anyOf": calls}
     max_items = _MAX_CALLS if is_parallel else 1
     return {"type": "array", "items": item, "minItems": 1, "maxItems": max_items, "$defs": definitions}
+
+
+def calls_grammar(parser: type[ToolParser], functions: Sequence[Mapping[str, Any]]) -> str:
+    """Return Lark rules of one or more calls in the form that the parser reads."""
+    schema = forced_calls_schema(functions, is_parallel=True)
+    body = {**schema["items"], "$defs": schema["$defs"], "x-guidance": {"whitespace_pattern": " ?"}}
+    names = " | ".join(json.dumps(function["name"]) for function in functions)
+    return f"{parser.grammar}\nbody: %json {json.dumps(body)}\nNAME: {names}\nBLANK: /\\n?/\n"
 
 
 def _relocated(schema: Any, root: str, *, closes: bool) -> Any:

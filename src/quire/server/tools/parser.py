@@ -297,6 +297,8 @@ class ToolParser(ABC):
     markers: ClassVar[tuple[str, ...]]  #: all markers, often special tokens, which the text must keep
     openings: ClassVar[tuple[str, ...]]  #: markers that open calls
     closing: ClassVar[str | None] = None  #: marker behind a call, without meaning
+    #: Lark rule of calls, from `body` (a call as JSON), NAME (of a function) and BLANK
+    grammar: ClassVar[str] = r'alternative: "<tool_call>" BLANK body BLANK "</tool_call>" (BLANK alternative)?'
 
     def __init__(self, tools: Collection[str]) -> None:
         self.tool_names = frozenset(tools)
