@@ -175,7 +175,9 @@ def _with_single_calls(messages: Sequence[Message]) -> list[Message]:
             position += 1
         for number, call in enumerate(calls):
             called = {**message, "tool_calls": [call]}
-            split.append(called if number == 0 else {**_without(called, "reasoning_content"), "content": None})
+            split.append(
+                called if number == 0 else {**_without(called, "reasoning_content", "reasoning"), "content": None}
+            )
             split += (own := [each for each in results if each.get("tool_call_id") == call.get("id")] or results[:1])
             results = [each for each in results if each not in own]
         split += results

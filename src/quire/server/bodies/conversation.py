@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, model_validator
 from pydantic_core import from_json
 
-from quire.server.bodies.fields import FUNCTION_NAME, Body, Hint, Items, LooseBody, NoItems, option
+from quire.server.bodies.fields import FUNCTION_NAME, Body, Items, LooseBody, NoItems, option
 
 
 class TextPart(LooseBody):
@@ -52,7 +52,7 @@ class Message(LooseBody):
     )
     name: str | None = option("Name of the author, for the chat template.")
     reasoning_content: str | None = option("Reasoning of the assistant, for the chat template.")
-    reasoning: Hint = option("Newer name of reasoning_content: a text, anything else is ignored.")
+    reasoning: Any = option("Newer name of reasoning_content: a text, anything else is ignored.")
     tool_calls: Items[ToolCall] | None = option("Earlier calls of the assistant, for the chat template.")
     tool_call_id: str | None = option("Id of the call that a tool message answers, for the chat template.")
 
