@@ -28,7 +28,7 @@ PYTEST_WORKERS ?= -n auto --maxprocesses 4 --dist worksteal
 .PHONY: serve test test-portable lint format dist clean
 
 serve: $(VENV)/.installed $(VENV)/.kernels
-	@$(BIN)/quire serve $(if $(MODEL),--model $(MODEL)) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
+	@$(BIN)/quire serve $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
 
 # One thread per worker: tests run many small operations, and waiting threads slow them down.
 test: $(VENV)/.installed-dev $(VENV)/.kernels
@@ -66,21 +66,25 @@ dist: $(VENV)/.installed-dev
 # A fresh environment for every change of the dependencies. Only torch may come from an index of its own.
 $(VENV)/.environment: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quire needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
+	@echo "Creating $(VENV) (a minute or two, once): pip, torch, then Quire's dependencies"
+	@$(PYTHON) -m venv --clear $(VENV)
 	@$(INSTALL) --upgrade pip || true # the bundled pip works too, but takes three times as long
-	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then $(INSTALL) --no-deps --index-url "$$index" torch; fi
+	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then echo "Installing torch from $$index"; $(INSTALL) --no-deps --index-url "$$index" torch; fi
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.environment
-	$(INSTALL) --editable .
+	@echo "Installing Quire and its dependencies"
+	@$(INSTALL) --editable .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.environment
-	$(INSTALL) --editable '.[dev]'
+	@echo "Installing Quire with its development dependencies"
+	@$(INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.installed $@
 
 # Recompiled when their sources change. Without a compiler, torch replaces them.
 $(VENV)/.kernels: $(VENV)/.environment $(wildcard src/quire/kernels/csrc/*) src/quire/kernels/build.py
+	@echo "Compiling the CPU kernels"
 	@$(BIN)/python src/quire/kernels/build.py >/dev/null || true
 	@touch $@
 

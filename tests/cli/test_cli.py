@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
+import re
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +19,7 @@ from typer.testing import CliRunner, Result
 import quire.bench.bench_settings as bench
 import quire.bench.serving.serve_settings as serving
 from command_line import app
-from quire.cli.command import Group
+from quire.cli.command import Commands
 from quire.cli.options import options
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
@@ -125,7 +130,7 @@ def test_an_unknown_option_is_exit_code_2() -> None:
 
 
 def test_ctrl_c_exits_130_without_a_word() -> None:
-    interrupted = typer.Typer(cls=Group)
+    interrupted = typer.Typer(cls=Commands)
 
     @interrupted.command()
     def run() -> None:
@@ -257,3 +262,74 @@ def test_bench_latency_measures_each_batch_size(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert [figure["requests"] for figure in json.loads(figures.read_text())["figures"]] == [1, 2]
     assert (tmp_path / "f.png").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["generate --model /no/such x", "chat /no/such", "run /no/such", "info /no/such", "bench latency --model /no/such",
+     "calibrate --model /no/such", "digest /no/such", "save --model /no/such d", "stages plan --model /no/such"],
+)  # fmt: skip
+def test_a_model_that_is_not_there_is_refused_before_torch_is_imported(command: str) -> None:
+    code = f"""
+import sys
+from quire.cli.main import make_app
+try:
+    make_app({command.split()[0]!r})({command.split()!r})
+except SystemExit as left:
+    print(left.code, "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.stdout == "2 False\n", done.stderr
+    assert done.stderr == "Error: /no/such: no such directory\n"
+
+
+def test_a_misspelt_variable_is_named_with_the_closest_one(caplog: pytest.LogCaptureFixture) -> None:
+    kubernetes = {"QUIRE_PORT": "tcp://10.0.0.1:8000", "QUIRE_PORT_8000_TCP": "x", "QUIRE_CHAT_SERVICE_HOST": "x"}
+    with caplog.at_level(logging.WARNING):
+        assert quire("models", env={"QUIRE_BLOK_SIZE": "3", **kubernetes}).exit_code == 0
+    assert caplog.messages == ["QUIRE_BLOK_SIZE in the environment is no option; did you mean QUIRE_BLOCK_SIZE?"]
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_help_has_panels_and_cuts_nothing(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    text = quire("serve", "--help").output
+    assert all(len(line) <= int(columns) for line in text.splitlines() if "Example:" not in line)
+    for title in ("Address", "Keys", "Memory for KV", "Scheduling", "Limits", "Ray"):
+        assert f"╭─ {title} ─" in text
+    assert "<" not in text
+    assert "…" not in text
+    assert re.search(r"\b(target_itl|swap_dir|kv_dir|num_threads)\b", text) is None
+    assert "16GiB" in text
+    assert "Write a model as a checkpoint" in quire("--help").output
+    assert "..." not in quire("--help").output.replace("ARGS]...", "")
+
+
+def test_a_command_of_another_engine_names_ours() -> None:
+    assert "Use: quire models" in quire("list").output
+    assert "Use: quire pull MODEL" in quire("download", "x").output
+
+
+def test_options_may_have_underscores() -> None:
+    assert "block_size=0 must be at least 1" in quire("generate", *SMALL, "--block_size=0", "x").stderr
+
+
+def test_the_shell_completes_options() -> None:
+    environment = {"_QUIRE_COMPLETE": "complete_bash", "COMP_WORDS": "quire serve --max-mod", "COMP_CWORD": "2"}
+    command = [sys.executable, "-m", "quire"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    assert done.stdout.split() == ["--max-model-len"], done.stderr
+
+
+def test_pull_names_the_directory_of_a_model(tmp_path: Path) -> None:
+    assert "is on this machine: 6." in quire("pull", "quire-chat").output
+    assert "nothing to download" in quire("pull", "random:tiny").stderr
+
+
+def test_one_file_is_no_files(tmp_path: Path) -> None:
+    assert quire("save", "--model", "random:tiny", str(tmp_path / "a")).output.endswith("of weights in 1 file\n")
+
+
+def test_an_unsupported_model_is_named_once(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}')
+    assert quire("info", str(tmp_path)).output.count(str(tmp_path)) == 1

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from quire.cli.command import Group
+from quire.cli.command import Commands
 from quire.cli.simulate import EXAMPLE, simulate
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import StepShape
@@ -18,7 +18,7 @@ from quire.simulate.hardware import cps_paper, find_profile, read_profile
 SMALL = ["--num-requests", "12", "--seeds", "2", "--num-blocks", "160", "--policies", "recompute,swap"]
 TRACE = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,374,44\n2023-11-16 18:15:50.99,396,9\n"
 
-app = typer.Typer(cls=Group, rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command(epilog=EXAMPLE)(simulate)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from itertools import cycle
@@ -10,6 +11,7 @@ from typing import Any
 
 from quire.bench.bench_settings import CalibrateSettings
 from quire.bench.plots import COLOURS
+from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.calibration.calibrate import Calibration, LengthRow, calibrate_engine
 from quire.config import EngineConfig, format_size
@@ -39,7 +41,14 @@ def run(
     loaded = load(replace(config, skip_tokenizer_init=True))
     config = with_swap_tier(config, loaded)
     engine = make_engine(config, loaded, cost_model=CostModel())
-    calibration = calibrate_engine(engine, lengths=settings.lengths, repeats=settings.repeats)
+    with progress(None, "measurements") as show:
+        count = itertools.count(1)
+        calibration = calibrate_engine(
+            engine,
+            lengths=settings.lengths,
+            repeats=settings.repeats,
+            on_trial=lambda trial: show(next(count), trial),
+        )
     engine.scheduler.check_integrity()
     report = make_report(config, calibration, settings.repeats)
     place = profile_place(config, loaded.model, loaded.device)

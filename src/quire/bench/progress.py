@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(total: int, name: str = "") -> Iterator[Callable[[int, str], None]]:
-    """Show a bar while the block runs, if stderr is a terminal.
+def progress(total: int | None, name: str = "") -> Iterator[Callable[[int, str], None]]:
+    """Show a bar while the block runs, if stderr is a terminal; without a total, it counts.
 
     Yields:
         A function that sets the completed amount and a remark.

@@ -15,6 +15,7 @@ from typing import Any
 
 from quire.bench.bench_settings import LatencySettings, ThroughputSettings
 from quire.bench.plots import PlotRow, draw_rows
+from quire.bench.progress import progress
 from quire.bench.report import TIMING_COLUMNS, Column, Repetition, Report, timing_figures
 from quire.bench.workload import (
     Workload,
@@ -93,12 +94,14 @@ def measure(
     repetitions: dict[tuple[int, int], list[Repetition]] = {}
     facts: dict[tuple[int, int], dict[str, Any]] = {}
     labels = _labels(configs)
-    for repetition, at, engine in _alternate(configs, runs):
-        ids = token_range(engine.vocab_size)
-        for w, workload in enumerate(workloads):
-            result, tokens = play(engine, workload.shifted(repetition, ids), keep_arrivals=keep_arrivals)
-            repetitions.setdefault((w, at), []).append(result)
-            facts.setdefault((w, at), {**_facts(configs[at], engine), "first_tokens": tokens[0][:8]})
+    with progress(runs * len(configs) * len(workloads), "runs") as show:
+        for repetition, at, engine in _alternate(configs, runs):
+            ids = token_range(engine.vocab_size)
+            for w, workload in enumerate(workloads):
+                result, tokens = play(engine, workload.shifted(repetition, ids), keep_arrivals=keep_arrivals)
+                repetitions.setdefault((w, at), []).append(result)
+                facts.setdefault((w, at), {**_facts(configs[at], engine), "first_tokens": tokens[0][:8]})
+                show(sum(map(len, repetitions.values())), workload.name)
     return [
         {
             "peer": "quire",

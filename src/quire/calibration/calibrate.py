@@ -128,6 +128,7 @@ def calibrate_engine(
     lengths: Sequence[int] | None = None,
     repeats: int = 3,
     decodes: bool = True,
+    on_trial: Callable[[str], None] = lambda trial: None,
 ) -> Calibration:
     """Measure swapping and computing over lengths, and decode steps over batch sizes and contexts.
 
@@ -138,6 +139,7 @@ def calibrate_engine(
         lengths: tokens, rounded down to whole blocks; None is `default_lengths`, as far as the swap tier has room.
         repeats: repetitions of each measurement, after a warm-up.
         decodes: whether to measure decode steps.
+        on_trial: called after each measurement with its name.
 
     Raises ValueError if the engine is busy or has no swap tier, or a length does not fit; BlocksLost from a transfer.
     """
@@ -153,13 +155,14 @@ def calibrate_engine(
         for length in whole:
             if length <= 2 * config.max_num_batched_tokens:  # a warm-up for each shape of a step
                 _compute_and_swap(microbenchmark, length)
-        swaps = _in_turns({length: partial(_compute_and_swap, microbenchmark, length) for length in whole}, repeats)
+        trials = {length: partial(_compute_and_swap, microbenchmark, length) for length in whole}
+        swaps = _in_turns(trials, repeats, on_trial)
         contexts = dict.fromkeys(min(context, config.max_model_len - _DECODE_STEPS) for context in _CONTEXTS)
         every = [(num_seqs, context) for context in contexts for num_seqs in _BATCH_SIZES] if decodes else []
         shapes = [shape for shape in every if microbenchmark.has_room_to_decode(*shape, _DECODE_STEPS)]
         for shape in shapes:
             microbenchmark.decode(*shape, 1)
-        steps = _in_turns({shape: partial(_decode, microbenchmark, *shape) for shape in shapes}, repeats)
+        steps = _in_turns({shape: partial(_decode, microbenchmark, *shape) for shape in shapes}, repeats, on_trial)
     return _summarise(swaps, steps, config)
 
 
@@ -251,12 +254,15 @@ def _decode(microbenchmark: Microbenchmark, num_seqs: int, context: int) -> _Tri
     return _Trial(microbenchmark.decode(num_seqs, context, _DECODE_STEPS) if has_room else [])
 
 
-def _in_turns(trials: Mapping[_Key, Callable[[], _Trial]], repeats: int) -> dict[_Key, list[_Trial]]:
+def _in_turns(
+    trials: Mapping[_Key, Callable[[], _Trial]], repeats: int, on_trial: Callable[[str], None]
+) -> dict[_Key, list[_Trial]]:
     """Run all trials in turns, `repeats` times."""
     done: dict[_Key, list[_Trial]] = {key: [] for key in trials}
     for _ in range(repeats):
         for key, trial in trials.items():
             done[key].append(trial())
+            on_trial(f"{key} tokens" if isinstance(key, int) else "decoding")
     return done
 
 

@@ -86,10 +86,14 @@ class Command(PanelHelp, TyperCommand):
 
 
 class Group(PanelHelp, TyperGroup):
-    """A group of commands that prints a ValueError in one line (QUIRE_TRACEBACK=1: with its traceback)."""
+    """A group of commands."""
+
+
+class Commands(Group):
+    """All commands. Prints a ValueError in one line (QUIRE_TRACEBACK=1: with its traceback)."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args[0] in _ELSEWHERE and args[0] not in self.commands and ctx.parent is None:
+        if args[0] in _ELSEWHERE:
             ctx.fail(f"No such command {args[0]!r}. Use: quire {_ELSEWHERE[args[0]]}")
         return super().resolve_command(ctx, args)
 
@@ -110,7 +114,7 @@ class App(typer.Typer):
 
     def __init__(self, **settings: Any) -> None:
         # Typer's own rich help truncates option names.
-        super().__init__(cls=Group, no_args_is_help=True, rich_markup_mode=None, **settings)
+        super().__init__(**{"cls": Group, "no_args_is_help": True, "rich_markup_mode": None, **settings})
 
     def command(self, *args: Any, **settings: Any) -> Any:
         return super().command(*args, **{"cls": Command, **settings})

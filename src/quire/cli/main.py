@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import os
+import re
 import sys
 from typing import Annotated
 
 import typer
 
 import quire
-from quire.cli.command import App, Command
+from quire.cli.command import App, Command, Commands
 from quire.settings import LogLevel
 
 #: Panel of the help -> command -> module, with a function of the same name or a group named `app`.
@@ -40,12 +42,14 @@ PANELS = {
         "kernels": "quire.cli.kernels.commands",
     },
 }
+_VARIABLES = {"QUIRE_CONFIG", "QUIRE_KERNELS", "QUIRE_MODEL", "QUIRE_TRACEBACK", "QUIRE_URL"}  #: besides options
 COMMANDS = {name: (module, panel) for panel, modules in PANELS.items() for name, module in modules.items()}
 
 
 def make_app(command: str | None = None) -> typer.Typer:
     """Return the command line with all commands, or with one: creating all options takes a second."""
     app = App(
+        cls=Commands,
         help="Serve open-weight language models. Every option of the engine and of serve, such as --block-size, can "
         "also be set in the environment: QUIRE_BLOCK_SIZE=32.",
         epilog="Example: quire serve, and then quire chat --url http://127.0.0.1:8000",
@@ -91,3 +95,22 @@ def _all_commands(
     logging.getLogger("quire").setLevel((log_level or "info").upper())
     if log_level is not None:
         os.environ["QUIRE_LOG_LEVEL"] = log_level  # for a command's own --log-level
+    _warn_of_unknown_variables()
+
+
+def _warn_of_unknown_variables() -> None:
+    """Name each variable QUIRE_... that is no option. Kubernetes sets some for a service named quire."""
+    given = [name for name in os.environ if re.match(r"QUIRE_(?!TEST_|(\w+_)?(PORT|SERVICE)_)", name)]
+    if not given:
+        return
+    from quire.cluster.settings import ClusterSettings
+    from quire.config import EngineConfig
+    from quire.server.settings import ServerSettings
+    from quire.settings import option_name, setting_fields
+
+    fields = [field for kind in (EngineConfig, ServerSettings, ClusterSettings) for field in setting_fields(kind)]
+    known = {*_VARIABLES, *(f"QUIRE_{option_name(field).upper()}" for field in fields)}
+    for name in set(given) - known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        logging.getLogger("quire").warning("%s in the environment is no option%s", name, hint)

@@ -44,6 +44,7 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", callback=_check_plot, help="Draw a plot (PNG, SVG or PDF).")
 ]
 
+MODEL_HELP = "A directory, a hub id, an embedded name or a preset."
 _ARGUMENT = "models_or_model"  #: parameter of the argument
 
 _CONFIG = inspect.Parameter(
@@ -97,6 +98,8 @@ def options(
             _use_argument(values)
             file = NO_FILE if path is None else read_config(path, others)
             made = {name: _make(kind, _pop_given(kind, values), file) for name, kind in kinds.items()}
+            if not models:
+                _check_models(made)
             command(**values, **made)
 
         def _make(kind: type[Settings], given: dict[str, Any], file: ConfigFile) -> Any:
@@ -126,12 +129,27 @@ def options(
 def _model_argument(is_list: bool) -> inspect.Parameter:
     argument = typer.Argument(
         metavar="[NAME=]MODEL" if is_list else "MODEL",
-        help="A directory, a hub id, an embedded name or a preset; the same as --model.",
+        help=f"{MODEL_HELP} The same as --model.",
         show_default=False,
     )
     annotation: Any = list[str] if is_list else str
     annotation = Annotated[annotation | None, argument]
     return inspect.Parameter(_ARGUMENT, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def check_model(name: str | None) -> str | None:
+    """Refuse a model that is not there, before torch is imported."""
+    from quire.loading.source import find_model
+
+    if name is not None:
+        find_model(name)
+    return name
+
+
+def _check_models(made: Mapping[str, Any]) -> None:
+    if not any(getattr(each, "url", None) for each in made.values()):
+        for config in made.get("engines") or [made.get("engine")]:
+            check_model(config.model if config is not None else None)
 
 
 def _use_argument(values: dict[str, Any]) -> None:

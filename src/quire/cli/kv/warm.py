@@ -82,7 +82,7 @@ def _warm_all(config: EngineConfig, files: list[Path], join: Callable[[Any, str]
             _print_row(row, engine.scheduler.config.block_size)
     except KeyboardInterrupt:
         warmer.finish()
-        typer.echo(f"interrupted; the KV of {len(rows)} of {len(texts)} files is kept", err=True)
+        typer.echo(f"interrupted; the KV of {len(rows)} of {len(texts)} file{'s' * (len(texts) > 1)} is kept", err=True)
         raise
     return rows
 

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from quire.cli.options import MODEL_HELP, check_model
 from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire digest quire-mini"
 
 
 def digest(
-    model: Annotated[str, typer.Argument(help="A directory, a hub id, an embedded name or a preset.")],
+    model: Annotated[str, typer.Argument(callback=check_model, help=MODEL_HELP)],
     dtype: Annotated[str | None, typer.Option(help="The engine's dtype: auto, float32, bfloat16, float16.")] = None,
     quantization: Annotated[str | None, typer.Option(help="The engine's quantization: none, int8, int4.")] = None,
     block_size: Annotated[int | None, typer.Option(help="The engine's block size.")] = None,

@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.options import MODEL_HELP, check_model
 from quire.config import QUANTIZATIONS, format_size
 
 EXAMPLE = "Example: quire info random:qwen2.5-0.5b"
 
 
 def info(
-    model: Annotated[str | None, typer.Argument(help="A directory, a hub id, an embedded name or a preset.")] = None,
-    option: Annotated[str | None, typer.Option("--model", envvar="QUIRE_MODEL", help="The same as MODEL.")] = None,
+    model: Annotated[str | None, typer.Argument(callback=check_model, help=MODEL_HELP)] = None,
+    option: Annotated[str | None, typer.Option("--model", envvar="QUIRE_MODEL", callback=check_model)] = None,
 ) -> None:
     """Show a model's shape, whether it is supported, and the memory of its weights and KV."""
     from rich.console import Console
@@ -30,7 +31,8 @@ def info(
         config = source.config
     except ModelConfigError as error:
         named = source.hf_config.get("architectures") or [source.hf_config.get("model_type")]
-        typer.echo(f"{source.name}: {', '.join(map(str, named))}, not supported: {error}")
+        reason = str(error).removeprefix(f"{source.name}: ")
+        typer.echo(f"{source.name}: {', '.join(map(str, named))}, not supported: {reason}")
         raise typer.Exit(1) from None
     table = Table("", "", show_header=False, box=None)
     for name, value in (

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from quire.cli.stages.texts import Model
 from quire.config import EngineConfig, format_size
 
 EXAMPLE = "Example: quire save --model random:qwen2.5-0.5b qwen-shaped"
@@ -14,9 +15,7 @@ EXAMPLE = "Example: quire save --model random:qwen2.5-0.5b qwen-shaped"
 
 def save(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory.")],
-    model: Annotated[
-        str, typer.Option(envvar="QUIRE_MODEL", help="A preset, a directory, a hub id or an embedded name.")
-    ],
+    model: Model,
     dtype: Annotated[str | None, typer.Option(help="The engine's dtype: auto, float32, bfloat16, float16.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of a preset's random weights.")] = None,
 ) -> None:
@@ -34,4 +33,4 @@ def save(
         Tokenizer.byte_level(source.config.vocab_size).save(directory)
     files = list(directory.glob("*.safetensors"))
     size = format_size(sum(file.stat().st_size for file in files))
-    typer.echo(f"{config.model} is in {directory}: {size} of weights in {len(files)} files")
+    typer.echo(f"{config.model} is in {directory}: {size} of weights in {len(files)} file{'s' * (len(files) > 1)}")

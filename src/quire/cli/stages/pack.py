@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.cli.options import Json
+from quire.cli.options import MODEL_HELP, Json, check_model
 from quire.cli.stages.texts import by_stage
 from quire.cli.tables import print_table, write_figures
 from quire.config import format_size
@@ -25,7 +25,7 @@ Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a
 
 
 def pack(
-    model: Annotated[str, typer.Option(help="A directory, a hub id or an embedded model.")],
+    model: Annotated[str, typer.Option(callback=check_model, help=MODEL_HELP)],
     plan: Annotated[Path, typer.Option(help="Plan file of `quire stages plan`.")],
     out: Annotated[Path, typer.Option(help="The new directory.")],
     adapter: Annotated[

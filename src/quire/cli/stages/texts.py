@@ -7,7 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-Model = Annotated[str, typer.Option(envvar="QUIRE_MODEL", help="A directory, a hub id, an embedded name or a preset.")]
+from quire.cli.options import MODEL_HELP, check_model
+
+Model = Annotated[str, typer.Option(envvar="QUIRE_MODEL", callback=check_model, help=MODEL_HELP)]
 PlanFile = Annotated[Path, typer.Option(metavar="FILE", help="Plan file of `quire stages plan`.")]
 Text = Annotated[
     list[Path] | None,
