@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from quire.async_engine.admission_gate import AdmissionGate
 from quire.async_engine.event_stream import EventStream
@@ -39,11 +41,14 @@ from quire.outputs import LoadProgress, RequestOutput, Resumption, Stats
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.structured.checker import GrammarChecker, TooManyGrammars
+from quire.system.worker_process import WorkerError
 
 logger = logging.getLogger("quire")
 
+T = TypeVar("T")
 LOAD_WAIT_S = 120.0
 _POLL_S = 0.02
+_NUM_THREADS = min(8, 2 + (os.cpu_count() or 1))  # started on demand
 
 
 class AsyncEngine:
@@ -83,6 +88,7 @@ class AsyncEngine:
         self._last_use = 0.0  #: `time.monotonic`
         self._keys = itertools.count()
         self._grammars = GrammarChecker()
+        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix=f"text {name}")
         self._host = host
         host.connect(self._handle_report)
         self._heartbeats = Heartbeats()
@@ -188,6 +194,16 @@ class AsyncEngine:
         self._loading.report_start()
         self._host.start(loop)
 
+    async def in_thread(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call a function that renders or encodes in a thread of this model: slow texts delay its own requests only.
+
+        Raises EngineUnavailable if the process that encodes was killed.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **options))
+        except WorkerError as error:
+            raise EngineUnavailable(f"{self.name}: {error}; try again") from None
+
     async def wait_ready(self) -> None:
         """Wait until the model is loaded. Raises EngineUnavailable if that fails."""
         while self.state is ModelState.LOADING:
@@ -279,7 +295,7 @@ class AsyncEngine:
         while not is_sent:  # else the engine was lost or unloaded in between
             accept = (await self.wait_open(owner.tenant)).accept
             accept = partial(accept, priority=priority, min_stage=min_stage, owner=owner)
-            processed = await asyncio.to_thread(accept, prompt, params)
+            processed = await self.in_thread(accept, prompt, params)
             key = next(self._keys)
             add = Add(key, request_id, processed, arrival_time, wants_progress, resumption, serial=key)
             is_sent = self._send(stream, number, add)
@@ -420,6 +436,7 @@ class AsyncEngine:
         self._end_all()
         self._failover.close()
         self._grammars.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self._host.stop()
 
     def _end_all(self) -> int:

@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -212,6 +213,8 @@ class ProcessHost(EngineHost):
             handle_forwarded(report)
             return
         if isinstance(report, StateReport):
+            if report.input_processor is not None:
+                report = replace(report, input_processor=report.input_processor.isolated(self.name))
             self._facts = report.input_processor
             if report.state is ModelState.READY:
                 self._has_served = True

@@ -217,7 +217,7 @@ class ReplicasHost(EngineHost):
                 facts = EngineUnavailable(f"{type(error).__name__}: {error}".strip().splitlines()[0])
             break
         if isinstance(facts, InputProcessor):
-            self._facts = facts
+            self._facts = facts = facts.isolated(self.name)
             self._report(StateReport(ModelState.READY, None, facts))
             return
         self._report(StateReport(ModelState.FAILED, str(facts)))

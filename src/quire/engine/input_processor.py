@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -14,6 +15,7 @@ from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.structured.grammar import check_form
 from quire.text.tokenizer import Tokenizer, encode_bad_words
+from quire.text.tokenizer_process import IsolatedTokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,13 @@ class InputProcessor:
         self.system_fingerprint = system_fingerprint
         self.num_stages = num_stages
         self.last_stage = num_stages if last_stage is None else last_stage
+
+    def isolated(self, name: str) -> InputProcessor:
+        """Return a copy that renders and encodes in a child process of its own, with limits; `name` is for errors."""
+        other = copy(self)
+        if self.tokenizer is not None:
+            other.tokenizer = IsolatedTokenizer(self.tokenizer, name)
+        return other
 
     def accept(
         self,

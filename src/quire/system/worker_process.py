@@ -19,6 +19,7 @@ from quire.system.child_process import ChildProcess
 from quire.system.memory import address_space
 
 Worker = Callable[[bytes], bytes]
+_PIPE_BYTES = 1 << 15  # half of a pipe's capacity: sending so many does not block
 _DONE, _REFUSED = b"+", b"-"
 
 
@@ -82,17 +83,22 @@ class WorkerProcess:
         if self._is_stopped:
             raise WorkerError(f"the {self._name} process was stopped")
         child, began = self._child, time.monotonic()
-        alarm = threading.Timer(self._limits.wall_s, child.kill)  # it may not even read
-        alarm.daemon = True
-        alarm.start()
+        alarm: threading.Timer | None = None
+        if len(question) > _PIPE_BYTES:  # it may not even read
+            alarm = threading.Timer(self._limits.wall_s, child.kill)
+            alarm.daemon = True
+            alarm.start()
         try:
             child.commands.send_bytes(question)
+            if not child.reports.poll(self._limits.wall_s):
+                child.kill()
             return child.reports.recv_bytes()
         except (EOFError, OSError):
             child.wait()
             raise self._describe_end(child, time.monotonic() - began) from None
         finally:
-            alarm.cancel()
+            if alarm is not None:
+                alarm.cancel()
 
     def _start(self) -> ChildProcess:
         child = ChildProcess(self._name, niceness=self._niceness)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import jinja2.compiler
 import jinja2.ext
 import jinja2.nodes
 import jinja2.parser
@@ -150,6 +151,15 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"a chat template takes JSON values only, got {type(value).__name__}")
 
 
+class _NoFolding(jinja2.compiler.CodeGenerator):
+    """Evaluates constants when a template is rendered, not when it is compiled: 9 ** 9 ** 9 would never end."""
+
+    def _output_child_to_const(self, node: jinja2.nodes.Expr, frame: Any, finalize: Any) -> str:
+        if not isinstance(node, jinja2.nodes.TemplateData):
+            raise jinja2.nodes.Impossible
+        return super()._output_child_to_const(node, frame, finalize)
+
+
 class _GenerationBlock(jinja2.ext.Extension):
     """Render the content of `{% generation %}`, which marks assistant text for training."""
 
@@ -199,15 +209,16 @@ def check_template(template: str) -> None:
 @lru_cache(maxsize=16)
 def _compile(template: str) -> tuple[jinja2.Template, bool]:
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlock, jinja2.ext.loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[_GenerationBlock, jinja2.ext.loopcontrols]
     )
+    environment.code_generator_class = _NoFolding
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda format: datetime.now().strftime(format)
     try:
         takes_parts = _loops_over_content(environment.parse(template))
         return environment.from_string(template), takes_parts
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, RecursionError, MemoryError, SyntaxError) as error:
         raise ValueError(f"the chat template is broken: {error}") from error
 
 

@@ -13,6 +13,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast")
 _GPT2_TYPES = (None, "gpt2", "opt")
+_MAX_GROWTH = 256  # characters for each character of a text
 _CONVERT = (
     "write one with `python -c \"from transformers import AutoTokenizer; d = '{path}'; "
     'AutoTokenizer.from_pretrained(d).save_pretrained(d)"` (needs `pip install transformers sentencepiece tiktoken`)'
@@ -40,6 +41,7 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
     has_tokenizer_json = (directory / "tokenizer.json").is_file()
     if has_tokenizer_json:
         backend = _load(directory / "tokenizer.json")
+        _check_growth(directory / "tokenizer.json", backend)
     else:
         backend = _build_gpt2(directory, config, model_config)
     backend.no_truncation()  # never truncate a prompt silently
@@ -88,6 +90,27 @@ def _load(file: Path) -> tokenizers.Tokenizer:
             raise _not_permitted(file, reason) from None
         fix = "it is a Git LFS pointer: run `git lfs pull`" if is_pointer else "copy or download it again"
         raise ValueError(f"{file} is not a tokenizer that the tokenizers library reads ({error}); {fix}") from error
+
+
+def _check_growth(file: Path, backend: tokenizers.Tokenizer) -> None:
+    """Refuse replacements that multiply a text: nine of them make gigabytes of one word."""
+    for field, step in (("normalizer", backend.normalizer), ("decoder", backend.decoder)):
+        growth = 1.0
+        for each in _steps(json.loads(step.__getstate__())) if step is not None else ():
+            if each.get("type") in ("Replace", "Prepend"):
+                pattern = each.get("pattern") or {}
+                added = each.get("content") or each.get("prepend") or ""
+                growth *= max(1.0, len(added) / max(1, len(pattern.get("String") or "")))
+        if growth > _MAX_GROWTH:
+            raise ValueError(
+                f"{file}: the replacements of its {field} make a text up to {growth:.3g} times longer, more than "
+                f"{_MAX_GROWTH} times; take the tokenizer from the model's original repository"
+            )
+
+
+def _steps(part: dict[str, Any]) -> list[dict[str, Any]]:
+    inner = part.get("normalizers") or part.get("decoders")
+    return [part] if inner is None else [step for each in inner for step in _steps(each)]
 
 
 def _build_gpt2(directory: Path, config: dict[str, Any], model_config: dict[str, Any]) -> tokenizers.Tokenizer:

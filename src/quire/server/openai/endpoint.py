@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -332,7 +331,7 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
     async def _encode(
         self, body: ChatCompletionRequest, model: ServedModel, passages: Passages | None = None
     ) -> list[Prompt]:
-        prompt = await asyncio.to_thread(
+        prompt = await model.async_engine.in_thread(
             encode_messages,
             model,
             body.messages,
@@ -430,7 +429,7 @@ class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
     ) -> list[Prompt]:
         given = body.prompts
         if passages is not None:
-            return [await asyncio.to_thread(encode_question, model, given[0], passages)]
+            return [await model.async_engine.in_thread(encode_question, model, given[0], passages)]
         n = body.n or 1
         if len(given) * n > self.settings.max_answers:
             raise invalid(
@@ -442,7 +441,7 @@ class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
             if body.echo:
                 tokenizer_of(model)  # raises for a model without one, which cannot show them as text
             return [Prompt(token_ids=token_ids) for token_ids in given]
-        return await asyncio.to_thread(
+        return await model.async_engine.in_thread(
             encode_texts,
             model,
             given,

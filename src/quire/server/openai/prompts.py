@@ -5,7 +5,6 @@ Encoding is slow: call it in a thread, so that it does not stall other requests'
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -65,7 +64,10 @@ def encode_texts(
     tokenizer = tokenizer_of(model)
     for text in texts:
         _check_characters(model, text, "prompt", is_truncated=is_truncated)
-    encoded = tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+    try:
+        encoded = tokenizer.encode_batch(texts, add_special_tokens=add_special_tokens)
+    except ValueError as error:
+        raise invalid(str(error), "prompt") from error
     return [Prompt(text, token_ids) for token_ids, text in zip(encoded, texts, strict=True)]
 
 
@@ -109,9 +111,11 @@ def encode_messages(
         "continue_final_message": is_continued,
         "variables": _variables(options, shows_tools=shows_tools),
     }
-    lead = tokenizer.answer_lead(template) if is_opened else ""
     has_specials = bool(options.add_special_tokens)
     try:
+        lead = tokenizer.answer_lead(template) if is_opened else ""
+        if options.tools:
+            tokenizer.shows_tools(template)  # remembered for the answer's form
         text: str = tokenizer.apply_chat_template(shown, **applied)
         _check_characters(model, text, "messages", is_truncated=is_truncated)
         if passages is not None:
@@ -119,9 +123,9 @@ def encode_messages(
                 tokenizer, passages.texts, shown, passages.template, add_special_tokens=has_specials, **applied
             )
             return replace(joined, answer_lead=lead)
+        text, token_ids = tokenizer.encode_chat(text, add_special_tokens=has_specials)
     except ValueError as error:
         raise invalid(str(error), "messages" if options.chat_template is None else "chat_template") from error
-    text, token_ids = tokenizer.encode_chat(text, add_special_tokens=has_specials)
     return Prompt(text, token_ids, answer_lead=lead)
 
 
@@ -272,7 +276,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
     @router.post("/tokenize", response_model=TokenizeReply, summary="Convert text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         model = await find_model(request, body.model)
-        return await asyncio.to_thread(_tokenize, model, body, trusts_template)
+        return await model.async_engine.in_thread(_tokenize, model, body, trusts_template)
 
     @router.post("/detokenize", response_model=DetokenizeReply, summary="Convert token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
@@ -281,7 +285,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
             what = f"tokens has {len(body.tokens)} ids, and at most {most} are detokenized here at once; send pieces"
             raise ApiError(400, what, "tokens", "context_length_exceeded")
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
-        return json_reply(DetokenizeReply(prompt=await asyncio.to_thread(decode)))
+        return json_reply(DetokenizeReply(prompt=await model.async_engine.in_thread(decode)))
 
     @router.post("/apply-template", response_model=TemplateReply, summary="Render a conversation as text")
     async def apply_template(request: Request, body: TemplateRequest) -> Response:
@@ -289,7 +293,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         encode = partial(
             encode_messages, model, body.messages, body, trusts_template=trusts_template, is_truncated=False
         )
-        return json_reply(TemplateReply(prompt=(await asyncio.to_thread(encode)).text or ""))
+        return json_reply(TemplateReply(prompt=(await model.async_engine.in_thread(encode)).text or ""))
 
     return router
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +98,13 @@ class AnswerForm:
             return token_ids.index(closing)
         text: str = tokenizer.decode(token_ids, skip_special_tokens=False)
         thought, marker, _ = text.partition(self.reasoning.closing)
-        return len(tokenizer.encode(thought, add_special_tokens=False)) if marker else len(token_ids)
+        if not marker:
+            return len(token_ids)
+
+        def num_characters(num_tokens: int) -> int:
+            return len(tokenizer.decode(token_ids[:num_tokens], skip_special_tokens=False))
+
+        return bisect_left(range(len(token_ids)), len(thought), key=num_characters)
 
 
 class AnswerReader:
