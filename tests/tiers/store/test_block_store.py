@@ -222,6 +222,19 @@ def test_a_namespace_of_another_version_is_refused(tmp_path: Path, store: BlockS
         open_store(tmp_path)
 
 
+@pytest.mark.parametrize("old", ['"format": 1', '"root": "', '"block_bytes": '])
+def test_a_damaged_namespace_file_is_put_aside(
+    old: str, tmp_path: Path, store: BlockStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = store.namespace.path / "namespace.json"
+    honest = path.read_text()
+    path.write_text(honest.replace(old, old.replace("1", "null") if "format" in old else old + "9"))
+    open_store(tmp_path).close()
+    assert "is damaged" in caplog.text
+    assert json.loads(path.read_text())["root"] == json.loads(honest)["root"]
+    assert (path.parent / "namespace.json.damaged").exists()
+
+
 def make_read_only(monkeypatch: pytest.MonkeyPatch) -> None:
     original = os.open
 

@@ -84,6 +84,12 @@ def open_namespace(
         make_directory(path)
     check_directory(path)
     known = _read_facts(path)
+    valid = (VERSION, root.hex(), block_bytes)
+    if known is not None and known.get("format") in (None, VERSION) and _identity(known) != valid:
+        logger.warning("%s is damaged: it describes other KV; it is put aside and written again", path / FACTS)
+        if not read_only:
+            os.replace(path / FACTS, path / f"{FACTS}.damaged")
+        known = None
     if known is None:
         namespace = Namespace(path, model, root, block_bytes, dict(facts))
         if not read_only:
@@ -101,9 +107,11 @@ def open_namespace(
             f"{str(path)!r} was written by another version of Quire (format {known.get('format')}, and this one has "
             f"{VERSION}); remove it, or name another kv_dir"
         )
-    if (known.get("root"), known.get("block_bytes")) != (root.hex(), block_bytes):
-        raise ValueError(f"{str(path)!r} belongs to another namespace; remove it, or name another kv_dir")
     return Namespace(path, model, root, block_bytes, dict(facts))
+
+
+def _identity(known: Mapping[str, Any]) -> tuple[Any, ...]:
+    return known.get("format"), known.get("root"), known.get("block_bytes")
 
 
 def _locate(directory: Path, model: str, root: bytes) -> Path:
