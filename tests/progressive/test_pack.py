@@ -313,3 +313,12 @@ def test_the_commands_pack_show_verify_and_unpack(llama: Path, broken: Path, tmp
     again = quire("unpack", broken, tmp_path / "again", "--no-progress")
     assert again.exit_code == 2
     assert not (tmp_path / "again").exists()
+
+
+def test_unpacking_copies_no_file_from_outside_of_the_pack(llama: Path, tmp_path: Path) -> None:
+    pack(str(llama), PLAN, tmp_path / "pack", use_tqdm=False)
+    (tmp_path / "secret.json").write_text("{}")
+    (tmp_path / "pack/extra.json").symlink_to(tmp_path / "secret.json")
+    with pytest.raises(ModelLoadError, match="outside of the model's directory"):
+        unpack(tmp_path / "pack", tmp_path / "out", use_tqdm=False)
+    assert not (tmp_path / "out").exists()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.errors import ModelLoadError, check_inside, unreadable
 from quire.loading.source import read_json_object
 
 SINGLE_FILE = "model.safetensors"
@@ -71,15 +72,20 @@ def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
         file = directory / SINGLE_FILE
         if not file.is_file():
             raise ModelLoadError(_no_weights(directory))
+        check_inside(directory, file)
         return [file], {}
     weight_map = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
-    files_ok = isinstance(weight_map, Mapping) and all(isinstance(file, str) for file in weight_map.values())
+    files_ok = isinstance(weight_map, Mapping) and all(
+        isinstance(file, str) and "\0" not in file for file in weight_map.values()
+    )
     if not weight_map or not files_ok:
         raise ModelLoadError(
             f"{directory / INDEX_FILE} has no weight_map from tensors to files; copy the file again from its origin"
         )
     files = [directory / name for name in sorted(set(weight_map.values()))]
-    missing = [file.name for file in files if not file.is_file()]
+    for file in files:
+        check_inside(directory, file)
+    missing = [file.name for file in files if not os.path.isfile(file)]
     if missing:
         raise ModelLoadError(
             f"{directory} lacks {len(missing)} of {len(files)} shards that {INDEX_FILE} names: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 
@@ -11,6 +12,19 @@ class ModelLoadError(ValueError):
 
 class UnreadableError(ModelLoadError):
     """A file could not be read. The files may be intact, and a retry may succeed."""
+
+
+def check_inside(directory: Path, file: Path) -> None:
+    """Raise ModelLoadError for a file outside of the model's directory, by its path or through a symbolic link.
+
+    Links of the hub's cache are followed: snapshots/REVISION/FILE -> ../../blobs/DIGEST.
+    """
+    home, target = Path(os.path.realpath(directory)), Path(os.path.realpath(file))
+    blobs = [home.parent.parent / "blobs"] if home.parent.name == "snapshots" else []
+    if not any(target.is_relative_to(os.path.realpath(allowed)) for allowed in (home, *blobs)):
+        raise ModelLoadError(
+            f"{file} is {target}, outside of the model's directory {home}; copy the file into the directory"
+        )
 
 
 def unreadable(path: Path, error: OSError) -> UnreadableError:

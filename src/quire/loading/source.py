@@ -26,6 +26,7 @@ EMBEDDED_MODELS = {
 """Models from `train/` with their purpose, in the order of serving by default."""
 _EMBEDDED = Path(__file__).parent.parent / "embedded"
 
+_MAX_JSON_BYTES = 100 * 10**6
 HUB_CONFIG_FILES = ["*.json", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
 
@@ -46,6 +47,8 @@ class ModelSource:
             return read_model_config(self.hf_config)
         except ModelConfigError as error:
             raise type(error)(f"{self.name}: {error}") from None
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+            raise ModelConfigError(f"{self.name}: config.json has a value of another kind: {error}") from None
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
@@ -124,18 +127,22 @@ def _read_directory(name: str, path: Path) -> ModelSource:
     generation_config: dict[str, Any] = {}
     if (file := path / "generation_config.json").is_file():
         generation_config = {name: value for name, value in read_json_object(file).items() if value is not None}
-    if isinstance(generation_config.get("eos_token_id"), int):
-        generation_config["eos_token_id"] = [generation_config["eos_token_id"]]
+    if isinstance(eos := generation_config.get("eos_token_id", []), int):
+        generation_config["eos_token_id"] = eos = [eos]
+    if not isinstance(eos, list) or not all(type(each) is int for each in eos):
+        raise ModelLoadError(f"{file}: eos_token_id is {eos!r:.100}; expected a token id or a list of them")
     return ModelSource(name, path, read_json_object(config_path), generation_config)
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
     """Read a JSON object; raise ModelLoadError for anything else."""
     try:
+        if (size := path.stat().st_size) > _MAX_JSON_BYTES:
+            raise ValueError(f"{size} bytes are more than {_MAX_JSON_BYTES}")
         value = json.loads(path.read_text(encoding="utf-8"))
     except PermissionError as error:
         raise unreadable(path, error) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelLoadError(f"{path} cannot be read as JSON ({error}); copy the file again from its origin") from None
     if not isinstance(value, dict):
         raise ModelLoadError(f"{path} contains a {type(value).__name__}, not an object")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.errors import ModelLoadError, check_inside, unreadable
 from quire.system.user_cache import replace_file
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ def check_files(manifest: StageManifest) -> None:
 def check_size(manifest: StageManifest, name: str) -> None:
     """Raise ModelLoadError if a file of the pack is missing or has another size."""
     path, expected = manifest.directory / name, manifest.files[name].num_bytes
+    check_inside(manifest.directory, path)
     try:
         size = path.stat().st_size if path.is_file() else None
     except OSError as error:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_MAX_INTEGER, _MAX_NUMBER = 2**31, 1e15  # beyond them sizes overflow
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
 
 
@@ -40,14 +41,14 @@ class ConfigReader:
 
     def integer(self, name: str, default: int | None = None) -> int:
         value = self._required(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive integer")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MAX_INTEGER:
+            raise ModelConfigError(f"the config's {name} is {value!r:.100}; expected a positive integer below 2**31")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
         value = self._required(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-            raise ModelConfigError(f"the config's {name} is {value!r}; expected a positive number")
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MAX_NUMBER:
+            raise ModelConfigError(f"the config's {name} is {value!r:.100}; expected a positive number below 1e15")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -127,8 +128,8 @@ class RopeConfig:
             scaling["low_freq_factor"] = rope.number("low_freq_factor")
             scaling["high_freq_factor"] = rope.number("high_freq_factor")
         if rope_type in ("llama3", "yarn"):
-            original = reader.get("original_max_position_embeddings", rope.get("original_max_position_embeddings"))
-            scaling["original_max_position_embeddings"] = float(original or max_positions)
+            name = "original_max_position_embeddings"
+            scaling[name] = reader.number(name, rope.number(name, max_positions))
         if rope_type == "yarn":
             factor = rope.number("factor", max_positions / scaling["original_max_position_embeddings"])
             scaling["factor"] = factor
@@ -192,6 +193,9 @@ class ModelConfig:
     num_position_rows: int = 0  #: rows of the learned position table
 
     def __post_init__(self) -> None:
+        for field, value, most in (("num_hidden_layers", self.num_layers, 10_000), ("head_dim", self.head_dim, 2**16)):
+            if value > most:
+                raise ModelConfigError(f"the config's {field} is {value}; at most {most} are supported")
         if self.num_heads % self.num_kv_heads:
             raise ModelConfigError(
                 f"{self.num_heads} attention heads cannot share {self.num_kv_heads} KV heads evenly; "

@@ -59,7 +59,11 @@ class Tokenizer:
     @classmethod
     def from_dir(cls, path: str | Path) -> Tokenizer:
         """Read a Hugging Face model directory. Raises ValueError, which names a missing or broken file and a remedy."""
-        files = read_tokenizer_files(path)
+        try:
+            files = read_tokenizer_files(path)
+        except (TypeError, LookupError, AttributeError, ArithmeticError) as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ValueError(f"the tokenizer's files in {path} are broken ({what}); download them again") from error
         return cls(files.backend, special_tokens=files.named_tokens, chat_templates=files.chat_templates)
 
     @classmethod

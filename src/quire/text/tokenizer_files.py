@@ -72,7 +72,7 @@ def _read_json(file: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(_read_text(file))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"{file} is not valid JSON ({error}); copy or download it again") from error
     if not isinstance(content, dict):
         raise ValueError(f"{file} holds a {type(content).__name__} where an object is expected; download it again")

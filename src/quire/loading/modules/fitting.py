@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry, are_equal, checkpoint_dtype, match_tensors
+from quire.loading.errors import ModelLoadError
 from quire.models.base import CausalLM
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
@@ -19,6 +20,8 @@ from quire.models.registry import ARCHITECTURES, build_model
 logger = logging.getLogger(__name__)
 
 HEAD_NAME = "lm_head.weight"
+
+_MAX_EXCESS = 8  # below it, the missing and misshapen tensors are named
 
 
 def fit_model(
@@ -34,6 +37,7 @@ def fit_model(
     """
     entries = dict(entries)
     config = resolve_head(config, entries, group)
+    _check_size(config, entries)
     model = build_model(config, choose_dtype(dtype, config, checkpoint_dtype(entries)), "meta", group)
     shares = model.checkpoint_shares()
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
@@ -44,6 +48,17 @@ def fit_model(
         ignored=model.ignored_tensors,
     )
     return model, {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
+
+
+def _check_size(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> None:
+    """Raise ModelLoadError before anything is built from a config that describes a far larger model than the files."""
+    described, stored = config.num_parameters, sum(math.prod(entry.shape) for entry in entries.values())
+    if config.num_layers > len(entries) or described > _MAX_EXCESS * stored:
+        where = next((entry.file.parent for entry in entries.values()), "the checkpoint")
+        raise ModelLoadError(
+            f"{where} does not fit its config.json, which describes {config.num_layers} layers with {described} "
+            f"parameters in all; the files have {stored} in {len(entries)} tensors"
+        )
 
 
 def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:

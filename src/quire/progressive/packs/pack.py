@@ -14,7 +14,7 @@ from typing import Any
 
 from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TensorEntry, checkpoint_dtype, read_headers
 from quire.loading.digest import combine_digests
-from quire.loading.errors import ModelLoadError
+from quire.loading.errors import ModelLoadError, check_inside
 from quire.loading.known_digest import MANIFEST_FILE, sample_file
 from quire.loading.progress import bytes_progress
 from quire.loading.source import ModelSource, resolve_model
@@ -183,6 +183,8 @@ def _write_index(
 def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
     found = {path for pattern in _COMPANIONS for path in source.glob(pattern) if path.is_file()}
     found -= {path for pattern in _NOT_COMPANIONS for path in source.glob(pattern)}
+    for path in found:
+        check_inside(source, path)
     return [copy_file(path, directory, path.name) for path in sorted(found)]
 
 
