@@ -288,6 +288,47 @@ def test_a_row_that_is_not_numbers_fails_alone(bad: float, params: SamplingParam
     assert Sampler(VOCAB).sample(logits, [RowState(new_sequence(params))])[2] != [None]
 
 
+_LOGITS = st.sampled_from([0.0, -0.0, 1e-45, 1.0, -1.0, 17.3, -40.0, 1e6, -1e6, 3.3e38, -3.3e38, -float("inf")])
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    values=st.lists(_LOGITS, min_size=VOCAB, max_size=VOCAB),
+    temperature=st.sampled_from([0, 1e-5, 2e-5, 0.7, 1, 100]),
+    top_p=st.sampled_from([5e-324, 1e-9, 0.5, 1]),
+    top_k=st.sampled_from([0, 1, 5]),
+    min_p=st.sampled_from([0, 5e-324, 0.5, 1]),
+    repetition=st.sampled_from([0.01, 1, 1.3, 100]),
+    bias=st.none() | st.dictionaries(tokens, st.sampled_from([-100, 100]), max_size=5),
+    allowed=st.none() | st.lists(tokens, min_size=1, max_size=5),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def test_a_row_of_any_logits_gives_an_allowed_token_or_fails_alone_with_a_message(
+    values: list[float], temperature: float, top_p: float, top_k: int, min_p: float, repetition: float,
+    bias: dict[int, float] | None, allowed: list[int] | None, dtype: torch.dtype,
+) -> None:  # fmt: skip
+    params = SamplingParams(
+        temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, repetition_penalty=repetition,
+        logit_bias=bias, allowed_token_ids=allowed, logprobs=1, bad_words_token_ids=((7,), (3, 8)),
+    )  # fmt: skip
+    usual = torch.randn(VOCAB, generator=torch.Generator().manual_seed(3))
+    logits = torch.stack((usual, torch.tensor(values), usual)).to(dtype)
+    output = {"token_ids": [1, 2, 3, 3]}  # one of a bad word's two tokens
+    asked = [(SamplingParams(), {}), (params, output), (SamplingParams(), {})]
+    states = [RowState(new_sequence(each, seed=5, **more)) for each, more in asked]
+    drawn, _, failed = Sampler(VOCAB).sample(logits.clone(), states)
+    alone = Sampler(VOCAB).sample(logits[:1].clone(), [RowState(new_sequence(SamplingParams(), seed=5))])[0][0]
+    assert (drawn[0], drawn[2], failed[0], failed[2]) == (alone, alone, None, None)
+    if failed[1] is None:
+        (token,) = drawn[1]
+        assert allowed is None or token in allowed
+        assert token not in (7, 8)
+        assert logits[1, token] > -torch.inf
+    else:
+        assert drawn[1] == []
+        assert any(why in str(failed[1]) for why in ("every token is banned", "not numbers", "beyond the numbers"))
+
+
 def test_logits_of_minus_infinity_are_never_drawn() -> None:
     logits = torch.randn(1300)
     logits[torch.randperm(1300)[:1200]] = -torch.inf
