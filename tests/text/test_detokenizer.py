@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -296,3 +297,19 @@ def test_the_lead_of_an_answer_is_left_out_once(
     detokenizer = IncrementalDetokenizer(tokenizer, prompt_token_ids=tokenizer.encode("?"), lead=lead)
     deltas = stream(detokenizer, tokenizer.encode(text, add_special_tokens=False))
     assert "".join(deltas) == detokenizer.text == expected
+
+
+def test_long_stop_strings_that_nearly_match_cost_no_more_than_a_search_in_their_order() -> None:
+    """A thousand beginnings of each of 64 stop strings are no 64,000 comparisons."""
+    num_comparisons = 0
+
+    class Counted(str):
+        def startswith(self, *args: Any) -> bool:
+            nonlocal num_comparisons
+            num_comparisons += 1
+            return super().startswith(*args)
+
+    stops = StopStrings([Counted("a" * number + "b" * (1024 - number)) for number in range(64)])
+    assert stops.held_length("a" * 1000 + "c") == 0
+    assert num_comparisons <= 1024
+    assert stops.held_length("c" + "a" * 63) == 63

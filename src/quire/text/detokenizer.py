@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -124,6 +125,7 @@ class StopStrings:
         self._stops = tuple(dict.fromkeys([stops] if isinstance(stops, str) else stops))
         if "" in self._stops:
             raise ValueError("a stop string is empty; give one or more characters, or leave `stop` out")
+        self._sorted = sorted(self._stops)
         self.longest = max(map(len, self._stops), default=0)
 
     def __bool__(self) -> bool:
@@ -137,12 +139,9 @@ class StopStrings:
 
     def held_length(self, text: str) -> int:
         """Length of the longest suffix of `text` that may begin a stop string."""
-        earliest = len(text)
-        for stop in self._stops:
-            start = text.find(stop[0], max(0, len(text) + 1 - len(stop)), earliest)
-            while start >= 0:
-                if stop.startswith(text[start:]):
-                    earliest = start
-                    break
-                start = text.find(stop[0], start + 1, earliest)
-        return len(text) - earliest
+        for start in range(max(0, len(text) + 1 - self.longest), len(text)):
+            suffix = text[start:]
+            at = bisect_right(self._sorted, suffix)  # longer strings with this beginning come next
+            if at < len(self._sorted) and self._sorted[at].startswith(suffix):
+                return len(suffix)
+        return 0
