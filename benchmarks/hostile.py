@@ -6,6 +6,9 @@ Every attack meets a fresh server. A ticker in the server's event loop reports l
 `processor` the loop thread's own processor time in its worst tick, which other processes on the machine do not
 lengthen. The other key sends two-token completions one after the other. `--source` names another checkout, whose
 server is measured with the same attacks. An attack that does not end in time is cut off.
+
+A flood is also compared with an equal honest load: as many sequences with as many tokens, sent by four honest keys
+without priorities, grammars and the like. The last column is the ratio of the other key's p99.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import cycle
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -36,7 +40,8 @@ import httpx
 from benchmarks import ROOT
 
 MODEL = "quire-mini"
-ATTACKER, OTHER = "attacker", "other"  #: the two API keys
+ATTACKER, OTHER = "attacker", "other"
+HONEST = ("honest-1", "honest-2", "honest-3", "honest-4")  #: API keys of the load that an attack is compared with
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 PATIENCE_S = 60.0
 _TICK_S = 0.005
@@ -44,7 +49,10 @@ _LATE_S = 0.002  # shorter delays are not reported
 _RECORD = struct.Struct("<dd")
 _SETTLE_S = 1.0
 _TICKER_VARIABLE = "HOSTILE_TICKER"
-_COLUMNS = ("attack", "pause, ms", "processor, ms", "other's p50, ms", "other's p99, ms", "server, MiB", "rest, MiB")
+_COLUMNS = (
+    *("attack", "pause, ms", "processor, ms", "other's p50, ms", "other's p99, ms", "server, MiB", "rest, MiB"),
+    *("p99 under honest load, ms", "ratio"),
+)
 
 
 # -- the attacked server -----------------------------------------------------------------------------------------------
@@ -78,11 +86,11 @@ def serve_with_ticker() -> None:
 
 
 class HostedServer:
-    """A `quire serve` with two API keys and a ticker in its event loop."""
+    """A `quire serve` with API keys and a ticker in its event loop."""
 
     def __init__(self, source: Path, log: IO[str], *options: str) -> None:
         reports, ticker = os.pipe()
-        keys = ["--api-key", ATTACKER, "--api-key", OTHER]
+        keys = [option for key in (ATTACKER, OTHER, *HONEST) for option in ("--api-key", key)]
         serve = ["serve", "--model", MODEL, "--port", "0", "--device", "cpu", *keys, *options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
         environment |= {_TICKER_VARIABLE: str(ticker), "PYTHONPATH": f"{source / 'src'}:{ROOT}"}
@@ -149,18 +157,18 @@ class Attacker:
     is_over: threading.Event = field(default_factory=threading.Event)
     statuses: list[int] = field(default_factory=list)  #: of the answers so far
 
-    def post(self, path: str, body: Any, *, method: str = "POST") -> httpx.Response | None:
+    def post(self, path: str, body: Any, *, method: str = "POST", key: str = ATTACKER) -> httpx.Response | None:
         """Send one request. Returns None if it fails or takes longer than `PATIENCE_S`."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {ATTACKER}"}
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
         with suppress(httpx.HTTPError):
             answer = httpx.request(method, self.url + path, content=content, headers=headers, timeout=PATIENCE_S)
             self.statuses.append(answer.status_code)
             return answer
         return None
 
-    def complete(self, **body: Any) -> httpx.Response | None:
-        return self.post(COMPLETIONS, {"model": MODEL, "prompt": "Hello", **body})
+    def complete(self, key: str = ATTACKER, /, **body: Any) -> httpx.Response | None:
+        return self.post(COMPLETIONS, {"model": MODEL, "prompt": "Hello", **body}, key=key)
 
     def repeat(self, work: Callable[[], object], num_clients: int = 1) -> None:
         """Call `work` from several threads until the attack is over."""
@@ -198,14 +206,14 @@ def head(path: str, length: int) -> bytes:
 
 def probe(url: str, is_over: Any, waits: Any) -> None:
     """Send the other key's requests until the attack is over; then report their seconds."""
-    found: list[float] = []
+    found: list[tuple[float, float]] = []  # end and duration
     body = {"model": MODEL, "prompt": "Hello", "max_tokens": 2, "ignore_eos": True}
     with httpx.Client(headers={"Authorization": f"Bearer {OTHER}"}, timeout=PATIENCE_S) as client:
         while not is_over.is_set():
             began = time.perf_counter()
             with suppress(httpx.HTTPError):
                 client.post(url + COMPLETIONS, json=body)
-            found.append(time.perf_counter() - began)
+            found.append((now := time.perf_counter(), now - began))
     waits.put(found)
 
 
@@ -218,6 +226,7 @@ class Attack:
 
     Attributes:
         run: the attack; it returns when it has done its worst, or when `Attacker.is_over` is set.
+        honest: an equal load of honest keys, if there is one.
         prepare: unmeasured preparation, such as documents on the server.
         options: further options of the server.
     """
@@ -226,6 +235,23 @@ class Attack:
     run: Callable[[Attacker], object]
     prepare: Callable[[Attacker], object] = lambda attacker: None
     options: Sequence[str] = ()
+    honest: Callable[[Attacker], object] | None = None
+
+
+def flood(name: str, num_clients: int, options: Sequence[str] = (), **body: Any) -> Attack:
+    """Make an attack of clients that repeat a body. The honest load has one client per sequence, and a body without
+    the fields that ordinary clients leave out."""
+    width = body.get("n", 1)
+    plain = {field: body[field] for field in ("prompt", "max_tokens", "ignore_eos") if field in body}
+
+    def run(attacker: Attacker) -> None:
+        attacker.repeat(lambda: attacker.complete(**body), num_clients)
+
+    def run_honest(attacker: Attacker) -> None:
+        keys = cycle(HONEST)
+        attacker.repeat(lambda: attacker.complete(next(keys), **plain), num_clients * width)
+
+    return Attack(name, run, options=options, honest=run_honest)
 
 
 def _wrong_body(num_keys: int) -> dict[str, Any]:
@@ -276,8 +302,7 @@ def _streamed_logprobs(attacker: Attacker) -> None:
     attacker.repeat(lambda: attacker.complete(**body), 8)
 
 
-def _many_answers(attacker: Attacker) -> None:
-    attacker.repeat(lambda: attacker.complete(prompt="Hello", n=64, max_tokens=500, ignore_eos=True))
+_SLOW_GRAMMAR = 'start: "' + "a" * 60 + '" s\ns: s s | s s s | /[a-z ]/\n'
 
 
 def _never_read(attacker: Attacker) -> None:
@@ -333,6 +358,8 @@ def _titles(attacker: Attacker) -> None:
 
 
 _RAG = ("--rag-dir", "{folder}", "--embedder", "hashing")
+_SMALL_POOL = ("--num-kv-blocks", "512")
+_BAD_WORDS = [[5 + at % 90, 5 + at // 90] for at in range(2_000)]
 _LARGE_METADATA = {f"k{number}": "v" * 480 for number in range(32)}
 ATTACKS = [
     Attack("nothing", lambda attacker: attacker.is_over.wait()),
@@ -348,7 +375,13 @@ ATTACKS = [
     Attack("prompt_logprobs, 32 prompts", _prompt_logprobs(32)),
     Attack("logprobs of long answers", _long_logprobs),
     Attack("logprobs of streams", _streamed_logprobs),
-    Attack("64 answers", _many_answers),
+    flood("64 answers", 4, n=64, max_tokens=500, ignore_eos=True),
+    flood("300 requests of first priority", 300, max_tokens=500, ignore_eos=True, priority=-(2**31)),
+    flood("1,200 requests", 1_200, max_tokens=100, ignore_eos=True),
+    flood("64 long prompts", 64, prompt=[5 + at % 90 for at in range(1_900)], max_tokens=2, ignore_eos=True),
+    flood("long answers in a small pool", 4, _SMALL_POOL, n=64, max_tokens=1_900, ignore_eos=True),
+    flood("32 ambiguous grammars", 32, max_tokens=300, structured_outputs={"grammar": _SLOW_GRAMMAR}),
+    flood("32 lists of bad words", 32, max_tokens=300, ignore_eos=True, bad_words_token_ids=_BAD_WORDS),
     Attack("33 clients that never read", _never_read),
     Attack("40 clients that never send", _never_send),
     Attack("filter of 3,200 values", _wide_filter, _collection(1_000, _LARGE_METADATA), _RAG),
@@ -374,21 +407,23 @@ class Figures:
     rest_mib: int
     seconds: float
     statuses: dict[int, int]
+    honest_p99_ms: float | None = None  #: the other key's under an equal honest load
 
 
-def measure(attack: Attack, source: Path, seconds: float) -> Figures:
-    """Run one attack against a fresh server for at least `seconds`, and at most `PATIENCE_S` longer."""
+def measure(attack: Attack, source: Path, seconds: float, *, is_honest: bool = False) -> Figures:
+    """Run an attack, or the honest load equal to it, against a fresh server for at least `seconds`, and at most
+    `PATIENCE_S` longer."""
     folder = tempfile.mkdtemp()
     with tempfile.TemporaryFile("w+") as log:
         server = HostedServer(source, log, *(option.format(folder=folder) for option in attack.options))
         try:
-            return _measure(attack, server, seconds)
+            return _measure(attack, server, seconds, is_honest=is_honest)
         finally:
             server.end()
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _measure(attack: Attack, server: HostedServer, seconds: float) -> Figures:
+def _measure(attack: Attack, server: HostedServer, seconds: float, *, is_honest: bool) -> Figures:
     attacker = Attacker(server.url)
     attack.prepare(attacker)
     attacker.complete(max_tokens=2)
@@ -401,14 +436,15 @@ def _measure(attack: Attack, server: HostedServer, seconds: float) -> Figures:
     server.pauses.clear()
     server.peak.update(server=0, rest=0)
     began = time.perf_counter()
-    attacking = threading.Thread(target=attack.run, args=(attacker,), daemon=True)
+    run = attack.honest if is_honest and attack.honest is not None else attack.run
+    attacking = threading.Thread(target=run, args=(attacker,), daemon=True)
     attacking.start()
     attacking.join(seconds)
     attacker.is_over.set()
     attacking.join(PATIENCE_S)
     took_s = time.perf_counter() - began
     is_over.set()
-    found = sorted(waits.get(timeout=2 * PATIENCE_S))
+    found = sorted(waited for ended, waited in waits.get(timeout=2 * PATIENCE_S) if ended > began)
     if not found or not server.pauses:
         server.pauses.append((0.0, 0.0))
     return Figures(
@@ -436,9 +472,14 @@ def main() -> None:
     figures = []
     for attack in chosen:
         found = measure(attack, options.source.resolve(), options.seconds)
+        if attack.honest is not None:
+            honest = measure(attack, options.source.resolve(), options.seconds, is_honest=True)
+            found = replace(found, honest_p99_ms=honest.other_p99_ms)
         figures.append(asdict(found))
         numbers = [found.pause_ms, found.processor_ms, found.other_p50_ms, found.other_p99_ms]
         row = [found.attack, *(f"{number:,.0f}" for number in numbers), str(found.server_mib), str(found.rest_mib)]
+        expected = found.honest_p99_ms
+        row += ["", ""] if expected is None else [f"{expected:,.0f}", f"{found.other_p99_ms / expected:.2f}"]
         print(f"| {' | '.join(row)} |", flush=True)
         print(f"  {found.seconds:.1f} s, answers: {found.statuses}", file=sys.stderr)
     if options.json is not None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulated_runner import EmulatedRunner
+from emulated_runner import EmulatedRunner, mix
 from quire.config import SchedulerConfig, num_spare_seats
 from quire.core.block_keys import PUBLIC
 from quire.core.request import EndRules, Order, Owner, Request
@@ -23,7 +23,7 @@ class Queue:
         self.config = SchedulerConfig(**sizes)
         self.scheduler = Scheduler(self.config)
         self.runner = EmulatedRunner(self.config, lambda seq_id: lambda block: PUBLIC, 1, 0)
-        self.now = 0
+        self.now = self.num_tokens = 0
         self.arrived: dict[str, int] = {}
         self.begun: dict[str, int] = {}
         self.ended: dict[str, int] = {}
@@ -34,7 +34,7 @@ class Queue:
         number = len(self.arrived)
         request = Request(
             f"{tenant}-{number}",
-            [(number + at) % 8 for at in range(prompt)],
+            [mix(number, at) % 8 for at in range(prompt)],
             SamplingParams(n=n, max_tokens=output),
             order=Order(priority, number, Owner(tenant, rank)),
             ends=EndRules(output),
@@ -49,6 +49,7 @@ class Queue:
         self.scheduler.check_integrity()
         for request in self.scheduler.queue.running:
             self.begun.setdefault(request.request_id, self.now)
+        self.num_tokens = out.total_tokens
         self.scheduler.update(self.runner.execute(out))
         for name in self.arrived:
             if name not in self.scheduler.queue.requests:
@@ -151,6 +152,42 @@ def test_a_head_that_others_delay_is_passed_a_bounded_number_of_times() -> None:
         begun_before = len(queue.begun)
     assert wide.num_passed <= MAX_PASSES
     assert begun_before < 5000
+
+
+FLOODS: dict[str, tuple[dict[str, int], int, dict[str, int]]] = {  # requests, their number at a time, limits
+    "many": ({"output": 50}, 100, {}),
+    "wide": ({"n": 8, "output": 50}, 10, {}),
+    "first by rank": ({"output": 50, "rank": -(2**31)}, 130, {}),
+    "long prompts": ({"prompt": 1500, "output": 2}, 12, {"max_model_len": 2000}),
+    "long answers in a small pool": ({"n": 8, "output": 300}, 20, {"num_blocks": 256, "max_model_len": 400}),
+}
+
+
+def p99_wait(flood: dict[str, int], number: int, tenants: tuple[str, ...], limits: dict[str, int]) -> float:
+    """Return another tenant's 99th percentile of seconds for two tokens; a step costs 1 and 0.02 per token."""
+    queue = Queue(**limits)
+    waits = []
+    body, width = dict(flood), 1
+    if len(tenants) > 1:
+        body, width = {field: flood[field] for field in ("prompt", "output") if field in flood}, flood.get("n", 1)
+    elapsed = 0.0
+    while len(waits) < 100:
+        while len(queue.scheduler.queue.requests) < number * width:
+            queue.add(tenants[len(queue.arrived) % len(tenants)], **body)
+        request, began = queue.add("other"), elapsed
+        while request.request_id not in queue.ended:
+            queue.step()
+            elapsed += 1 + 0.02 * queue.num_tokens
+        waits.append(elapsed - began)
+    return sorted(waits)[98]
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_of_one_tenant_delays_another_at_most_twice_as_long_as_an_equal_honest_load(name: str) -> None:
+    flood, number, limits = FLOODS[name]
+    hostile = p99_wait(flood, number, ("flood",), limits)
+    honest = p99_wait(flood, number, ("a", "b", "c", "d"), limits)
+    assert hostile <= 2 * honest
 
 
 def test_an_idle_tenant_earns_no_credit() -> None:

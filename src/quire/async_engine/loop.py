@@ -265,8 +265,6 @@ class EngineLoop:
 
     def _next_adds(self) -> list[str]:
         """Return the ids of the next requests to add; tenants take turns."""
-        if len(self._pending) <= _ADDS_A_STEP:
-            return list(self._pending)
         by_tenant: dict[str, list[str]] = {}
         for request_id, add in self._pending.items():
             by_tenant.setdefault(add.processed.owner.tenant, []).append(request_id)

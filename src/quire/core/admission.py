@@ -42,14 +42,10 @@ class Admission:
     def _find_seats(self, request: Request, queue: RequestQueue, *, is_passing: bool) -> bool:
         width, num_spare = request.width, num_spare_seats(self._config.max_num_seqs)
         is_free = queue.num_running_seqs - queue.num_spare_seqs + width <= self._config.max_num_seqs
-        may_be_spare = (
-            (is_passing or not is_free)
-            and len(queue.turns.num_open) > 1
-            and queue.num_spare_seqs + width <= num_spare
-            and queue.seats[request.tenant] + width <= num_spare
-        )
-        request.is_spare = may_be_spare
-        return is_free or may_be_spare
+        is_wanted = (is_passing or not is_free) and len(queue.turns.num_open) > 1
+        num_used = max(queue.num_spare_seqs, queue.seats[request.tenant])
+        request.is_spare = is_wanted and num_used + width <= num_spare
+        return is_free or request.is_spare
 
     def must_wait_for_document(self, request: Request) -> bool:
         """Whether another process may be computing a document of the request. Asks for a claim on it."""

@@ -124,14 +124,11 @@ NO_OWNER = Owner()
 
 
 class Order(NamedTuple):
-    """Order of running requests: the smaller goes first. Waiting ones of a tenant also obey their `rank`."""
+    """Order of running requests, the smaller first."""
 
     priority: int = 0
     arrival: int = 0
     owner: Owner = NO_OWNER
-
-
-FIRST = Order()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +170,7 @@ class Request:
         sampling_params: SamplingParams,
         *,
         beam: BeamSearchParams | None = None,
-        order: Order = FIRST,
+        order: Order = Order(0, 0),  # noqa: B008
         seed: int = 0,
         ends: EndRules = EndRules(),
         kv: KVScope = KVScope(),

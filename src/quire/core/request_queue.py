@@ -16,12 +16,11 @@ from collections.abc import Callable
 from quire.core.request import BlockedReason, Order, Request, RequestStatus, Sequence
 from quire.core.scheduling.turns import Turns
 
-IN_LINE: Callable[[Request], tuple[int, int, int]] = lambda request: (  # noqa: E731
-    request.order.priority,
-    request.order.owner.rank,
-    request.order.arrival,
-)
 _ORDER: Callable[[Request], Order] = lambda request: request.order  # noqa: E731
+
+
+def _in_line(request: Request) -> tuple[int, int, int]:
+    return request.order.priority, request.order.owner.rank, request.order.arrival
 
 
 class RequestQueue:
@@ -50,10 +49,6 @@ class RequestQueue:
         self.turns = Turns()
         self._lines: dict[str, list[Request]] = {}  #: `waiting` by tenant
         self._next_seq_id = 0
-
-    def next_up(self) -> list[Request]:
-        """Return the waiting requests in the order of their admission, as far as it is known."""
-        return self.waiting if len(self._lines) < 2 else self.heads()
 
     def heads(self) -> list[Request]:
         """Return the first waiting request of each tenant, the next one to be admitted first."""
@@ -111,8 +106,8 @@ class RequestQueue:
         self.num_preempted += has_run
         request.num_queued_tokens = sum(len(seq.token_ids) for seq in request.unfinished)
         self.num_waiting_tokens += request.num_queued_tokens
-        insort(self.waiting, request, key=IN_LINE)
-        insort(self._lines.setdefault(request.tenant, []), request, key=IN_LINE)
+        insort(self.waiting, request, key=_in_line)
+        insort(self._lines.setdefault(request.tenant, []), request, key=_in_line)
 
     def _count_seats(self, request: Request, num_seats: int) -> None:
         self.num_running_seqs += num_seats
@@ -141,11 +136,9 @@ class RequestQueue:
 
     def check_integrity(self) -> None:
         assert self.running == sorted(self.running, key=_ORDER)
-        assert self.waiting == sorted(self.waiting, key=IN_LINE)
-        by_tenant: dict[str, list[Request]] = {}
-        for request in self.waiting:
-            by_tenant.setdefault(request.tenant, []).append(request)
-        assert self._lines == by_tenant
+        assert self.waiting == sorted(self.waiting, key=_in_line)
+        tenants = {request.tenant for request in self.waiting}
+        assert self._lines == {each: [r for r in self.waiting if r.tenant == each] for each in tenants}
         assert self.turns.num_open == Counter(request.tenant for request in self.requests.values())
         for request in self.requests.values():
             indices = [seq.index for seq in request.unfinished]

@@ -7,10 +7,9 @@ hits, resumption and beam search follow from that one rule.
     waiting   by (priority, rank, arrival), preempted ones among them  admitted in order, while there is room
     running   by (priority, arrival)                                   served oldest first, preempted youngest first
 
-The tenants of one priority take turns (`scheduling/turns.py`): the order above is that of one tenant's requests. The
-head of a tenant may be passed by other tenants' requests that fit. A request that took neither its seats nor its
-blocks delays nothing; at most `MAX_PASSES` others pass it. A tenant below its share of the pool has one above its share
-yield blocks. One tenant alone is served first come, first served.
+The order above is that of one tenant's requests; the tenants of one priority take turns (`scheduling/turns.py`). Other
+tenants' requests that fit pass a head that waits for seats or blocks, at most `MAX_PASSES` that delay it. A tenant
+below its share of the pool gets blocks of one above its share.
 
 A sequence whose blocks load from another tier computes the tokens before them meanwhile; no other request waits for
 it. A request that waits for anything but its turn, such as a document that another process computes, is blocked: it
@@ -109,7 +108,7 @@ class Scheduler:
             if step.num_seqs:
                 self.stages.record_served(stage)
                 break
-        self.lookahead.load_for_waiting(queue.next_up(), queue.running, step.num_reserved, step.shape.total())
+        self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.pop_transfers(), self.swap.pop_cancelled())
         if self.disk is not None:
             self.disk.add_messages(out)

@@ -181,14 +181,13 @@ class Engine:
             seed = derived_seed(self.seed, self._serial if serial is None else serial)
         eos = () if processed.ignore_eos else self.eos_token_ids
         max_tokens = processed.max_tokens if processed.max_tokens is not None else self.max_model_len
+        arrival = self._serial - (_BEFORE_ALL if resumption is not None else 0)
         return Request(
             request_id if request_id is not None else self._free_id(),
             prompt.token_ids,
             sampling,
             beam=processed.beam,
-            order=Order(
-                processed.priority, self._serial - (_BEFORE_ALL if resumption is not None else 0), processed.owner
-            ),
+            order=Order(processed.priority, arrival, processed.owner),
             seed=seed,
             ends=EndRules(max_tokens, (*eos, *sampling.stop_token_ids), eos),
             kv=KVScope(self.root, prompt.domains, prompt.documents, self.scheduler.config.keep_prompts),

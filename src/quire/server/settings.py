@@ -11,7 +11,6 @@ from quire.server.tools.families import AUTO, NONE, REASONING_PARSERS, TOOL_PARS
 from quire.settings import EnvironmentSettings, LogLevel, parse_size, setting
 
 LOG_FORMATS = ("text", "json")
-PRIORITY_SCOPES = ("key", "all")
 DEFAULT_MODELS = ("quire-chat", "quire-mini")  #: served without a model; the first one chats
 
 
@@ -102,7 +101,7 @@ class ServerSettings(EnvironmentSettings):
     priority_scope: str = setting(
         "key",
         "Requests that a body's priority may overtake: those of the same key, or all.",
-        choices=PRIORITY_SCOPES,
+        choices=("key", "all"),
     )
     max_answers: int = setting(1024, "Maximum number of answers to a body: its prompts times n.", at_least=1)
     max_stored_responses: int = setting(1000, "Number of responses to keep for previous_response_id.", at_least=0)

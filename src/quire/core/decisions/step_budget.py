@@ -22,7 +22,7 @@ class StepBudget:
         if config.target_itl_s is not None and costs is None:
             raise ValueError("a target for the time between tokens needs costs that predict it")
         self._most = config.max_num_batched_tokens
-        self._most_beside_streams = min(self._most, config.max_tokens_beside_streams or self._most)
+        self.most_beside_streams = min(self._most, config.max_tokens_beside_streams or self._most)
         self._target_s = None if config.target_itl_s is None else config.target_itl_s * _MARGIN
         self._costs = costs
         self.left = 0
@@ -47,9 +47,9 @@ class StepBudget:
         self._num_waiting = pending.num_tokens
         self._num_streams = self._beside.num_tokens
 
-    def grant(self, start: int, num_missing: int) -> int:
-        """How many of a sequence's `num_missing` known tokens the step may compute; 0 if it has no room for the
-        sequence.
+    def grant(self, start: int, num_missing: int, num_kept: int = 0) -> int:
+        """How many of a sequence's `num_missing` known tokens the step may compute, beside `num_kept` of other tenants'
+        prompts; 0 if it has no room for the sequence.
 
         For more than one, a chunk, the step's streams must be known.
         """
@@ -59,10 +59,11 @@ class StepBudget:
         is_first = self._beside.num_tokens == self._num_streams
         room = self.left - self._num_waiting
         if self._num_streams:
-            room = min(room, self._most_beside_streams - self._beside.num_tokens)
+            room = min(room, self.most_beside_streams - self._beside.num_tokens)
             if self._target_s is not None:
                 room = self._within_target(self._beside, start, min(room, num_missing))
                 room = max(room, min(LEAST_CHUNK, self.left - self._num_waiting)) if is_first else room
+        room -= num_kept
         if is_first:
             room = max(1, room)  # the oldest progresses in every step
         return max(0, min(num_missing, room, self.left))
@@ -90,7 +91,7 @@ class StepBudget:
         """Predict how many tokens of a prompt a step computes beside these streams: at least one."""
         if streams is None or streams.num_tokens == 0:
             return self._most
-        room = self._most_beside_streams - streams.num_tokens
+        room = self.most_beside_streams - streams.num_tokens
         if self._target_s is not None:
             room = max(self._within_target(streams, 0, room), LEAST_CHUNK)
         return max(1, room)

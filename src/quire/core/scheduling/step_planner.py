@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.core.admission import Admission
 from quire.core.decisions.costs import StepShape, StepShapeSum
 from quire.core.decisions.recovery import Recovery
 from quire.core.decisions.step_budget import StepBudget
 from quire.core.request import BlockedReason, Request, RequestStatus, Sequence
-from quire.core.request_queue import IN_LINE, RequestQueue
+from quire.core.request_queue import RequestQueue
 from quire.core.scheduling.counts import SchedulerCounts
 from quire.core.scheduling.starter import SequenceStarter
 from quire.core.scheduling.step_builder import StepBuilder
@@ -34,6 +34,7 @@ class StepPlanner:
     admission: Admission
     starter: SequenceStarter
     counts: SchedulerCounts
+    claims: Counter[str] = field(default_factory=Counter)  #: prompt tokens of the step that are kept, by tenant
 
     def fill(self, stage: int) -> None:
         """Spend the step's budget on the requests that compute with this stage of the model."""
@@ -43,6 +44,7 @@ class StepPlanner:
         heir = self._yield_blocks() if self.queue.turns.are_taken and self.queue.waiting else None
         num_promised = 0 if heir is None else self.admission.count_needed(heir)
         step.reserve(num_promised)  # parked samples would start again
+        self._claim_chunks(stage)
         at = 0
         while at < len(running) and budget.left > 0:
             at += self._schedule_decodes(at)
@@ -60,22 +62,23 @@ class StepPlanner:
             if self.admission.must_wait_for_document(head):
                 self.queue.block(head, BlockedReason.DOCUMENT)
                 continue
+            num_parked = max(0, step.num_reserved - self._count_missing()) if head is heir else 0
+            step.reserve(-num_parked)
             self.queue.run(head)
             self._schedule_request(head)
+            step.reserve(num_parked)
 
     def _next_to_admit(self, stage: int, heir: Request | None) -> Request | None:
         """Return the next request to run: the first whose turn it is, or one that may pass it. Parked samples reserve
         nothing that was freed for `heir`."""
-        queue = self.queue
-        passed: list[Request] = []
+        queue, passed = self.queue, list[Request]()
         num_kept = 0  #: blocks for the passed requests
         for request in queue.heads():
             num_reserved = self._count_missing() if request is heir else self.step.num_reserved
             if request.stage == stage and self.admission.can_run(request, queue, num_reserved, is_passing=bool(passed)):
-                is_harmless = request.is_spare and self.admission.has_room(
-                    request, queue.running, num_reserved + num_kept
-                )
-                if passed and not is_harmless and max(each.num_passed for each in passed) >= MAX_PASSES:
+                num_reserved += num_kept
+                is_harmless = request.is_spare and self.admission.has_room(request, queue.running, num_reserved)
+                if any(each.num_passed >= MAX_PASSES and not is_harmless for each in passed):
                     return None
                 if not self._has_budget_to_admit():
                     return None
@@ -86,27 +89,40 @@ class StepPlanner:
             num_kept += self.admission.count_needed(request)
         return None
 
+    def _claim_chunks(self, stage: int) -> None:
+        """Divide the step among the tenants with prompts to compute: an older long prompt leaves the others theirs."""
+        queue, claims = self.queue, self.claims
+        claims.clear()
+        if not queue.turns.are_taken:
+            return
+        for seq in [seq for request in queue.running if request.stage == stage for seq in request.unfinished]:
+            if (num_missing := len(seq.token_ids) - seq.num_computed_tokens) > 1:
+                claims[seq.request.tenant] += num_missing
+        for head in queue.heads() if claims else ():
+            if head.tenant not in claims and self.admission.can_run(head, queue, self._count_missing()):
+                claims[head.tenant] = len(head.unfinished[0].token_ids)
+        share = self.budget.most_beside_streams // max(1, len(claims))
+        claims.update({tenant: min(0, share - num_tokens) for tenant, num_tokens in claims.items()})
+
     def _yield_blocks(self) -> Request | None:
         """Free blocks for the first waiting request whose tenant is below its share of the pool, and return it: preempt
-        requests of tenants above theirs, and park samples of the oldest. None if there are enough, or too few."""
+        requests of tenants above theirs, and park samples of the oldest. None if that is not enough."""
         queue = self.queue
         held = self._count_blocks(queue.running)
         share = self.swap.kv.pool.num_blocks // len(queue.turns.num_open)
         for head in queue.heads():
-            if held[head.tenant] + self.admission.count_needed(head) > share or self._has_room(head):
+            if held[head.tenant] + self.admission.count_needed(head) > share:
                 continue
-            while not (has_room := self._has_room(head)) and self._yield_one(held, share):
-                pass
-            return head if has_room else None
+            while not self.admission.has_room(head, queue.running, self._count_missing()):
+                if not self._yield_one(held, share):
+                    return None
+            return head
         return None
-
-    def _has_room(self, request: Request) -> bool:
-        return self.admission.has_room(request, self.queue.running, self._count_missing())
 
     def _count_missing(self) -> int:
         """Count the blocks that known tokens of running sequences still need, except parked ones."""
-        running = self.queue.running
-        held = [seq for each in running for seq in each.unfinished if seq.block_table or seq is each.unfinished[0]]
+        sequences = [seq for request in self.queue.running for seq in request.unfinished]
+        held = [seq for seq in sequences if seq.block_table or seq is seq.request.unfinished[0]]
         return sum(max(0, self._missing_blocks(seq)) for seq in held)
 
     def _yield_one(self, held: Counter[str], share: int) -> bool:
@@ -122,9 +138,8 @@ class StepPlanner:
             held -= self._count_blocks([victim])
             self._preempt(victim)
             return True
-        oldest = running[0].unfinished
-        progressing = next((seq for seq in oldest if seq.candidates is None), None)
-        others = [seq for seq in oldest if seq.block_table and seq is not progressing]
+        progressing = next((seq for seq in running[0].unfinished if seq.candidates is None), None)
+        others = [seq for seq in running[0].unfinished if seq.block_table and seq is not progressing]
         if running[0].tenant != tenant or not others:
             return False
         held[tenant] -= len(others[-1].block_table)
@@ -132,18 +147,18 @@ class StepPlanner:
         return True
 
     def _of_heaviest(self, requests: list[Request]) -> list[Request]:
-        """Return the requests of the tenant that holds most, lowest rank last; all if no tenants take turns."""
+        """Return the requests of the tenant that holds most; all if no tenants take turns."""
         if not self.queue.turns.are_taken or not requests:
             return requests
         held = self._count_blocks(self.queue.running)
         tenant = max(requests, key=lambda request: held[request.tenant]).tenant
-        return sorted((each for each in requests if each.tenant == tenant), key=IN_LINE)
+        return [each for each in requests if each.tenant == tenant]
 
     def _count_blocks(self, requests: Seq[Request]) -> Counter[str]:
         """Count the entries of block tables, by tenant."""
         held = Counter[str]()
-        for request in requests:
-            held[request.tenant] += sum(len(seq.block_table) for seq in request.unfinished)
+        for seq in [seq for request in requests for seq in request.unfinished]:
+            held[seq.request.tenant] += len(seq.block_table)
         return held
 
     def _schedule_decodes(self, first: int) -> int:
@@ -216,6 +231,7 @@ class StepPlanner:
     def _compute(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
         start = seq.num_computed_tokens - num_new
         self.queue.turns.charge(seq.request.tenant, num_new)
+        self.claims[seq.request.tenant] = max(0, self.claims[seq.request.tenant] - num_new)
         if start < seq.num_lost_tokens:
             count = min(num_new, seq.num_lost_tokens - start)
             self.counts.recomputed_tokens += count
@@ -229,7 +245,8 @@ class StepPlanner:
         num_missing = len(seq.token_ids) - seq.num_computed_tokens
         if num_missing > 1:
             self._set_streams()
-        return self.budget.grant(seq.num_computed_tokens, num_missing)
+        num_kept = self.claims.total() - self.claims[seq.request.tenant]
+        return self.budget.grant(seq.num_computed_tokens, num_missing, num_kept)
 
     def _has_budget_to_admit(self) -> bool:
         self._set_streams()

@@ -11,12 +11,10 @@ MAX_PASSES = 64  #: requests that may delay a waiting one of another tenant
 
 
 class Turns:
-    """Counts the computed tokens of each tenant.
-
-    A tenant that was idle enters with the least count of the active ones, so that idle time earns no credit.
+    """Counts computed tokens by tenant; an idle tenant returns with the least active count, and so earns no credit.
 
     Attributes:
-        served: tokens by tenant. The tenant "" is the server itself, and every client of a server without keys.
+        served: tokens by tenant. "" is the server itself, and every client of a server without keys.
         num_open: unfinished requests by active tenant.
     """
 
