@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,11 @@ def ends_while_it_loads(log: str) -> Engine:
     with Path(log).open("a") as file:
         file.write("loading\n")
     os._exit(3)
+
+
+def is_killed_while_it_loads() -> Engine:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("it goes on")
 
 
 def refuses() -> Engine:

@@ -17,7 +17,14 @@ from typing import Any
 
 import pytest
 
-from async_engine.child_engines import ends_while_it_loads, loads_for, refuses, treacherous, usual
+from async_engine.child_engines import (
+    ends_while_it_loads,
+    is_killed_while_it_loads,
+    loads_for,
+    refuses,
+    treacherous,
+    usual,
+)
 from async_engine.harness import TIMEOUT_S, collect, deltas_of, finish, generate, greedy, run, until
 from engines import process_engine
 from process_pool import fork_children
@@ -220,6 +227,20 @@ def test_a_process_that_ends_three_times_within_a_minute_has_failed(tmp_path: Pa
 
     run(scene())
     assert len(log.read_text().splitlines()) == 3
+
+
+def test_a_process_that_is_killed_at_its_first_load_is_not_started_again_at_once() -> None:
+    async def scene() -> None:
+        engine = process_engine("tiny", is_killed_while_it_loads)
+        engine.start()
+        with pytest.raises(
+            EngineUnavailable, match=r"SIGKILL \(.* for memory.* GiB are free.*loaded again in"
+        ) as found:
+            await engine.wait_ready()
+        assert found.value.retry_after_s > 30
+        await asyncio.to_thread(engine.shutdown)
+
+    run(scene())
 
 
 def test_a_model_that_cannot_be_loaded_says_why_and_is_not_tried_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
@@ -22,6 +23,7 @@ from quire.server.app import make_app
 from quire.server.metrics import Metrics, metrics_routes
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
+from quire.system.child_process import ChildProcess
 from server.asgi import ask
 
 TINY = EngineConfig("random:tiny", num_kv_blocks=24, block_size=4, use_tqdm=False, device="cpu")
@@ -60,6 +62,8 @@ PROMISED = {
     "quire_collection_search_seconds": "histogram",
     "quire_collection_documents_total": "counter",
     "quire_embedder_tokens_total": "counter",
+    "quire_process_resident_memory_bytes": "gauge",
+    "quire_process_cpu_seconds_total": "counter",
     "quire_recovery_preemptions_total": "counter",
     "quire_recovery_seconds_total": "counter",
     "quire_recovery_recomputed_tokens_total": "counter",
@@ -99,7 +103,7 @@ def test_every_documented_metric_exists_from_the_start_with_its_type_and_model()
     assert types == PROMISED
     for line in text.splitlines():
         assert (
-            line.startswith(("#", "process_", "quire_collection_", "quire_embedder_"))
+            line.startswith(("#", "process_", "quire_process_", "quire_collection_", "quire_embedder_"))
             or 'model_name="quire-mini"' in line
         )
     assert 'quire_request_success_total{finished_reason="stop",model_name="quire-mini"} 0.0' in text
@@ -416,3 +420,15 @@ def test_what_an_engine_swaps_and_computes_again_is_counted_once(tiny: LoadedMod
         assert found[f"quire_recovery_prediction_error_ratio_count{{{mode.value}}}"] == len(complete) > 0
     assert found["quire_swap_space_bytes"] == config.num_swap_slots * config.block_bytes > 0
     assert found["quire_swap_space_used_bytes"] == 0, "everyone is back"
+
+
+def test_memory_and_processor_time_show_for_the_server_and_each_engine_that_has_a_process() -> None:
+    metrics = Metrics(("a", "b"))
+    child = ChildProcess("engine")
+    metrics.engine_pids = lambda: {"a": child.pid, "b": None}
+    for name in ("quire_process_resident_memory_bytes", "quire_process_cpu_seconds_total"):
+        found = re.findall(rf'^{name}{{model_name="(\w*)",process="(\w+)"}} (\S+)$', metrics.render().decode(), re.M)
+        assert [each[:2] for each in found] == [("", "server"), ("a", "engine")]
+        assert float(found[0][2]) > 0
+    child.close()
+    assert 'process="engine"' not in metrics.render().decode()

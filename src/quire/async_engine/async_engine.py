@@ -113,6 +113,11 @@ class AsyncEngine:
         return self._gate.error
 
     @property
+    def pid(self) -> int | None:
+        """The id of the engine's own process; None without one."""
+        return self._host.pid
+
+    @property
     def is_given_up(self) -> bool:
         """Whether the model has failed and is not loaded again by itself."""
         return self.state is ModelState.FAILED and self._gate.retry_at is None

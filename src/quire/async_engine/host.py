@@ -108,6 +108,11 @@ class EngineHost(ABC):
         """The engine or its `InputProcessor`; None while it is not loaded."""
 
     @property
+    def pid(self) -> int | None:
+        """The id of the engine's own process; None without one."""
+        return None
+
+    @property
     def forecast(self) -> Forecast | None:
         """The host's own forecast; None where step reports carry it."""
         return None

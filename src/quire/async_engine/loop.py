@@ -50,7 +50,7 @@ logger = logging.getLogger("quire")
 
 _MAX_FAILURES = 3  # within _FAILURES_WITHIN_S of serving; then the next load waits
 _FAILURES_WITHIN_S = 60.0
-_FIRST_PAUSE_S, _MAX_PAUSE_S = 1.0, 60.0
+_FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
 _ADDS_A_STEP = 64  # requests added between two steps, so that a burst does not delay running ones
 
 
@@ -58,7 +58,7 @@ class Failures:
     """Counts an engine's failures and decides how long to wait before the next load. The time of loading does not
     count.
 
-    `pause_s` doubles with each failure that follows closely on `_MAX_FAILURES - 1` others, up to `_MAX_PAUSE_S`.
+    `pause_s` doubles with each failure that follows closely on `_MAX_FAILURES - 1` others, up to `MAX_PAUSE_S`.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Failures:
         if len(self._times) < _MAX_FAILURES or self._served_s - self._times[0] > _FAILURES_WITHIN_S:
             self.pause_s = 0.0
             return None
-        self.pause_s = min(max(_FIRST_PAUSE_S, 2 * self.pause_s), _MAX_PAUSE_S)
+        self.pause_s = min(max(_FIRST_PAUSE_S, 2 * self.pause_s), MAX_PAUSE_S)
         return f"the engine failed {_MAX_FAILURES} times within {_FAILURES_WITHIN_S:.0f} s, at last by {error}"
 
 

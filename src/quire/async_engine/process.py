@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import queue
+import signal
 import sys
 import threading
 import traceback
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.host import EXIT_STATUS, HANG_TIMEOUT_S, STOP_TIMEOUT_S, EngineHost, Watchdog
-from quire.async_engine.loop import EngineLoop, Failures
+from quire.async_engine.loop import MAX_PAUSE_S, EngineLoop, Failures
 from quire.async_engine.messages import (
     Command,
     FrameReader,
@@ -87,6 +88,11 @@ class ProcessHost(EngineHost):
     def facts(self) -> InputProcessor | None:
         return self._facts
 
+    @property
+    def pid(self) -> int | None:
+        child = self._child
+        return child.pid if child is not None and child.is_alive() else None
+
     def start(self, loop: asyncio.AbstractEventLoop | None) -> None:
         self._loop = loop or asyncio.get_running_loop()
         self._thread.start()
@@ -146,11 +152,17 @@ class ProcessHost(EngineHost):
                 self._handle(StateReport(ModelState.FAILED, failure))
                 return
             self._is_load_stuck = False
-            if (why := self._failures.record_failure(failure)) is not None:
-                self._handle(StateReport(ModelState.FAILED, why, retry_s=self._failures.pause_s))
-                if self._is_over.wait(self._failures.pause_s):
+            why, pause_s = self._failures.record_failure(failure), self._failures.pause_s
+            if not self._has_served and self._is_killed():  # for memory, if not by a person: a next load would be, too
+                why, pause_s = f"the model could not be loaded: the {failure}", MAX_PAUSE_S
+            if why is not None:
+                self._handle(StateReport(ModelState.FAILED, why, retry_s=pause_s))
+                if self._is_over.wait(pause_s):
                     return
             self._handle(StateReport(ModelState.LOADING, failure))
+
+    def _is_killed(self) -> bool:
+        return self._child is not None and self._child.process.returncode == -signal.SIGKILL
 
     def _run(self) -> str:
         """Run one process to its end. Returns the reason of the end."""

@@ -227,6 +227,7 @@ def assemble(
         ValueError: a setting names a missing file or model.
     """
     created = int(time.time())
+    metrics.engine_pids = lambda: {name: engine.pid for name, engine in engines.items()}
     models = [
         ServedModel(name, engine, created, chat_template=template, source=sources[name], aliases=aliases)
         for name, engine in engines.items()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from typing import TypeVar
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.metrics_core import InfoMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from starlette.responses import PlainTextResponse
 
 from quire.config import SchedulerConfig
 from quire.core.decisions.costs import TIERS
 from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.bodies.replies import ERROR_RESPONSES
+from quire.system.memory import used_by
 
 MODEL_LABEL = "model_name"
 M = TypeVar("M", Gauge, Counter, Histogram)
@@ -297,6 +299,7 @@ class Metrics:
         self.observe_load = lifetimes.observe_load
         self.observe_accepted = lifetimes.observe_accepted
         self.observe_finished = lifetimes.observe_finished
+        self.engine_pids: Callable[[], Mapping[str, int | None]] = dict  #: by model; None without a process
         self._limits: dict[str, SchedulerConfig] = {}
         self._add_http()
         self._add_collections()
@@ -379,6 +382,23 @@ class Metrics:
             }
             family.add_metric([model], values)
         yield family
+        yield from self._collect_processes()
+
+    def _collect_processes(self) -> Iterator[Metric]:
+        labels = ["process", MODEL_LABEL]
+        memory = GaugeMetricFamily(
+            "quire_process_resident_memory_bytes", "Resident memory of the server and of each engine.", labels=labels
+        )
+        seconds = CounterMetricFamily(
+            "quire_process_cpu_seconds", "Processor time of the server and of each engine's process.", labels=labels
+        )
+        engines = {("engine", model): pid for model, pid in self.engine_pids().items() if pid is not None}
+        for names, pid in {("server", ""): os.getpid(), **engines}.items():
+            used = used_by(pid, with_children=names[0] == "engine")
+            if used is not None:
+                memory.add_metric(names, used[0])
+                seconds.add_metric(names, used[1])
+        yield from (memory, seconds)
 
     def values(self) -> dict[str, dict[str, float]]:
         """Return model -> name -> value, of the series without other labels."""

@@ -99,13 +99,14 @@ def explain_kill(num_kills_before: int) -> str:
     return f"probably killed for memory, or by a person: {figures}"
 
 
-def used_by(pid: int) -> tuple[int, float] | None:
-    """Return resident bytes and processor seconds of a process and its descendants; None if it has ended."""
+def used_by(pid: int, *, with_children: bool = True) -> tuple[int, float] | None:
+    """Return resident bytes and processor seconds of a process, by default with its descendants; None if it has
+    ended."""
     try:
         fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
         children = [
             int(child)
-            for task in (_PROC / f"{pid}/task").iterdir()
+            for task in ((_PROC / f"{pid}/task").iterdir() if with_children else ())
             for child in (task / "children").read_text().split()
         ]
     except (OSError, ValueError):
