@@ -27,7 +27,7 @@ from async_engine.harness import (
     until,
 )
 from engines import thread_engine
-from quire.async_engine.loop import EngineLoop, Failures
+from quire.async_engine.loop import Failures
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, PoisonRequest, RequestFailed
 from quire.engine.engine import Engine
 from quire.loading.progress import load_listener
@@ -214,13 +214,12 @@ def test_an_engine_that_fails_three_times_within_a_minute_has_failed_for_a_while
     makes = Breaking(STAGES["update"], times=4)
     may_load = threading.Event()
 
-    def wait(loop: EngineLoop, seconds: float) -> bool:
-        pauses.append(seconds)
+    def wait(failures: Failures) -> None:
+        pauses.append(failures.pause_s)
         assert may_load.wait(TIMEOUT_S)
-        return False
 
     pauses: list[float] = []
-    monkeypatch.setattr(EngineLoop, "_stops_within", wait)
+    monkeypatch.setattr(Failures, "pause", wait)
 
     async def scene() -> None:
         async with running(makes) as engine:

@@ -72,9 +72,11 @@ class Failover:
             for request in sent:
                 request.ledger.record_loss()
             suspects = [each for each in sent if each.is_scheduled or each.ledger.num_losses >= MAX_LOSSES] or sent
-            repeated = _REPEATED_STEPS // max(1, len(suspects))
             for request in suspects:
-                self._plan_trial(request, repeated)
+                request.num_suspicions += 1
+                steps = self._requests.num_steps - request.first_step
+                repeated = 0 if request.ledger.has_outputs else min(steps, _REPEATED_STEPS // len(suspects))
+                request.trial_steps = _TRIAL_STEPS + repeated if request.num_suspicions == 1 else math.inf
             self._suspects.extend(each for each in suspects if each is not self._alone)
             self._requests.is_held = self._wait_s > 0
             for request in lost:
@@ -83,10 +85,8 @@ class Failover:
                 else:
                     self._take_back(request, losses, error)
             self._alone = None
-        if suspects:
-            names = [each.add.request_id for each in suspects]
-            more = f" and {len(names) - _MAX_NAMES} others" if len(names) > _MAX_NAMES else ""
-            logger.warning("%s: in the step of the lost engine: %s%s", self._name, ", ".join(names[:_MAX_NAMES]), more)
+        names = ", ".join(each.add.request_id for each in suspects[:_MAX_NAMES])
+        logger.warning("%s: %d requests in the step of the lost engine: %s", self._name, len(suspects), names)
         return losses
 
     def resend(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
@@ -110,12 +110,6 @@ class Failover:
         self._requests.take_back(request, request.ledger.resumption(self._loading.stage))
         self.watch(request, error)
 
-    def _plan_trial(self, request: OpenRequest, max_repeated: int) -> None:
-        request.num_suspicions += 1
-        num_steps = self._requests.num_steps - request.first_step
-        repeated = 0 if request.ledger.has_outputs else min(num_steps, max_repeated)
-        request.trial_steps = _TRIAL_STEPS + repeated if request.num_suspicions == 1 else math.inf
-
     def resume(self) -> None:
         """Send the held requests to a new engine: the suspects one by one, then the others."""
         with self._lock:
@@ -128,7 +122,7 @@ class Failover:
             request = self._alone
             if request is None:
                 return
-            if request.add.key in self._requests:
+            if self._requests.get(request.add.key) is not None:
                 if report is None or report.stats is None or request.ledger.is_lost:
                     return  # a late report of the suspect before it, or no step
                 self._steps_left -= report.stats.num_sampled_tokens > 0
@@ -142,7 +136,7 @@ class Failover:
         self._alone = None
         while self._suspects and self._alone is None:
             request = self._suspects.popleft()
-            if request.add.key in self._requests:
+            if self._requests.get(request.add.key) is not None:
                 self._alone, self._steps_left = request, request.trial_steps
         if self._alone is not None:
             self._requests.send(self._alone)

@@ -7,6 +7,8 @@ import faulthandler
 import itertools
 import logging
 import os
+import sys
+import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -18,7 +20,6 @@ from quire.async_engine.loop import EngineLoop
 from quire.async_engine.messages import Command, Heartbeat, Report, Stop
 from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
-from quire.system.stacks import all_stacks
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # would import torch
@@ -27,6 +28,14 @@ logger = logging.getLogger("quire")
 
 EXIT_STATUS = 70  # EX_SOFTWARE
 _STDERR = 2
+#: Part of a file's path -> phase of a step; by default the folder's name.
+_PHASES = {
+    "sampler": "sampling",
+    "drawing": "sampling",
+    "row_state": "sampling",
+    "mask": "sampling",
+    "tiers": "KV load",
+}
 
 
 class Watchdog:
@@ -68,13 +77,31 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _report_hang(self) -> None:
-        what, stacks = self._loop.describe_step(), all_stacks()
-        logger.critical(
-            "%s: a step has not ended for %.1f s, in %s; all stacks:\n%s", self._name, self._timeout_s, what, stacks
-        )
+        what = f"{_place_of(self._loop.thread_id)}: {self._loop.describe_step()}"
+        text = "%s: a step has not ended for %.1f s, in %s; all stacks:\n%s"
+        logger.critical(text, self._name, self._timeout_s, what, _stacks())
         if self._exits:
             logging.shutdown()
             os._exit(EXIT_STATUS)
+
+
+def _stacks() -> str:
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        return file.read()
+
+
+def _place_of(thread_id: int) -> str:
+    """Describe the phase and the innermost place of our code in a thread, such as `sampling (runner/drawing.py:9)`."""
+    frame = sys._current_frames().get(thread_id)
+    while frame is not None:
+        _, is_ours, place = frame.f_code.co_filename.rpartition("/quire/")
+        if is_ours:
+            named = (phase for part, phase in _PHASES.items() if part in place)
+            return f"{next(named, place.partition('/')[0])} ({place}:{frame.f_lineno})"
+        frame = frame.f_back
+    return "an unknown place"
 
 
 HANG_TIMEOUT_S = 120.0  # a step of a large model on a small machine may take many seconds

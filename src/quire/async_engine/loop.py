@@ -41,7 +41,6 @@ from quire.engine.request_state import RequestState
 from quire.loading.progress import load_listener
 from quire.outputs import LoadProgress, SchedulerOutput, Stats
 from quire.system.fair_lock import FairLock
-from quire.system.stacks import place_of
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # would import torch
@@ -55,10 +54,9 @@ _ADDS_A_STEP = 64  # requests added between two steps, so that a burst does not 
 
 
 class Failures:
-    """Counts an engine's failures and decides how long to wait before the next load. The time of loading does not
-    count.
+    """Counts an engine's failures. The time of loading does not count.
 
-    `pause_s` doubles with each failure that follows closely on `_MAX_FAILURES - 1` others, up to `MAX_PAUSE_S`.
+    The pause before the next load doubles with each failure that follows closely on two others, up to `MAX_PAUSE_S`.
     """
 
     def __init__(self) -> None:
@@ -66,6 +64,9 @@ class Failures:
         self._ready_since: float | None = None
         self._served_s = 0.0
         self._times: deque[float] = deque(maxlen=_MAX_FAILURES)  #: in seconds of serving
+
+    def pause(self) -> None:
+        time.sleep(self.pause_s)
 
     def record_ready(self) -> None:
         self._ready_since = time.monotonic()
@@ -118,7 +119,7 @@ class EngineLoop:
         self._last_stats: Stats | None = None
         self._received: list[int] = []  #: keys of requests added since the last step's report
         self._step_output: SchedulerOutput | None = None  #: of the last step
-        self._thread_id = 0
+        self.thread_id = 0
 
     @property
     def busy_since(self) -> float | None:
@@ -132,7 +133,7 @@ class EngineLoop:
     def run(self) -> None:
         """Load the engine and serve until `Stop`. Ends if the first load fails; later ones are repeated. Never
         raises."""
-        self._thread_id = threading.get_ident()
+        self.thread_id = threading.get_ident()
         failures = Failures()
         failure = self._load()
         if failure is not None:
@@ -148,21 +149,9 @@ class EngineLoop:
             error = failures.record_failure(failure)
             if error is not None:
                 self._report(StateReport(ModelState.FAILED, error, retry_s=failures.pause_s))
-                if self._stops_within(failures.pause_s):
-                    return
+                failures.pause()
             self._report(StateReport(ModelState.LOADING, failure))
             failure = self._load()
-
-    def _stops_within(self, seconds: float) -> bool:
-        """Wait. Returns whether `Stop` arrived; other commands stay in the inbox."""
-        until, kept = time.monotonic() + seconds, list[Command]()
-        while (command := self._next_command(until - time.monotonic())) is not None:
-            if isinstance(command, Stop):
-                return True
-            kept.append(command)
-        for command in kept:
-            self.inbox.put(command)
-        return False
 
     def _load(self) -> str | None:
         """Make the engine. Returns the error, if any."""
@@ -271,9 +260,9 @@ class EngineLoop:
         in_turn = chain.from_iterable(zip_longest(*by_tenant.values()))
         return list(islice(filter(None, in_turn), _ADDS_A_STEP))
 
-    def _next_command(self, timeout_s: float = 0.0) -> Command | None:
+    def _next_command(self) -> Command | None:
         try:
-            return self.inbox.get(timeout=max(0.0, timeout_s))
+            return self.inbox.get_nowait()
         except queue.Empty:
             return None
 
@@ -344,7 +333,7 @@ class EngineLoop:
         self._report(StepReport(scheduled=keys))
 
     def describe_step(self) -> str:
-        """Describe the running step, in any thread: its phase, the place in our code and its requests' ids."""
+        """Describe the running step, in any thread: which requests' ids it prefills and decodes."""
         engine, out, ids = self.engine, self._step_output, dict[bool, list[str]]()
         if engine is None or out is None:
             return "no request"
@@ -357,7 +346,7 @@ class EngineLoop:
             f"{'prefill' if is_prefill else 'decode'} of {', '.join(dict.fromkeys(found))}"
             for is_prefill, found in sorted(ids.items(), reverse=True)
         ]
-        return f"{place_of(self._thread_id)}: {'; '.join(parts) or 'no request'}"
+        return "; ".join(parts) or "no request"
 
     def _report_schedule(self, engine: Engine, report: StepReport) -> None:
         """Report requests that started, resumed or were preempted."""

@@ -160,9 +160,6 @@ class OpenRequests:
     def __len__(self) -> int:
         return len(self._by_key)
 
-    def __contains__(self, key: int) -> bool:
-        return key in self._by_key
-
     def get(self, key: int) -> OpenRequest | None:
         return self._by_key.get(key)
 

@@ -153,16 +153,14 @@ class ProcessHost(EngineHost):
                 return
             self._is_load_stuck = False
             why, pause_s = self._failures.record_failure(failure), self._failures.pause_s
-            if not self._has_served and self._is_killed():  # for memory, if not by a person: a next load would be, too
+            if not self._has_served and self._child and self._child.process.returncode == -signal.SIGKILL:
+                # For memory, if not by a person: the next load would be, too.
                 why, pause_s = f"the model could not be loaded: the {failure}", MAX_PAUSE_S
             if why is not None:
                 self._handle(StateReport(ModelState.FAILED, why, retry_s=pause_s))
                 if self._is_over.wait(pause_s):
                     return
             self._handle(StateReport(ModelState.LOADING, failure))
-
-    def _is_killed(self) -> bool:
-        return self._child is not None and self._child.process.returncode == -signal.SIGKILL
 
     def _run(self) -> str:
         """Run one process to its end. Returns the reason of the end."""

@@ -7,6 +7,7 @@ models do not answer is not ready. /livez asks only the event loop.
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 from fastapi import APIRouter, Response
@@ -24,35 +25,26 @@ from quire.server.settings import ServerSettings
 HealthStatus = Literal["ok", "degraded", "loading", "draining", "hanging", "failed"]
 _REJECTIONS: dict[int | str, dict[str, Any]] = {"4XX": ERROR_RESPONSES["4XX"]}
 _BY_SEVERITY: tuple[HealthStatus, ...] = get_args(HealthStatus)
-_PROBE_TEXT = "Hello"
 
 
 class LoadingModel(LoadedSoFar):
     phase: str = Field(description="Phase: imports, config, weights or first step.")
 
 
+class ModelHealth(BaseModel):
+    state: HealthStatus
+    model: str | None = Field(default=None, description="Name, for clients with a key.")
+    error: str | None = Field(default=None, description="Reason of a failure, for clients with a key.")
+
+
 class Health(BaseModel):
     """The most severe state of all models; degraded: some have failed, and the others serve."""
 
     status: HealthStatus
+    models: list[ModelHealth] | None = Field(default=None, description="/readyz: each model, in order.")
     loading: list[LoadingModel] | None = Field(
         default=None, description="Progress of the models that are loading, without names."
     )
-
-
-class ModelHealth(BaseModel):
-    state: HealthStatus
-    model: str | None = Field(default=None, description="Name, for clients with a key.")
-    error: str | None = Field(default=None, description="Reason of a failure or a reload, for clients with a key.")
-
-
-class Readiness(BaseModel):
-    status: HealthStatus
-    models: list[ModelHealth] = Field(description="Each model, in the order of /v1/models.")
-
-
-class Liveness(BaseModel):
-    status: Literal["ok"] = "ok"
 
 
 class Version(BaseModel):
@@ -68,8 +60,7 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
     router = APIRouter(tags=["operations"], responses=_REJECTIONS)
     probes = [_Probe(model, settings.heartbeat_timeout_s) for model in registry]
 
-    def unhealthy(reply: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-        return {503: {"model": reply, "description": "Unable to serve now."}}
+    unhealthy: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "Unable to serve now."}}
 
     async def check(response: Response) -> tuple[HealthStatus, list[HealthStatus]]:
         found = await asyncio.gather(*(probe.status() for probe in probes))
@@ -80,13 +71,13 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
             response.status_code = 503
         return status, found
 
-    @router.get("/livez")
-    async def livez() -> Liveness:
+    @router.get("/livez", response_model_exclude_unset=True)
+    async def livez() -> Health:
         """Check the event loop only. Needs no API key."""
-        return Liveness()
+        return Health(status="ok")
 
-    @router.get("/readyz", responses=unhealthy(Readiness), response_model_exclude_none=True)
-    async def readyz(request: Request, response: Response) -> Readiness:
+    @router.get("/readyz", responses=unhealthy, response_model_exclude_none=True)
+    async def readyz(request: Request, response: Response) -> Health:
         """Check as /health, and show each model. Needs no API key."""
         status, found = await check(response)
         shows_names = is_known(request.scope, settings)
@@ -94,9 +85,9 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRoute
         for state, model in zip(found, registry, strict=True):
             names = {"model": model.name, "error": model.async_engine.error} if shows_names else {}
             models.append(ModelHealth(state=state, **names))
-        return Readiness(status=status, models=models)
+        return Health(status=status, models=models)
 
-    @router.get("/health", responses=unhealthy(Health), response_model_exclude_unset=True)
+    @router.get("/health", responses=unhealthy, response_model_exclude_unset=True)
     async def health(response: Response) -> Health:
         """Check that each model answers, by the path of a request. Needs no API key.
 
@@ -141,23 +132,17 @@ class _Probe:
 
     async def _answers(self, engine: AsyncEngine) -> bool:
         if self._encoding is None or self._encoding.done():
-            self._encoding = asyncio.create_task(encode_probe(self._model))
+            self._encoding = asyncio.create_task(asyncio.to_thread(encode_probe, self._model))
         encoded = asyncio.wait([self._encoding], timeout=self._timeout_s)
         (_, waiting), beats = await asyncio.gather(encoded, engine.heartbeat(self._timeout_s))
         return beats and not waiting
 
 
-async def encode_probe(model: ServedModel) -> None:
-    """Encode a short text where requests' prompts are encoded; raises nothing."""
-
-    def encode() -> None:
-        try:
-            if (tokenizer := model.async_engine.engine.tokenizer) is not None:
-                tokenizer.encode(_PROBE_TEXT)
-        except (EngineUnavailable, ValueError):  # the model's state tells of the first
-            return
-
-    await asyncio.to_thread(encode)
+def encode_probe(model: ServedModel) -> None:
+    """Encode a short text; called where requests' prompts are encoded."""
+    with suppress(EngineUnavailable, ValueError):  # the model's state tells of the first
+        if (tokenizer := model.async_engine.engine.tokenizer) is not None:
+            tokenizer.encode("Hello")
 
 
 def _progress(engine: AsyncEngine) -> LoadingModel:

@@ -15,7 +15,7 @@ import pytest
 from engines import process_engine
 from process_pool import fork_children
 from quire.assembly import start_engine
-from quire.async_engine.loop import EngineLoop
+from quire.async_engine.loop import Failures
 from quire.engine.engine import Engine
 from quire.server.metrics import Metrics
 from quire.server.registry import ServedModel
@@ -142,9 +142,7 @@ def test_an_engine_that_fails_again_and_again_has_failed_for_a_while_and_every_e
 ) -> None:
     fault = Fault("schedule", lasts=True)
     may_load = threading.Event()
-    monkeypatch.setattr(
-        EngineLoop, "_stops_within", lambda _, seconds: seconds > 1 and may_load.wait(PATIENCE_S) and False
-    )
+    monkeypatch.setattr(Failures, "pause", lambda failures: failures.pause_s > 1 and may_load.wait(PATIENCE_S))
     with running(make_model(CONFIG, start=fault)) as server:
         answers: list[httpx.Response] = []
 
