@@ -85,8 +85,9 @@ class Failover:
                 else:
                     self._take_back(request, losses, error)
             self._alone = None
-        names = ", ".join(each.add.request_id for each in suspects[:_MAX_NAMES])
-        logger.warning("%s: %d requests in the step of the lost engine: %s", self._name, len(suspects), names)
+        if suspects:
+            names = ", ".join(each.add.request_id for each in suspects[:_MAX_NAMES])
+            logger.warning("%s: %d requests in the step of the lost engine: %s", self._name, len(suspects), names)
         return losses
 
     def resend(self, lost: Sequence[OpenRequest], error: str | None) -> Losses:
