@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from async_engine.harness import (
+    TIMEOUT_S,
     Gate,
     check_nothing_leaks,
     collect,
@@ -428,5 +429,20 @@ def test_a_forecast_counts_what_was_sent_before_the_engine_tells_of_it() -> None
             assert engine.forecast.num_running + engine.forecast.num_waiting + engine.forecast.num_sent == 0
             assert engine.forecast.answer_tokens < 20, "answers have 8 tokens"
         assert engine.forecast is None
+
+    run(scene())
+
+
+def test_slow_texts_of_one_model_delay_no_other_model() -> None:
+    async def scene() -> None:
+        async with running() as slow, running() as other:
+            is_over = threading.Event()
+            stuck = [asyncio.create_task(slow.in_thread(is_over.wait, TIMEOUT_S)) for _ in range(100)]
+            try:
+                assert await other.in_thread(len, "abc") == 3
+                assert len((await finish(other, [1], request_id="a")).outputs[0].token_ids) > 0
+            finally:
+                is_over.set()
+                await asyncio.gather(*stuck)
 
     run(scene())

@@ -414,6 +414,8 @@ class AsyncEngine:
             self._loading.report_start()
         if report.input_processor is not None:
             self._call(self._on_ready, report.input_processor.limits)
+            if self._on_ready is not None:  # a server's engine; a replica's encodes nothing
+                self._threads.submit(report.input_processor.prepare)
             if self.num_stages == 1:
                 self._loading.report_ready()
         if report.state is ModelState.FAILED:

@@ -73,6 +73,11 @@ class InputProcessor:
             other.tokenizer = IsolatedTokenizer(self.tokenizer, name)
         return other
 
+    def prepare(self) -> None:
+        """Start the child process of an isolated one."""
+        if isinstance(self.tokenizer, IsolatedTokenizer):
+            self.tokenizer.start()
+
     def accept(
         self,
         prompt: PromptLike,

@@ -7,6 +7,7 @@ import os
 import signal
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -37,6 +38,11 @@ class IsolatedTokenizer(Tokenizer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _identity, (self._inner,)
+
+    def start(self) -> None:
+        """Start the process before its first text."""
+        with suppress(WorkerError, OSError):  # the first text reports it
+            self._child.ask(b"")
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         return self._encode("encode_batch", texts, add_special_tokens)[1]
@@ -108,6 +114,8 @@ def _make_worker(tokenizer: Tokenizer) -> Worker:
     os.environ.setdefault("RAYON_NUM_THREADS", _NUM_THREADS)
 
     def answer(question: bytes) -> bytes:
+        if not question:
+            return b""
         seconds, options, task, *values = json.loads(question)
         signal.setitimer(signal.ITIMER_PROF, seconds)  # ends the process
         try:
