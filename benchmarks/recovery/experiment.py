@@ -399,7 +399,7 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
 
 def draw(figure: Any, title: str, runs: dict[str, list[RecoveryRun]]) -> None:
     """Seconds by policy, and each decision of the first run of cost with the model's crossing points."""
-    figure.suptitle(f"Which recovery costs least? {title}", x=0.01, ha="left")
+    figure.suptitle(f"Which recovery costs least? {title.removeprefix('Recovery: ')}", x=0.01, ha="left")
     dynamic = runs.get(_DYNAMIC)
     panels = figure.subplots(1, 2, width_ratios=(1, 2)) if dynamic else [figure.subplots()]
     _draw_seconds(panels[0], runs)
