@@ -278,7 +278,7 @@ def test_logprobs_are_those_of_the_tokens_that_were_asked_for(tolerant: RunningS
     by_id = {entry["token"]: entry["logprob"] for entry in every["top_logprobs"]}
     few = choice_of(tolerant.chat(**asked, logprobs=True, logprob_token_ids=[7, 5, 7]))["logprobs"]["content"][0]
     assert {entry["token"]: entry["logprob"] for entry in few["top_logprobs"]} == approx(
-        {name: by_id[name] for name in ("token_id:5", "token_id:7")}
+        {name: by_id[name] for name in ("token_id:5", "token_id:7", every["token"])}
     )
     assert (few["token"], few["logprob"]) == (every["token"], approx(every["logprob"]))
     top = choice_of(tolerant.complete(**asked, logprobs=1, logprob_token_ids=[5, 7]))["logprobs"]["top_logprobs"][0]

@@ -136,9 +136,8 @@ class ChunkWriter(AnswerWriter, Generic[B]):
         self.body = body
         self._tokenizer = engine.tokenizer
         self._has_logprobs = params.logprobs is not None
-        self._num_top = None if params.logprobs == -1 else params.logprobs or 0  #: entries to show; None is all
-        if params.logprob_token_ids:
-            self._num_top = len(set(params.logprob_token_ids))
+        shows_all = params.logprobs == -1 or bool(params.logprob_token_ids)
+        self._num_top = None if shows_all else params.logprobs or 0  #: entries to show; None is all
         self._shows_ids = bool(body.return_tokens_as_token_ids)
         self._has_token_ids = bool(body.return_token_ids)
         self._has_usage = body.wants_usage

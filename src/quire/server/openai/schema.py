@@ -77,7 +77,7 @@ class GenerationRequest(SamplingFields):
         "Number of likeliest tokens (-1: all) in log-probabilities of the prompt; without stream."
     )
     logprob_token_ids: NonEmpty[TokenId] | None = option(
-        "Tokens to show in logprobs in place of the likeliest ones; without echo."
+        "Tokens to show in logprobs beside the chosen one, in place of the likeliest; without echo."
     )
     return_tokens_as_token_ids: bool | None = option("Show tokens in logprobs as token_id:123.")
     skip_special_tokens: bool | None = option("Leave special tokens out of the text. Default true.")
