@@ -237,7 +237,7 @@ def test_what_completions_cannot_do_is_refused_by_name(server: RunningServer, bo
         ({"functions": [{}]}, "functions"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
-        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": 1}}}, "response_format.json_schema.name"),
         ({"modalities": ["audio"]}, "modalities[0]"),
         ({"web_search_options": {}}, "web_search_options"),
         ({"top_logprobs": 101, "logprobs": True}, "top_logprobs"),

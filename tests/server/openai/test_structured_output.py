@@ -38,6 +38,9 @@ def is_valid(text: str) -> bool:
     [
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "it", "schema": SCHEMA}}}, is_valid),
         ({"response_format": {"type": "json_object", "schema": SCHEMA}}, is_valid),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, is_valid),
+        ({"json_schema": SCHEMA}, is_valid),
+        ({"grammar": GRAMMAR}, re.compile("<[ab]*>").fullmatch),
         ({"structured_outputs": {"json": SCHEMA}}, is_valid),
         ({"structured_outputs": {"json": json.dumps(SCHEMA), "disable_any_whitespace": True}}, is_valid),
         ({"guided_json": SCHEMA, "guided_whitespace_pattern": " ?"}, is_valid),

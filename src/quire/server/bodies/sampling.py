@@ -66,7 +66,7 @@ class AgentRequest(SamplingFields):
 
 
 class JsonSchemaFormat(Body):
-    name: ShortText = Field(description="Label for people.")
+    name: ShortText | None = option("Label for people.")
     description: str | None = option("Note for people; the model does not see it.")
     schema_: dict[str, Any] | None = Field(
         default=None, alias="schema", description="JSON Schema of the answer; default: any JSON."

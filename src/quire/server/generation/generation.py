@@ -51,7 +51,7 @@ from quire.server.tools.answer_reader import AnswerForm
 
 _RENAMED = {"beam_width": "n"}  # the engine's name -> the field of a body
 _FIELDS = {"prompt", "length_penalty", "min_stage", "priority", "response_format", "guided_whitespace_pattern"}
-_FIELDS |= {f"guided_{name}" for name in ("json", "regex", "choice", "grammar")}
+_FIELDS |= {"grammar", "json_schema", *(f"guided_{name}" for name in ("json", "regex", "choice", "grammar"))}
 _FIELDS |= {field.name for field in fields(SamplingParams)}
 _QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 

@@ -41,6 +41,17 @@ class StreamOptions(Body):
     include_obfuscation: Literal[False] | None = option("False only: nothing is obfuscated.")
 
 
+#: Other names of fields of structured_outputs.
+_STRUCTURES = {
+    "guided_json": "json",
+    "guided_regex": "regex",
+    "guided_choice": "choice",
+    "guided_grammar": "grammar",
+    "json_schema": "json",
+    "grammar": "grammar",
+}
+
+
 class GenerationRequest(SamplingFields):
     """The fields that chat and completions share."""
 
@@ -62,6 +73,8 @@ class GenerationRequest(SamplingFields):
     guided_regex: str | None = option("Older name of structured_outputs.regex.")
     guided_choice: NonEmpty[str] | None = option("Older name of structured_outputs.choice.")
     guided_grammar: str | None = option("Older name of structured_outputs.grammar.")
+    json_schema: str | bool | dict[str, Any] | None = option("llama.cpp's name of structured_outputs.json.")
+    grammar: str | None = option("llama.cpp's name of structured_outputs.grammar.")
     guided_whitespace_pattern: str | None = option("Older name of structured_outputs.whitespace_pattern.")
     stop_token_ids: StopTokens | None = option("Tokens that end the answer, in addition to the model's own.")
     include_stop_str_in_output: bool | None = option("Include the stop string in the answer.")
@@ -118,9 +131,9 @@ class GenerationRequest(SamplingFields):
         if self.structured_outputs is not None:
             given = self.structured_outputs.model_dump(exclude_none=True, by_alias=True)
             found.append(("structured_outputs", given))
-        for name in ("json", "regex", "choice", "grammar"):
-            if (value := getattr(self, f"guided_{name}")) is not None:
-                found.append((f"guided_{name}", {name: value}))
+        for field, name in _STRUCTURES.items():
+            if (value := getattr(self, field)) is not None:
+                found.append((field, {name: value}))
         match self.response_format:
             case ResponseFormat(type="json_object", schema_=given_schema):
                 wanted = {"json_object": True} if given_schema is None else {"json": given_schema}
