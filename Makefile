@@ -1,6 +1,7 @@
 # make serve   serve the embedded models on http://127.0.0.1:8000, or another one with MODEL=path/to/checkpoint
 # make test    run the tests, without the slow ones (PYTEST_ARGS="-m slow")
 # make test-portable   some of them, as on a machine with AVX2 only that has just booted
+# make test-clients    two turns with tools of nine client libraries, each in an environment of its own
 # make lint    ruff, mypy, the prose lint and the schemas of deploy/
 # make format  apply ruff's fixes and formatting
 # make dist    the sdist and a manylinux wheel, in dist/
@@ -25,7 +26,7 @@ PYTEST_ARGS ?=
 # Each worker loads torch and transformers, so more than four cost more memory than they save time.
 PYTEST_WORKERS ?= -n auto --maxprocesses 4 --dist worksteal
 
-.PHONY: serve test test-portable lint format dist clean
+.PHONY: serve test test-portable test-clients lint format dist clean
 
 serve: $(VENV)/.installed $(VENV)/.kernels
 	@$(BIN)/quire serve $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
@@ -43,6 +44,17 @@ test-portable: export QUIRE_KERNELS := generic
 test-portable: export QUIRE_TEST_UPTIME_S := 5
 test-portable: PYTEST_ARGS := $(PORTABLE_TESTS)
 test-portable: test
+
+# Program in tests/server/agents/clients = packages, joined by +. Their requirements exclude each other.
+CLIENTS := openai_agents=openai-agents instructor=instructor agno=agno+openai langchain_openai=langchain-openai \
+  llama_index=llama-index-llms-openai-like pydantic_ai=pydantic-ai-slim[openai,anthropic] crewai=crewai \
+  litellm=litellm anthropic_sdk=anthropic
+test-clients: $(VENV)/.installed-dev $(VENV)/.kernels
+	@for client in $(CLIENTS); do home=$(VENV)-clients/$${client%%=*}; test -e $$home/.installed && continue; \
+	  echo "installing $${client#*=}"; $(BIN)/python -m venv $$home || exit 1; \
+	  $$home/bin/python -m pip install --quiet $$(echo "$${client#*=}" | tr + ' ') && touch $$home/.installed; done
+	OMP_NUM_THREADS=1 QUIRE_TEST_CLIENTS=$(VENV)-clients $(BIN)/python -m pytest -n0 -m slow \
+	  tests/server/agents/test_client_libraries.py
 
 lint: $(VENV)/.installed-dev $(VENV)/.kernels
 	$(BIN)/ruff check .
