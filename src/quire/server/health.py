@@ -21,6 +21,7 @@ from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar
 from quire.server.http.middleware import is_known
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
+from quire.system.worker_process import WorkerError
 
 HealthStatus = Literal["ok", "degraded", "loading", "draining", "hanging", "failed"]
 _REJECTIONS: dict[int | str, dict[str, Any]] = {"4XX": ERROR_RESPONSES["4XX"]}
@@ -140,7 +141,7 @@ class _Probe:
 
 def encode_probe(model: ServedModel) -> None:
     """Encode a short text; called where requests' prompts are encoded."""
-    with suppress(EngineUnavailable, ValueError):  # the model's state tells of the first
+    with suppress(EngineUnavailable, WorkerError, ValueError):  # the model's state tells of the first
         if (tokenizer := model.async_engine.engine.tokenizer) is not None:
             tokenizer.encode("Hello")
 
