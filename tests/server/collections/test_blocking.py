@@ -13,8 +13,10 @@ from quire.server.errors import ApiError
 
 def test_what_waits_when_an_executor_is_closed_is_refused_and_what_gives_up_is_not() -> None:
     async def scene() -> None:
-        executor, goes_on = make_executor("tests", 1, 10), threading.Event()
-        working, waiting, leaving = (asyncio.ensure_future(run_blocking(executor, goes_on.wait)) for _ in range(3))
+        executor, begun, goes_on = make_executor("tests", 1, 10), threading.Event(), threading.Event()
+        working = asyncio.ensure_future(run_blocking(executor, lambda: (begun.set(), goes_on.wait())[1]))
+        await asyncio.to_thread(begun.wait)
+        waiting, leaving = (asyncio.ensure_future(run_blocking(executor, goes_on.wait)) for _ in range(2))
         await asyncio.sleep(0.01)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -26,5 +28,20 @@ def test_what_waits_when_an_executor_is_closed_is_refused_and_what_gives_up_is_n
             assert found.value.status == 503
         goes_on.set()
         assert await working
+
+    asyncio.run(scene())
+
+
+def test_the_searches_of_one_key_do_not_hold_up_anothers() -> None:
+    async def scene() -> None:
+        executor, goes_on, done = make_executor("tests", 1, 10), threading.Event(), list[str]()
+        first = asyncio.ensure_future(run_blocking(executor, goes_on.wait, "flood"))
+        flood = [asyncio.ensure_future(run_blocking(executor, lambda: done.append("flood"), "flood")) for _ in range(5)]
+        other = asyncio.ensure_future(run_blocking(executor, lambda: done.append("other"), "other"))
+        await asyncio.sleep(0.01)
+        goes_on.set()
+        await asyncio.gather(first, *flood, other)
+        assert "other" in done[:2]
+        executor.close()
 
     asyncio.run(scene())

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from collections.abc import Collection as AnyOf
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -135,7 +136,8 @@ class CollectionService:
     ) -> SearchResult:
         """Search a collection that the key may read, by query and metadata. Raises ApiError for any failure."""
         started = time.monotonic()
-        found = await run_blocking(self._searches, lambda: self._search(key_id, collection, query, top_k, where))
+        work = partial(self._search, key_id, collection, query, top_k, where)
+        found = await run_blocking(self._searches, work, key_id)
         self._metrics.observe_search(time.monotonic() - started)
         return found
 

@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 
 def make_executor(name: str, num_threads: int, max_waiting: int) -> FairExecutor:
-    """Make an executor for a single owner, which gets half of the places."""
+    """Make an executor; a single owner gets half of the places."""
     return FairExecutor(name, num_threads, 2 * max_waiting)
 
 
-async def run_blocking(executor: FairExecutor, work: Callable[[], T]) -> T:
-    """Return the result of `work`. Raises ApiError 429 if too much work is queued, 503 if the executor is closed."""
+async def run_blocking(executor: FairExecutor, work: Callable[[], T], owner: str = "") -> T:
+    """Return the result of `work`; owners take turns. ApiError 429: too much work is queued; 503: closed."""
     try:
-        future = executor.submit(work)
+        future = executor.submit(work, owner)
     except TooManyJobs as error:
         raise ApiError(429, f"{error}; try again soon", code="queue_full", headers=RETRY_SOON) from None
     except RuntimeError:
