@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import tokenizers
 from tokenizers import models, normalizers
 
 from quire.loading.source import EMBEDDED_MODELS, embedded_path
+from quire.system.worker_process import WorkerError
 from quire.text import tokenizer_process
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
@@ -105,6 +108,18 @@ def test_a_tokenizer_that_multiplies_text_ends_with_an_error() -> None:
     with pytest.raises(ValueError, match=r"the tokenizer of bomb took more than .* or 2 GiB of memory"):
         isolated.encode("banana")
     isolated.close()
+
+
+def test_closing_ends_a_text_that_runs(plain: Tokenizer) -> None:
+    isolated = IsolatedTokenizer(plain, "tiny")
+    isolated.start()
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(isolated.apply_chat_template, HELLO, chat_template=HOSTILE["nested loops"])
+        while not isolated._child._lock.locked():
+            time.sleep(0.01)
+        isolated.close()
+        with pytest.raises(WorkerError):
+            running.result(60)
 
 
 def test_a_process_that_is_killed_from_outside_is_no_fault_of_the_text(isolated: IsolatedTokenizer) -> None:

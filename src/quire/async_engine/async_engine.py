@@ -444,6 +444,8 @@ class AsyncEngine:
         self._failover.close()
         self._grammars.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._input_processor is not None:
+            self._input_processor.close()  # else its texts would hold up the exit
         self._host.stop()
 
     def _end_all(self) -> int:

@@ -78,6 +78,11 @@ class InputProcessor:
         if isinstance(self.tokenizer, IsolatedTokenizer):
             self.tokenizer.start()
 
+    def close(self) -> None:
+        """End the child process of an isolated one, and its running texts."""
+        if isinstance(self.tokenizer, IsolatedTokenizer):
+            self.tokenizer.close()
+
     def accept(
         self,
         prompt: PromptLike,
