@@ -66,6 +66,9 @@ class EngineConfig(EnvironmentSettings):
         "auto or safetensors (read the files), random (seeded weights of the same shapes).",
         choices=LOAD_FORMATS,
     )
+    generation_config: str = setting(
+        "auto", "Sampling defaults: auto (generation_config.json) or vllm (none).", choices=("auto", "vllm")
+    )
     storage_bandwidth: int | None = setting(
         None,
         "Maximum read bandwidth for weights in bytes a second, such as 125MB: for experiments on fast storage.",

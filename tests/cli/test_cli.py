@@ -333,3 +333,9 @@ def test_one_file_is_no_files(tmp_path: Path) -> None:
 def test_an_unsupported_model_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}')
     assert quire("info", str(tmp_path)).output.count(str(tmp_path)) == 1
+
+
+def test_sampling_defaults_of_a_model_may_be_ignored() -> None:
+    arguments = ["generate", "--model", "quire-chat", "--num-kv-blocks", "64", "--no-use-tqdm", "--chat", "--seed", "1"]
+    greedy, again, drawn = (quire(*arguments, *more, "Hello").stdout for more in ([], [], ["--generation-config=vllm"]))
+    assert greedy == again != drawn

@@ -122,7 +122,7 @@ def make_engine(
             loaded.tokenizer,
             tuple(built.eos_token_ids),
             built.namespace,
-            _sampling_defaults(loaded.source),
+            _sampling_defaults(loaded.source) if config.generation_config == "auto" else {},
         ),
         promoter=_make_promoter(loaded, runner, built.namespace),
         seed=config.seed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 #: Title -> options in that panel; an option of no panel follows the one before it in its settings.
-_PANELS = {
+PANELS = {
     "Model": "model dtype quantization device load_format last_stage load_overlap storage_bandwidth use_tqdm seed "
     "skip_tokenizer_init escape_special_tokens",
     "Address": "host port uds root_path cors_origin ssl_certfile ssl_keyfile ssl_keyfile_password ssl_ca_certs url",
@@ -25,19 +25,10 @@ _PANELS = {
     "Logs and metrics": "log_level log_format log_interval open_metrics",
     "Ray": "ray",
 }
-_PANEL_BY_OPTION = {name: panel for panel, names in _PANELS.items() for name in names.split()}
+_PANEL_BY_OPTION = {name: panel for panel, names in PANELS.items() for name in names.split()}
 
 
 def panels_of(names: Sequence[str]) -> dict[str, str | None]:
     """Return the title for each option of a settings class, given in order."""
     panel: str | None = None
-    found = {}
-    for name in names:
-        panel = _PANEL_BY_OPTION.get(name, panel)
-        found[name] = panel
-    return found
-
-
-def place(panel: str) -> int:
-    """Return the place of a panel in help; panels outside the table come first, in their own order."""
-    return list(_PANELS).index(panel) if panel in _PANELS else -1
+    return {name: (panel := _PANEL_BY_OPTION.get(name, panel)) for name in names}

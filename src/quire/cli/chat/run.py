@@ -32,12 +32,10 @@ def run(
     """
     from quire.client.conversation import Conversation
 
-    given = dict(ctx.params)
     own_options = {field.name for field in fields(EngineConfig)} - {"model", "seed"}
-    address = Address()
-    if all(given.get(name) is None for name in own_options):
-        address = _running_server(engine.model)
-    given.update(url=address.url, model=engine.model)
+    has_options = any(ctx.params.get(name) is not None for name in own_options)
+    address = Address() if has_options else _running_server(engine.model)
+    given = {**ctx.params, "url": address.url, "model": engine.model}
     with opened_model(given, engine, address) as model:
         conversation = Conversation(model, system=system, **asked_for(sampling, given))
         if prompt is not None:
@@ -48,16 +46,13 @@ def run(
 
 def _running_server(model: str) -> Address:
     """Return the address of a local server that has a model, or an empty address."""
-    import httpx
-
-    from quire.client.remote_model import read_models
+    from quire.client.errors import RemoteError
+    from quire.client.remote_model import RemoteModel
     from quire.client.server_address import ServerAddress
 
     address = Address(os.environ.get("QUIRE_URL", DEFAULT_URL), os.environ.get("QUIRE_API_KEY"))
-    server = ServerAddress.of(str(address.url), address.api_key)
-    url = f"{server.base_url}/models"
     try:
-        listed = read_models(httpx.get(url, headers=dict(server.headers), timeout=1, trust_env=False).content, url)
-    except (httpx.HTTPError, RuntimeError):
+        with RemoteModel(ServerAddress.of(str(address.url), address.api_key), model) as server:
+            return address if model in [each.name for each in server.models()] else Address()
+    except RemoteError:
         return Address()
-    return address if any(each.name == model for each in listed) else Address()

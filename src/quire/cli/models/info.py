@@ -58,6 +58,9 @@ def info(
         sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
         memory.add_row(f"all weights, {quantization} (CPU)", *sizes)
     memory.add_row("KV a token", *(format_size(config.kv_bytes_per_token(dtype)) for dtype in DTYPE_BYTES))
+    contexts = [config.context_length * config.kv_bytes_per_token(dtype) for dtype in DTYPE_BYTES]
+    least = [config.weight_bytes(dtype) + kv for dtype, kv in zip(DTYPE_BYTES, contexts, strict=True)]
+    memory.add_row("to serve one whole context", *map(format_size, least))
     console = Console()
     console.print(table)
     console.print()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -86,19 +88,12 @@ def by_stage(option: str, given: list[str] | None) -> dict[int, Path]:
     return found
 
 
-class progress_bar:
+@contextmanager
+def progress_bar(description: str, total: int) -> Iterator[Callable[[float], None]]:
     """Transient bar on stderr: `with progress_bar("reading", total) as advance: advance(1)`."""
+    from rich.console import Console
+    from rich.progress import Progress
 
-    def __init__(self, description: str, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import Progress
-
-        self._progress = Progress(transient=True, console=Console(stderr=True))
-        self._task = self._progress.add_task(description, total=total)
-
-    def __enter__(self) -> Any:
-        self._progress.start()
-        return lambda count: self._progress.advance(self._task, count)
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+    with Progress(transient=True, console=Console(stderr=True)) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda count: bar.advance(task, count)
