@@ -13,13 +13,16 @@ from typer.testing import CliRunner, Result
 from command_line import app
 from quire.async_engine.async_engine import AsyncEngine
 from quire.cli.serve.commands import _banner
-from quire.cli.serve.foreign_options import IGNORED, REFUSED
+from quire.cli.serve.foreign_options import IGNORED, REFUSED, RENAMED
+from quire.cluster.settings import ClusterSettings
+from quire.config import EngineConfig
 from quire.config_file import by_name
 from quire.server import lifecycle
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
-from quire.settings import parse_count
+from quire.settings import option_name, parse_count, setting_fields
 
+KINDS = (EngineConfig, ServerSettings, ClusterSettings)
 OPTIONS = list(IGNORED.items())
 
 
@@ -208,3 +211,8 @@ def test_a_file_serves_what_it_says_and_the_command_line_wins(
     refused = serve("--config", str(file))
     assert refused.exit_code == 2
     assert "did you mean 'max-queue'?" in " ".join(refused.stderr.split())
+
+
+def test_no_option_of_another_engine_hides_an_own_one() -> None:
+    own = {f"--{option_name(field).replace('_', '-')}" for kind in KINDS for field in setting_fields(kind)}
+    assert not own & {*IGNORED, *REFUSED, *RENAMED}
