@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -19,7 +20,7 @@ from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutpu
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.row_state import RowState
-from quire.runner.sampler import Sampler, attempt, token_logprobs
+from quire.runner.sampler import Sampler, attempt, describe_failure, token_logprobs
 from quire.runner.sampling_rules import SamplingRules
 from quire.structured.matcher import Grammars
 from quire.tiers.disk_link import DiskLink
@@ -249,17 +250,19 @@ class ModelRunner:
             seq_ids = [out.seq_ids[i] for i in sampled.tolist()]
             rows = batch.rows[sampled].tolist()
             states = [self._state(row, seq_id, result.failed) for row, seq_id in zip(rows, seq_ids, strict=True)]
-            sequences = zip(seq_ids, rows, states, strict=True)
-            ready = [(seq_id, row, state) for seq_id, row, state in sequences if state is not None]
-            if len(ready) < len(states):
-                logits = logits[[state is not None for state in states]]
-            drawn_by_row = self.sampler.sample(logits, [state for _, _, state in ready])
-            for (seq_id, row, state), drawn, entries, error in zip(ready, *drawn_by_row, strict=True):
+            if len(ready := [state for state in states if state is not None]) < len(states):
+                is_ready = [state is not None for state in states]
+                logits, seq_ids, rows = logits[is_ready], [*compress(seq_ids, is_ready)], [*compress(rows, is_ready)]
+            drawn_by_row = zip(seq_ids, rows, ready, *self.sampler.sample(logits, ready), strict=True)
+            for seq_id, row, state, drawn, entries, error in drawn_by_row:
                 if error is not None:
                     result.failed[seq_id] = error
                 elif drawn:
                     self.batch.append_token(row, drawn[0])
-                    attempt(result.failed, seq_id, state.append, drawn[0])
+                    try:  # not `attempt`: a call for every row and step
+                        state.append(drawn[0])
+                    except Exception as failure:
+                        result.failed[seq_id] = describe_failure(failure)
                 if seq_id in result.failed:
                     continue
                 result.seq_ids.append(seq_id)

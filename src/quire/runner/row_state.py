@@ -36,6 +36,8 @@ class RowState:
         self._has_lasting_bans = (
             self.matcher is not None or params.allowed_token_ids is not None or bool(params.bad_words_token_ids)
         )
+        self.num_samples = info.num_samples if self.num_output_tokens == 0 else 1  #: tokens to draw at this position
+        self._set_bans()
         if self.has_penalties:
             self._ids, slots = np.unique(np.array(info.token_ids, dtype=np.int64), return_inverse=True)
             counts = np.bincount(slots[info.num_prompt_tokens :], minlength=len(self._ids))
@@ -44,20 +46,18 @@ class RowState:
 
     def append(self, token: int) -> None:
         self.num_output_tokens += 1
+        self.num_samples = 1
         self._output.append(token)
         if self.matcher is not None:
             self.matcher.advance((token,))
         if self.has_penalties:
             self._count(token)
+        if self._must_continue:
+            self._set_bans()
 
-    @property
-    def has_bans(self) -> bool:
-        """Whether some token is banned at this position."""
-        return self._has_lasting_bans or self._must_continue
-
-    @property
-    def _must_continue(self) -> bool:
-        return self.num_output_tokens < self.params.min_tokens and bool(self.info.stop_token_ids)
+    def _set_bans(self) -> None:
+        self._must_continue = self.num_output_tokens < self.params.min_tokens and bool(self.info.stop_token_ids)
+        self.has_bans = self._has_lasting_bans or self._must_continue  #: some token is banned at this position
 
     def restrict(self, words: np.ndarray) -> None:
         """Clear banned tokens in a mask of the tokens that the grammar allows: uint32 [words_of(vocab_size)]."""

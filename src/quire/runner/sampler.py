@@ -61,7 +61,7 @@ class Sampler:
         again = _bias(rows)
         if banned := [i for i, state in enumerate(states) if state.has_bans and i not in rows.failed]:
             again = sorted({*again, *self._ban(rows, banned)})
-        for first, end in _runs(again):  # a slice copies no rows
+        for first, end in _runs(again) if again else ():  # a slice copies no rows
             best_values[first:end], best_ids = best_tokens(rows.logits[first:end])
             rows.best[first:end] = best_ids.tolist()
         for i in again:
@@ -69,9 +69,13 @@ class Sampler:
                 rows.failed.setdefault(i, EVERY_TOKEN_IS_BANNED if value == -math.inf else _OUT_OF_RANGE)
         tokens: list[list[int]] = []
         logprobs: list[list[TokenLogprobs] | None] = []
-        for i in range(len(states)):
-            sampled = None if i in rows.failed else attempt(rows.failed, i, self._sample_row, rows, i, best_values[i])
-            drawn, entries = sampled or ([], None)
+        for i, state in enumerate(states):
+            drawn, entries = [], None
+            if i not in rows.failed:
+                if state.is_argmax:
+                    drawn = [rows.best[i]] * state.num_samples
+                elif sampled := attempt(rows.failed, i, self._sample_row, rows, i, best_values[i]):
+                    drawn, entries = sampled
             tokens.append(drawn)
             logprobs.append(entries)
         return tokens, logprobs, [rows.failed.get(i) for i in range(len(states))]
@@ -129,11 +133,10 @@ class Sampler:
         if info.num_candidates:
             return [], [_entry(row, best, info.num_candidates)]
         raw = rows.raw.get(i, row)
-        num_samples = info.num_samples if state.num_output_tokens == 0 else 1
         tokens = (
-            [best] * num_samples
+            [best] * state.num_samples
             if params.is_greedy
-            else self._drawer.draw(row, top, state, num_samples, rows.allowed.get(i))
+            else self._drawer.draw(row, top, state, state.num_samples, rows.allowed.get(i))
         )
         if params.logprobs is None:
             return tokens, None
@@ -144,14 +147,19 @@ def attempt(failed: dict[int, str], key: int, work: Callable[..., T], *args: Any
     """Do the work of one row. Its exception fails this row alone: `failed` gets the error under the row's key."""
     try:
         return work(*args)
-    except GrammarError as error:
-        failed[key] = f"{BROKEN_GRAMMAR}: {error}"
-    except FloatingPointError as error:
-        failed[key] = str(error)
     except Exception as error:
-        logger.exception("a row of a step failed; its request ends with an error")
-        failed[key] = f"{type(error).__name__}: {error}"
+        failed[key] = describe_failure(error)
     return None
+
+
+def describe_failure(error: Exception) -> str:
+    """Return the error for the request of a row, and log an unexpected one."""
+    if isinstance(error, GrammarError):
+        return f"{BROKEN_GRAMMAR}: {error}"
+    if isinstance(error, FloatingPointError):
+        return str(error)
+    logger.error("a row of a step failed; its request ends with an error", exc_info=error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _bias(rows: _Rows) -> list[int]:

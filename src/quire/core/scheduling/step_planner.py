@@ -41,10 +41,12 @@ class StepPlanner:
         step, running, budget = self.step, self.queue.running, self.budget
         step.select_stage(stage)
         budget.begin()
-        heir = self._yield_blocks() if self.queue.turns.are_taken and self.queue.waiting else None
-        num_promised = 0 if heir is None else self.admission.count_needed(heir)
-        step.reserve(num_promised)  # parked samples would start again
-        self._claim_chunks(stage)
+        heir, num_promised = None, 0
+        if self.queue.turns.are_taken:
+            if self.queue.waiting and (heir := self._yield_blocks()) is not None:
+                num_promised = self.admission.count_needed(heir)
+                step.reserve(num_promised)  # parked samples would start again
+            self._claim_chunks(stage)
         at = 0
         while at < len(running) and budget.left > 0:
             at += self._schedule_decodes(at)
@@ -58,7 +60,7 @@ class StepPlanner:
             if request.status is RequestStatus.RUNNING:  # else it preempted itself, and the next one has its position
                 at += 1
         step.reserve(-num_promised)
-        while budget.left > 0 and (head := self._next_to_admit(stage, heir)) is not None:
+        while self.queue.waiting and budget.left > 0 and (head := self._next_to_admit(stage, heir)) is not None:
             if self.admission.must_wait_for_document(head):
                 self.queue.block(head, BlockedReason.DOCUMENT)
                 continue
@@ -93,8 +95,6 @@ class StepPlanner:
         """Divide the step among the tenants with prompts to compute: an older long prompt leaves the others theirs."""
         queue, claims = self.queue, self.claims
         claims.clear()
-        if not queue.turns.are_taken:
-            return
         for seq in [seq for request in queue.running if request.stage == stage for seq in request.unfinished]:
             if (num_missing := len(seq.token_ids) - seq.num_computed_tokens) > 1:
                 claims[seq.request.tenant] += num_missing
@@ -231,7 +231,8 @@ class StepPlanner:
     def _compute(self, seq: Sequence, num_new: int, appended: tuple[list[int], BlockTransfer | None]) -> None:
         start = seq.num_computed_tokens - num_new
         self.queue.turns.charge(seq.request.tenant, num_new)
-        self.claims[seq.request.tenant] = max(0, self.claims[seq.request.tenant] - num_new)
+        if self.claims:
+            self.claims[seq.request.tenant] = max(0, self.claims[seq.request.tenant] - num_new)
         if start < seq.num_lost_tokens:
             count = min(num_new, seq.num_lost_tokens - start)
             self.counts.recomputed_tokens += count
@@ -245,7 +246,7 @@ class StepPlanner:
         num_missing = len(seq.token_ids) - seq.num_computed_tokens
         if num_missing > 1:
             self._set_streams()
-        num_kept = self.claims.total() - self.claims[seq.request.tenant]
+        num_kept = self.claims.total() - self.claims[seq.request.tenant] if self.claims else 0
         return self.budget.grant(seq.num_computed_tokens, num_missing, num_kept)
 
     def _has_budget_to_admit(self) -> bool:
