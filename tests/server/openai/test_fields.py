@@ -216,7 +216,6 @@ def test_best_of_is_taken_where_it_is_n(server: RunningServer) -> None:
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream": True, "stream_options": {"chunks": 3}}, "stream_options.chunks"),
         ({"stream": True, "prompt_logprobs": 1}, "prompt_logprobs"),
-        ({"stream": True, "echo": True, "logprobs": 1}, "stream"),
         ({"stream": "yes"}, "stream"),
     ],
 )

@@ -49,6 +49,7 @@ def chunks(server: RunningServer, **body: Any) -> list[Any]:
         ("/v1/chat/completions", ChatCompletionChunk, {"return_token_ids": True, "stop": "A"}),
         ("/v1/completions", Completion, {"logprobs": 2, "n": 2}),
         ("/v1/completions", Completion, {"return_token_ids": True, "echo": True, "stop": "A"}),
+        ("/v1/completions", Completion, {"logprobs": 2, "echo": True, "n": 2}),
     ],
 )
 def test_every_chunk_is_what_the_document_says(
@@ -63,6 +64,18 @@ def test_every_chunk_is_what_the_document_says(
     spent = [chunk["usage"]["completion_tokens"] for chunk in found]
     assert spent == sorted(spent)
     assert spent[-1] == 5 * body.get("n", 1)
+
+
+def test_an_echo_with_logprobs_is_streamed_as_in_the_whole_answer(server: RunningServer) -> None:
+    body = {"prompt": ["Hello", "So"], "logprobs": 2, "echo": True, "n": 2, "seed": 1, "max_tokens": 4}
+    whole = server.complete(**body).json()["choices"]
+    streamed = [choice for chunk in chunks(server, **body) for choice in chunk["choices"]]
+    for choice in whole:
+        mine = [each for each in streamed if each["index"] == choice["index"]]
+        assert "".join(each["text"] for each in mine) == choice["text"]
+        for name, entries in choice["logprobs"].items():
+            assert [entry for each in mine for entry in each["logprobs"][name]] == entries
+        assert mine[-1]["finish_reason"] == choice["finish_reason"]
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

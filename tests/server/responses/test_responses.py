@@ -186,6 +186,26 @@ def test_what_a_response_cannot_be_is_refused_by_name(agent: RunningServer, body
     assert answer.json()["error"]["param"] == param
 
 
+def test_truncation_drops_the_oldest_turns(client: openai.OpenAI) -> None:
+    SCRIPT.says = "Yes."
+    turns = [[{"role": "user", "content": "x" * 300}, {"role": "assistant", "content": "Yes."}] for _ in range(9)]
+    system = {"role": "developer", "content": "Be brief."}
+    question = {"role": "user", "content": "Sun?"}
+    asked: Any = {"model": MODEL, "input": [system, *(item for turn in turns for item in turn), question]}
+    with pytest.raises(openai.BadRequestError, match="maximum context length"):
+        client.responses.create(**asked)
+    cut = client.responses.create(**asked, truncation="auto")
+    assert (cut.output_text, cut.truncation) == ("Yes.", "auto")
+    kept = client.responses.create(
+        model=MODEL, input=[system, *(item for turn in turns[3:] for item in turn), question]
+    )
+    assert cut.usage
+    assert kept.usage
+    assert cut.usage.input_tokens == kept.usage.input_tokens
+    with pytest.raises(openai.BadRequestError, match="maximum context length"):
+        client.responses.create(model=MODEL, input="x" * 3000, truncation="auto")
+
+
 def test_a_response_is_found_by_its_owner_only() -> None:
     script = Script("Well.", texts=["Well."])
     keys = ServerSettings(api_keys=("one", "two"), tenant_secret=b"x" * 32)

@@ -11,7 +11,7 @@ from itertools import islice
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar, Generic, TypeVar
 
-from quire.async_engine.messages import Started
+from quire.async_engine.messages import Event, Finished, Started
 from quire.outputs import CompletionOutput, Delta, Logprob, RequestOutput
 from quire.server.bodies.replies import Generated
 from quire.server.errors import ApiError, error_body
@@ -24,7 +24,8 @@ from quire.server.openai.schema import (
     GenerationRequest,
 )
 from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
-from quire.server.tools.parser import CallArguments, CallStart, Content, Event, Reasoning, merge
+from quire.server.tools.parser import CallArguments, CallStart, Content, Reasoning, merge
+from quire.server.tools.parser import Event as AnswerEvent
 
 _LOWEST = -9999.0  #: OpenAI's value for minus infinity, which JSON lacks
 
@@ -333,7 +334,7 @@ def _thought(text: str) -> dict[str, str]:
     return {"reasoning_content": text, "reasoning": text}
 
 
-def _piece(event: Event) -> dict[str, Any]:
+def _piece(event: AnswerEvent) -> dict[str, Any]:
     """Return the delta for an event."""
     match event:
         case Reasoning():
@@ -372,6 +373,16 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
             for completion in output.outputs
         ]
         return self._encode_whole(Completion, choices=choices)
+
+    def encode(self, number: int, event: Event) -> bytes:
+        """Return the events for an event of prompt `number`. Log-probabilities of an echo are known at its end."""
+        if not self.body.echo or not self._has_logprobs:
+            return super().encode(number, event)
+        if not isinstance(event, Finished):
+            return b""
+        self.usage.add_output(number, event.output)
+        choices = [self._whole_choice(number, event.output, completion) for completion in event.output.outputs]
+        return b"".join([self._encode_chunk(choices=[choice]) for choice in choices])
 
     def _whole_choice(self, number: int, output: RequestOutput, completion: CompletionOutput) -> dict[str, Any]:
         echoed: dict[str, list[Any]] = {}

@@ -405,8 +405,6 @@ class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
         max_tokens = _MAX_TOKENS if body.max_tokens is None else body.max_tokens
         own: dict[str, Any] = {"max_tokens": max_tokens, "logprobs": body.logprobs}
         if body.echo and body.logprobs is not None:
-            if body.stream:
-                raise invalid("echo with logprobs is not streamed: leave out one of the three", "stream")
             if body.logprob_token_ids:
                 raise invalid("logprob_token_ids do not go with echo and logprobs", "logprob_token_ids")
             asked = (body.logprobs, body.prompt_logprobs or 0)

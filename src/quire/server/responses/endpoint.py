@@ -27,7 +27,7 @@ from quire.server.bodies.conversation import (
 )
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ApiError, invalid, required
-from quire.server.generation.generation import send_answer
+from quire.server.generation.generation import GenerationJob, send_answer
 from quire.server.http.body import JsonRoute
 from quire.server.http.middleware import key_id_of
 from quire.server.openai.endpoint import ChatEndpoint
@@ -264,7 +264,7 @@ class ResponsesEndpoint:
         previous = body.previous_response_id
         messages = [*(self._find(previous, owner).messages if previous is not None else ()), *to_messages(body.input)]
         try:
-            job = await self.chat.prepare(request, to_chat(body, messages), answer_id=f"resp_{random_id(32)}")
+            job = await self._prepare(request, body, messages)
         except ApiError as error:
             if error.param is not None and error.param.startswith("messages"):
                 error.param = "input"
@@ -272,6 +272,20 @@ class ResponsesEndpoint:
         keep = partial(self._keep, owner, messages) if body.store is not False else lambda reply: None
         writer, keep_alive_s = ResponseWriter(job, body, keep), self.chat.settings.keep_alive_s
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
+
+    async def _prepare(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> GenerationJob:
+        """Prepare a chat. With truncation, drop twice as many of the oldest turns each time it is too long."""
+        starts = [position for position, message in enumerate(messages) if message.role == "user"]
+        num_dropped = 0
+        while True:
+            kept = [*messages[: starts[0]], *messages[starts[num_dropped] :]] if num_dropped else messages
+            try:
+                return await self.chat.prepare(request, to_chat(body, kept), answer_id=f"resp_{random_id(32)}")
+            except ApiError as error:
+                is_last = num_dropped + 1 >= len(starts)
+                if body.truncation != "auto" or error.code != "context_length_exceeded" or is_last:
+                    raise
+                num_dropped = min(2 * num_dropped + 1, len(starts) - 1)
 
     def _keep(self, owner: str, messages: list[Message], reply: dict[str, Any]) -> None:
         answer = to_messages([InputItem.model_validate(item) for item in reply["output"]])

@@ -130,7 +130,9 @@ class ResponsesRequest(AgentRequest):
 
     # Fields that clients send with a neutral value.
     max_tool_calls: Hint = option("Hint without effect: it limits built-in tools, which this server lacks.")
-    truncation: Literal["disabled"] | None = option("Only disabled: an input that is too long is rejected.")
+    truncation: Literal["auto", "disabled"] | None = option(
+        "Input that is too long: auto drops the oldest turns, disabled (default) rejects it."
+    )
     background: Literal[False] | None = option("False only.")
     context_management: NoItems | None = option("Empty list only.")
 
@@ -179,7 +181,7 @@ class ResponseReply(Reply):
     tools: list[dict[str, Any]]
     top_logprobs: int
     top_p: float
-    truncation: Literal["disabled"]
+    truncation: Literal["auto", "disabled"]
     usage: ResponseUsage | None
     user: None = None
     metadata: dict[str, Any]

@@ -308,7 +308,7 @@ class ResponseWriter(AnswerWriter):
             "tools": [{"parameters": None, "strict": None, **tool.given} for tool in body.tools or ()],
             "top_logprobs": body.top_logprobs or 0,
             "top_p": params.top_p,
-            "truncation": "disabled",
+            "truncation": body.truncation or "disabled",
             "usage": self._usage().model_dump() if status in ("completed", "incomplete") else None,
             "user": None,
             "metadata": body.metadata or {},
