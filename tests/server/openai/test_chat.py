@@ -45,6 +45,7 @@ def test_an_answer_is_what_the_offline_api_gives(server: RunningServer) -> None:
             "logprobs": None,
             "finish_reason": expected.finish_reason,
             "stop_reason": None,
+            "token_ids": None,
         }
     ]
     assert (answer["object"], answer["model"]) == ("chat.completion", MODEL)

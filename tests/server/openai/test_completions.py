@@ -25,6 +25,9 @@ def test_a_completion_is_what_the_offline_api_gives(server: RunningServer, llm: 
             "logprobs": None,
             "finish_reason": expected.finish_reason,
             "stop_reason": None,
+            "token_ids": None,
+            "prompt_token_ids": None,
+            "prompt_logprobs": None,
         }
     ]
     assert (body["object"], body["model"]) == ("text_completion", MODEL)
