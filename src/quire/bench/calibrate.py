@@ -44,10 +44,7 @@ def run(
     with progress(None, "measurements") as show:
         count = itertools.count(1)
         calibration = calibrate_engine(
-            engine,
-            lengths=settings.lengths,
-            repeats=settings.repeats,
-            on_trial=lambda trial: show(next(count), trial),
+            engine, lengths=settings.lengths, repeats=settings.repeats, on_trial=lambda trial: show(next(count), trial)
         )
     engine.scheduler.check_integrity()
     report = make_report(config, calibration, settings.repeats)

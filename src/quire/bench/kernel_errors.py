@@ -101,6 +101,4 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
 
 
 #: Kernel name -> function of (library, dtype, random) that returns the error at one random shape, and the shape.
-CHECKS: dict[str, Callable[[ctypes.CDLL, str, random.Random], tuple[float, str]]] = {
-    "attention": _attention,
-}
+CHECKS: dict[str, Callable[[ctypes.CDLL, str, random.Random], tuple[float, str]]] = {"attention": _attention}

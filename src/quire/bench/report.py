@@ -185,10 +185,7 @@ class Report:
         return table
 
     def publish(
-        self,
-        json_path: Path | None,
-        plot_path: Path | None = None,
-        draw: Callable[[Any], None] = lambda figure: None,
+        self, json_path: Path | None, plot_path: Path | None = None, draw: Callable[[Any], None] = lambda figure: None
     ) -> None:
         """Print the table, write the JSON file and the picture, which `draw` draws in a matplotlib figure. Raises
         ValueError if a file cannot be written; a failing JSON file does not prevent the picture."""

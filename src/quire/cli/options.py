@@ -128,9 +128,7 @@ def options(
 
 def _model_argument(is_list: bool) -> inspect.Parameter:
     argument = typer.Argument(
-        metavar="[NAME=]MODEL" if is_list else "MODEL",
-        help=f"{MODEL_HELP} The same as --model.",
-        show_default=False,
+        metavar="[NAME=]MODEL" if is_list else "MODEL", help=f"{MODEL_HELP} The same as --model.", show_default=False
     )
     annotation: Any = list[str] if is_list else str
     annotation = Annotated[annotation | None, argument]

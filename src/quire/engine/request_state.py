@@ -8,15 +8,7 @@ from dataclasses import dataclass, field
 from quire.core.beam_search import Hypothesis
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduling.step_results import SequenceUpdate
-from quire.outputs import (
-    CompletionOutput,
-    Delta,
-    Logprob,
-    RequestMetrics,
-    RequestOutput,
-    Resumption,
-    TokenLogprobs,
-)
+from quire.outputs import CompletionOutput, Delta, Logprob, RequestMetrics, RequestOutput, Resumption, TokenLogprobs
 from quire.prompt import Prompt
 from quire.text.detokenizer import IncrementalDetokenizer
 from quire.text.tokenizer import Tokenizer

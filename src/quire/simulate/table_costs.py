@@ -28,12 +28,7 @@ class TableCosts:
     step, by a sequence's tokens. Raises ValueError if a table is empty, out of order, or falls."""
 
     def __init__(
-        self,
-        swap_out: Table,
-        swap_in: Table,
-        recompute: Table,
-        bytes_per_token: int,
-        decode: DecodeCosts,
+        self, swap_out: Table, swap_in: Table, recompute: Table, bytes_per_token: int, decode: DecodeCosts
     ) -> None:
         if bytes_per_token <= 0:
             raise ValueError(f"bytes_per_token={bytes_per_token} must be above 0")

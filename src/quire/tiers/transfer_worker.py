@@ -324,13 +324,7 @@ class TransferWorker:
             logger.warning("swap: %s works again, after %d failed blocks", _NAMES[kind], num_lost)
 
     def _report(
-        self,
-        piece: _Piece,
-        failed: list[int],
-        copy_s: float = 0.0,
-        *,
-        continues: bool = False,
-        has_more: bool = False,
+        self, piece: _Piece, failed: list[int], copy_s: float = 0.0, *, continues: bool = False, has_more: bool = False
     ) -> None:
         num_bytes = len(piece.op_ids) * self._block_bytes
         self._add(TransferReport(piece.kind, piece.op_ids, num_bytes, copy_s, list(failed), continues, has_more))

@@ -92,11 +92,7 @@ def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) 
     }
     if limits:
         good = sum(is_good(outcome, limits) for outcome in outcomes)
-        figures["goodput"] = {
-            "limits_s": limits,
-            "req_s": good / wall_s,
-            "share": good / len(outcomes),
-        }
+        figures["goodput"] = {"limits_s": limits, "req_s": good / wall_s, "share": good / len(outcomes)}
     return figures
 
 

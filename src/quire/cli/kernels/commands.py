@@ -8,10 +8,7 @@ import typer
 
 from quire.cli.command import App
 
-app = App(
-    help="CPU kernels: compile, list and test them.",
-    epilog="Example: quire kernels info",
-)
+app = App(help="CPU kernels: compile, list and test them.", epilog="Example: quire kernels info")
 
 
 @app.command(epilog="Example: quire kernels build --again")

@@ -79,12 +79,7 @@ class RankGroup(ParallelGroup):
     """
 
     def __init__(
-        self,
-        rank: int,
-        size: int,
-        rendezvous: Rendezvous,
-        device: str = "cpu",
-        check: Callable[[], None] | None = None,
+        self, rank: int, size: int, rendezvous: Rendezvous, device: str = "cpu", check: Callable[[], None] | None = None
     ) -> None:
         super().__init__(rank, size)
         self._check = check
