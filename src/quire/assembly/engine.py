@@ -50,10 +50,7 @@ class EngineCosts:
         return cls(kept or CostModel(), place, kept is not None)
 
     def keep(self, engine: Engine, loaded: LoadedModel, worker: TransferWorker | None) -> None:
-        """Measure the costs if there was no profile, and keep what the engine learns.
-
-        Only whole models are measured: with stages, keeping starts at the promotion to the last one.
-        """
+        """Measure the costs of a whole model if there was no profile, and keep what the engine learns."""
         if self.place is None:
             return
         if _is_whole(engine, loaded):

@@ -32,10 +32,8 @@ class KVLayout:
 
 @dataclass(frozen=True)
 class AttentionBatch:
-    """The sequences of one step, flattened without padding.
-
-    Rows `query_start_loc[i]:query_start_loc[i + 1]` of q, k and v are the last of sequence i's `seq_lens[i]` tokens.
-    """
+    """The sequences of one step, flattened. Rows `query_start_loc[i]:query_start_loc[i + 1]` of q, k and v are the last
+    of sequence i's `seq_lens[i]` tokens."""
 
     query_start_loc: np.ndarray  #: int64 [num_seqs + 1]
     seq_lens: np.ndarray  #: int64 [num_seqs]

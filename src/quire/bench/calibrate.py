@@ -129,8 +129,7 @@ def describe_crossing(calibration: Calibration) -> list[str]:
 def crossing_range(
     costs: Costs, bytes_per_token: int, lengths: Sequence[int], *, chunk: int
 ) -> tuple[tuple[float, int], tuple[float, int]]:
-    """The slowest and the fastest symmetric link (bytes per second) with a crossing point, each with its length. A
-    slower link never swaps, a faster one always does."""
+    """Return the slowest and the fastest symmetric link (bytes per second) with a crossing point, and its length."""
     even = [(2 * n * bytes_per_token / costs.recompute(n, chunk=chunk), n) for n in lengths]
     return min(even), max(even)
 

@@ -9,11 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(total: int | None, name: str = "") -> Iterator[Callable[[int, str], None]]:
-    """Show a bar while the block runs, if stderr is a terminal; without a total, it counts.
-
-    Yields:
-        A function that sets the completed amount and a remark.
-    """
+    """Show a bar if stderr is a terminal. Yields a function that sets the completed amount and a remark."""
     if not sys.stderr.isatty():
         yield lambda done, remark: None
         return

@@ -141,8 +141,7 @@ class Report:
         }
 
     def show(self, console: Any = None) -> None:
-        """Print the table and its notes to a rich console, by default stdout. A table that is too wide is turned: a
-        line for each column. If that is too wide as well, its lines wrap, and no figure is cut."""
+        """Print the table and its notes, by default to stdout. A table that is too wide is turned; no figure is cut."""
         from rich.console import Console
 
         console = console or Console()

@@ -36,8 +36,7 @@ _WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
 
 
 def play(engine: Engine, workload: Workload, *, keep_arrivals: bool = False) -> tuple[Repetition, list[list[int]]]:
-    """Run a workload once. Returns the times, and the tokens of each request. Raises ValueError if a request does not
-    fit the engine, RuntimeError if one failed."""
+    """Run a workload once. Returns the times and each request's tokens. ValueError if a request does not fit."""
     sampling = SamplingParams(
         temperature=0.0 if workload.greedy else 1.0, ignore_eos=workload.ignore_eos, detokenize=False
     )

@@ -190,11 +190,8 @@ def _summarise(
 
 
 def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0) -> None:
-    """Profile an idle engine for about this many seconds, at its first start. Without a swap tier, only steps.
-
-    Each measurement runs twice if time allows, and then the second counts. Lengths that would take too long are
-    skipped; the engine's own steps and transfers teach them later.
-    """
+    """Profile an idle engine for about this many seconds, at its first start; without a swap tier, only steps. If time
+    allows, each measurement runs twice and the second counts; lengths that take too long are skipped."""
     config = engine.scheduler.config
     longest = min(config.max_model_len, 2 * config.max_num_batched_tokens)
     lengths = [n for n in default_lengths(longest) if n & (n - 1) == 0 and n >= config.block_size]

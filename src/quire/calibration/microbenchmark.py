@@ -47,10 +47,7 @@ class BlocksLost(RuntimeError):
 
 
 class Microbenchmark:
-    """Exclusive use of an idle engine inside a context.
-
-    Raises ValueError if the engine has requests, or its runner has no model.
-    """
+    """Exclusive use of an idle engine inside a context. ValueError if the engine is busy or its runner has no model."""
 
     def __init__(self, engine: Engine) -> None:
         runner = engine.runner
@@ -86,10 +83,8 @@ class Microbenchmark:
             pool.release(block)
 
     def compute(self, num_tokens: int) -> tuple[BlockSequence, list[StepTiming]]:
-        """Compute new tokens in the engine's chunks. The sequence holds its blocks until `forget`.
-
-        Raises ValueError if the pool has no room.
-        """
+        """Compute new tokens in the engine's chunks; blocks are held until `forget`. ValueError if the pool has no
+        room."""
         token_ids = self._tokens(num_tokens + 1)  # of a request that has just got its next token
         seq_id = next(self._next_id)
         request = Request(f"microbenchmark{seq_id}", token_ids, _GREEDY)
@@ -114,10 +109,8 @@ class Microbenchmark:
         return seq, times
 
     def decode(self, num_seqs: int, context: int, num_steps: int, num_shared: int = 0) -> list[StepTiming]:
-        """Run decode steps of sequences that begin with `context` tokens, the first `num_shared` in common blocks.
-
-        The context's KV is not computed: the time of a step does not depend on its values.
-        """
+        """Run decode steps after `context` tokens (of any KV, as values cost no time), the first `num_shared` in common
+        blocks."""
         if not self.has_room_to_decode(num_seqs, context, num_steps):
             raise ValueError(f"the engine has no room for {num_seqs} sequences of {context + num_steps} tokens")
         pool = self._kv.pool

@@ -30,11 +30,7 @@ class Conversation:
         self.costs = []
 
     def say(self, text: str) -> AnswerStream:
-        """Send a message and stream the answer.
-
-        An answer cut short, by closing the iterator or by a failure, is kept so far; a message without any answer is
-        removed, so that it can be sent again.
-        """
+        """Send a message and stream the answer, of which a cut is kept; a message without answer is removed."""
         self.messages.append({"role": "user", "content": text})
         received: list[str] = []
         cost = AnswerCost()

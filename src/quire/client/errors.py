@@ -18,12 +18,8 @@ _KINDS: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 class RemoteError(RuntimeError):
-    """A failed request to a server.
-
-    Attributes:
-        kind: short word to count by: `connect`, `timeout`, `disconnected`, `http_429` and the like, `stream_error`
-            (reported in the stream), `truncated` (the stream ended early), `not_sse` (the response is no stream).
-    """
+    """A failed request to a server. `kind` is a word to count by: `connect`, `timeout`, `disconnected`, `http_429` and
+    the like, `stream_error` (reported in the stream), `truncated` (ended early), `not_sse` (no stream)."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)

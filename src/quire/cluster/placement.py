@@ -111,15 +111,9 @@ class Placement:
 
 
 class ReplicaCall:
-    """One call of a replica. On the caller's side it chooses the replica; pickled, it is its data alone.
-
-    Args:
-        request: the features to choose by; None accepts any replica, even one that loads.
-
-    Attributes:
-        replica: the last choice; None while the call waits.
-        waits_since: start of the last wait (`time.monotonic`).
-    """
+    """One call of a replica. The caller's side chooses the replica by the `request`'s features (None accepts any, even
+    one that loads); pickled, it is its data alone. `replica` is the last choice, None during a wait since
+    `waits_since`."""
 
     def __init__(self, placement: Placement, request: RoutedRequest | None = None, data: bytes = b"") -> None:
         self.placement = placement

@@ -13,10 +13,8 @@ _SLACK = 2**20  # bytes beyond the limit, so that the application can refuse the
 
 
 def limits() -> list[Middleware]:
-    """Return the proxy's middleware, with QUIRE_MAX_BODY_BYTES as the limit.
-
-    Ray calls this in the proxy if RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=quire.cluster.proxy.limits.
-    """
+    """Return the proxy's body limit (QUIRE_MAX_BODY_BYTES) as middleware: Ray calls this if
+    RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=quire.cluster.proxy.limits."""
     return [Middleware(BoundRequest, max_bytes=ServerSettings.from_env().max_body_bytes)]
 
 

@@ -84,8 +84,7 @@ class ModelReplica:
             self._engine.leave(stream)
 
     async def facts(self, data: bytes = b"") -> InputProcessor | EngineUnavailable:
-        """Wait for the model's facts for validating requests; an error is returned, since Serve logs raised
-        tracebacks."""
+        """Wait for the model's facts for validating requests; return an error, since Serve logs raised tracebacks."""
         try:
             await self._engine.wait_ready()
             return await self._engine.wait_open()

@@ -46,11 +46,8 @@ _MAX_ATTEMPTS = 3  # at fetching a model's facts from replicas that die
 
 
 class ReplicasHost(EngineHost):
-    """The replicas of a Ray Serve deployment, as the host of one engine. Commands run in one event loop.
-
-    Without replicas it counts as loading once a request wants it, which starts one if `starts_on_demand`. `is_dead`
-    returns whether a call's error means that its replica died.
-    """
+    """The replicas of a Ray Serve deployment, as the host of one engine. Without replicas it counts as loading once a
+    request wants it (`starts_on_demand`). `is_dead` tells whether a call's error means a dead replica."""
 
     answers_heartbeats = False  # Serve checks its replicas, and a call would count as use
 

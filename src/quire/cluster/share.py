@@ -16,10 +16,7 @@ logger = logging.getLogger("quire")
 
 @dataclass(frozen=True)
 class ReplicaShare:
-    """The resources that Ray reserves for one replica, over all of its machines.
-
-    On one machine, all ranks are processes beside the engine; on several, all but the first are actors.
-    """
+    """The resources that Ray reserves for one replica. On several machines, all ranks but the first are actors."""
 
     num_ranks: int
     num_machines: int

@@ -62,11 +62,7 @@ def _digest_of_sources() -> str:
 
 
 def find_compiler() -> list[str]:
-    """Find $CXX, which may have arguments, or a compiler with a usual name.
-
-    Raises:
-        BuildError: no compiler was found.
-    """
+    """Find $CXX, which may have arguments, or a compiler with a usual name; BuildError if there is none."""
     named = shlex.split(os.environ.get("CXX", ""))
     for command in [named] if named else [[name] for name in _COMPILERS]:
         if path := shutil.which(command[0]):
@@ -75,17 +71,8 @@ def find_compiler() -> list[str]:
 
 
 def build(*, again: bool = False) -> list[Path]:
-    """Compile missing libraries, and remove those of other sources. Errors are kept in `FAILURE`.
-
-    Args:
-        again: compile all levels again.
-
-    Returns:
-        The libraries of all levels that the compiler supports.
-
-    Raises:
-        BuildError: no library was built.
-    """
+    """Compile missing libraries (with `again` all), remove those of other sources, and return the libraries of all
+    supported levels. Errors are kept in `FAILURE`; BuildError if no library was built."""
     paths = {level: library_path(level) for level in LEVELS}
     failures: list[str] = []
     try:

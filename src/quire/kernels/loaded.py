@@ -30,10 +30,7 @@ class Kernels:
 
 
 def load_kernels() -> Kernels:
-    """Load the kernels. QUIRE_KERNELS=none disables them, any other value names a level.
-
-    Raises ValueError for an unknown level, or one that this processor does not support.
-    """
+    """Load the kernels; QUIRE_KERNELS=none disables them, else it names a level. ValueError if it is not supported."""
     wanted = os.environ.get(_VARIABLE, "").strip().lower()
     if wanted == "none":
         return Kernels("none", reason=f"{_VARIABLE}=none")

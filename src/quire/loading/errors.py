@@ -15,10 +15,7 @@ class UnreadableError(ModelLoadError):
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """Raise ModelLoadError for a file outside of the model's directory, by its path or through a symbolic link.
-
-    Links of the hub's cache are followed: snapshots/REVISION/FILE -> ../../blobs/DIGEST.
-    """
+    """Raise ModelLoadError for a file outside of the model's directory. Links into the hub's cache are followed."""
     home, target = Path(os.path.realpath(directory)), Path(os.path.realpath(file))
     blobs = [home.parent.parent / "blobs"] if home.parent.name == "snapshots" else []
     if not any(target.is_relative_to(os.path.realpath(allowed)) for allowed in (home, *blobs)):

@@ -16,11 +16,8 @@ from quire.outputs import LoadProgress
 
 
 def download_files(name: str, patterns: Sequence[str], options: HubOptions) -> Path:
-    """Download the files of a repository that match the patterns, and return their directory.
-
-    The listener of a starting engine receives the progress; without one, a terminal shows a bar. Raises the errors of
-    `huggingface_hub.snapshot_download`.
-    """
+    """Download a repository's matching files; return their directory. The listener of a starting engine gets the
+    progress. Raises the errors of `huggingface_hub.snapshot_download`."""
     from huggingface_hub import snapshot_download
 
     with ExitStack() as shown:

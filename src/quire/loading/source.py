@@ -57,11 +57,8 @@ class ModelSource:
 
 
 def resolve_model(name: str, *, load_format: str = "auto", hub: HubOptions | None = None) -> ModelSource:
-    """Find a model by embedded name, path, hub id or preset (`random:NAME`), and download a hub model.
-
-    An embedded name takes precedence; `./quire-mini` is a directory. A hub model's config is checked before its weights
-    are downloaded; load_format="random" downloads none. Raises ModelLoadError or UnsupportedModelError.
-    """
+    """Find a model by embedded name (first), path, preset (`random:NAME`) or hub id, whose weights are downloaded once
+    the config is checked. Raises ModelLoadError or UnsupportedModelError."""
     return find_model(name) or _download(name, load_format, hub or HubOptions())
 
 

@@ -250,8 +250,7 @@ def _read_patterns(reader: ConfigReader, name: str) -> dict[re.Pattern[str], Any
 
 
 def _compile(pattern: str, name: str) -> re.Pattern[str]:
-    """Compile a key of rank_pattern or alpha_pattern. Adapters are not trusted: patterns that `re` could take forever
-    to match are refused."""
+    """Compile a key of rank_pattern or alpha_pattern; refuse patterns that `re` could take forever to match."""
     expected = r"names of layers with the regular expressions ^ $ | . \. \d+ [abc] and one .*"
     if not _PATTERN.fullmatch(pattern) or pattern.count(".*") > 1:
         raise ModelConfigError(f"the config's {name} has {pattern!r}; expected {expected}")

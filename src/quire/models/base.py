@@ -28,10 +28,8 @@ v, and attends causally with scale head_dim ** -0.5.
 
 
 class CausalLM(nn.Module):
-    """A decoder, or one rank's part of it (`split`). `layers` keep their indices when stand-ins replace absent ones.
-
-    Subclasses set `embed_tokens`, `layers` and `norm` (or None), and implement `forward` over `layers_and_rows`.
-    """
+    """A decoder, or one rank's part of it (`split`). Subclasses set `embed_tokens`, `layers` and `norm` (or None), and
+    implement `forward` over `layers_and_rows`. Stand-ins for absent layers keep the others' indices."""
 
     checkpoint_names: ClassVar[dict[str, str]]  #: prefix of an attribute's tensors in a checkpoint
     optional_prefix: ClassVar[str] = ""  #: missing in checkpoints saved from the headless model

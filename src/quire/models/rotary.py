@@ -13,11 +13,8 @@ from quire.models.model_config import RopeConfig
 
 
 class RotaryEmbedding:
-    """Computes the cosines and sines of a step's positions, once for all layers.
-
-    A table of all positions would be hardly faster (15 and 21 µs instead of 16 and 29 for 1 and 32 tokens), and takes
-    tens of MiB for 128 Ki positions.
-    """
+    """Computes the cosines and sines of a step's positions, once for all layers: a table of all positions would be
+    hardly faster (15 and 21 µs instead of 16 and 29 for 1 and 32 tokens)."""
 
     def __init__(self, config: RopeConfig) -> None:
         inv_freq, self.scale = inverse_frequencies(config)
@@ -48,12 +45,8 @@ def rotate_heads(
     norms: tuple[RMSNorm, RMSNorm] | None,
     kernels: Elementwise | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Split qkv into q, k and v, each [num_tokens, its heads, dim]; norm q and k if there are norms, and rotate them.
-
-    Args:
-        qkv: [num_tokens, heads, dim], queries first, then keys and as many values. The kernel overwrites it.
-        norms: norms of queries and of keys.
-    """
+    """Split qkv, [num_tokens, heads, dim] and maybe overwritten, into q, k and v, each [num_tokens, its heads, dim];
+    norm q and k if there are norms (of queries, of keys), and rotate them."""
     cos, sin = rotation
     sizes = [num_query_heads, num_key_heads, num_key_heads]
     if kernels is None or not (is_plain(qkv, cos) and qkv.is_contiguous()):

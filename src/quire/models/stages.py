@@ -26,10 +26,8 @@ class PassLayer(nn.Module):
 
 
 class LinearMap(nn.Module):
-    """y = x W^T + b in place of several absent layers: at the first one's index, with PassLayers at the others.
-
-    It stores W - I, since W is close to the identity and bfloat16 would round most of the difference away.
-    """
+    """y = x W^T + b in place of several absent layers: at the first one's index, with PassLayers at the others. Stores
+    W - I, as W is close to the identity and bfloat16 would round most of the difference away."""
 
     def __init__(
         self, hidden_size: int | Share, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE

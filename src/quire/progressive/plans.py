@@ -60,11 +60,8 @@ def model_bytes(source: ModelSource) -> ModelBytes:
 
 
 def plan_block(num_layers: int, start: int, end: int, num_stages: int | None = None) -> StagePlan:
-    """Plan to leave out the layers [start, end), and restore them in `num_stages - 1` groups of similar size.
-
-    By default there are three stages, or two for a single layer. Raises ValueError if the layers do not exist, none
-    would be left, or there are more groups than layers.
-    """
+    """Plan to leave out layers [start, end), restored in `num_stages - 1` groups of similar size (default: two, or one
+    for a single layer). ValueError if the layers do not exist, none would be left, or groups outnumber layers."""
     size = end - start
     if not 0 <= start < end <= num_layers:
         raise ValueError(f"there is no block {start}:{end} in {num_layers} layers; they count from 0, its end excluded")
@@ -117,10 +114,8 @@ def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tupl
 
 
 def bytes_by(ttft: float, bandwidth: float, allowance: float) -> int:
-    """Bytes that a transfer can load before the first token is due, `ttft` seconds after the start.
-
-    `allowance` are seconds without loading: imports and the first step. Raises ValueError if no time is left.
-    """
+    """Bytes that a transfer can load in `ttft` seconds without the `allowance` (imports, first step). ValueError if
+    none."""
     if ttft <= allowance:
         raise ValueError(f"a first token after {ttft:g} s leaves no time to load, with {allowance:g} s for all else")
     return int((ttft - allowance) * bandwidth)

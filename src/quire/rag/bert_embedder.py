@@ -71,8 +71,7 @@ class BertEmbedder:
         return Embeddings(vectors, counts, is_truncated)
 
     def _check(self, token_ids: Sequence[int]) -> list[int]:
-        """Return the ids of this embedder's tokenizer. Its special tokens tell them from ids of others, such as
-        tiktoken's, whose vectors would be meaningless."""
+        """Return the ids of this embedder's tokenizer, which its special tokens tell from ids of others."""
         ids, around = list(token_ids), self._tokenizer.encode("")
         half = len(around) // 2
         is_own = ids[:half] == around[:half] and ids[len(ids) - len(around) + half :] == around[half:]

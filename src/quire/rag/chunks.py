@@ -29,8 +29,7 @@ class Chunk:
 
 
 def cut(text: str, counters: Sequence[TokenCounter], num_tokens: int, overlap: int) -> list[Chunk]:
-    """Cut a text into chunks of at most `num_tokens` (special tokens included) by every counter, which together cover
-    all but white space. A chunk repeats at most `overlap` tokens from the one before, at most half."""
+    """Cut a text into chunks of at most `num_tokens` by every counter, repeating at most `overlap` tokens."""
     if not 0 <= overlap <= num_tokens // 2:
         raise ValueError(f"an overlap of {overlap} tokens in chunks of {num_tokens}; take at most half of a chunk")
     cutter = _Cutter(text, counters)

@@ -44,8 +44,7 @@ class VectorIndex:
     def update(
         self, version: int, ids: np.ndarray, fetch: Callable[[Sequence[int]], tuple[Sequence[int], np.ndarray]]
     ) -> None:
-        """Make the index hold exactly the chunks `ids`, int64 [n]; `fetch` maps ids to found ids and vectors, in one
-        order."""
+        """Make the index hold exactly the chunks `ids`, int64 [n]; `fetch` maps ids to found ids and vectors."""
         held = faiss.vector_to_array(self._index.id_map)
         gone, new = np.setdiff1d(held, ids), np.setdiff1d(ids, held)
         if len(gone):

@@ -150,10 +150,9 @@ def ingest(
     report: IngestReport | None = None,
     on_progress: ProgressListener = lambda done, total, report: None,
 ) -> IngestReport:
-    """Synchronize a collection with the files at these paths. Documents from elsewhere stay. An unreadable file is
-    reported, and its stored documents stay. `report` is filled during the run, for callers that interrupt it. Raises
-    ValueError for a missing path, another embedder or a concurrent ingest, and WorkerError if the embedder's process
-    ends."""
+    """Synchronize a collection with the files at these paths; documents from elsewhere, and of unreadable files, stay.
+    `report` is filled during the run. ValueError for a missing path, another embedder or a concurrent ingest,
+    WorkerError if the embedder's process ends."""
     files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths)]
     check_metadata(metadata or {})
     collection.check_embedder(embedder.facts)

@@ -78,11 +78,8 @@ class RoutingConfig:
 
 
 class Router:
-    """Chooses the model for each question by one policy. Thread-safe.
-
-    `served` lists the server's models, to check the configured ones; the policy `domain` needs `embedder`. Raises
-    RoutingError for an unserved model or an invalid configuration.
-    """
+    """Chooses the model for each question by one policy. Thread-safe. RoutingError for a model that is not `served` or
+    an invalid configuration. The policy `domain` needs `embedder`."""
 
     def __init__(
         self, config: RoutingConfig, served: Sequence[str] | None = None, embedder: QueryEmbedder | None = None

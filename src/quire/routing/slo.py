@@ -20,10 +20,8 @@ _CAUTION = 2.0  #: standard deviations added to the predicted TTFT
 
 
 class SloPolicy:
-    """Weigh the rank of models (`quality` by role, or the order of `models`) against predicted latencies.
-
-    `slo` holds the limits of requests that name none. Raises RoutingError if `quality` has other roles than `models`.
-    """
+    """Weigh the rank of models (`quality` by role, else their order) against predicted latencies. `slo` holds the
+    default limits. RoutingError if `quality` has other roles than `models`."""
 
     name = "slo"
 

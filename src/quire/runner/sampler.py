@@ -81,11 +81,8 @@ class Sampler:
         return tokens, logprobs, [rows.failed.get(i) for i in range(len(states))]
 
     def _ban(self, rows: _Rows, banned: list[int]) -> list[int]:
-        """Set banned logits to minus infinity, in place. Returns rows whose best token is banned and has yet to be
-        found.
-
-        Rows that need only their best token are not written if it can be found without; `rows.best` is updated.
-        """
+        """Set banned logits to minus infinity in place, unless only the best token is needed and found without
+        (`rows.best`). Returns rows whose best token is banned and has yet to be found."""
         masks = self._masks(rows, banned)
         written, again = [], []
         for at, (row, words) in enumerate(zip(banned, masks, strict=True)):

@@ -19,10 +19,8 @@ _MOST_LISTED = 512  # words of a mask, up to which listing its tokens costs less
 
 
 def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
-    """Set banned logits to minus infinity in place: contiguous [num_rows, vocab_size].
-
-    `words` is uint32 [len(rows), words_of(vocab_size)].
-    """
+    """Set banned logits to minus infinity in place: contiguous [num_rows, vocab_size], words uint32 [len(rows),
+    words]."""
     if logits.device.type == "cpu":
         kernels = kernels_for(logits.dtype) if logits.stride(1) == 1 else None
         if kernels is not None:

@@ -10,11 +10,7 @@ LATENCY_S = 1e-4  #: a guess for a solid-state disk
 
 
 class WithDisk:
-    """Other costs with a disk tier: each transfer takes a latency, and its bytes over a bandwidth.
-
-    Raises:
-        ValueError: the bandwidth is not above 0, or the latency is below 0.
-    """
+    """Other costs with a disk: a latency per transfer, and its bytes over a bandwidth. ValueError out of range."""
 
     def __init__(self, costs: Costs, bytes_per_s: float, latency_s: float = LATENCY_S) -> None:
         if not 0 < bytes_per_s < math.inf or not 0 <= latency_s < math.inf:

@@ -71,8 +71,7 @@ def with_disk(profile: HardwareProfile, bytes_per_s: float, latency_s: float = L
 
 
 def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
-    """The CPS paper's machine, by its table 2, with vLLM 0.2.4, which stops for copies. `decode_scale` (above 0) scales
-    the cost of decode steps, which the paper does not give."""
+    """The CPS paper's machine, by its table 2. `decode_scale` scales decode steps, which the paper does not give."""
     if not 0 < decode_scale < float("inf"):
         raise ValueError(f"decode_scale={decode_scale:g}; expected a number above 0")
     scaled = "" if decode_scale == 1 else f"; decode steps times {decode_scale:g}"
@@ -106,8 +105,7 @@ def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
 
 
 def read_profile(path: str | Path) -> HardwareProfile:
-    """Read a profile written by `quire calibrate`. Raises ValueError if the file, or a field of it, is missing or
-    wrong."""
+    """Read a profile written by `quire calibrate`. ValueError if the file or a field is missing or wrong."""
     try:
         data = json.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError) as error:

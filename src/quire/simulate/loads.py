@@ -15,9 +15,8 @@ PROMPT_SHARE = (0.1, 0.9)  #: range of the prompt's share; assumed, the paper gi
 def draw_short_long(
     num_requests: int = 200, seed: int = 0, *, prompt_share: tuple[float, float] = PROMPT_SHARE
 ) -> list[Arrival]:
-    """Draw the CPS paper's mix: half short requests, half long ones, shuffled, all at once. The prompt's share of the
-    tokens is drawn evenly from a range. Raises ValueError if the number is odd or 0, or the range is not within 0 and
-    1."""
+    """Draw the CPS paper's mix: half short, half long requests, shuffled, all at once. ValueError for an odd number.
+    The prompt's share of the tokens is drawn evenly from a range within 0 and 1."""
     low, high = prompt_share
     if not 0 <= low <= high <= 1:
         raise ValueError(f"prompts of {low:g} to {high:g} of a request; expected shares with 0 <= low <= high <= 1")
@@ -42,8 +41,7 @@ def draw_totals(rng: random.Random, num_short: int, num_long: int) -> list[int]:
 def ask_about_documents(
     arrivals: Iterable[Arrival], num_documents: int, num_tokens: int, seed: int = 0
 ) -> list[Arrival]:
-    """Put one of `num_documents` documents of `num_tokens` tokens before each prompt, by Zipf's law (1 / k). Prompts of
-    the arrivals must share no token with documents."""
+    """Put one of `num_documents` documents before each prompt, by Zipf's law (1 / k), sharing no token."""
     rng = random.Random(f"documents, {seed}")  # differs from the load's own seed
     arrivals = list(arrivals)
     weights = [1 / rank for rank in range(1, num_documents + 1)]

@@ -7,8 +7,7 @@ from quire.core.decisions.recovery_policy import RecoveryPolicy, make_policy
 
 
 class Threshold(RecoveryPolicy):
-    """Swaps requests up to a length, or with `swap_above` longer ones, and recomputes others (CPS paper, section
-    3.3)."""
+    """Swaps requests up to a length, or with `swap_above` longer ones; recomputes others (CPS paper, section 3.3)."""
 
     def __init__(self, num_tokens: int, *, swap_above: bool = False) -> None:
         self.num_tokens = num_tokens

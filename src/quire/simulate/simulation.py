@@ -108,8 +108,7 @@ def simulate(
 
 
 class Simulation:
-    """One engine on its virtual clock, step by step. The runner owns the clock; `learner` observes every step and
-    transfer."""
+    """One engine on its virtual clock, step by step. `learner` observes every step and transfer."""
 
     def __init__(self, scheduler: Scheduler, runner: VirtualRunner, learner: CostModel | None = None) -> None:
         self.scheduler = scheduler

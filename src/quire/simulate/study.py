@@ -307,8 +307,7 @@ def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profi
 
 
 def draw(figure: Any, cases: Sequence[Case]) -> None:
-    """A panel per metric, a row per policy: its change against the first one, or with document KV on disk; a single
-    policy's own seconds."""
+    """A panel per metric, a row per policy: its change against the first one or without a disk, or its own seconds."""
     base = cases[0].policy
     title, compared = f"Against {base} on the same requests: left of the line is better", _COMPARED
     pairs = [(case, without) for case in cases if (without := _without_kv_dir(case, cases)) is not None]

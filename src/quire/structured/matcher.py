@@ -30,10 +30,8 @@ _SLOW_S, _NUM_TIMED = 0.02, 32  # after a batch of masks that takes so long, so 
 
 
 class Matcher:
-    """An output's position in its grammar, rebuildable from its tokens. Owns the llguidance matcher `start`.
-
-    It has a budget of processor time: other requests wait for its masks.
-    """
+    """An output's position in its grammar, rebuildable from its tokens. Owns the llguidance matcher `start`, and has a
+    budget of processor time: other requests wait for its masks."""
 
     def __init__(self, start: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
         self.state = start
@@ -115,10 +113,8 @@ class Grammars:
         return matcher
 
     def fill_masks(self, matchers: Sequence[Matcher]) -> np.ndarray:
-        """Compute masks for `Matcher.finish_mask` on all cores: uint32 [len(matchers), words_of(vocab_size + 1)].
-
-        After a slow batch, masks are computed one by one to find the slow matcher.
-        """
+        """Compute masks for `Matcher.finish_mask` on all cores: uint32 [len(matchers), words_of(vocab_size + 1)]; one
+        by one after a slow batch, to find the slow matcher."""
         words = np.zeros((len(matchers), words_of(self.vocab_size + 1)), dtype=np.uint32)
         if len(matchers) == 1 or self._num_to_time:
             self._num_to_time = max(0, self._num_to_time - 1)

@@ -37,11 +37,8 @@ class _Words:
 def make_vocabulary(
     tokenizer: Tokenizer, vocab_size: int, end_ids: Sequence[int], *, has_calls: bool = False
 ) -> LLTokenizer:
-    """Build a model's vocabulary, in a second for 152 k tokens; `vocab_size` counts its logits.
-
-    Logits beyond the tokenizer's tokens are never allowed, and the end token comes behind them. Raises ValueError if
-    the decoder does not determine the bytes of tokens.
-    """
+    """Build a model's vocabulary; `vocab_size` counts its logits, of which those beyond the tokenizer's tokens are
+    never allowed. ValueError if the decoder does not determine the bytes of tokens."""
     pieces = tokenizer.pieces
     if pieces is None:
         raise ValueError("structured_outputs needs a tokenizer whose tokens are pieces of text")

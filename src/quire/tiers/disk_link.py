@@ -59,10 +59,7 @@ class DiskLink:
         self._epoch = store.epoch  #: epoch at which the next step's saves are decided
 
     def poll(self) -> StoreChanges | None:
-        """Poll the store, once before each step.
-
-        The step's saves were decided before the deletions that this returns.
-        """
+        """Poll the store before each step, whose saves were decided before the deletions that this returns."""
         self._epoch = self.store.epoch
         return self.store.poll()
 

@@ -23,11 +23,8 @@ _NO_PARENT = bytes(KEY_BYTES)
 
 
 class DiskSpace:
-    """A `SwapSpace` in a file that grows up to `num_slots`. One thread at a time.
-
-    The file is unlinked right after it is opened. Systems that do not allow that lock it, and remove it at the end or
-    from the next process that finds it unlocked. `namespace` is the root key of the blocks.
-    """
+    """A `SwapSpace` in an unlinked or locked file that grows up to `num_slots`. One thread at a time. `namespace` is
+    the root key of the blocks."""
 
     is_memory = False
 

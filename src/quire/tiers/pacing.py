@@ -49,11 +49,8 @@ def pop_piece(rest: deque[_T], is_cancelled: Callable[[_T], bool], size: PieceSi
 
 
 class RateLimiter:
-    """Simulates a device that moves `bandwidth` bytes per second, one transfer after the other.
-
-    The free time is computed, not observed: a late wake-up shortens the next transfer. `bandwidth` may change at any
-    time; None means no limit. `wait` sleeps for some seconds and returns true to stop waiting.
-    """
+    """Simulates a device that moves `bandwidth` bytes per second (None: no limit), one transfer after the other. The
+    free time is computed, so a late wake-up shortens the next transfer. `wait` sleeps and returns true to stop."""
 
     def __init__(
         self,
@@ -67,10 +64,8 @@ class RateLimiter:
         self._free_at = -math.inf
 
     def hold(self, num_bytes: int, asked_at: float, took_s: float) -> float:
-        """Wait until the device would have moved the bytes, at least `took_s` after its submission at `asked_at`.
-
-        Returns its busy seconds, independent of late wake-ups.
-        """
+        """Wait until the device would have moved the bytes, at least `took_s` after `asked_at`. Returns its busy
+        seconds."""
         began_at = due = max(asked_at, self._free_at)
         self._free_at = due + took_s
         while num_bytes > 0 and (bandwidth := self.bandwidth) is not None:

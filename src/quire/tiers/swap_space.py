@@ -42,10 +42,7 @@ def runs(*lists: Sequence[int]) -> Iterator[slice]:
 
 
 def copy_blocks(into: torch.Tensor, blocks: torch.Tensor) -> None:
-    """Copy uint8 `[n, block_bytes]` at once.
-
-    A copy between a GPU and pinned memory is queued on the current stream; it may be unfinished on return.
-    """
+    """Copy uint8 `[n, block_bytes]` at once; with pinned memory, queued on the current stream and maybe unfinished."""
     if into.is_cuda or blocks.is_cuda:
         into.copy_(blocks, non_blocking=True)
     else:  # torch would use threads that the model needs

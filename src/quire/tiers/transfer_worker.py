@@ -129,14 +129,8 @@ class TransferWorker:
         self._rate_limiter.bandwidth = bandwidth
 
     def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
-        """Submit saves, then loads; copies within the device are ignored. Never raises.
-
-        Afterwards, work that the calling thread queues may overwrite saved blocks. Loaded blocks belong to the worker
-        until it reports them.
-
-        Returns:
-            A function that waits until the saved bytes have left the device, and returns the seconds of that delay.
-        """
+        """Submit saves, then loads; never raises. Loaded blocks belong to the worker until it reports them. Returns a
+        function that waits until the saved bytes have left the device, and returns the seconds."""
         staged: list[Done] = []
         for kind in ("save", "load"):
             batch = _Batch(kind, deque(transfer for transfer in transfers if transfer.kind == kind))
@@ -145,10 +139,8 @@ class TransferWorker:
         return lambda: sum(wait() for wait in staged)
 
     def cancel(self, op_ids: Iterable[int]) -> None:
-        """Cancel transfers that have not begun; ignore others. Thread-safe.
-
-        They are reported in order as cancelled. Saves to memory begin on submission.
-        """
+        """Cancel transfers that have not begun; they are reported as cancelled. Thread-safe. Saves to memory have
+        begun."""
         with self._changed:
             self._waiting.difference_update(op_ids)
 

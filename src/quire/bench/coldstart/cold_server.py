@@ -72,16 +72,14 @@ class ColdServer:
         return self.num_stages is not None and self.num_stages in self.stages
 
     def wait_stage(self, number: int | None = None) -> float:
-        """Wait until a stage, by default the last one, serves; return when it was first seen serving. Raises
-        RuntimeError, with the end of the log, if the process ended."""
+        """Wait until a stage, by default the last one, serves; return the time. RuntimeError if the process ended."""
         self._wait(lambda: max(self.stages, default=0) >= (number or self.num_stages or 1))
         wanted = number or self.num_stages
         assert wanted is not None
         return min(seconds for stage, seconds in self.stages.items() if stage >= wanted)
 
     def first_token(self, prompt: Sequence[int]) -> float:
-        """Send a request as soon as the port answers, and again after each 503; return the time of the first token.
-        Raises RuntimeError if the process ended, or refused the request."""
+        """Request until a token comes; return its time. RuntimeError if the process ended, or refused the request."""
         self._wait(lambda: self.listening_s is not None)
         while (ttft_s := self._request_token(prompt)) is None:
             self.wait_stage(1)

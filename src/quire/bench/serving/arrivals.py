@@ -12,8 +12,7 @@ from quire.bench.workload import Lengths, Workload
 
 @dataclass(frozen=True)
 class OpenLoop:
-    """Requests and their arrivals, drawn or recorded. Another rate scales all gaps of a recording, so bursts stay
-    bursts; within a duration, the replayed requests have that rate."""
+    """Requests and their arrivals, drawn or recorded. Another rate scales all gaps of a recording."""
 
     make: Callable[[int], Workload]  #: the first N requests
     arrival_s: Sequence[float] = ()  #: sorted arrivals of a recording; empty: they are drawn

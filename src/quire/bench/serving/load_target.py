@@ -71,8 +71,7 @@ class Target:
 def find_target(
     text: str, api_key: str | None, model: str | None, *, is_chat: bool, extra: Mapping[str, Any]
 ) -> Target:
-    """Find a server by URL or LABEL=URL, and its first model where none is named. Raises ValueError if the text is no
-    URL, the server does not answer, or lacks the model."""
+    """Find a server by URL or LABEL=URL, and its first model where none is named. ValueError if it has none."""
     named = re.fullmatch(r"([^=:/]+)=(https?://.*)", text)
     endpoint = ServerAddress.of(named[2] if named else text, api_key)
     try:
@@ -95,8 +94,7 @@ async def prepare(
     timeout_s: float = 600.0,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> Target:
-    """Warm a server up with small requests, and learn its token counts and its support of usage. None of the workload's
-    prompts is sent, so no cache knows them. Raises ValueError if the server rejects such requests."""
+    """Warm a server up with prompts outside the workload; learn its token counts. ValueError if it rejects them."""
     client = LoadClient(target.endpoint, target.url, timeout_s=timeout_s, transport=transport)
     if as_text:
         target = replace(target, word_length=WordLength())  # one token per word until measured

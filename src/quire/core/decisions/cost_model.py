@@ -36,11 +36,8 @@ class CostModel:
         self._stage = 0
 
     def enter_stage(self, stage: int, share: float) -> None:
-        """Predict and learn the steps of another model stage from now on. Links keep their costs.
-
-        Until its steps are measured, they take `share` (of the full model's layers) of the whole model's in earlier
-        runs, or in proportion of those of the stage before.
-        """
+        """Predict and learn another model stage's steps from now on. Until they are measured, they take `share` (of the
+        full model's layers) of the whole model's, or in proportion of the stage before's."""
         if stage not in self._stages:
             known, steps = self._stages[0 if self._stages[0][1].is_calibrated else self._stage]
             self._stages[stage] = share, steps.scaled(share / known)
@@ -110,11 +107,8 @@ class CostModel:
     def observe_transfer(
         self, kind: str, num_bytes: int, seconds: float, *, continues: bool = False, tier: str = "host"
     ) -> None:
-        """Record the busy seconds of a link for a run of blocks, or a piece of one (`continues`: of the same run as the
-        last).
-
-        Ignores 0 bytes and seconds that are not finite; ValueError for a `kind` other than "save" and "load".
-        """
+        """Record a link's busy seconds for a run of blocks, or a further piece of one (`continues`). Ignores 0 bytes
+        and seconds that are not finite; ValueError for a `kind` other than save and load."""
         if num_bytes <= 0 or not 0.0 <= seconds < math.inf:
             return
         has_changed = self.links[tier].observe(kind, num_bytes, max(seconds, _SHORTEST_S), continues=continues)

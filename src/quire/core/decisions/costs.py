@@ -33,10 +33,7 @@ class StepShape:
         return StepShape(self.num_tokens + num_tokens, self.num_seqs + 1, attended, self.context_decode)
 
     def minus_chunk(self, start: int, num_tokens: int) -> StepShape:
-        """The step without tokens [start, start + num_tokens) of a sequence, which still counts in `num_seqs`.
-
-        One token is a decode. No value falls below 0.
-        """
+        """The step without tokens [start, start + num_tokens) of a sequence, which still counts in `num_seqs`."""
         is_decode = num_tokens == 1
         pairs = 0.0 if is_decode else num_tokens * (start + num_tokens / 2)
         return StepShape(
@@ -93,10 +90,8 @@ class Costs(Protocol):
     def step(self, shape: StepShape) -> float: ...
 
     def recompute(self, num_tokens: int, *, start: int = 0, chunk: int = 512, beside: StepShape | None = None) -> float:
-        """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens.
-
-        `beside` is the rest of each step; None if each chunk has a step of its own, which counts whole.
-        """
+        """Seconds that computing tokens [start, start + num_tokens) adds, in chunks of at most `chunk` tokens. `beside`
+        is the rest of each step; None if each chunk has a whole step of its own."""
         ...
 
     def save(self, num_bytes: int, tier: str = "host") -> float:
@@ -116,11 +111,8 @@ def transfer_seconds(costs: Costs, kind: str, num_bytes: int, tier: str = "host"
 def find_crossings(
     costs: Costs, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
 ) -> list[int]:
-    """Ascending token counts up to `max_tokens` at which the cheaper of swap (save and load) and recompute changes.
-
-    Checks multiples of `granularity`, a block's tokens, since partial blocks are not moved. `chunk` None computes any
-    length in one step.
-    """
+    """Ascending token counts up to `max_tokens` at which the cheaper of swap and recompute changes, at multiples of
+    `granularity` (a block's tokens). `chunk` None computes any length in one step."""
     crossings: list[int] = []
     was_swap: bool | None = None
     for num_tokens in range(granularity, max_tokens + 1, granularity):

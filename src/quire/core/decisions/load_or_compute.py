@@ -155,11 +155,8 @@ class LoadOrCompute:
         return self._compute_wait_s(start, end) + self._delay_s(start, end)
 
     def _cost_s(self, first: int, split: int, tiers: Seq[str], num_tokens: int) -> float:
-        """Seconds until the next token, and of delay for others.
-
-        Blocks [0, first) are on the device, [first, split) are computed meanwhile, and `tiers` are those of the loaded
-        rest.
-        """
+        """Seconds until the next token, and of delay for others: blocks [0, first) are on the device, [first, split)
+        are computed meanwhile, and the rest is loaded from `tiers`."""
         size, end = self._block_size, split + len(tiers)
         delay_s = self._delay_s(first * size, split * size)
         if not tiers:
@@ -168,10 +165,8 @@ class LoadOrCompute:
         return delay_s + max(front_s, self._load_wait_s(tiers)) + self._compute_wait_s(end * size, num_tokens)
 
     def split(self, first: int, start: int, tiers: Seq[str], num_tokens: int) -> int:
-        """Choose the first block to load of a sequence with `first` blocks on the device.
-
-        Blocks from `start` on can be loaded from `tiers`; `start + len(tiers)` computes everything.
-        """
+        """Choose the first block to load, with `first` blocks on the device and loadable ones from `start` on
+        (`tiers`). `start + len(tiers)` computes everything."""
         end = start + len(tiers)
         if self.costs is None:
             return start
@@ -196,10 +191,8 @@ class LoadOrCompute:
         return low + bisect_left(range(low, start + len(tiers) - 1), True, key=is_front_longer)
 
     def is_load_late(self, start: int, end: int, tiers: Seq[str]) -> bool:
-        """Whether to cancel loads that have not arrived and compute tokens [start, end) instead.
-
-        The queue on the link does not count: waiting delays this request, computing delays all requests.
-        """
+        """Whether to compute tokens [start, end) instead of pending loads. The queue on the link delays only this
+        request, and does not count."""
         return self.costs is not None and self._load_s(tiers, is_queued=False) > LATE * self._compute_cost_s(start, end)
 
     def count_loadable(self, seconds: float, tier: str, most: int) -> int:
@@ -212,12 +205,9 @@ class LoadOrCompute:
         return max(in_time - num_queued, 0 if num_queued else 1)
 
     def plan_recovery(self, victim: Victim) -> RecoveryPlan:
-        """Choose which full blocks of a victim to save, if any.
-
-        Saving pays if the request is back sooner than by computing. Blocks that will still be cached when it resumes
-        count for neither way (`EvictionStats`). A saved block stays in the tier, so that a later preemption need not
-        save it again.
-        """
+        """Choose which full blocks of a victim to save, if any: saving pays if the request is back sooner than by
+        computing. Blocks that will still be cached count for neither way (`EvictionStats`). Saved blocks stay in the
+        tier."""
         options = {RecoveryMode.RECOMPUTE: self._option(victim, victim.num_full_blocks)}
         if victim.can_keep(0):
             options[RecoveryMode.SWAP] = self._option(victim, victim.num_shared)
@@ -268,12 +258,8 @@ class LoadOrCompute:
         return swap_s > LATE * self._compute_cost_s(start * size, end * size)
 
     def choose_pinned(self, running: Seq[Request]) -> list[Request]:
-        """Choose the requests that finish on the current stage when the next one arrives.
-
-        Pinning costs extra steps until the last pinned request has finished; recomputing costs the tokens so far. The
-        requests with the fewest tokens left are pinned, as many as minimise the sum, none beyond `PIN_LIMIT_S`. The
-        length of an answer is unknown: its maximum counts.
-        """
+        """Choose the requests that finish on the current stage when the next one arrives: those with the fewest tokens
+        left (at most), as many as minimise extra steps plus recomputed tokens, none beyond `PIN_LIMIT_S`."""
         policy = self._config.promotion_policy
         if policy != "cost" or self.costs is None:
             return list(running) if policy == "pin" else []
@@ -325,11 +311,8 @@ def _decoding(requests: Seq[Request]) -> StepShape:
 
 
 class EvictionStats:
-    """Statistics of preempted requests: how many of their blocks are evicted, and how many are preempted again.
-
-    Freed blocks stay cached until others need the room, the end of each table first. So a resumed request finds its
-    front and has lost about as many blocks as others have grown by; without prefix caching, all.
-    """
+    """Statistics of preempted requests: how many of their freed blocks are evicted (the end of each table first), and
+    how many are preempted again. Without prefix caching, all blocks are lost."""
 
     def __init__(self, num_kept: int = 32, num_preemptions: int = 64) -> None:
         self._lost: deque[float] = deque(maxlen=num_kept)

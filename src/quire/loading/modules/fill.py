@@ -26,11 +26,8 @@ def fill_random(
     advance: Callable[[int], None] = lambda num_bytes: None,
     shares: Mapping[str, TensorShare] | None = None,
 ) -> None:
-    """Fill norms with ones, biases with zeros, and other tensors with normal random numbers.
-
-    A large tensor repeats CHUNK numbers, since drawing billions would take minutes. `shares` are this rank's parts of
-    tensors, which get the numbers of the whole tensor.
-    """
+    """Fill norms with ones, biases with zeros, other tensors with CHUNK normal numbers, repeated for speed. `shares`
+    are this rank's parts of tensors."""
     for name, view in views.items():
         if name.endswith(".bias"):
             view.zero_()

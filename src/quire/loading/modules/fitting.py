@@ -27,14 +27,8 @@ _MAX_EXCESS = 8  # below it, the missing and misshapen tensors are named
 def fit_model(
     config: ModelConfig, entries: Mapping[str, TensorEntry], dtype: str, group: ParallelGroup = ALONE
 ) -> tuple[CausalLM, dict[str, TensorEntry]]:
-    """Build this rank's part of the model on the meta device, and select the parts of the tensors that it needs.
-
-    All ranks of the group call this. Returns the model, and the entries by the model's names.
-
-    Raises:
-        ModelLoadError: the tensors do not match the config.
-        ValueError: the dtype, or the split among the ranks, is not supported.
-    """
+    """Build this rank's part of the model on the meta device, with its entries by the model's names. All ranks call
+    this. ModelLoadError if tensors do not match, ValueError if dtype or split is not supported."""
     entries = dict(entries)
     config = resolve_head(config, entries, group)
     _check_size(config, entries)

@@ -23,10 +23,7 @@ from quire.models.stages import Adapter, PassLayer, ServableStage, read_linear_m
 def read_stage_parts(
     manifest: StageManifest, number: int, model: CausalLM
 ) -> tuple[dict[int, nn.Module], Adapter | None]:
-    """Return a stage's stand-ins for absent layers, by index, and its adapter; a rank gets its parts of both.
-
-    Raises ModelLoadError for an unreadable or damaged file, ModelConfigError for one that does not fit.
-    """
+    """Return a stage's stand-ins by index, and its adapter. Raises ModelLoadError or ModelConfigError for bad files."""
     stage, directory = manifest.stages[number - 1], manifest.directory
     stand_ins: dict[int, nn.Module] = {i: PassLayer() for i in range(manifest.num_layers) if i not in stage.layers}
     adapter = None
@@ -105,11 +102,8 @@ class LayerSource(Protocol):
 
 
 class ArrivingLayers(Sequence[nn.Module]):
-    """The layers of one stage. Iteration waits for each layer, and before it ends for the whole stage.
-
-    So the final norm and the head are in place, and the stage is verified, before the first token is computed.
-    `stand_ins` replace absent layers, by index. `CausalLM.waited_s` counts the seconds.
-    """
+    """The layers of one stage. Iteration waits for each layer, and at its end for the verified stage with norm and
+    head. `stand_ins` replace absent layers, by index. `CausalLM.waited_s` counts the seconds."""
 
     def __init__(self, source: LayerSource, number: int, stand_ins: Mapping[int, nn.Module]) -> None:
         self._source = source

@@ -62,10 +62,8 @@ class _Quantize(ctypes.Structure):
 
 
 def quantize_weight(weight: Tensor, quantization: str, library: ctypes.CDLL | None = None) -> PackedWeight:
-    """Quantize a weight, [out_features, in_features], to int8 or int4.
-
-    Without `library`, uses `load_kernels`, or else torch. Raises ValueError for other dtypes, devices or sizes.
-    """
+    """Quantize a weight, [out_features, in_features], to int8 or int4, by `library`, `load_kernels` or torch. Raises
+    ValueError for other dtypes, devices or sizes."""
     if weight.device.type != "cpu" or weight.dtype not in DTYPES or weight.shape[1] > _MAX_DEPTH:
         raise ValueError(
             f"a weight of {tuple(weight.shape)} in {weight.dtype} on {weight.device} cannot be quantized; supported: "

@@ -40,11 +40,8 @@ class TrainingRow:
 def read_rows(
     files: Sequence[Path], tokenizer: Tokenizer, *, end: Sequence[int], context_length: int, max_length: int
 ) -> list[TrainingRow]:
-    """Read rows from files: SQuAD v1.1 from `*.json`, UTF-8 text in pieces of `max_length` tokens from others.
-
-    `end` holds the tokens that end an answer. Raises ValueError if a file cannot be read, is empty, or has a question
-    longer than the model's context.
-    """
+    """Read rows from `*.json` (SQuAD v1.1) or UTF-8 text in pieces of `max_length` tokens; `end` ends an answer.
+    ValueError if a file cannot be read, is empty, or has a question longer than the model's context."""
     rows: list[TrainingRow] = []
     for file in files:
         try:

@@ -41,11 +41,8 @@ class TensorOrder:
         return int(found[1]) if found else None
 
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Group a checkpoint's tensor names by layer groups, in order of use.
-
-        The first group also has the embeddings before its layers, and the final norm and the head after them. Raises
-        ModelLoadError if the tensors do not match the config.
-        """
+        """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head.
+        Raises ModelLoadError if the tensors do not match the config."""
         fit_model(self.model.config, entries, "float32")
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]

@@ -37,14 +37,8 @@ class Autoscaler:
         self._since: float | None = None  #: time of the first decision
 
     def decide(self, now: float, num_requests: int, num_coming: int, num_serving: int, ttft_s: float = 0.0) -> int:
-        """Return the wanted number of replicas.
-
-        Args:
-            num_requests: unfinished requests, held ones included.
-            num_coming: loading replicas.
-            num_serving: serving replicas, without draining ones.
-            ttft_s: best replica's predicted TTFT for a new request.
-        """
+        """Return the wanted number of replicas, given unfinished requests (held ones included), loading and serving
+        (not draining) replicas, and the predicted TTFT of the best one."""
         config, num_replicas = self.config, num_coming + num_serving
         wanted = ceil(num_requests / config.target_requests)
         if config.ttft_s is not None and num_requests and not num_coming and ttft_s > config.ttft_s:

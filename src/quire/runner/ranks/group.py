@@ -72,11 +72,8 @@ class TcpRendezvous:
 
 
 class RankGroup(ParallelGroup):
-    """See `ParallelGroup`. Tensors must be on the group's device: cpu (gloo) or cuda (nccl).
-
-    `check` is called while `exchange` waits; it raises if a rank has ended. ConnectionError if not all ranks joined, or
-    they cannot reach each other.
-    """
+    """See `ParallelGroup`. Tensors are on the group's device: cpu (gloo) or cuda (nccl). `exchange` calls `check`,
+    which raises if a rank has ended. ConnectionError if ranks are missing or cannot reach each other."""
 
     def __init__(
         self, rank: int, size: int, rendezvous: Rendezvous, device: str = "cpu", check: Callable[[], None] | None = None
@@ -129,11 +126,8 @@ class RankGroup(ParallelGroup):
         return torch.cat(parts, dim=-1)
 
     def exchange(self, name: str, value: Any) -> list[Any]:
-        """Exchange picklable values, in order of ranks; waits until every rank has made the same call.
-
-        `name` is equal on all ranks and may be used again. Raises errors of `check`; ConnectionError if this rank has
-        left.
-        """
+        """Exchange picklable values, in order of ranks, under the same `name` on all. Raises errors of `check`;
+        ConnectionError if this rank has left."""
         with self._lock:
             self._counts[name] += 1
             prefix = f"{name}#{self._counts[name]}"

@@ -12,9 +12,7 @@ _EXIT_STATUS = 70  # EX_SOFTWARE
 
 
 class StepGuard:
-    """Ends this process if no call follows a failed step: the other ranks then wait for its part of a collective, and
-    only the end of this rank ends their wait.
-    """
+    """Ends this process if no call follows a failed step: other ranks wait in a collective until this one ends."""
 
     def __init__(self, end: Callable[[], None] = lambda: os._exit(_EXIT_STATUS)) -> None:
         self._end = end

@@ -11,10 +11,8 @@ GRACE_S = 10.0  #: time for all ranks to end a step that failed on one of them
 
 
 class RankWorker(Protocol):
-    """One rank of a model. Arguments and results survive pickling.
-
-    Every rank gets the same steps in the same order, and a step ends on no rank before all have reached it.
-    """
+    """One rank of a model. Arguments and results survive pickling. All ranks get the same steps in the same order, and
+    a step ends on no rank before all have reached it."""
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
         """See `Runner.execute`. Only the first rank draws tokens; the others get them with the next step."""
@@ -57,18 +55,13 @@ class RankHandle(Protocol):
     """A rank in another process. Not thread-safe, except `why_lost` and `end`."""
 
     def wait_built(self, timeout_s: float | None) -> None:
-        """Wait until the rank has built its part of the model.
-
-        Raises RankLost if the rank has ended, TimeoutError, or the error of the rank.
-        """
+        """Wait until the rank has built its part of the model. Raises RankLost, TimeoutError, or the error of the
+        rank."""
         ...
 
     def call(self, method: str, *args: Any) -> Callable[[float | None], Any]:
-        """Start a call of a method of the rank's `RankWorker`, after all earlier calls.
-
-        Returns a function that waits for the result, at most the given seconds. It raises the method's error, RankLost
-        or TimeoutError.
-        """
+        """Start a call of a `RankWorker` method, after all earlier calls. Returns a function that waits at most the
+        given seconds for the result; it raises the method's error, RankLost or TimeoutError."""
         ...
 
     def why_lost(self) -> str | None:

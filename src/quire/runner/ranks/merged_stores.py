@@ -11,11 +11,8 @@ _PATIENCE_S = 1.0  # for a rank's slice that another engine is writing
 
 
 class MergedStores:
-    """Merges stores: a block counts as stored while every rank has its slice.
-
-    Claims are made by the first rank. If its store has a claimed block and another rank lacks its slice, the claim is
-    granted after a moment: the requester computes the block, and only the lacking store writes it.
-    """
+    """Merges stores: a block counts as stored while every rank has its slice. The first rank claims; a claim is also
+    granted if another rank lacks the slice, which alone is then written."""
 
     def __init__(self, num_ranks: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._all = (1 << num_ranks) - 1

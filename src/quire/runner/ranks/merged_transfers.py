@@ -20,11 +20,8 @@ class _OtherRanks:
 
 
 class MergedTransfers:
-    """A transfer ends once all ranks have reported it; it failed or was cancelled if any rank says so.
-
-    Pieces are those of the first rank and take as long as on the slowest rank. All ranks report the transfers of one
-    tier in the same order, so that a pending piece delays no complete one.
-    """
+    """A transfer ends once all ranks have reported it, in the same order by tier; it failed or was cancelled if any
+    rank says so. Pieces are those of the first rank, with the time of the slowest."""
 
     def __init__(self, num_ranks: int) -> None:
         self._num_others = num_ranks - 1

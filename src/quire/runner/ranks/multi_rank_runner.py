@@ -23,11 +23,8 @@ _Wait = Callable[[float | None], Any]  # waits for a rank's answer, with a timeo
 
 
 class MultiRankRunner:
-    """See `Runner`.
-
-    A step that raises on every rank, or after the last collective, fails as on one rank. If a rank ends, or waits for
-    a rank whose step has failed, all ranks are lost.
-    """
+    """See `Runner`. A step that raises on every rank, or after the last collective, fails as on one rank; if a rank
+    ends, or waits for a failed one, all ranks are lost."""
 
     def __init__(self, first: ModelRunner, others: Sequence[RankHandle]) -> None:
         self.first = first
@@ -66,8 +63,7 @@ class MultiRankRunner:
         return result
 
     def _execute_all(self, out: SchedulerOutput, waits: Sequence[_Wait]) -> tuple[list[StepOutput], Exception | None]:
-        """Run the step here and wait for the other ranks. Returns each rank's result (empty after an error) and the
-        first error."""
+        """Run the step on all ranks. Returns each rank's result (empty after an error) and the first error."""
         results: list[StepOutput] = []
         error: Exception | None = None
         for run in (lambda _: self.first.execute(out), *waits):

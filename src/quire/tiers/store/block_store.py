@@ -158,10 +158,8 @@ class BlockStore:
         return key in self._catalog
 
     def write(self, blocks: Sequence[StoredBlock], data: torch.Tensor) -> list[int]:
-        """Store `[n, block_bytes]` blocks. Never raises. Returns the indices of blocks that were not stored.
-
-        A stored key is not written again. A block is refused if it or an ancestor was deleted after its `epoch`.
-        """
+        """Store `[n, block_bytes]` blocks, unless deleted after their `epoch`. Returns indices not stored; never
+        raises."""
         if self.is_read_only or self._is_closed or self._writer.is_paused:
             return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
         try:
@@ -171,11 +169,8 @@ class BlockStore:
             return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
 
     def read(self, keys: Sequence[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
-        """Read and check blocks into `[n, block_bytes]` or n buffers. Never raises.
-
-        Returns:
-            Indices of missing keys and of damaged blocks, which are discarded. Their buffers are undefined.
-        """
+        """Read and check blocks into `[n, block_bytes]` or n buffers. Returns the indices of missing or damaged (now
+        discarded) ones, whose buffers are undefined. Never raises."""
         stats = self._catalog.stats
         stats.reads += len(keys)
         failed = list(range(len(keys)))
@@ -189,10 +184,7 @@ class BlockStore:
         return failed
 
     def poll(self) -> StoreChanges | None:
-        """Return the changes since the last call; the first call returns all blocks.
-
-        Deletions by processes of this machine are in the next call, their writes in a later one.
-        """
+        """Return the changes since the last call; the first call returns all blocks. Others' writes come later."""
         value = self._generation.read()
         if value != self._seen:
             self._apply_deletions(value)
@@ -207,10 +199,8 @@ class BlockStore:
         return changes
 
     def claim(self, key: bytes, patience_s: float) -> None:
-        """Ask for the right to compute the blocks up to a key. `poll` answers: granted, added or expired.
-
-        A granted claim ends when this process has written the key, drops the claim, or exits.
-        """
+        """Ask to compute the blocks up to a key; `poll` answers. A grant ends when they are written, dropped, or at
+        exit."""
         self._claims.ask(key, patience_s)
         self._wake.set()
 
@@ -218,12 +208,8 @@ class BlockStore:
         self._claims.drop(key)
 
     def delete(self, keys: Iterable[bytes]) -> int:
-        """Delete keys and all blocks chained after them, for all processes. Returns the number of deleted blocks.
-
-        Raises:
-            ValueError: the directory is read-only.
-            OSError: the disk failed; other processes may still find some blocks.
-        """
+        """Delete keys and all blocks chained after them, for all processes. Returns their number. ValueError if the
+        directory is read-only; OSError if the disk failed."""
         if self.is_read_only:
             raise ValueError(f"{self.namespace.path} cannot be written to, so nothing can be deleted there")
         deleted = set(keys)

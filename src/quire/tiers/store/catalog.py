@@ -145,10 +145,8 @@ class Catalog:
             return self.deletions.is_dead(row)
 
     def find_deleted(self, rows: Sequence[Row]) -> set[int]:
-        """Return the rows with a deletion of themselves or an ancestor since their epoch.
-
-        A row whose chain to the root is unknown counts as deleted; that costs little while deletions are rare.
-        """
+        """Return the rows deleted since their epoch, by themselves or an ancestor. An unknown chain counts as
+        deleted."""
         with self.lock:
             if all(row.epoch >= self.deletions.epoch for row in rows):
                 return set()
@@ -177,10 +175,8 @@ class Catalog:
         return is_alive
 
     def refresh(self) -> None:
-        """Find written, evicted and deleted blocks.
-
-        Deletions are read first, since deleted blocks may have left the disk, and again at the end.
-        """
+        """Find written, evicted and deleted blocks. Deletions are read first, as deleted blocks may be gone, and again
+        last."""
         self.refresh_deletions()
         with self._refreshing:
             for _ in range(_MAX_LOOKS):

@@ -16,10 +16,7 @@ logger = logging.getLogger("quire")
 
 
 def compact(catalog: Catalog, writer: Writer, least_dead: float = 0.0) -> bool:
-    """Remove the bytes of deleted blocks, from segments with at least this share of them.
-
-    Returns whether all are gone, except in segments that are being written.
-    """
+    """Remove deleted blocks of segments with at least this share of them. Returns whether all sealed ones are clean."""
     with writer.busy:
         active = writer.active
         if active is not None and _is_worth(active.segment, least_dead):

@@ -73,11 +73,8 @@ class Index:
 
 
 def find_descendants(tables: Sequence[bytes], keys: Iterable[bytes]) -> set[bytes]:
-    """Find the keys of packed rows with an ancestor in `keys`.
-
-    Keys are digests, compared by their first eight bytes. Each round doubles the distance of the ancestors, so that a
-    chain of n blocks takes log2(n) rounds.
-    """
+    """Find the keys of packed rows with an ancestor in `keys`, compared by the digests' first eight bytes. Each round
+    doubles the distance of the ancestors: log2(n) rounds for a chain of n blocks."""
     rows = np.frombuffer(b"".join(tables), dtype=_ROWS)
     named = np.frombuffer(b"".join(key[:8] for key in keys), dtype="<u8")
     if not len(rows) or not len(named):

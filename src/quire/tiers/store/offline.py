@@ -77,11 +77,8 @@ def list_namespaces(directory: str | Path) -> list[NamespaceStats]:
 
 
 def find_namespace(directory: str | Path, name: str) -> Namespace:
-    """Find a namespace by its directory or model name, or by the start of its root.
-
-    A model on several ranks has a namespace per rank; its name means the first. Raises ValueError without a single
-    match.
-    """
+    """Find a namespace by directory, model name (its first rank's), or start of its root. ValueError without a
+    match."""
     found = [
         each
         for each in _namespaces(_checked(directory))
@@ -114,10 +111,7 @@ def verify(directory: str | Path, progress: Progress | None = None) -> Verificat
 
 
 def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -> list[Path]:
-    """Evict the least valuable segments without a writer until the directory, or one namespace, fits in `max_bytes`.
-
-    Returns the removed segments.
-    """
+    """Evict the least valuable sealed segments until the directory or namespace fits in `max_bytes`. Returns them."""
     top = _checked(directory)
     only = None if namespace is None else find_namespace(top, namespace).path
     evicted: list[Path] = []
@@ -137,10 +131,8 @@ def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -
 
 
 def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str, int]:
-    """Write the intact blocks of a namespace to a file. Returns the number of blocks by namespace.
-
-    A block needs the slices of all ranks, so the namespaces of all ranks are written; a missing one is a ValueError.
-    """
+    """Write the intact blocks of a namespace, for all its ranks, to a file. Returns their number by namespace.
+    ValueError if a rank's is missing."""
     sources = _find_slices(find_namespace(directory, namespace))
     counts: dict[str, int] = {}
     with Path(file).open("wb") as out:
@@ -151,10 +143,8 @@ def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str,
 
 
 def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> dict[str, int]:
-    """Check and store the blocks of an exported file. Returns the number of blocks by namespace.
-
-    Raises ValueError for a damaged file, whose blocks before the damage are stored, or an unusable directory.
-    """
+    """Check and store an exported file. Returns the number of blocks by namespace. ValueError for a damaged file, whose
+    blocks before the damage are stored."""
     counts: dict[str, int] = {}
     with Path(file).open("rb") as source:
         num_left = 1  # namespaces in the file
@@ -170,10 +160,8 @@ def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50
 
 
 def delete_label(directory: str | Path, namespace: str, name: str) -> int:
-    """Delete a document by name, with all blocks chained after it. Returns the number of deleted blocks.
-
-    The slices of all ranks are deleted and counted once. An unknown name is a ValueError.
-    """
+    """Delete a named document with all blocks chained after it, on all ranks. Returns their number on one. ValueError
+    for an unknown name."""
     found = find_namespace(directory, namespace)
     label = read_labels(found.path).get(name)
     if label is None:

@@ -118,10 +118,7 @@ class Deletions:
                     self.refresh()
 
     def empty(self) -> None:
-        """Start a new file, within `exclusively`, after a refresh, and without dead records.
-
-        Other processes read the old file to its end first, and notice a missed file.
-        """
+        """Start a new file, within `exclusively`, after a refresh, and without dead records."""
         write_whole(self.path, self._header(self.epoch))
 
     def close(self) -> None:

@@ -66,11 +66,7 @@ def open_directory(directory: str | os.PathLike[str]) -> tuple[Path, bool]:
 def open_namespace(
     directory: Path, read_only: bool, model: str, root: bytes, block_bytes: int, facts: Mapping[str, str]
 ) -> Namespace:
-    """Create or check a namespace's directory. The caller holds the directory's lock.
-
-    Raises:
-        ValueError: it cannot be used, or another version wrote it.
-    """
+    """Create or check a namespace's directory, under the directory's lock. ValueError if it cannot be used."""
     if len(root) != KEY_BYTES:
         raise ValueError(f"a namespace's root has {KEY_BYTES} bytes")
     path = _locate(directory, model, root)

@@ -108,10 +108,7 @@ class Segment:
         self.is_sealed = True
 
     def scan(self, file: OpenFile) -> int:
-        """Add rows for new records of the file. Returns the number of the first.
-
-        A damaged record at the end may still be being written. If an intact one follows, it is lost.
-        """
+        """Add rows for new records; return the first's number. A damaged one is lost only if an intact one follows."""
         first, size = self.num_rows, file.size
         found: list[Row | None] = []
         num_whole = 0
