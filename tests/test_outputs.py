@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from quire import outputs
 from quire.core.block_keys import Namespace, tenant_domain
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TokenLogprobs, TransferReport
+from quire.outputs import (
+    BlockTransfer,
+    Logprob,
+    Logprobs,
+    NewSequence,
+    SchedulerOutput,
+    StepOutput,
+    TokenLogprobs,
+    TransferReport,
+)
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 ids = st.integers(0, 2**31)
@@ -109,3 +118,34 @@ def test_no_output_has_room_for_fields_that_it_does_not_have(kind: type) -> None
 )
 def test_what_requests_are_made_of_survives_pickling(value: object) -> None:
     assert pickle.loads(pickle.dumps(value)) == value
+
+
+tokens = st.integers(0, 2**31 - 1)
+likeliest = st.dictionaries(tokens, st.floats(-50, 0), max_size=3)
+
+
+@given(
+    st.lists(st.none() | st.tuples(likeliest, tokens, st.floats(-50, 0), st.integers(1, 9)), max_size=8),
+    st.integers(0, 8),
+    st.integers(0, 8),
+)
+def test_arrays_of_log_probabilities_read_as_the_list_of_their_entries(given: list[Any], at: int, end: int) -> None:
+    parts = Logprobs(str), Logprobs(str)
+    expected: list[dict[int, Logprob] | None] = []
+    for number, entry in enumerate(given):
+        if entry is None:
+            parts[number >= at].append(None)
+            expected.append(None)
+            continue
+        top, token, logprob, rank = entry
+        parts[number >= at].append(TokenLogprobs(list(top), list(top.values()), token, logprob, rank))
+        found = {id_: Logprob(value, place, str(id_)) for place, (id_, value) in enumerate(top.items(), start=1)}
+        expected.append(found | {token: Logprob(logprob, rank, str(token))})
+    whole = parts[0][:]
+    whole.extend(parts[1])
+    assert list(whole) == expected
+    assert list(whole[at:end]) == expected[at:end]
+    back = pickle.loads(pickle.dumps(whole))
+    assert back == whole
+    back.text = str
+    assert list(back) == expected

@@ -5,8 +5,12 @@ All can be pickled: the runner can be this thread, another process or ranks on a
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
 
 from quire.forecast import Forecast
 from quire.sampling_params import SamplingParams
@@ -216,6 +220,71 @@ class Logprob:
     decoded_token: str | None = None
 
 
+@dataclass(slots=True, eq=False)
+class Logprobs(Sequence[Any]):
+    """Log-probabilities of consecutive tokens in flat arrays, which cross processes as bytes.
+
+    Reads as a list: for each token a dict of the likeliest tokens, in order, and the token itself (last, if it is not
+    among them); None for an unknown one. Pickles and comparisons leave out `text`.
+    """
+
+    text: Callable[[int], str] | None = None  #: returns the text of a token
+    is_ranked: bool = True  #: positions among the likeliest tokens are ranks
+    token_ids: array[int] = field(default_factory=partial(array, "i"))  #: -1: unknown
+    logprobs: Any = field(default_factory=partial(array, "d"))  #: of the tokens themselves
+    ranks: array[int] = field(default_factory=partial(array, "i"))
+    top_ids: array[int] = field(default_factory=partial(array, "i"))
+    top_logprobs: Any = field(default_factory=partial(array, "d"))
+    ends: array[int] = field(default_factory=partial(array, "i"))  #: of each token's part of `top_ids`
+
+    def append(self, entry: TokenLogprobs | None) -> None:
+        entry = entry or TokenLogprobs([], [], -1, 0.0, 0)
+        self.token_ids.append(entry.token_id)
+        self.logprobs.append(entry.logprob)
+        self.ranks.append(entry.rank)
+        self.top_ids.extend(entry.top_ids)
+        self.top_logprobs.extend(entry.top_logprobs)
+        self.ends.append(len(self.top_ids))
+
+    def extend(self, other: Logprobs) -> None:
+        for index in range(len(other)):
+            self.append(other._entry(index))
+
+    def _entry(self, index: int) -> TokenLogprobs:
+        top = slice(self.ends[index - 1] if index else 0, self.ends[index])
+        token, logprob, rank = self.token_ids[index], self.logprobs[index], self.ranks[index]
+        return TokenLogprobs(self.top_ids[top].tolist(), self.top_logprobs[top].tolist(), token, logprob, rank)
+
+    @property
+    def num_entries(self) -> int:
+        """Number of log-probabilities of all tokens."""
+        return len(self.token_ids) + len(self.top_ids)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            found = Logprobs(self.text, self.is_ranked)
+            for each in range(*index.indices(len(self))):
+                found.append(self._entry(each))
+            return found
+        entry, text = self._entry(range(len(self))[index]), self.text
+        if entry.token_id < 0:
+            return None
+        shown = {
+            id_: Logprob(logprob, rank if self.is_ranked else None, text and text(id_))
+            for rank, (id_, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True), start=1)
+        }
+        return shown | {entry.token_id: Logprob(entry.logprob, entry.rank, text and text(entry.token_id))}
+
+    def __eq__(self, other: object) -> bool:
+        return self.__reduce__() == other.__reduce__() if isinstance(other, Logprobs) else list(self) == other
+
+    def __reduce__(self) -> Any:
+        return Logprobs, (None, *(getattr(self, each.name) for each in fields(self)[1:]))
+
+
 @dataclass(slots=True)
 class RequestMetrics:
     """Times of a request, in seconds on the engine's clock (`time.monotonic`)."""
@@ -234,7 +303,7 @@ class CompletionOutput:
     index: int
     text: str
     token_ids: list[int]
-    logprobs: list[dict[int, Logprob]] | None = None
+    logprobs: Sequence[dict[int, Logprob]] | None = None  #: one entry per token
     cumulative_logprob: float | None = None
     finish_reason: str | None = None  #: stop, length, abort or error; None while it runs
     stop_reason: int | str | None = None  #: stop string or token; None for the model's own end
@@ -249,7 +318,7 @@ class RequestOutput:
     num_cached_tokens: int = 0  #: prompt tokens whose KV was found and used
     cached_tokens: dict[str, int] = field(default_factory=dict)  #: the same by tier, "device" among them
     metrics: RequestMetrics | None = None
-    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+    prompt_logprobs: Sequence[dict[int, Logprob] | None] | None = None
     finished: bool = False
     error: str | None = None
     stages: list[tuple[int, int]] = field(default_factory=list)  #: (stage, tokens sampled with it), in order
@@ -260,7 +329,7 @@ class OutputSoFar:
     """One output of a request, as far as the client has received it."""
 
     token_ids: list[int]
-    logprobs: list[dict[int, Logprob]] | None = None  #: one entry per token, if requested
+    logprobs: Logprobs | None = None  #: one entry per token, if requested
     finish_reason: str | None = None  #: None while it runs
     stop_reason: int | str | None = None
 
@@ -268,8 +337,8 @@ class OutputSoFar:
     def cumulative_logprob(self) -> float:
         """Sum over the tokens; 0 without logprobs."""
         total = 0.0
-        for token, entry in zip(self.token_ids, self.logprobs or (), strict=False):
-            total += entry[token].logprob  # in the scheduler's order of addition
+        for logprob in self.logprobs.logprobs if self.logprobs is not None else ():
+            total += logprob  # in the scheduler's order of addition
         return total
 
 
@@ -300,6 +369,6 @@ class Delta:
     index: int
     text: str  #: whole characters, without a possible stop string
     token_ids: list[int]
-    logprobs: list[dict[int, Logprob]] | None = None  #: one entry per new token
+    logprobs: Logprobs | None = None  #: one entry per new token
     finish_reason: str | None = None  #: set in the last delta
     stop_reason: int | str | None = None

@@ -149,3 +149,9 @@ def test_a_file_that_breaks_the_limits_is_an_error_and_the_next_one_is_read() ->
         parser.parse("a.exe", b"")
     assert kind_of("A.Markdown") == "markdown"
     parser.close()
+
+
+def test_titles_of_long_lines_take_linear_time() -> None:
+    blank = " " * 300_000  # a quadratic pattern would take minutes
+    assert parse("markdown", f"# a{blank}b #{blank}\ntext".encode())[0].title == "a b"
+    assert parse("markdown", f"---\ntitle: C#{blank}\n---\ntext".encode())[0].title == "C#"

@@ -318,3 +318,13 @@ def test_serving_sets_the_interpreter_up_and_back(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="TLS"):
         serve(tell_state, registry_of_nothing(), ServerSettings(port=0, ssl_certfile=str(tmp_path / "missing")))
     assert sys.getswitchinterval() == before
+
+
+def test_a_page_of_another_name_cannot_reach_a_local_server_without_keys() -> None:
+    foreign = {"Host": "rebound.example"}
+    with tiny_server() as server, server.client() as client:
+        assert client.get("/v1/models", headers=foreign).status_code == 403
+        assert client.get("/v1/models").status_code == 200
+    with tiny_server(settings={"api_keys": ["k"]}) as server, server.client() as client:
+        answer = client.get("/v1/models", headers={**foreign, "Authorization": "Bearer k"})
+        assert answer.status_code == 200

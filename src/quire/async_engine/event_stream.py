@@ -13,6 +13,7 @@ from quire.async_engine.messages import Event, Preempted, Progress, Resumed
 from quire.outputs import Delta
 
 _MAX_PENDING = 32  # events that wait before they are merged
+_MAX_LOGPROBS = 2048  # of a merged event, which its reader encodes at once
 
 Delivery = tuple["EventStream", int, Event | Exception]  #: stream, number of the request, event
 
@@ -86,13 +87,20 @@ def _compact(events: list[tuple[int, Event]]) -> list[tuple[int, Event]]:
     by_number: dict[int, list[list[Event]]] = {}  #: runs of mergeable events by request
     for number, event in events:
         runs = by_number.setdefault(number, [])
-        if runs and type(event) is Progress is type(runs[-1][0]):
+        if runs and type(event) is Progress is type(runs[-1][0]) and _num_logprobs(event, *runs[-1]) <= _MAX_LOGPROBS:
             runs[-1].append(event)
         elif runs and {type(runs[-1][0]), type(event)} == {Preempted, Resumed}:
             runs.pop()  # they cancel out
         else:
             runs.append([event])
     return [(number, _merge(run)) for number, runs in by_number.items() for run in runs]
+
+
+def _num_logprobs(*run: Event) -> int:
+    if type(run[0]) is not Progress or run[0].deltas[0].logprobs is None:
+        return 0
+    deltas = [delta for event in run if type(event) is Progress for delta in event.deltas]
+    return sum(delta.logprobs.num_entries for delta in deltas if delta.logprobs is not None)
 
 
 def _merge(run: list[Event]) -> Event:
@@ -108,11 +116,15 @@ def _merge(run: list[Event]) -> Event:
 
 def _merge_deltas(deltas: list[Delta]) -> Delta:
     last = deltas[-1]
+    logprobs = last.logprobs and last.logprobs[:0]
+    for delta in deltas:
+        if logprobs is not None and delta.logprobs is not None:
+            logprobs.extend(delta.logprobs)
     return Delta(
         last.index,
         "".join(delta.text for delta in deltas),
         [token for delta in deltas for token in delta.token_ids],
-        None if last.logprobs is None else [entry for delta in deltas for entry in delta.logprobs or ()],
+        logprobs,
         last.finish_reason,
         last.stop_reason,
     )

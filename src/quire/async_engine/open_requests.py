@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from quire.async_engine.event_stream import Delivery, EventStream, OutputCollector
 from quire.async_engine.messages import Abort, Add, Command, Event, Finished, Preempted, Progress, Resumed, Started
-from quire.outputs import Logprob, OutputSoFar, RequestOutput, Resumption
+from quire.outputs import Logprobs, OutputSoFar, RequestOutput, Resumption
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class _Output:
     """A delivered output."""
 
     token_ids: array[int] = field(default_factory=lambda: array("i"))
-    logprobs: list[dict[int, Logprob]] | None = None
+    logprobs: Logprobs | None = None
     finish_reason: str | None = None
     stop_reason: int | str | None = None
 
@@ -44,7 +44,7 @@ class Ledger:
         self._first_token_time = resumption.first_token_time if resumption is not None else None
         self._outputs: dict[int, _Output] = {}
         for index, each in enumerate(resumption.outputs if resumption is not None else ()):
-            logprobs = list(each.logprobs) if each.logprobs is not None else None
+            logprobs = each.logprobs[:] if each.logprobs is not None else None
             self._outputs[index] = _Output(array("i", each.token_ids), logprobs, each.finish_reason, each.stop_reason)
 
     def record(self, event: Event) -> Event | None:
@@ -59,7 +59,7 @@ class Ledger:
                     output = outputs[delta.index] = _Output()
                 output.token_ids.extend(delta.token_ids)
                 if delta.logprobs is not None:
-                    output.logprobs = output.logprobs if output.logprobs is not None else []
+                    output.logprobs = output.logprobs if output.logprobs is not None else delta.logprobs[:0]
                     output.logprobs.extend(delta.logprobs)
                 if delta.finish_reason is not None:
                     output.finish_reason, output.stop_reason = delta.finish_reason, delta.stop_reason

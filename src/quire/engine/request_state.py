@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from quire.core.beam_search import Hypothesis
 from quire.core.request import Request, RequestStatus
 from quire.core.scheduling.step_results import SequenceUpdate
-from quire.outputs import CompletionOutput, Delta, Logprob, RequestMetrics, RequestOutput, Resumption, TokenLogprobs
+from quire.outputs import CompletionOutput, Delta, Logprobs, RequestMetrics, RequestOutput, Resumption, TokenLogprobs
 from quire.prompt import Prompt
 from quire.text.detokenizer import IncrementalDetokenizer
 from quire.text.tokenizer import Tokenizer
@@ -17,7 +17,7 @@ from quire.text.tokenizer import Tokenizer
 @dataclass(slots=True, eq=False)
 class _Completion:
     detokenizer: IncrementalDetokenizer | None
-    logprobs: list[dict[int, Logprob]] | None = None
+    logprobs: Logprobs | None = None
     cumulative_logprob: float | None = None
     token_ids: list[int] = field(default_factory=list)
     finish_reason: str | None = None
@@ -62,7 +62,7 @@ class RequestState:
         self.tokenizer = tokenizer
         self.metrics = RequestMetrics(arrival_time)
         self._completions: dict[int, _Completion] = {}
-        self._prompt_entries: dict[int, TokenLogprobs] = {}
+        self._prompt_logprobs = self._logprobs()
         self._is_staged = is_staged
         self._grammar = grammar
         self._stages: list[tuple[int, int]] = []  #: (stage, tokens sampled with it), in order
@@ -87,7 +87,8 @@ class RequestState:
         completion.last_token_time = now
         completion.token_ids.extend(update.token_ids)
         if completion.logprobs is not None and update.logprobs is not None:
-            completion.logprobs.extend(self._decode(entry) for entry in update.logprobs)
+            for entry in update.logprobs:
+                completion.logprobs.append(entry)
             completion.cumulative_logprob = seq.cumulative_logprob
         if seq.finish_reason is not None:
             completion.finish_reason = seq.finish_reason.value
@@ -116,8 +117,8 @@ class RequestState:
             completion = self._new_completion(index)
             completion.token_ids = list(output.token_ids)
             completion.finish_reason, completion.stop_reason = output.finish_reason, output.stop_reason
-            if completion.logprobs is not None:
-                completion.logprobs = list(output.logprobs or ())
+            if completion.logprobs is not None and output.logprobs is not None:
+                completion.logprobs.extend(output.logprobs)
                 completion.cumulative_logprob = output.cumulative_logprob
             if completion.detokenizer is not None:
                 is_stop_token = output.finish_reason == "stop" and not isinstance(output.stop_reason, str)
@@ -139,7 +140,12 @@ class RequestState:
         return completion.last_token_time if completion is not None else None
 
     def add_prompt_logprobs(self, entries: Iterable[tuple[int, TokenLogprobs]]) -> None:
-        self._prompt_entries.update(entries)  # a preemption repeats them, with the same values
+        found = self._prompt_logprobs
+        for position, entry in entries:
+            if position >= len(found):  # a preemption repeats positions, with the same values
+                while len(found) < position:
+                    found.append(None)
+                found.append(entry)
 
     def finish(self, now: float) -> None:
         """End the request: set the time and the finish reasons of open outputs."""
@@ -171,7 +177,7 @@ class RequestState:
     def _new_completion(self, index: int) -> _Completion:
         found = self._completions[index] = _Completion(self._detokenizer())
         if self.request.sampling_params.logprobs is not None:
-            found.logprobs, found.cumulative_logprob = [], 0.0
+            found.logprobs, found.cumulative_logprob = self._logprobs(), 0.0
         return found
 
     def _detokenizer(self) -> IncrementalDetokenizer | None:
@@ -188,31 +194,25 @@ class RequestState:
             shown_specials=self.prompt.shown_specials,
         )
 
-    def _decode(self, entry: TokenLogprobs) -> dict[int, Logprob]:
-        """Return the most likely tokens, in order, and the sampled one (last, if it is not among them)."""
+    def _logprobs(self) -> Logprobs:
         text = self.tokenizer.token_text if self.tokenizer is not None else None
-        is_ranked = not self.request.sampling_params.logprob_token_ids  # positions among requested tokens are no ranks
-        found = {
-            token: Logprob(logprob, rank if is_ranked else None, text(token) if text else None)
-            for rank, (token, logprob) in enumerate(zip(entry.top_ids, entry.top_logprobs, strict=True), start=1)
-        }
-        token = entry.token_id
-        found[token] = Logprob(entry.logprob, entry.rank, text(token) if text else None)
-        return found
+        # Positions among requested tokens are no ranks.
+        return Logprobs(text, is_ranked=not self.request.sampling_params.logprob_token_ids)
 
     def to_output(self) -> RequestOutput:
         """Return a snapshot. The end of a text may be removed again while a stop string may match."""
         request = self.request
-        prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+        prompt_logprobs: Logprobs | None = None
         if request.sampling_params.prompt_logprobs is not None:
-            decoded = {position: self._decode(entry) for position, entry in self._prompt_entries.items()}
-            prompt_logprobs = [decoded.get(position) for position in range(len(request.prompt_token_ids))]
+            prompt_logprobs = self._prompt_logprobs[:]
+            while len(prompt_logprobs) < len(request.prompt_token_ids):
+                prompt_logprobs.append(None)
         outputs = [
             CompletionOutput(
                 index=index,
                 text=completion.detokenizer.text if completion.detokenizer is not None else "",
                 token_ids=list(completion.token_ids),
-                logprobs=list(completion.logprobs) if completion.logprobs is not None else None,
+                logprobs=completion.logprobs[:] if completion.logprobs is not None else None,
                 cumulative_logprob=completion.cumulative_logprob,
                 finish_reason=completion.finish_reason,
                 stop_reason=completion.stop_reason,

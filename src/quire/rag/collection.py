@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import json
 import sqlite3
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ class Collection:
         self._directory = directory
         self._on_deleted = on_deleted
         self._index: VectorIndex | None = None
+        self._index_lock = threading.Lock()  # acquired before the snapshot, so that the index never goes back
 
     @property
     def num_vectors(self) -> int:
@@ -209,27 +211,22 @@ class Collection:
         connection.executemany(
             "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector, page) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [
-                (
-                    self.id,
-                    id_,
-                    chunk.start,
-                    chunk.end,
-                    chunk.num_tokens,
-                    vector.astype(np.float32).tobytes(),
-                    new.page_of(chunk),
-                )
-                for chunk, vector in zip(new.chunks, new.vectors, strict=True)
-            ],
+            (  # not a list: the vectors of a long document take much memory
+                (self.id, id_, part.start, part.end, part.num_tokens, vector.astype("f4").tobytes(), new.page_of(part))
+                for part, vector in zip(new.chunks, new.vectors, strict=True)
+            ),
         )
 
     # -- search --------------------------------------------------------------------------------------------------------
 
     def search(self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None) -> list[Passage]:
         """Return the chunks nearest to a unit vector, float32 [dimension], best first; `where` filters by metadata."""
-        with self._database.reading() as connection:  # one snapshot for index, filter and texts
+        among: np.ndarray | None = None
+        if where:  # of an earlier snapshot: ids are never reused
+            with self._database.reading() as connection:
+                among = self._chunks_where(connection, where)
+        with self._index_lock, self._database.reading() as connection:  # one snapshot for index and texts
             index = self._current_index(connection)
-            among = None if not where else self._chunks_where(connection, where)
             found = index.search(vector, top_k + _SPARE, among)
             ids, vectors = _vectors(connection, [id_ for id_, _ in found], len(vector))
             best = sorted(zip((vectors @ vector).tolist(), ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
@@ -237,7 +234,7 @@ class Collection:
 
     def save_index(self) -> None:
         """Write the current index to its file, which spares the next process rebuilding it."""
-        with self._database.reading() as connection:
+        with self._index_lock, self._database.reading() as connection:
             index = self._current_index(connection)
             with contextlib.suppress(OSError):  # on a full disk the next process rebuilds it
                 index.save()
@@ -266,17 +263,19 @@ class Collection:
         return self._index
 
     def _chunks_where(self, connection: sqlite3.Connection, where: Filter) -> np.ndarray:
-        sql = ""
+        conditions = []
         values: list[Plain] = [self.id]
         for key, wanted in where.items():
             choices = [wanted] if isinstance(wanted, str | int | float) else list(wanted)
             for choice in choices:
                 check_metadata({key: choice})
             marks = ", ".join("?" * len(choices))
-            sql += f" AND EXISTS (SELECT 1 FROM json_each(d.metadata) WHERE key = ? AND value IN ({marks}))"
+            conditions.append(f"(key = ? AND value IN ({marks}))")
             values += [key, *choices]
-        rows = connection.execute(
-            "SELECT c.id FROM documents d JOIN chunks c ON c.document_id = d.id WHERE d.collection_id = ?" + sql, values
+        rows = connection.execute(  # parses the metadata of a document once
+            "SELECT c.id FROM chunks c WHERE c.document_id IN (SELECT id FROM documents d WHERE collection_id = ? AND "
+            f"(SELECT count(DISTINCT key) FROM json_each(d.metadata) WHERE {' OR '.join(conditions)}) = {len(where)})",
+            values,
         )
         return np.fromiter((row[0] for row in rows), np.int64)
 

@@ -61,15 +61,17 @@ CREATE INDEX chunks_of_document ON chunks (document_id);
 
 
 class Database:
-    """One connection, serialized among threads. Raises ValueError for a damaged or foreign file."""
+    """A connection for writing, which threads use in turn, and one for each concurrent reader.
+
+    Raises ValueError for a damaged or foreign file.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path = directory / FILE
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(
-            self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-        )
+        self._idle: list[sqlite3.Connection] = []  #: connections of readers
+        self._connection = self._connect()
         try:
             self._open()
         except sqlite3.DatabaseError as error:
@@ -80,6 +82,9 @@ class Database:
         except BaseException:
             self._connection.close()
             raise
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
 
     def _open(self) -> None:
         run = self._connection.execute
@@ -120,26 +125,32 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Read within one snapshot."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            with self._transaction(connection, "BEGIN"):
+                yield connection
+        finally:
+            self._idle.append(connection)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Write within one transaction; an exception rolls it back."""
-        with self._transaction("BEGIN IMMEDIATE") as connection:
-            yield connection
+        with self._lock, self._transaction(self._connection, "BEGIN IMMEDIATE"):
+            yield self._connection
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            self._connection.execute(begin)
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+    def _transaction(self, connection: sqlite3.Connection, begin: str) -> Iterator[None]:
+        connection.execute(begin)
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
 
     def shrink(self) -> None:
         """Return the space of deleted rows to the file system."""
@@ -149,4 +160,5 @@ class Database:
 
     def close(self) -> None:
         with self._lock:
-            self._connection.close()
+            for connection in (self._connection, *self._idle):
+                connection.close()

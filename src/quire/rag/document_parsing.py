@@ -37,8 +37,8 @@ MAX_CHARACTERS = 64 << 20  #: per file; a PDF of a few KiB can expand to more te
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?\s*([\w-]{1,40})""", re.I)
 _CONTROLS = {code: " " for code in (*range(32), *range(127, 160)) if code not in (9, 10)} | {12: "\n"}
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)??(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.S)
-_TITLE_FIELD = re.compile(r"^title:[ \t]*(.+?)[ \t]*$", re.M | re.I)
-_HEADING = re.compile(r"^#{1,2}[ \t]+(.+?)[ \t#]*$", re.M)
+_TITLE_FIELD = re.compile(r"^title:(.+)$", re.M | re.I)
+_HEADING = re.compile(r"^#{1,2}[ \t](.+)$", re.M)
 _UNSEEN = {"script", "style", "noscript", "template", "head", "svg", "iframe", "object", "select", "textarea"}
 _BLOCKS = {
     "address", "article", "aside", "blockquote", "body", "dd", "details", "div", "dl", "dt", "fieldset", "figcaption",
@@ -105,12 +105,18 @@ def _text(data: bytes) -> list[ParsedDocument]:
 def _markdown(data: bytes) -> list[ParsedDocument]:
     """Keep the markup, which models read well; the front matter only provides the title."""
     text = _decode(data).replace("\r\n", "\n")
-    title, front = None, _FRONT_MATTER.match(text)
+    title, front = "", _FRONT_MATTER.match(text)
     if front is not None:
         text = text[front.end() :]
-        title = _TITLE_FIELD.search(front[1] or "")
-    title = title or _HEADING.search(text)
-    return [ParsedDocument(text, title[1].strip("\"'") if title is not None else "")]
+        title = _first(_TITLE_FIELD, front[1] or "")
+    # The end of a heading is stripped here: a pattern that leaves it out takes quadratic time.
+    title = title or _first(_HEADING, text).rstrip(" \t#")
+    return [ParsedDocument(text, title.strip("\"'"))]
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str:
+    found = pattern.search(text)
+    return found[1].strip() if found is not None else ""
 
 
 def _html(data: bytes) -> list[ParsedDocument]:

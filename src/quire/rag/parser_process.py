@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from quire.rag.embedder import TokenCounter
 
 MAX_FILE_BYTES = 256 << 20
+MAX_CHUNKS = 20_000  #: of one uploaded document, whose vectors are in memory together
 _NICENESS = 10  # engines go first
 
 
@@ -49,7 +50,11 @@ class ParserProcess:
         from quire.rag.chunks import Chunk
 
         question = json.dumps(["cut", embedder, list(readers), num_tokens, overlap]).encode() + b"\n" + text.encode()
-        return [Chunk(*map(int, each)) for each in json.loads(self._child.ask(question))]
+        found = json.loads(self._child.ask(question))
+        if len(found) > MAX_CHUNKS:
+            what = f"it has {len(found):,} chunks of {num_tokens} tokens, and {MAX_CHUNKS:,} are allowed"
+            raise ValueError(f"{what}; split it, or make a collection with larger chunks")
+        return [Chunk(*map(int, each)) for each in found]
 
     def close(self) -> None:
         """End the process."""

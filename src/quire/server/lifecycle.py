@@ -32,6 +32,7 @@ from starlette.types import ASGIApp
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
+from quire.server.http.middleware import CheckHost
 from quire.server.http.protocol import HttpProtocol
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
@@ -79,6 +80,8 @@ def serve(
     Raises:
         ValueError: the address or the TLS files cannot be used.
     """
+    if not settings.api_keys and settings.uds is None and is_local(settings):
+        app = CheckHost(app, settings)
     config = _uvicorn_config(app, settings)
     listener = listen(settings)
     url = url_of(settings, listener)

@@ -117,6 +117,13 @@ class ServerSettings(EnvironmentSettings):
     cors_origins: tuple[str, ...] = setting(
         (), "Origin of pages that may send requests; repeat the option for several.", name="cors_origin"
     )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        "Host header that a server on a loopback address without keys accepts beside its own, such as a proxy's; "
+        "* accepts all; repeat the option for several.",
+        name="allowed_host",
+        metavar="NAME",
+    )
     ssl_certfile: str | None = setting(None, "Certificate for HTTPS.", metavar="FILE")
     ssl_keyfile: str | None = setting(None, "Private key of the certificate.", metavar="FILE")
     ssl_keyfile_password: str | None = setting(

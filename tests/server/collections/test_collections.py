@@ -202,3 +202,37 @@ def test_a_server_without_them_says_how_to_have_them(tmp_path: Path, monkeypatch
     assert "pip install 'quire-llm[rag]'" in lacking.json()["error"]["message"]
     assert error_of(broken) == (503, "storage_failed", None)
     assert str(tmp_path) not in broken.text
+
+
+def test_a_page_of_documents_ends_before_a_large_answer_and_says_that_more_follow(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quire.server.collections.routes._MAX_PAGE_CHARACTERS", 10_000)
+    client.post("/v1/collections", json={"name": "large"})
+    metadata = {f"k{number}": "v" * 80 for number in range(32)}
+    documents = [{"name": f"n{number}", "text": "a", "metadata": metadata} for number in range(10)]
+    assert client.post("/v1/collections/large/documents", json={"documents": documents}).status_code == 200
+    names, after, sizes, has_more = [], 0, [], True
+    while has_more:
+        page = client.get(f"/v1/collections/large/documents?limit=1000&after={after}").json()
+        names += [each["name"] for each in page["data"]]
+        sizes.append(len(page["data"]))
+        has_more, after = page["has_more"], page["data"][-1]["id"]
+    assert names == [f"n{number}" for number in range(10)]
+    assert sizes == [3, 3, 3, 1]
+    where = {f"k{number}": ["v" * 80, "x"] for number in range(32)}
+    search = {"query": "a", "filter": where, "top_k": 100}
+    assert len(client.post("/v1/collections/large/search", json=search).json()["data"]) == 10
+    search["filter"] = {**where, "k0": ["x"]}
+    assert client.post("/v1/collections/large/search", json=search).json()["data"] == []
+    search["filter"] = {key: ["x"] * 10 for key in where}
+    assert "320 values" in client.post("/v1/collections/large/search", json=search).json()["error"]["message"]
+
+
+def test_a_document_of_too_many_chunks_is_rejected(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.rag.parser_process.MAX_CHUNKS", 3)
+    client.post("/v1/collections", json={"name": "tiny", "chunk_tokens": 8, "overlap_tokens": 0})
+    body = {"documents": [{"name": "long", "text": "word " * 100}, {"name": "short", "text": "word"}]}
+    first, second = client.post("/v1/collections/tiny/documents", json=body).json()["documents"]
+    assert "chunks of 8 tokens, and 3 are allowed" in first["error"]["message"]
+    assert second["added"] == 1

@@ -11,7 +11,7 @@ import pytest
 
 from quire.core.block_keys import PUBLIC_ONLY, next_key
 from quire.server.http.keys import key_id, load_api_keys, load_tenant_secret, state_directory
-from quire.server.http.middleware import PUBLIC_KEY_ID, Authenticate, domains_of
+from quire.server.http.middleware import PUBLIC_KEY_ID, Authenticate, CheckHost, domains_of
 from quire.server.settings import ServerSettings
 from server.asgi import ask, tell_state
 
@@ -188,3 +188,21 @@ def test_tenants_name_the_same_tokens_differently_and_each_the_same_after_a_rest
 
 def test_without_keys_everyone_shares() -> None:
     assert domains_of(PUBLIC_KEY_ID, ServerSettings()) == PUBLIC_ONLY
+
+
+@pytest.mark.parametrize(
+    ("host", "is_accepted"),
+    [
+        ("localhost:8000", True), ("127.0.0.1:8000", True), ("[::1]:8000", True), ("app.localhost", True),
+        ("LLM.example:443", True), ("rebound.example", False), ("rebound.example:8000", False), ("10.0.0.1", False),
+        ("", False),
+    ],
+)  # fmt: skip
+def test_a_local_server_without_keys_answers_to_its_own_names_only(host: str, is_accepted: bool) -> None:
+    app = CheckHost(tell_state, ServerSettings(allowed_hosts=("llm.example",)))
+    answer = ask(app, headers={"Host": host})
+    assert answer.status_code == (200 if is_accepted else 403)
+    if not is_accepted:
+        assert answer.json()["error"]["code"] == "host_not_allowed"
+        assert "--allowed-host" in answer.json()["error"]["message"]
+    assert ask(CheckHost(tell_state, ServerSettings(allowed_hosts=("*",))), headers={"Host": host}).status_code == 200

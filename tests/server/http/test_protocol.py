@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import uvicorn
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from quire.server.errors import ApiError, error_response
@@ -16,13 +18,16 @@ from quire.server.http.protocol import MAX_HEAD_BYTES, HttpProtocol
 from server.asgi import tell_state
 
 TIMEOUT_S = 60
+LARGE = 20_000_000  # bytes of an answer, more than the kernel holds for a client
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
         return
-    if scope["path"] == "/refuses":
+    if scope["path"] == "/large":
+        await Response(b"x" * LARGE)(scope, receive, send)
+    elif scope["path"] == "/refuses":
         await error_response(ApiError(413, "unread"))(scope, receive, send)
     else:
         await tell_state(scope, receive, send)
@@ -153,5 +158,24 @@ def test_a_client_that_begins_a_head_and_does_not_finish_it_is_hung_up_on(monkey
         assert (await answer_of(idle))[0] == 200, "a connection between two requests may be idle"
         kept.write(b"GET / HTTP/1.1\r\n")
         assert await idle.read() == b""
+
+    run(scene)
+
+
+def test_a_client_that_reads_nothing_is_cut_off_and_a_slow_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.http.protocol.WRITE_TIMEOUT_S", 1.0)
+
+    async def scene(connect: Connect) -> None:
+        idle, silent = await connect()
+        slow, writer = await connect()
+        for each in (silent, writer):
+            each.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+        num_read = 0
+        while num_read < LARGE:
+            await asyncio.sleep(0.02)
+            num_read += len(await slow.read(1 << 17))
+        await asyncio.sleep(2.0)
+        with suppress(OSError):  # what the kernel has, and then a reset
+            assert len(await idle.read()) < LARGE
 
     run(scene)

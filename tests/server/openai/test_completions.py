@@ -158,3 +158,35 @@ def test_a_streamed_echo_comes_first(server: RunningServer) -> None:
         for chunk in stream:
             first.setdefault(chunk.choices[0].index, chunk.choices[0].text)
     assert first == {0: "Hello", 1: "Hello", 2: "World", 3: "World"}
+
+
+@pytest.mark.parametrize("echo", [False, True])
+def test_a_large_answer_is_encoded_in_pieces_with_the_same_json(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, echo: bool
+) -> None:
+    body: dict[str, Any] = {"prompt": ["Hello there", "you"], "max_tokens": 6, "temperature": 0, "logprobs": 20, "n": 2}
+    body |= {"prompt_logprobs": 20, "echo": echo}
+    chat: dict[str, Any] = {"max_tokens": 6, "temperature": 0, "logprobs": True, "top_logprobs": 20}
+    plain = [server.complete(**body), server.chat(**chat, prompt_logprobs=20)]
+    for module in ("generation.generation", "openai.chunks"):
+        monkeypatch.setattr(f"quire.server.{module}.MANY_LOGPROBS", 30)
+    pieces = [server.complete(**body), server.chat(**chat, prompt_logprobs=20)]
+    for whole, answer in zip(plain, pieces, strict=True):
+        assert "content-length" not in answer.headers
+        found, expected = answer.json(), whole.json()
+        assert found["choices"] == expected["choices"]
+        assert found["usage"] == expected["usage"]
+        assert found.get("prompt_logprobs") == expected.get("prompt_logprobs")
+        assert found.keys() == expected.keys()
+
+
+def test_log_probabilities_over_all_tokens_are_limited(server: RunningServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quire.server.openai.prompts.MAX_LOGPROBS", 100)
+    error = server.complete(prompt=["Hello there"] * 3, prompt_logprobs=20).json()["error"]
+    assert error["param"] == "prompt_logprobs"
+    assert "100 at most" in error["message"]
+    error = server.complete(max_tokens=11, n=2, logprobs=4).json()["error"]
+    assert error["param"] == "logprobs"
+    assert server.complete(max_tokens=10, n=2, logprobs=4).status_code == 200
+    choice = server.chat(logprobs=True, top_logprobs=4, max_tokens=None, ignore_eos=True).json()["choices"][0]
+    assert (len(choice["logprobs"]["content"]), choice["finish_reason"]) == (20, "length")

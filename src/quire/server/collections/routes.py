@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import fields
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -128,6 +130,9 @@ def _listing_routes(service: CollectionService) -> APIRouter:
     return router
 
 
+_MAX_PAGE_CHARACTERS = 1 << 20  # of metadata
+
+
 def _document_routes(service: CollectionService) -> APIRouter:
     router = APIRouter()
 
@@ -140,12 +145,14 @@ def _document_routes(service: CollectionService) -> APIRouter:
     ) -> Response:
         key_id = key_id_of(request.scope)
 
-        def work() -> list[DocumentInfo]:
-            return service.find(key_id, name).documents(limit=limit + 1, after=after)
+        def work() -> Response:
+            found = service.find(key_id, name).documents(limit=limit + 1, after=after)
+            sizes = accumulate(len(json.dumps(info.metadata)) for info in found)
+            num_shown = max(1, sum(size <= _MAX_PAGE_CHARACTERS for size in islice(sizes, limit)))
+            shown = [DocumentCard.of(info) for info in found[:num_shown]]
+            return json_reply(DocumentList(object="list", data=shown, has_more=len(found) > num_shown))
 
-        found = await service.run(work, name)
-        shown = [DocumentCard.of(info) for info in found[:limit]]
-        return json_reply(DocumentList(object="list", data=shown, has_more=len(found) > limit))
+        return await service.run(work, name)
 
     @router.get(
         "/v1/collections/{name}/documents/{document:path}", response_model=DocumentCard, summary="Get a document"

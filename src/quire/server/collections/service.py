@@ -43,7 +43,8 @@ T = TypeVar("T")
 MAX_QUERY_CHARACTERS = 16_384  #: longer queries are truncated
 _MAX_VECTORS = 1_000_000  # in memory, at 776 bytes each for 384 dimensions
 _MAX_FILTER_FIELDS = 32
-_MAX_FILTER_VALUES = 100
+_MAX_FIELD_VALUES = 100
+_MAX_FILTER_VALUES = 256  # over all fields
 _SEARCH_THREADS = 4
 _EMBED_THREADS = 2
 _OTHER_THREADS = 3
@@ -306,9 +307,10 @@ def _check_filter(where: Filter | None) -> None:
         return
     if len(where) > _MAX_FILTER_FIELDS:
         raise ValueError(f"the filter has {len(where)} fields; the limit is {_MAX_FILTER_FIELDS}")
-    for key, wanted in where.items():
-        if isinstance(wanted, list | tuple) and len(wanted) > _MAX_FILTER_VALUES:
-            raise ValueError(f"the filter has {len(wanted)} values of {key!r:.60}; the limit is {_MAX_FILTER_VALUES}")
+    counts = [len(wanted) if isinstance(wanted, list | tuple) else 1 for wanted in where.values()]
+    if sum(counts) > _MAX_FILTER_VALUES or max(counts, default=0) > _MAX_FIELD_VALUES:
+        limits = f"the limits are {_MAX_FILTER_VALUES} and {_MAX_FIELD_VALUES}"
+        raise ValueError(f"the filter has {sum(counts):,} values, up to {max(counts):,} in a field; {limits}")
 
 
 def make_service(

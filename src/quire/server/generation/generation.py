@@ -12,7 +12,7 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
 from math import ceil
@@ -20,7 +20,7 @@ from typing import Any
 
 from pydantic_core import to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from quire.async_engine.event_stream import EventStream
@@ -38,7 +38,7 @@ from quire.async_engine.messages import (
     Started,
 )
 from quire.core.request import NO_OWNER, Owner
-from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, Delta, RequestOutput
+from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, Delta, Logprobs, RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.bodies.replies import CompletionTokensDetails, PromptTokensDetails, StageTokens, Usage
@@ -133,6 +133,8 @@ class GenerationJob:
         engine = self.model.async_engine
         stream = EventStream()
         num_open = len(self.prompts)
+        tokenizer = engine.engine.tokenizer
+        token_text = tokenizer.token_text if tokenizer is not None else None
         # Clients may name two requests alike; the engine may not.
         name = f"{self.request_id}-{secrets.token_hex(4)}"
         try:
@@ -153,6 +155,8 @@ class GenerationJob:
                 for number, event in events:
                     if isinstance(event, Started):
                         self.started_stages[number] = event.stage
+                    for logprobs in _logprobs_of(event):
+                        logprobs.text = token_text
                 yield events
                 for _, event in events:
                     if isinstance(event, Finished):
@@ -184,6 +188,16 @@ def turn_of(key_id: str, priority: int, settings: ServerSettings) -> tuple[int, 
     if settings.priority_scope == "all":
         return priority, Owner(key_id)
     return 0, Owner(key_id, priority)
+
+
+def _logprobs_of(event: Event) -> Iterator[Logprobs]:
+    if isinstance(event, Progress):
+        found = [delta.logprobs for delta in event.deltas]
+    elif isinstance(event, Finished):
+        found = [event.output.prompt_logprobs, *(each.logprobs for each in event.output.outputs)]  # type: ignore[list-item]
+    else:
+        return
+    yield from (each for each in found if isinstance(each, Logprobs))
 
 
 async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
@@ -319,6 +333,10 @@ class AnswerWriter(ABC):
     def whole(self, outputs: list[RequestOutput]) -> bytes:
         """Return the JSON body of the finished answer; `usage` has counted the outputs."""
 
+    def pieces(self, whole: bytes) -> Iterator[bytes]:
+        """Return the body in pieces. Each takes some milliseconds."""
+        yield whole
+
     def encode(self, number: int, event: Event) -> bytes:
         """Return the server-sent events for an event of prompt `number`."""
         match event:
@@ -356,6 +374,8 @@ logger = logging.getLogger("quire")
 
 _REJECTED_WITHIN_S = 1.0  # a request that can never be served is rejected by then; a longer wait is part of the stream
 _Batch = list[tuple[int, Event]]
+MANY_LOGPROBS = 4096  #: a larger answer is encoded in threads, in pieces of this many
+_PIECE_BYTES = 1 << 16  # of a stream, encoded at once
 
 
 async def send_answer(
@@ -376,6 +396,11 @@ async def send_answer(
     outputs = await run_while_connected(request.receive, job.outputs())
     for number, output in enumerate(outputs):
         writer.usage.add_output(number, output)
+    logprobs = [each for output in outputs for each in _logprobs_of(Finished(output))]
+    if sum(each.num_entries for each in logprobs) > MANY_LOGPROBS:
+        whole = await asyncio.to_thread(writer.whole, outputs)
+        writer.report(request.scope)
+        return StreamingResponse(writer.pieces(whole), media_type="application/json", headers=job.stage_headers)
     body = writer.whole(outputs)
     writer.report(request.scope)
     return Response(body, media_type="application/json", headers=job.stage_headers)
@@ -439,9 +464,19 @@ class StreamedAnswer(Response):
             await asyncio.gather(comments, return_exceptions=True)
 
     async def _send_batch(self, batch: _Batch, send: Send) -> None:
-        if data := b"".join([self._writer.encode(number, event) for number, event in batch]):
-            self._has_news = True
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+        data = b""
+        for position, (number, event) in enumerate(batch, start=1):
+            is_large = isinstance(event, Finished) and any(
+                map(len, _logprobs_of(event))
+            )  # a stream may echo its prompt
+            encode = self._writer.encode
+            data += await asyncio.to_thread(encode, number, event) if is_large else encode(number, event)
+            if data and (len(data) > _PIECE_BYTES or position == len(batch)):
+                self._has_news = True
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+                data = b""
+                if position < len(batch):
+                    await asyncio.sleep(0)  # other clients' turn
 
     async def _keep_alive(self, send: Send) -> None:
         while True:

@@ -15,6 +15,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from ipaddress import ip_address
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -339,6 +340,36 @@ class Authenticate:
         if not found:
             raise _rejection("this API key is not known to the server")
         return found[0]
+
+
+class CheckHost:
+    """Rejects a Host header that names another machine, on a server that trusts its machine. (ASGI middleware)
+
+    Else a web page could reach the server under a name of its own that resolves to this machine (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self.app = app
+        self._known = {"localhost", settings.host.lower(), *(name.lower() for name in settings.allowed_hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers", ())).get(b"host", b"localhost").decode("latin-1").lower()
+        name = given.rpartition("]")[0].removeprefix("[") or given.partition(":")[0]
+        if "*" in self._known or name in self._known or name.endswith(".localhost") or _is_loopback(name):
+            await self.app(scope, receive, send)
+            return
+        message = (
+            f"this server has no keys and accepts no requests for the host {name!r:.100}; use localhost, or start the "
+            "server with --allowed-host NAME or --api-key KEY"
+        )
+        await error_response(ApiError(403, message, code="host_not_allowed"))(scope, receive, send)
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def is_known(scope: Scope, settings: ServerSettings) -> bool:

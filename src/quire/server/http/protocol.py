@@ -19,12 +19,14 @@ from quire.server.errors import ApiError, error_body
 
 MAX_HEAD_BYTES = 64 * 1024  #: of a request's line and headers; of trailers, too
 HEAD_TIMEOUT_S = 20.0
+WRITE_TIMEOUT_S = 60.0  #: a client that reads nothing for this long is cut off
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _UPGRADE = re.compile(rb"^upgrade:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. A head that is too large gets 431; one that is too slow ends the connection.
+    """One connection. A head that is too large gets 431; one that is too slow ends the connection, as does a client
+    that does not read its answer.
 
     Offers of another protocol are removed from the head: Java's HttpClient offers h2c with every request, and uvicorn
     would wait for a body that its parser leaves out.
@@ -36,11 +38,40 @@ class HttpProtocol(HttpToolsProtocol):
         self._head: bytearray | None = bytearray()  #: of the next request; None once it is complete
         self._num_unread = 0  #: bytes since the last complete head or piece of a body
         self._timer: asyncio.TimerHandle | None = None  #: runs while a head is incomplete
+        self._write_timer: asyncio.TimerHandle | None = None  #: runs while an answer is unread
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._watch_reader()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stop_write_timer()
+        super().resume_writing()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch_reader()
+
+    def _watch_reader(self, before: int | None = None) -> None:
+        """End the connection if the client reads none of the written bytes until the next call."""
+        self._stop_write_timer()
+        unread = self._connection.get_write_buffer_size()
+        if before is not None and unread >= before:
+            self._connection.abort()
+        elif unread:
+            loop = asyncio.get_running_loop()
+            self._write_timer = loop.call_later(WRITE_TIMEOUT_S, self._watch_reader, unread)
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def data_received(self, data: bytes) -> None:
         if self._head is not None:
@@ -63,6 +94,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head, self._num_unread = None, 0
+        if self._write_timer is not None:  # its answer may leave more unread bytes than there are now
+            self._watch_reader()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

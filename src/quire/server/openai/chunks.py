@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import codecs
+import re
+import secrets
 from abc import abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from json.encoder import encode_basestring_ascii
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from pydantic_core import to_json
 
 from quire.async_engine.messages import Event, Finished, Started
-from quire.outputs import CompletionOutput, Delta, Logprob, RequestOutput
-from quire.server.bodies.replies import Generated
+from quire.outputs import CompletionOutput, Delta, Logprob, Logprobs, RequestOutput
 from quire.server.errors import ApiError, error_body
-from quire.server.generation.generation import AnswerWriter, GenerationJob, event_of
-from quire.server.openai.schema import (
-    ChatCompletion,
-    ChatCompletionRequest,
-    Completion,
-    CompletionRequest,
-    GenerationRequest,
-)
+from quire.server.generation.generation import MANY_LOGPROBS, AnswerWriter, GenerationJob, event_of
+from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest, GenerationRequest
 from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
 from quire.server.tools.parser import CallArguments, CallStart, Content, Reasoning, merge
 from quire.server.tools.parser import Event as AnswerEvent
@@ -30,6 +27,38 @@ from quire.server.tools.parser import Event as AnswerEvent
 _LOWEST = -9999.0  #: OpenAI's value for minus infinity, which JSON lacks
 
 Entry = Mapping[int, Logprob]
+#: Makes a JSON list from its length, its width, and a function that returns a range of its items.
+MakeList = Callable[[int, int, Callable[[int, int], list[Any]]], Any]
+
+
+class HeldLists:
+    """Long JSON lists of one answer, encoded piece by piece while it is sent; until then placeholders stand for them.
+
+    An instance is a `MakeList`. A stream does not use it.
+    """
+
+    def __init__(self, *, is_used: bool) -> None:
+        self._is_used = is_used
+        self._mark = secrets.token_hex(8)  # cannot occur in a text by accident
+        self._held: list[tuple[int, int, Callable[[int, int], list[Any]]]] = []
+
+    def __call__(self, length: int, width: int, items: Callable[[int, int], list[Any]]) -> Any:
+        if not self._is_used or length * width <= MANY_LOGPROBS:
+            return items(0, length)
+        self._held.append((length, max(1, MANY_LOGPROBS // width), items))
+        return f"{self._mark}{len(self._held) - 1}"
+
+    def expand(self, answer: bytes) -> Iterator[bytes]:
+        """Return an answer with the lists in place of their placeholders."""
+        for position, part in enumerate(re.split(rb'"%b(\d+)"' % self._mark.encode(), answer)):
+            if position % 2 == 0:
+                yield part
+                continue
+            length, step, items = self._held[int(part)]
+            for start in range(0, length, step):
+                encoded = to_json(items(start, min(start + step, length)))
+                yield (b"," if start else b"[") + encoded[1:-1]
+            yield b"]"
 
 
 def chat_logprobs(
@@ -85,30 +114,39 @@ class CompletionLogprobsWriter:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # tokens may be parts of a character
         self._num_characters = 0
 
-    def write(self, token_ids: Sequence[int], entries: Sequence[Entry | None], top: int | None) -> dict[str, Any]:
+    def write(self, token_ids: Sequence[int], entries: Logprobs, top: int | None, make: MakeList) -> dict[str, Any]:
         """Return the next tokens as parallel lists, with the `top` likeliest (None: all)."""
         offsets: list[int] = []
-        tokens: list[str] = []
-        chosen: list[float | None] = []
-        tops: list[dict[str, float] | None] = []
-        for token_id, entry in zip(token_ids, entries, strict=True):
+        for token_id in token_ids:
             offsets.append(self._num_characters)
             if self._tokenizer is not None and token_id not in self._hidden:
                 self._num_characters += len(self._decode(self._tokenizer.token_bytes(token_id)))
-            if entry is None:  # the first token of a prompt
-                has_text = self._tokenizer is not None and not self._shows_ids
-                tokens.append(self._tokenizer.token_text(token_id) if has_text else f"token_id:{token_id}")
-                chosen.append(None)
-                tops.append(None)
-                continue
-            tokens.append(_text(token_id, entry[token_id], self._shows_ids))
-            chosen.append(_finite(entry[token_id]))
-            likely: dict[str, float] = {}
-            for id_, logprob in islice(entry.items(), top):  # of several with one text, keep the likeliest
-                likely.setdefault(_text(id_, logprob, self._shows_ids), _finite(logprob))
-            likely.setdefault(tokens[-1], _finite(entry[token_id]))
-            tops.append(likely)
-        return {"text_offset": offsets, "tokens": tokens, "token_logprobs": chosen, "top_logprobs": tops}
+        has_text = self._tokenizer is not None and not self._shows_ids
+        tokens = [self._tokenizer.token_text(each) if has_text else f"token_id:{each}" for each in token_ids]
+        chosen = [
+            None if known < 0 else max(logprob, _LOWEST)  # unknown: the first token of a prompt
+            for known, logprob in zip(entries.token_ids, entries.logprobs, strict=True)
+        ]
+
+        def tops(start: int, end: int) -> list[dict[str, float] | None]:
+            return [
+                None if entry is None or logprob is None else self._likely(entry, top, token, logprob)
+                for entry, token, logprob in zip(entries[start:end], tokens[start:end], chosen[start:end], strict=True)
+            ]
+
+        return {
+            "text_offset": make(len(offsets), 1, lambda start, end: offsets[start:end]),
+            "tokens": make(len(tokens), 1, lambda start, end: tokens[start:end]),
+            "token_logprobs": make(len(chosen), 1, lambda start, end: chosen[start:end]),
+            "top_logprobs": make(len(entries), entries.num_entries // max(1, len(entries)), tops),
+        }
+
+    def _likely(self, entry: Entry, top: int | None, token: str, logprob: float) -> dict[str, float]:
+        likely: dict[str, float] = {}
+        for id_, found in islice(entry.items(), top):  # of several with one text, keep the likeliest
+            likely.setdefault(_text(id_, found, self._shows_ids), _finite(found))
+        likely.setdefault(token, logprob)
+        return likely
 
 
 def _text(token_id: int, logprob: Logprob, shows_ids: bool) -> str:
@@ -144,6 +182,7 @@ class ChunkWriter(AnswerWriter, Generic[B]):
         self._has_usage = body.wants_usage
         self._has_running_usage = body.wants_usage and body.wants_running_usage
         self._is_only_text = not self._has_logprobs and not self._has_token_ids
+        self._lists = HeldLists(is_used=not body.stream)
         self._templates: dict[tuple[int, int], tuple[str, str]] = {}  #: chunk before and after its text
         self._head = {
             "id": job.request_id,
@@ -200,13 +239,20 @@ class ChunkWriter(AnswerWriter, Generic[B]):
             shown["prompt_token_ids"] = output.prompt_token_ids
         if top is not None and output.prompt_logprobs is not None:
             num_top = top if top >= 0 else None
-            shown["prompt_logprobs"] = prompt_logprobs(output.prompt_logprobs, output.prompt_token_ids, num_top)
+            entries, ids = cast(Logprobs, output.prompt_logprobs), output.prompt_token_ids
+            shown["prompt_logprobs"] = self._lists(
+                len(ids),
+                max(1, entries.num_entries // len(ids)),
+                lambda start, end: prompt_logprobs(entries[start:end], ids[start:end], num_top),
+            )
         return shown
 
-    def _encode_whole(self, kind: type[Generated], **fields: Any) -> bytes:
-        head = {**self._head, "object": self.kind}
-        reply = kind(**head, **self.job.about, usage=self.usage.to_usage(), **fields)  # type: ignore[call-arg]
-        return reply.model_dump_json(exclude_unset=True).encode()
+    def pieces(self, whole: bytes) -> Iterator[bytes]:
+        return self._lists.expand(whole)
+
+    def _encode_whole(self, **fields: Any) -> bytes:
+        about = {name: field.model_dump(exclude_unset=True) for name, field in self.job.about.items()}
+        return to_json({**self._head, "object": self.kind, **about, "usage": self._usage(), **fields})
 
     def _open(self, number: int, event: Started) -> bytes:
         openings = self._openings(number, event)
@@ -263,7 +309,7 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
     def whole(self, outputs: list[RequestOutput]) -> bytes:
         (output,) = outputs
         choices = [self._whole_choice(completion) for completion in output.outputs]
-        return self._encode_whole(ChatCompletion, choices=choices, service_tier=None, **self._prompt_fields(output))
+        return self._encode_whole(choices=choices, service_tier=None, **self._prompt_fields(output))
 
     def _whole_choice(self, completion: CompletionOutput) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": self._echo + completion.text, "refusal": None}
@@ -326,8 +372,12 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
         return {"delta": {"content": text} if text else {}}
 
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
-        content = chat_logprobs(self._tokenizer, gained.token_ids, entries, self._num_top, shows_ids=self._shows_ids)
-        return {"content": content, "refusal": None}
+        ids, top, shows_ids = gained.token_ids, self._num_top, self._shows_ids
+
+        def content(start: int, end: int) -> list[dict[str, Any]]:
+            return chat_logprobs(self._tokenizer, ids[start:end], entries[start:end], top, shows_ids=shows_ids)
+
+        return {"content": self._lists(len(ids), 1 + (top or 0), content), "refusal": None}
 
 
 def _thought(text: str) -> dict[str, str]:
@@ -365,14 +415,14 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
             for output in outputs:
                 for completion in output.outputs:
                     completion.text, completion.token_ids, completion.stop_reason = "", [], None
-                    completion.logprobs = [] if completion.logprobs is not None else None
+                    completion.logprobs = completion.logprobs and completion.logprobs[:0]
                     completion.finish_reason = "length"
         choices = [
             self._whole_choice(number, output, completion)
             for number, output in enumerate(outputs)
             for completion in output.outputs
         ]
-        return self._encode_whole(Completion, choices=choices)
+        return self._encode_whole(choices=choices)
 
     def encode(self, number: int, event: Event) -> bytes:
         """Return the events for an event of prompt `number`. Log-probabilities of an echo are known at its end."""
@@ -385,14 +435,15 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
         return b"".join([self._encode_chunk(choices=[choice]) for choice in choices])
 
     def _whole_choice(self, number: int, output: RequestOutput, completion: CompletionOutput) -> dict[str, Any]:
-        echoed: dict[str, list[Any]] = {}
-        if self.body.echo and self._has_logprobs and output.prompt_logprobs is not None:
-            writer = self._writer(number, completion.index)
-            echoed = writer.write(output.prompt_token_ids, output.prompt_logprobs, self._num_top)
         text = {"text": self._echo(number) + completion.text}
-        choice = {"token_ids": None, **self._choice(number, completion, text), **self._prompt_fields(output)}
-        if echoed:
-            choice["logprobs"] = {name: entries + choice["logprobs"][name] for name, entries in echoed.items()}
+        unscored = replace(completion, logprobs=None)
+        choice = {"token_ids": None, **self._choice(number, unscored, text), **self._prompt_fields(output)}
+        if self._has_logprobs and completion.logprobs is not None:
+            ids, entries = completion.token_ids, cast(Logprobs, completion.logprobs)
+            if self.body.echo and output.prompt_logprobs is not None:
+                ids, entries = output.prompt_token_ids + ids, cast(Logprobs, output.prompt_logprobs[:])
+                entries.extend(cast(Logprobs, completion.logprobs))
+            choice["logprobs"] = self._writer(number, completion.index).write(ids, entries, self._num_top, self._lists)
         return choice
 
     def _openings(self, number: int, started: Started) -> list[dict[str, Any]]:
@@ -407,7 +458,8 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
         return {"text": text}
 
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
-        return self._writer(number, gained.index).write(gained.token_ids, entries, self._num_top)
+        writer = self._writer(number, gained.index)
+        return writer.write(gained.token_ids, cast(Logprobs, entries), self._num_top, self._lists)
 
     def _echo(self, number: int) -> str:
         """Return the prompt's text if the answer repeats it."""

@@ -34,7 +34,15 @@ from quire.server.http.middleware import domains_of, key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected
 from quire.server.openai.chunks import B, ChatWriter, ChunkWriter, CompletionWriter
 from quire.server.openai.openapi import streamed
-from quire.server.openai.prompts import encode_messages, encode_question, encode_texts, fit, own_template, tokenizer_of
+from quire.server.openai.prompts import (
+    encode_messages,
+    encode_question,
+    encode_texts,
+    fit,
+    limit_logprobs,
+    own_template,
+    tokenizer_of,
+)
 from quire.server.openai.schema import (
     ChatCompletion,
     ChatCompletionChunk,
@@ -152,6 +160,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             max_tokens=params.max_tokens,
             param=self.prompt_field,
         )
+        params = limit_logprobs(prompts, params, model, self.settings, is_stream=bool(body.stream), answer_id=answer_id)
         priority, owner = turn_of(key_id, body.priority or 0, self.settings)
         form = self._form(body, model, prompts)
         if form is not None and form.specials:

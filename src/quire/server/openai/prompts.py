@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from quire.prompt import Prompt
 from quire.rag.prompt_template import join_conversation, join_question
+from quire.sampling_params import SamplingParams
 from quire.server.bodies.conversation import Message, read_cut_arguments
 from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
 from quire.server.bodies.retrieval import Passages
@@ -145,6 +146,9 @@ def _variables(options: TemplateOptions, *, shows_tools: bool) -> dict[str, Any]
     return variables
 
 
+MAX_LOGPROBS = 1_000_000  #: of one request, over all tokens; a quarter where answers or events are encoded at once
+
+
 def fit(
     prompts: Sequence[Prompt],
     model: ServedModel,
@@ -176,6 +180,39 @@ def fit(
             raise _too_long(f"has {len(prompt.token_ids)} tokens", longest, param)
         fitting.append(prompt)
     return fitting
+
+
+def limit_logprobs(
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    model: ServedModel,
+    settings: ServerSettings,
+    *,
+    is_stream: bool,
+    answer_id: str | None,
+) -> SamplingParams:
+    """Reject a request for too many log-probabilities over all tokens. Without max_tokens, limit it."""
+    if settings.max_logprobs < 0:
+        return params
+    # A response, and the prompt that a stream echoes, are encoded at once.
+    at_once = answer_id is not None or (is_stream and params.prompt_logprobs is not None)
+    engine, most = model.async_engine.engine, MAX_LOGPROBS // 4 if at_once else MAX_LOGPROBS
+    widths = (params.prompt_logprobs, (params.logprobs and len(params.logprob_token_ids or ())) or params.logprobs)
+    of_prompt, of_answer = (0 if k is None else 1 + (engine.vocab_size if k < 0 else k) for k in widths)
+    num_prompt = sum(len(prompt.token_ids) for prompt in prompts) * of_prompt
+    longest = [engine.max_model_len - len(prompt.token_ids) for prompt in prompts]
+    if params.max_tokens is None and num_prompt + sum(longest) * params.n * of_answer > most:
+        room = (most - num_prompt) // (len(prompts) * params.n * of_answer) if of_answer else 1
+        params = replace(params, max_tokens=max(1, room))
+    num_answer = sum(min(each, params.max_tokens or each) for each in longest) * params.n * of_answer
+    if num_prompt + num_answer > most:
+        name = "prompt_logprobs" if num_prompt > num_answer else "logprobs"
+        raise invalid(
+            f"{name} asks for {num_prompt + num_answer:,} log-probabilities over all tokens, and one request gets "
+            f"{most:,} at most; send fewer prompts a request, or ask for fewer tokens or log-probabilities a token",
+            name,
+        )
+    return params
 
 
 def own_template(model: ServedModel, options: TemplateOptions, *, trusts_template: bool) -> str | None:
