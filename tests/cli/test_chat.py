@@ -211,7 +211,6 @@ class Terminal:
 @contextmanager
 def terminal(*arguments: str, state: Path | None = None) -> Iterator[Terminal]:
     """Start a chat on a terminal that answers no queries, with a directory for its history."""
-    pytest.importorskip("prompt_toolkit")
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "quire", "chat", *arguments],
