@@ -290,6 +290,12 @@ def test_a_misspelt_variable_is_named_with_the_closest_one(caplog: pytest.LogCap
     assert caplog.messages == ["QUIRE_BLOK_SIZE in the environment is no option; did you mean QUIRE_BLOCK_SIZE?"]
 
 
+def test_a_key_for_vllm_does_not_leave_the_server_open_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert quire("models", env={"VLLM_API_KEY": "k"}).exit_code == 0
+    assert caplog.messages == ["VLLM_API_KEY is ignored; set QUIRE_API_KEY, or clients need no key"]
+
+
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_help_has_panels_and_cuts_nothing(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", columns)

@@ -100,6 +100,8 @@ def _all_commands(
 
 def _warn_of_unknown_variables() -> None:
     """Name each variable QUIRE_... that is no option. Kubernetes sets some for a service named quire."""
+    if os.environ.get("VLLM_API_KEY") and not os.environ.get("QUIRE_API_KEY"):
+        logging.getLogger("quire").warning("VLLM_API_KEY is ignored; set QUIRE_API_KEY, or clients need no key")
     given = [name for name in os.environ if re.match(r"QUIRE_(?!TEST_|(\w+_)?(PORT|SERVICE)_)", name)]
     if not given:
         return

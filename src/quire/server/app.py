@@ -98,7 +98,7 @@ def make_app(
         ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).route(),
         CompletionEndpoint(models, settings, retriever).route(),
         tokenize_routes(registry, settings),
-        model_routes(registry, has_auto=router is not None),
+        model_routes(registry, has_auto=router is not None, embedder=service.embedder_name),
         collection_routes(service),
         warm_routes(service, passage_kv),
         embedding_routes(service, accepts_any_name=settings.accept_any_model_name),

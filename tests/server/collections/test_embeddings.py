@@ -23,6 +23,13 @@ def official(client: TestClient) -> openai.OpenAI:
     return openai.OpenAI(base_url="http://testserver/v1", api_key="ann", max_retries=0, http_client=client)
 
 
+def test_the_embedder_is_the_last_of_the_models(official: openai.OpenAI) -> None:
+    names = [model.id for model in official.models.list()]
+    assert names[-1] == "hashing"
+    assert len(names) > 1
+    assert official.models.retrieve("hashing").id == "hashing"
+
+
 @pytest.mark.parametrize(
     "options", [{}, {"encoding_format": "float"}, {"encoding_format": "base64"}, {"dimensions": 384}]
 )

@@ -125,6 +125,11 @@ class CollectionService:
         return self._storage
 
     @property
+    def embedder_name(self) -> str | None:
+        """The embedder's name for clients; None if it is disabled."""
+        return None if self._embedder is None else self._embedder.name
+
+    @property
     def embedder(self) -> SharedEmbedder:
         """The embedder. Raises ApiError if it is disabled."""
         if self._embedder is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -73,19 +74,28 @@ class TokenizerInfo(Reply):
     added_tokens_decoder: dict[str, dict[str, Any]] = Field(description="Added tokens by id.")
 
 
-def model_routes(registry: ModelRegistry, *, has_auto: bool = False) -> APIRouter:
-    """The routes; with `has_auto`, "auto" is one of the models."""
+def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: str | None = None) -> APIRouter:
+    """The routes; with `has_auto`, "auto" is one of the models. The embedder is listed last, since clients may ask the
+    first model for an answer."""
     router = APIRouter(tags=["models"], responses=ERROR_RESPONSES)
+    started = int(time.time())
+
+    def embedder_card(name: str) -> ModelCard:
+        return ModelCard(id=name, object="model", created=started, owned_by="quire", root=name, state="ready")
 
     @router.get("/v1/models", response_model=ModelList, summary="List the models")
     async def list_models() -> Response:
         cards = [_card(model, name) for model in registry for name in model.names]
-        return json_reply(ModelList(object="list", data=[*cards, *([_auto_card(registry)] if has_auto else ())]))
+        cards += [_auto_card(registry)] if has_auto else []
+        cards += [embedder_card(embedder)] if embedder is not None else []
+        return json_reply(ModelList(object="list", data=cards))
 
     @router.get("/v1/models/{model:path}", response_model=ModelCard, summary="Show a model")
     async def show_model(model: str) -> Response:
         if has_auto and model == AUTO:
             return json_reply(_auto_card(registry))
+        if model == embedder:
+            return json_reply(embedder_card(model))
         found = registry.get(model)
         return json_reply(_card(found, model if model in found.names else found.name))
 
