@@ -1,7 +1,5 @@
-"""Make an engine over a model in memory: KV pool, runner, scheduler, cost model and promotions.
-
-The cost model is measured at the first start, and kept on disk per machine and kind of engine.
-"""
+"""Make an engine over a model in memory: KV pool, runner, scheduler, promotions, and a cost model that is measured at
+the first start and kept on disk."""
 
 from __future__ import annotations
 

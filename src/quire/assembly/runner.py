@@ -1,7 +1,4 @@
-"""Make the runner of a loaded model: KV pool, attention, and the links to the host and disk tiers.
-
-Every rank makes one. The ranks agree on the numbers that the scheduler uses.
-"""
+"""Make the runner of a loaded model, for each rank: KV pool, attention, and the links to the host and disk tiers."""
 
 from __future__ import annotations
 

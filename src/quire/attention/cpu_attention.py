@@ -1,8 +1,5 @@
-"""Paged attention by our own kernel (`kernels/csrc`), which reads KV blocks in place.
-
-It writes K and V and attends for decodes. It also attends for prompts if its level multiplies the cache's dtype
-directly; levels that must widen bfloat16 leave bfloat16 prompts to torch.
-"""
+"""Paged attention by our own kernel (`kernels/csrc`), which reads KV blocks in place. Levels that must widen bfloat16
+leave bfloat16 prompts to torch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Paged attention in plain torch, for CPU and CUDA: the reference for other kernels.
-
-Prompts without context attend to the keys just computed; all others first gather their blocks into contiguous memory.
-Decodes are batched by similar length, to save padding, on a CPU in batches whose keys fit the processor's cache.
-"""
+"""Paged attention in plain torch, for CPU and CUDA: the reference for other kernels. All but prompts without context
+first gather their blocks; decodes are batched by similar length, and on a CPU by cache size."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Common style of all plots: colour-blind-safe palette, intervals, one legend.
-
-A title states the question and which direction is better. Up to ten single values are drawn beside their mean.
-"""
+"""Common style of all plots: colour-blind-safe palette, intervals, one legend; up to ten single values beside a
+mean."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Latency and throughput of workloads on an engine, repeated with other token ids.
-
-All requests of a workload are submitted at once, unless their arrivals are kept. A small workload warms the engine up
-first. Several engines share one loaded model and take turns; each repetition makes them anew, one KV pool at a time.
-"""
+"""Latency and throughput of workloads on an engine, repeated with other token ids. Several engines share one loaded
+model and take turns; each repetition makes them anew, one KV pool at a time."""
 
 from __future__ import annotations
 

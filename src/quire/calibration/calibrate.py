@@ -1,7 +1,5 @@
-"""Measure both recovery modes on an idle engine: the CPS paper's table, and the cost model for this machine.
-
-For each length, in turns: compute the tokens, swap their blocks out and in again; then decode steps.
-"""
+"""Measure both recovery modes on an idle engine, for each length in turns, then decode steps: the CPS paper's table,
+and the cost model for this machine."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Time single steps and swaps on an idle engine.
-
-They use the KV cache manager, the runner and the link, but bypass the scheduler. All blocks and slots are released.
-"""
+"""Time single steps and swaps on an idle engine, without the scheduler. All blocks and slots are released."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Measured costs on disk, reused by later starts: one file per machine and kind of engine.
-
-The file name is a digest of all facts that timings depend on: machine, model shape, KV blocks, threads, swap tier. A
-damaged file counts as missing and is replaced. Files are replaced atomically.
-"""
+"""Measured costs on disk, reused by later starts: one file per digest of the facts that timings depend on (machine,
+model shape, KV blocks, threads, swap tier). A damaged file counts as missing."""
 
 from __future__ import annotations
 

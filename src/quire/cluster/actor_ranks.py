@@ -1,7 +1,4 @@
-"""Ranks on several machines: Ray actors in the replica's placement group, except for the first.
-
-The first rank is in the engine's process, a Ray driver; Ray ends a driver's actors when it exits.
-"""
+"""Ranks on several machines: Ray actors in the replica's placement group, and the first in the engine's process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The step metrics of all replicas' engines, one series per replica, in the application's metrics. Knows no Ray.
-
-Replicas send their values without names twice a second: both sides have the same series in the same order.
-"""
+"""The step metrics of all replicas' engines, one series per replica, in the application's metrics. Replicas send their
+values without names twice a second, in the same order on both sides. Knows no Ray."""
 
 from __future__ import annotations
 

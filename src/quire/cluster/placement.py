@@ -1,7 +1,5 @@
-"""Choose a replica for each request of one model, by a router that follows Ray Serve's replicas. Knows no Ray.
-
-Every method takes the lock: Serve's router asks in one thread, the application reports ends in another.
-"""
+"""Choose a replica for each request of one model, by a router that follows Ray Serve's replicas. Knows no Ray. Serve's
+router and the application use it from different threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""One replica of a model: a Ray Serve actor with an engine in a child process, started again after a hang or a crash.
-
-Requests arrive tokenized from the application (`replicas_host.py`).
-"""
+"""One replica of a model: a Ray Serve actor with an engine in a child process, started again after a hang or a
+crash."""
 
 from __future__ import annotations
 

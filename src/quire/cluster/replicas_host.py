@@ -1,7 +1,5 @@
-"""All replicas of a model as the host of one `AsyncEngine`, in the HTTP application's process.
-
-Each request is one call of one replica through a Ray Serve handle; the response's frames are the request's events.
-"""
+"""All replicas of a model as the host of one `AsyncEngine`: each request is one call of one replica through a
+handle."""
 
 from __future__ import annotations
 

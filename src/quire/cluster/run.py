@@ -1,7 +1,5 @@
-"""Run `quire serve --ray`: join or start a cluster, serve, and drain.
-
-The first SIGTERM or Ctrl-C waits for running requests. A second one ends this process, and a cluster that it started.
-"""
+"""Run `quire serve --ray`: join or start a cluster, serve, and drain at the first SIGTERM or Ctrl-C; a second one ends
+this process and a cluster that it started."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Messages between the application and a model's replicas over Ray.
-
-Each machine has its own `time.monotonic`. Messages carry their time of sending, and `ReplicaClock` converts a replica's
-times to ours.
-"""
+"""Messages between the application and a model's replicas over Ray. `ReplicaClock` converts a replica's times to
+ours."""
 
 from __future__ import annotations
 

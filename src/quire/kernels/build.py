@@ -1,8 +1,5 @@
-"""Compile the kernels, for `quire kernels build` and `hatch_build.py`.
-
-Each level of processor features has its own shared library, so that no unsupported code is loaded. A library's name
-contains a digest of its sources. This file imports only the standard library, since the install runs it.
-"""
+"""Compile the kernels, for `quire kernels build` and `hatch_build.py`: a shared library per level of processor
+features, with a digest of its sources in the name. Imports only the standard library, as the install runs it."""
 
 from __future__ import annotations
 

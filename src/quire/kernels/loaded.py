@@ -1,7 +1,5 @@
-"""Load the compiled kernels: the processor's best level, or the level of QUIRE_KERNELS.
-
-Import torch before, so that the kernels share its OpenMP library and threads.
-"""
+"""Load the compiled kernels: the processor's best level, or that of QUIRE_KERNELS. Import torch before: OpenMP is
+shared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""LoRA adapters in PEFT's format (Hu et al., arXiv:2106.09685): y = x W^T + (x A^T) B^T * scaling.
-
-W is never changed, so the model without the adapter is the original, bit by bit. Needs neither peft nor transformers.
-"""
+"""LoRA adapters in PEFT's format (Hu et al., arXiv:2106.09685): y = x W^T + (x A^T) B^T * scaling. W is never
+changed."""
 
 from __future__ import annotations
 

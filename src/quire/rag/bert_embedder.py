@@ -1,8 +1,5 @@
-"""Embed texts with a BERT encoder, as sentence-transformers does with all-MiniLM-L6-v2.
-
-A text's vector is the mean of its last hidden states, special tokens included, scaled to length 1. The encoder has
-learned positions, bidirectional attention, and LayerNorm after each part (arXiv 1810.04805).
-"""
+"""Embed texts with a BERT encoder (arXiv 1810.04805), as sentence-transformers does with all-MiniLM-L6-v2: the mean of
+the last hidden states, special tokens included, scaled to length 1."""
 
 from __future__ import annotations
 

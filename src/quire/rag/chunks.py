@@ -1,7 +1,4 @@
-"""Cut documents into chunks that fit every model's tokenizer and end at sentences or lines.
-
-Chunks overlap, so a sentence at a border is whole in one of them. A chunk is a span of its document's text.
-"""
+"""Cut documents into overlapping chunks that fit every model's tokenizer and end at sentences or lines."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One collection of documents: add, replace, remove and search.
-
-Texts, metadata and vectors are rows of a SQLite database. A Faiss index in a file beside it is derived from them.
-"""
+"""One collection of documents, in a SQLite database and a derived Faiss index: add, replace, remove and search."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Parse text, Markdown, HTML, PDF, Word, EPUB, CSV and SQuAD JSON files into plain text.
-
-Runs in a child process (`parser_process.py`): a hostile file ends as a ValueError, or ends the process.
-"""
+"""Parse text, Markdown, HTML, PDF, Word, EPUB, CSV and SQuAD JSON files into plain text, in a child process."""
 
 from __future__ import annotations
 

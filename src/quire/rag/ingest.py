@@ -1,7 +1,4 @@
-"""Ingest files and uploads into a collection: parse, cut, embed and store what is new, and skip what is unchanged.
-
-Documents are stored as they are finished, so an interrupted ingest continues where it stopped.
-"""
+"""Ingest files and uploads into a collection: parse, cut, embed and store what is new as it is finished."""
 
 from __future__ import annotations
 

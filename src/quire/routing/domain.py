@@ -1,7 +1,4 @@
-"""The policy `domain`: the model with the nearest example queries, by cosine similarity.
-
-A single example would let a shared name decide; the mean over all would blur models (benchmarks/RESULTS.md).
-"""
+"""The policy `domain`: the model with the nearest few example queries, by cosine similarity (benchmarks/RESULTS.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The policy `query`: send questions for a single fact to the small model, and harder ones to the large.
-
-A linear model over named forms of questions ("how it is done", "asks more than one thing"). `query_policy.yaml` has
-forms, words and weights; `python -m train.routing` fits the weights, and users may supply a file of their own.
-"""
+"""The policy `query`: send questions for a single fact to the small model, and harder ones to the large, by a linear
+model over named forms of questions (`query_policy.yaml`, fitted by `python -m train.routing`)."""
 
 from __future__ import annotations
 

@@ -1,12 +1,6 @@
-"""The policy `slo`: choose the best model whose predicted TTFT and TPOT meet the request's SLO.
-
-Predictions come from the forecasts that engines report (`quire.forecast`). If no model meets the SLO, the best one is
-chosen: the request will be late, but the other models stay in time for later requests. Spreading late requests would
-delay all others too (measured in benchmarks/RESULTS.md).
-
-Engines learn their speed from requests. A model that was slow for a while and gets none would never appear fast again,
-so an idle one is probed by a single request after one minute, then two, four and so on, until it meets the SLO.
-"""
+"""The policy `slo`: choose the best model whose predicted TTFT and TPOT (`quire.forecast`) meet the request's SLO, else
+the best one, so that only late requests are late (measured in benchmarks/RESULTS.md). Engines learn their speed from
+requests, so an idle slow model is probed after one minute, then two, four and so on, until it meets the SLO."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Report of `quire simulate --documents`: where document KV was found, and the effect of a disk.
-
-Without a disk, requests share documents only through the device's cache.
-"""
+"""Report of `quire simulate --documents`: where document KV was found, and the effect of a disk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Machines for the simulator: costs of steps and transfers, and their sources.
-
-A profile is published (the CPS paper's table) or measured by `quire calibrate`; it names every assumed figure.
-"""
+"""Machines for the simulator: costs of steps and transfers, published or measured, and their sources."""
 
 from __future__ import annotations
 

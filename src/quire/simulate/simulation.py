@@ -1,7 +1,4 @@
-"""Run the real scheduler on a virtual clock against a machine's costs.
-
-Requests arrive, `quire.core` decides the steps, and a `VirtualRunner` executes them. Equal inputs give equal figures.
-"""
+"""Run the real scheduler on a virtual clock against a machine's costs. Equal inputs give equal figures."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""`quire simulate`: compare recovery policies, or document KV with and without a disk, on a virtual clock.
-
-Every policy gets the same load of each seed, so comparisons are paired. There is no noise: seeds differ in the load.
-"""
+"""`quire simulate`: compare recovery policies, or document KV with and without a disk, on a virtual clock. Every policy
+gets the same load of each seed, so comparisons are paired."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""A runner that computes nothing: each step advances a virtual clock by its cost in the hardware profile.
-
-Each tier has one first-come, first-served link beside the steps, or within them where the profile swaps synchronously.
-"""
+"""A runner that computes nothing: each step advances a virtual clock by its cost in the hardware profile, beside (or
+with synchronous swapping, after) the transfers of one first-come, first-served link per tier."""
 
 from __future__ import annotations
 

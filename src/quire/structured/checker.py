@@ -1,8 +1,5 @@
-"""Check grammars in a disposable child process before they reach an engine.
-
-A schema of a few bytes can cost its compiler minutes and gigabytes, which only killing the process stops. A grammar
-that passes compiles within the limits, and the first steps of its outputs are fast.
-"""
+"""Check grammars in a disposable child process before they reach an engine: a schema of a few bytes can cost its
+compiler minutes and gigabytes. A grammar that passes compiles within the limits."""
 
 from __future__ import annotations
 

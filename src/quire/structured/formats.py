@@ -1,7 +1,5 @@
-"""JSON Schema formats as patterns, where llguidance's own accept values that validators reject.
-
-The patterns allow valid values only, but not all of them: no 29 February, no leap seconds, no very long names.
-"""
+"""JSON Schema formats as patterns, where llguidance accepts invalid values. They allow valid values only, but not
+all."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Turn structured output parameters into llguidance grammars, within limits of size and depth.
-
-llguidance is imported when the first grammar is compiled.
-"""
+"""Turn structured output parameters into llguidance grammars, within limits of size and depth."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Describe a tokenizer's vocabulary to llguidance: each token's bytes, and an extra end token.
-
-End tokens differ by request, so the grammar gets one of its own behind all others. Users of a mask read its bit and
-allow the request's end tokens instead.
-"""
+"""Describe a tokenizer's vocabulary to llguidance: each token's bytes, and an extra end token behind all others, which
+stands for a request's end tokens in a mask."""
 
 from __future__ import annotations
 

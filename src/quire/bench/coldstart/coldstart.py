@@ -1,9 +1,5 @@
-"""Measure cold starts of `quire serve`, by loading mode and read bandwidth.
-
-Each start is a fresh process, queried as soon as its port answers. The weights' pages are dropped from the page cache
-before, and `mincore` reports how many remain. Modes take turns and change their order each turn. Python and torch stay
-cached, so this measures a server that is started again.
-"""
+"""Measure cold starts of `quire serve`, by loading mode and read bandwidth. Each start is a fresh process whose weights
+were dropped from the page cache (`mincore` reports the rest); Python and torch stay cached. Modes take turns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A server under load: its model, its limits and the format of its requests.
-
-`prepare` sends a few small requests first, so mistakes show before a long run.
-"""
+"""A server under load: its model, its limits and the format of its requests. `prepare` shows mistakes early."""
 
 from __future__ import annotations
 

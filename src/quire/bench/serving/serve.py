@@ -1,8 +1,5 @@
-"""`quire bench serve`: latencies of a server at a given rate of requests.
-
-Works with any OpenAI-compatible URL, with several in turns, at one rate or a sweep. In this open loop no request waits
-for another one's answer.
-"""
+"""`quire bench serve`: latencies of OpenAI-compatible servers under an open loop of requests, at one rate or a
+sweep."""
 
 from __future__ import annotations
 

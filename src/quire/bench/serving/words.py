@@ -1,7 +1,4 @@
-"""Prompts as text, for servers without token ids: each id of a workload stands for a word.
-
-Lengths and shared prefixes stay as they are where a word is one token; the server's ratio is measured.
-"""
+"""Prompts as text, for servers without token ids: each id stands for a word, by the server's measured ratio."""
 
 from __future__ import annotations
 

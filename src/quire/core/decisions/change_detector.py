@@ -1,8 +1,5 @@
-"""Detect changes of machine or link from prediction errors.
-
-Noise is one-sided: a busy machine may triple a duration, but nothing is three times faster by chance. So fewer misses
-in a row show that something has become faster than that it has become slower.
-"""
+"""Detect changes of machine or link from prediction errors. Noise is one-sided: nothing is three times faster by
+chance, so fewer misses in a row show a gain than a loss."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""The cost model predicts steps and transfers from measurements of all earlier ones.
-
-It starts from crude priors and says so (`is_calibrated`). One thread only. It knows no clock, file or request.
-"""
+"""The cost model predicts steps and transfers from all earlier measurements. It starts from crude priors
+(`is_calibrated`), knows no clock, file or request, and belongs to one thread."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Read a checkpoint ahead in the order of use: embeddings, layers ascending, then the final norm and the head.
-
-Several large reads run at once and are delivered in order. Files outside the page cache are read with O_DIRECT
-where possible: it takes a third of the CPU time, and leaves the cache to other programs.
-"""
+"""Read a checkpoint ahead in the order of use: embeddings, layers ascending, then the final norm and the head. Several
+reads run at once; uncached files are read with O_DIRECT, at a third of the CPU time."""
 
 from __future__ import annotations
 

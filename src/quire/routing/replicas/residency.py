@@ -1,7 +1,4 @@
-"""Estimate the prefixes whose KV a replica holds, by the keys sent there; least recently used ones go first.
-
-A wrong guess only costs computing the prefix again. A prefix comes after its own tail, and so outlives it.
-"""
+"""Estimate the prefixes whose KV a replica holds, by the keys sent there; the least recently used go, tails first."""
 
 from __future__ import annotations
 

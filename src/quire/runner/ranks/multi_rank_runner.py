@@ -1,8 +1,5 @@
-"""Run every step on all ranks of a model. The engine sees one runner.
-
-The first rank lives in the engine's process and draws the tokens. The other ranks get each step with the tokens of the
-step before. So only one rank knows grammars, penalties and random numbers, and unlike machines cannot disagree on them.
-"""
+"""Run every step on all ranks of a model, as one runner. The first rank, in the engine's process, draws the tokens; the
+others get them with the next step, so unlike machines cannot disagree."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Collectives of ranks on one machine through shared memory. gloo uses sockets and wakes a thread per message.
-
-Waits call `check` now and then, which raises if a rank has ended.
-"""
+"""Collectives of ranks on one machine through shared memory. Waits call `check`, which raises if a rank has ended."""
 
 from __future__ import annotations
 

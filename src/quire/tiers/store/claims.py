@@ -1,8 +1,5 @@
-"""Claims: the right of one process to compute the blocks up to a key, so that each document is computed once.
-
-Its holder locks one byte of a shared file. Open file description locks (Linux) exclude two stores of one process too,
-and end with their process. Without such locks every process computes for itself.
-"""
+"""Claims: the right of one process to compute the blocks up to a key, so that each document is computed once. The
+holder locks one byte of a file (Linux's open file description locks); without locks every process computes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Evict segments to make room for a new one, over all namespaces and processes of a directory.
-
-The value of a segment is the predicted seconds to compute its blocks, per byte, divided by the time since its last use:
-a segment unused for twice as long is half as likely to be used next.
-"""
+"""Evict segments to make room for a new one, over all namespaces and processes of a directory. A segment's value is the
+predicted seconds to compute its blocks, per byte, divided by the time since its last use."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""In-memory index from block key to location, and the descendants of blocks.
-
-A location is one integer: the segment's number in the upper bits and the row in the lower 32. If two processes stored
-the same key, the second location is kept as a spare.
-"""
+"""In-memory index from block key to location (segment number above 32 bits of row, with one spare location), and the
+descendants of blocks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Two random numbers in a shared file that change when a process writes or deletes blocks.
-
-Reading them takes a microsecond, so that every step can. (Truncating a mapped page would kill its readers.) They are
-hints: a process that misses a change finds it by scanning the directory.
-"""
+"""Two random numbers in a shared file that change with writes and deletions: hints that cost a microsecond per step.
+(They are read, since truncating a mapped page would kill its readers.)"""
 
 from __future__ import annotations
 
