@@ -92,15 +92,9 @@ def make_engine(
     built: BuiltRunner | None = None,
     others: Sequence[RankHandle] = (),
 ) -> Engine:
-    """Make an engine with its own KV pool over a loaded model. Raises ValueError as `make_runner`.
-
-    Args:
-        memory_share: share of the free memory for the KV pool, where the config sets no size.
-        cost_model: replaces the profile on disk. It is not measured or kept.
-        recovery: replaces `config.recovery_policy`; as above, no profile is used.
-        built: this model's runner, if it exists.
-        others: the model's other ranks, already built.
-    """
+    """Make an engine with its own KV pool (`memory_share` of the free memory by default) over a loaded model.
+    `cost_model` and `recovery` replace the profile on disk. `built` is the model's runner, `others` its other ranks.
+    ValueError as `make_runner`."""
     built = built or make_runner(config, loaded, memory_share=memory_share)
     first = built.runner
     runner = MultiRankRunner(first, tuple(others)) if others else first

@@ -92,17 +92,9 @@ def load(
     is_progressive: bool = False,
     group: ParallelGroup = ALONE,
 ) -> LoadedModel:
-    """Load a model and its tokenizer. With `load_overlap`, return once the embeddings are in place.
-
-    Args:
-        reading: the model's checkpoint, if reading has started. It is closed on failure.
-        start: records the phases config and weights.
-        is_progressive: return the first stage of a pack and load the others in the background.
-        group: the tensor-parallel group, whose ranks all load at this moment.
-
-    Raises:
-        ValueError: the model or a file is not supported.
-    """
+    """Load a model and its tokenizer, from `reading` if it has started. With `load_overlap`, return once the embeddings
+    are in place; `is_progressive`, with a pack's first stage. `start` records the phases config and weights. All ranks
+    of the group load at this moment. ValueError if the model or a file is not supported."""
     try:
         if config.tensor_parallel_size != group.size:
             raise ValueError(

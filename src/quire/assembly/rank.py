@@ -30,18 +30,9 @@ class RankOptions:
 
 
 class ModelRank:
-    """See `runner.ranks.interface.RankWorker`. The constructor loads this rank's slice and waits for all ranks.
-
-    Args:
-        config: the engine's config; the attribute is this rank's part of it.
-        rank: from 0; the first rank draws the tokens and belongs to the engine.
-        check: called during waits for other ranks; may raise.
-        reading: the model's checkpoint, if reading has started.
-
-    Raises:
-        ValueError: the model is not supported, or not with this number of ranks.
-        ConnectionError: a rank did not come.
-    """
+    """See `runner.ranks.interface.RankWorker`. The constructor loads this rank's slice (from `reading`, if started) and
+    waits for all ranks, with `check` called meanwhile. Rank 0 draws the tokens and belongs to the engine. ValueError if
+    the model is not supported, or not by this many ranks; ConnectionError if a rank did not come."""
 
     def __init__(
         self,

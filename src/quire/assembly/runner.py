@@ -191,12 +191,8 @@ def _open_disk_tier(
 
 
 def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool = False) -> Namespace:
-    """Return the namespace of the engine's KV blocks.
-
-    Args:
-        is_persistent: blocks outlive the process or are shared, so unknown digests are computed; otherwise the weights
-            get a name unique to this process. Raises ModelLoadError if the files changed after loading.
-    """
+    """Return the namespace of the engine's KV blocks. If it `is_persistent`, unknown digests are computed
+    (ModelLoadError if the files changed after loading); else the weights get a name unique to this process."""
     weights, group = loaded.weights, loaded.group
     if weights is None and is_persistent and group.rank == 0:
         assert loaded.source.path is not None

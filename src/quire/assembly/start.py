@@ -32,18 +32,9 @@ def start_engine(
     is_progressive: bool = False,
     processes: Sequence[RankProcess] = (),
 ) -> Engine:
-    """Load the model and return an engine that is ready for requests.
-
-    Args:
-        memory_share: share of the free memory for this engine's KV pool, where the config sets no size.
-        reading: the model's checkpoint, if reading has started.
-        is_progressive: see `load`.
-        processes: processes of the other ranks, if they are running.
-
-    Raises:
-        ValueError: the model, a file or a combination of options is not supported.
-        RuntimeError: another rank's process ended.
-    """
+    """Load the model and return an engine that is ready for requests, with a KV pool of `memory_share` of the free
+    memory by default. See `load` for `is_progressive` and `reading`; `processes` of other ranks may run already.
+    ValueError for an unsupported model, file or combination of options; RuntimeError if a rank ended."""
     start = StartupTimer()
     start.end("imports")
     if config.tensor_parallel_size > 1:
@@ -93,12 +84,8 @@ def start_on_ranks(
     reading: CheckpointReading | None = None,
     start: StartupTimer | None = None,
 ) -> Engine:
-    """Start an engine over ranks on any machines; raises as `start_engine`. The first rank is created here.
-
-    Args:
-        others: the other ranks, each building a `ModelRank`.
-        rendezvous: meeting point of all ranks.
-    """
+    """Start an engine over ranks on any machines that meet at `rendezvous`; raises as `start_engine`. The first rank is
+    created here; each of the others builds a `ModelRank`."""
     size, start = 1 + len(others), start or StartupTimer()
 
     def check() -> None:

@@ -48,11 +48,7 @@ class _AttentionCall(ctypes.Structure):
 
 
 class CpuAttention:
-    """See `AttentionBackend`. The cache is in main memory.
-
-    Args:
-        takes_prompts: whether the kernel computes prompts; None chooses the faster way.
-    """
+    """See `AttentionBackend`. The cache is in main memory. `takes_prompts` None chooses the faster way for prompts."""
 
     def __init__(
         self,

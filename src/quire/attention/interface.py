@@ -53,16 +53,7 @@ class AttentionBackend(Protocol):
         ...
 
     def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Write k and v to the cache, and attend causally with scale head_dim ** -0.5.
-
-        All writes of a layer come before its reads, so sequences may share blocks that this step fills.
-
-        Args:
-            layer_index: the layer's original index.
-            q: [num_tokens, num_heads, head_dim], rotated.
-            k, v: [num_tokens, num_kv_heads, head_dim], k rotated.
-
-        Returns:
-            [num_tokens, num_heads, head_dim]
-        """
+        """Write k and v, [num_tokens, num_kv_heads, head_dim], to the cache of the original `layer_index`, and attend
+        causally with q, [num_tokens, num_heads, head_dim], at scale head_dim ** -0.5. Returns the shape of q; q and k
+        are rotated. All writes of a layer come before its reads, so sequences may share blocks that this step fills."""
         ...

@@ -128,19 +128,10 @@ def calibrate_engine(
     decodes: bool = True,
     on_trial: Callable[[str], None] = lambda trial: None,
 ) -> Calibration:
-    """Measure swapping and computing over lengths, and decode steps over batch sizes and contexts.
-
-    Blocks are scattered over the pool, as after a while of serving. The pool loses its cached blocks.
-
-    Args:
-        engine: an idle engine whose swap tier holds the longest length.
-        lengths: tokens, rounded down to whole blocks; None is `default_lengths`, as far as the swap tier has room.
-        repeats: repetitions of each measurement, after a warm-up.
-        decodes: whether to measure decode steps.
-        on_trial: called after each measurement with its name.
-
-    Raises ValueError if the engine is busy or has no swap tier, or a length does not fit; BlocksLost from a transfer.
-    """
+    """Measure swapping and computing over `lengths` (rounded down to blocks; default: as far as the swap tier has
+    room), and with `decodes` decode steps, `repeats` times after a warm-up. Blocks are scattered over the pool, which
+    loses its cache. `on_trial` gets each measurement's name. ValueError if the engine is busy, has no swap tier, or a
+    length does not fit; BlocksLost from a transfer."""
     config = engine.scheduler.config
     microbenchmark = Microbenchmark(engine)
     num_slots = engine.scheduler.swap.tier.num_slots

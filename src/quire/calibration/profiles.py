@@ -108,16 +108,8 @@ def _tier(config: EngineConfig, device: str) -> str:
 
 
 class ProfileKeeper:
-    """Saves the costs that an engine learns, every few minutes and at its end.
-
-    Skips writing while the link's bandwidth differs from the one at start, since the costs would be another place's.
-    A failing write is logged once.
-
-    Args:
-        place: the engine's profile file.
-        model: the cost model, which learns in the engine's thread.
-        worker: the link to the swap tier, if there is one.
-    """
+    """Saves the costs that an engine's `model` learns to `place`, every few minutes and at the end, while the bandwidth
+    of the link (`worker`) is as at the start. A failing write is logged once."""
 
     def __init__(self, place: ProfilePlace, model: CostModel, worker: TransferWorker | None) -> None:
         self._place = place

@@ -28,10 +28,8 @@ class _CollectiveCall(ctypes.Structure):
 
 
 class Collective:
-    """One rank's side. The functions take addresses, and return whether the operation is complete.
-
-    `memory` is the address of `bytes_for(size)` zeroed bytes. A call waits up to `wait_s` for other ranks.
-    """
+    """One rank's side, at the address `memory` of `bytes_for(size)` zeroed bytes. The functions take addresses, wait up
+    to `wait_s`, and return whether the operation is complete."""
 
     def __init__(self, library: ctypes.CDLL, memory: int, rank: int, size: int, wait_s: float) -> None:
         self._call = _CollectiveCall(memory, PART_BYTES, rank, size, 0, 0, 0, int(wait_s * 1e6))

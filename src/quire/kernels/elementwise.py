@@ -37,10 +37,7 @@ class _Rotate(ctypes.Structure):
 
 
 class Elementwise:
-    """Args:
-    library: the kernels of one level.
-    dtype: one of `DTYPES`.
-    """
+    """Kernels of one level's library for one of `DTYPES`."""
 
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
         rows = (_INT, _INT)

@@ -48,11 +48,7 @@ def begin_layer() -> None:
 
 
 class PassMemory:
-    """Memory for intermediate results, used by one pass at a time.
-
-    One arena holds the pass's inputs. Two others alternate between layers, since a layer reads the previous one's
-    output.
-    """
+    """Memory for one pass at a time: an arena for inputs, and two for results, which alternate between layers."""
 
     def __init__(self) -> None:
         self._parts = [_Arena(), _Arena(), _Arena()]

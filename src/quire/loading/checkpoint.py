@@ -182,13 +182,8 @@ def match_tensors(
     optional_prefix: str = "",
     ignored: re.Pattern[str],
 ) -> dict[str, TensorEntry]:
-    """Match the model's tensors to a checkpoint's entries, in the files' order; raise ModelLoadError otherwise.
-
-    Args:
-        expected: shapes of the model's tensors by name.
-        optional_prefix: prefix of names that files saved from the headless model lack.
-        ignored: pattern of superfluous tensors.
-    """
+    """Match the model's tensors (`expected` shapes by name) to a checkpoint's entries, in the files' order, or raise
+    ModelLoadError. `optional_prefix` may be missing from names, and `ignored` matches superfluous tensors."""
     found: dict[str, TensorEntry] = {}
     unexpected = []
     for name, entry in entries.items():

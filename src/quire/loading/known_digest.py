@@ -1,16 +1,9 @@
-"""Digests of checkpoints without hashing them again: from the user's cache, or from a manifest beside the weights.
-
-Cache: one file per checkpoint, valid while device, inode, size, mtime and ctime of all weight files are unchanged. The
-ctime reveals an mtime that was set back, as by `cp -p`. Files modified within the last seconds could change again
-without a new mtime, so their digest is not cached, as in git's index.
-
-Manifest: `quire-manifest.json` travels with a checkpoint. It has the name, size, mtime and a sample of each file.
-Further training leaves files with the same names and sizes, so these are not enough. Copies that keep mtimes (`cp -a`,
-`rsync -a`, `tar`) keep it valid. The sample is for images that set all files to one mtime.
-
-Pack: its own manifest (`loading.stage_manifest`) has the digest. Names, sizes and samples identify it, since loading
-verifies the files' checksums.
-"""
+"""Digests of checkpoints without hashing them again: from the user's cache, or from a manifest beside the weights. The
+cache's file of a checkpoint is valid while device, inode, size, mtime and ctime of all weight files are unchanged
+(ctime reveals a set-back mtime); as in git's index, files modified within the last seconds are not cached. The manifest
+`quire-manifest.json` travels with a checkpoint and has name, size, mtime and a sample of each file, so it survives `cp
+-a` but not training. A pack's own manifest (`loading.stage_manifest`) is found by names, sizes and samples: loading
+verifies the files' checksums."""
 
 from __future__ import annotations
 
@@ -82,15 +75,8 @@ def known_digest(directory: Path, files: WeightFiles) -> str | None:
 def checkpoint_digest(
     directory: Path, *, files: WeightFiles | None = None, is_strict: bool = False, use_tqdm: bool = True
 ) -> str:
-    """Return the digest of a checkpoint's weights. An unknown one is computed and cached.
-
-    Args:
-        files: the files at the time of loading; None skips the comparison.
-        is_strict: raise an error for an invalid manifest, instead of a warning.
-
-    Raises:
-        ModelLoadError: the weights cannot be read, or changed since `files` or during hashing.
-    """
+    """Return the digest of a checkpoint's weights; compute and cache an unknown one. An invalid manifest is a warning,
+    or an error if `is_strict`. ModelLoadError if weights cannot be read, or changed during hashing or since `files`."""
     now = stat_weights(directory)
     if files is not None and now != files:
         raise ModelLoadError(f"the weights in {directory} changed after they were loaded; load them again")

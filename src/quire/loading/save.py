@@ -46,15 +46,8 @@ def save_model(
     use_tqdm: bool = True,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
-    """Write config.json, weights and a checkpoint's tokenizer files to a new or empty directory.
-
-    Args:
-        dtype: dtype of the files; auto is the dtype that loading would choose.
-        shard_bytes: largest size of a file, except for a single larger tensor.
-
-    Raises:
-        ValueError: the checkpoint cannot be read, or the directory is not empty or not writable.
-    """
+    """Write config.json, weights (dtype auto is that of loading; shards of `shard_bytes`) and a checkpoint's tokenizer
+    files to a new or empty directory. ValueError if the checkpoint cannot be read or the directory not be used."""
     entries: dict[str, TensorEntry] = {}
     if source.path is None:
         model = build_model(source.config, choose_dtype(dtype, source.config, None), "meta")

@@ -41,13 +41,9 @@ _PLAIN_INITIALIZERS = (True, False, "gaussian", "orthogonal", "eva")
 
 
 class LowRankAdapter:
-    """The adapter of one linear layer: (x down^T) up.
-
-    The A of stacked projections are stacked in `down`; their scaled B have their own rows and columns of `up`, so two
-    products serve all of them. As in PEFT, arithmetic is in float32, but more than 16 rows of a bfloat16 model use
-    bfloat16: on 2 cores with AMX, the up projection of Qwen2.5-0.5B at rank 16 takes 27, 107 and 1,208 µs for 1, 16 and
-    256 rows in float32, and 104, 128 and 427 µs in bfloat16.
-    """
+    """The adapter of one linear layer, (x down^T) up, or of stacked projections: stacked A, and scaled B in their own
+    rows and columns of `up`. As in PEFT, arithmetic is in float32, but more than 16 rows of a bfloat16 model use
+    bfloat16 (427 instead of 1,208 µs for 256 rows of Qwen2.5-0.5B's up projection at rank 16)."""
 
     def __init__(self, down: Tensor, up: Tensor, dtype: torch.dtype) -> None:
         self.down, self.up = down, up  # float32 [rank, in_features], [rank, out_features]
@@ -95,16 +91,8 @@ def read_adapter(
     digest: str,
     read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LoraAdapter:
-    """Read an adapter in PEFT's format.
-
-    Args:
-        model: the model, packed or not; layers replaced later do not get the adapter.
-        digest: digest of the adapter's files, for the namespace.
-        read: returns a file's content, once per file.
-
-    Raises:
-        ModelConfigError: a file cannot be read, does not fit the model, or is another kind of adapter.
-    """
+    """Read an adapter in PEFT's format, with files by `read` and the `digest` for the namespace. Layers replaced later
+    do not get it. ModelConfigError for a file that cannot be read or does not fit, or another kind of adapter."""
     config = _read_config(directory / CONFIG_FILE, read)
     weights = directory / WEIGHTS_FILE
     projections = model.projections()

@@ -99,16 +99,9 @@ class CausalLM(nn.Module):
         return waited_s
 
     def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
-        """Compute hidden states after the final norm.
-
-        Args:
-            input_ids: int64 [num_tokens], the flattened batch.
-            positions: int64 [num_tokens], positions in the tokens' sequences.
-            rows: int64 [num_rows], the tokens to compute; None for all.
-
-        Returns:
-            [num_rows or num_tokens, hidden_size]
-        """
+        """Compute hidden states after the final norm: [num_rows or num_tokens, hidden_size]. `input_ids` and
+        `positions` (in the tokens' sequences) are int64 [num_tokens]; `rows`, int64 [num_rows], are the tokens to
+        compute."""
         raise NotImplementedError
 
     def compute_logits(self, hidden: Tensor) -> Tensor:

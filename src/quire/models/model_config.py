@@ -73,12 +73,9 @@ class ConfigReader:
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Parameters of rotary position embeddings.
-
-    `scaling` has the parameters of the type: linear (factor); llama3 (factor, low_freq_factor, high_freq_factor,
-    original_max_position_embeddings); yarn (factor, beta_fast, beta_slow, attention_factor, truncate,
-    original_max_position_embeddings).
-    """
+    """Parameters of rotary position embeddings. `scaling` is linear (factor), llama3 (factor, low_freq_factor,
+    high_freq_factor, original_max_position_embeddings) or yarn (factor, beta_fast, beta_slow, attention_factor,
+    truncate, original_max_position_embeddings)."""
 
     rope_type: str
     theta: float

@@ -30,13 +30,8 @@ class RecordedPasses:
     def run(
         self, compute: Callable[..., Tensor], attend: Callable[..., Tensor], *inputs: Tensor, rows: Tensor | None = None
     ) -> Tensor:
-        """Run compute(attend, *inputs, rows=rows), from a recording if possible.
-
-        Args:
-            compute: a function whose operations depend on the inputs' shapes only.
-            attend: recordable if it is a method of an object with a true `is_recordable`.
-            rows: wanted rows of the output; a recorded pass computes all.
-        """
+        """Run compute(attend, *inputs, rows=rows), from a recording if `attend` is a method of an object with a true
+        `is_recordable`. Operations depend on shapes only; a recorded pass computes all rows."""
         attention = getattr(attend, "__self__", None)
         first = inputs[0]
         if (

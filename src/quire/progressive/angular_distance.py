@@ -44,12 +44,8 @@ class AngularDistances:
 def measure_distances(
     model: Any, batches: Iterable[TokenBatch], advance: Callable[[int], None] = lambda num_texts: None
 ) -> AngularDistances:
-    """Average arccos(cos(x_l, x_(l+n))) / π over texts, for every start l and size n, in float64.
-
-    x_l is the input of layer l at a text's last token; after the last layer it is the layer's output before the final
-    norm. `advance` receives the number of texts in each batch. Raises ValueError without texts, or if activations are
-    not finite.
-    """
+    """Average arccos(cos(x_l, x_(l+n))) / π over texts, for every start l and size n, in float64; x_l is the input of
+    layer l at a text's last token. ValueError without texts, or if activations are not finite."""
     num_layers = len(decoder_layers(model))
     total = torch.zeros(num_layers + 1, num_layers + 1, dtype=torch.float64)
     num_texts = 0

@@ -30,11 +30,8 @@ class TokenBatch:
 
 
 def read_texts(path: Path, tokenizer: Tokenizer, max_tokens: int) -> list[list[int]]:
-    """Read a file as token ids of texts of at most `max_tokens`.
-
-    Plain text is split. Questions (`questions.read_questions`) become prompts with their passages, and a long
-    prompt keeps its end. Raises ValueError for an unknown format or an empty file, and OSError.
-    """
+    """Read a file as token ids of texts of at most `max_tokens`: plain text is split, and questions become prompts with
+    their passages, cut at the front. ValueError for an unknown format or an empty file, and OSError."""
     if path.suffix in (".json", ".jsonl"):
         prompts = list(dict.fromkeys(prompt_of(question) for question in read_questions(path)))
         return [ids[-max_tokens:] for ids in tokenizer.encode_batch(prompts)]
@@ -60,11 +57,8 @@ def write_texts(
     seed: int = 0,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[list[int]]:
-    """Sample texts from a model, each up to its end token or `max_tokens`.
-
-    They begin with `start`, by default with the bos token, or with a random token if there is none. `advance` receives
-    the number of texts in each batch. Raises ValueError if the start is too long.
-    """
+    """Sample texts from a model, each up to its end token or `max_tokens`, beginning with `start` (default: bos, else a
+    random token). ValueError if it is too long."""
     begin = tokenizer.encode(start) if start else _bos(tokenizer)
     if len(begin) >= max_tokens:
         raise ValueError(f"the texts' start has {len(begin)} tokens, and a text may have {max_tokens}; allow more")

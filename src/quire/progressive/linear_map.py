@@ -92,12 +92,9 @@ def fit_linear_map(
     ridge: float = 1e-4,
     advance: Callable[[int], None] = lambda num_texts: None,
 ) -> tuple[GapMap, MapFit]:
-    """Fit the map from the input of layer `start` to the output of layer `end - 1`, over all tokens of some texts.
-
-    It solves the normal equations in float64. The ridge, relative to the mean square of the input's elements, pulls the
-    map to the identity, so directions missing in the texts pass unchanged. `advance` receives the number of texts in
-    each batch. Raises ValueError if there is no such block, too little text, or activations are not finite.
-    """
+    """Fit the map from the input of layer `start` to the output of layer `end - 1` over texts, by normal equations in
+    float64. The ridge, relative to the inputs' mean square, pulls the map to the identity, so directions missing in the
+    texts pass unchanged. ValueError for no such block, too little text, or activations that are not finite."""
     num_layers, hidden_size = len(decoder_layers(model)), model.config.hidden_size
     if not 0 <= start < end <= num_layers:
         raise ValueError(f"there is no block {start}:{end} in {num_layers} layers")

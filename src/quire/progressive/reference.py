@@ -26,11 +26,9 @@ _LAYERS = {  # attribute path from the model to its list of decoder layers
 
 
 def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
-    """Load a model of `transformers` in eval mode on the CPU, with Quire's tokenizer.
-
-    A preset gets the engine's random weights for seed 0. With dtype auto, the config decides, else the files. Raises
-    UnsupportedModelError, ModelConfigError or ModelLoadError, and ValueError if there is no tokenizer.
-    """
+    """Load a model of `transformers` in eval mode on the CPU, with Quire's tokenizer; a preset gets the engine's
+    weights for seed 0. Raises UnsupportedModelError, ModelConfigError, ModelLoadError, or ValueError without a
+    tokenizer."""
     source = resolve_model(name)
     config = source.config  # rejects unsupported models before transformers is imported
     try:
@@ -92,11 +90,8 @@ class AbsentLayer(nn.Module):
 
 
 def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None = None) -> dict[int, nn.Module]:
-    """Replace layers in place by `AbsentLayer`s and return them for `restore_layers`; training and PEFT keep working.
-
-    `linear_map`, [..., hidden_size] -> the same, replaces a contiguous block. Raises ValueError if layers do not exist
-    or are out already, none would be left, or a map replaces separate layers.
-    """
+    """Replace layers in place by `AbsentLayer`s and return them for `restore_layers`. `linear_map`, [..., hidden_size]
+    -> the same, replaces a contiguous block. ValueError if layers are missing, none is left, or a map has a gap."""
     layers = decoder_layers(model)
     indices = sorted(out)
     if len(set(indices)) != len(indices) or not all(0 <= index < len(layers) for index in indices):

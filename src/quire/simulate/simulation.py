@@ -82,19 +82,10 @@ def simulate(
     *,
     learner: CostModel | None = None,
 ) -> SimulationFigures:
-    """Run a load to its end.
-
-    Args:
-        arrivals: the load, in any order.
-        hardware: costs of steps and transfers.
-        config: pool and limits, with `block_bytes`. A disk tier starts empty and keeps all documents.
-        policy: a fresh recovery policy.
-        learner: cost model of the policy, which observes every step and transfer; by default the profile's own costs.
-
-    Raises:
-        ValueError: no request fits the limits, `block_bytes` is missing, or the profile has no costs of the disk tier.
-        RuntimeError: the scheduler schedules nothing although there are requests.
-    """
+    """Run a load, in any order, to its end. `config` has pool, limits and `block_bytes`; a disk tier starts empty and
+    keeps all documents. `policy` is a fresh one, and `learner` its cost model, by default the profile's own costs.
+    ValueError if no request fits, or `block_bytes` or the disk's costs are missing; RuntimeError if nothing
+    advances."""
     if (config.num_swap_slots or config.has_disk_tier) and not config.block_bytes:
         raise ValueError("block_bytes=0: the cost of swapping depends on the size of a block; set it")
     if config.has_disk_tier and not hardware.has_disk:

@@ -32,11 +32,8 @@ class LoadHooks:
 
 
 class GroupLoader:
-    """Args:
-    reading: the checkpoint; None for random weights.
-    names: the model's names of the checkpoint's tensors.
-    digest: the running digest of all bytes; None to skip it.
-    """
+    """`reading` is the checkpoint (None: random weights), `names` map its tensors to the model's, `digest` runs over
+    all."""
 
     def __init__(
         self,

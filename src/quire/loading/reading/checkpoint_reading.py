@@ -48,16 +48,9 @@ class ReadGroup:
 
 
 class CheckpointReading:
-    """Reads the headers in the constructor, and the weights after `start`.
-
-    Args:
-        manifest: the stages; None reads any checkpoint as one group.
-        bandwidth: limit in bytes per second, to emulate slower storage.
-        buffer_bytes: limit of read-ahead.
-
-    Raises:
-        ModelLoadError: no weights, a missing or truncated file, or a manifest of other files.
-    """
+    """Reads the headers in the constructor, and the weights after `start`, in groups of the `manifest` (None: one), at
+    most `bandwidth` bytes per second and `buffer_bytes` ahead. ModelLoadError for missing or truncated files, or a
+    manifest of other files."""
 
     def __init__(
         self,

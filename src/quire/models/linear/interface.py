@@ -15,14 +15,7 @@ class PackedWeight(Protocol):
     num_bytes: int
 
     def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
-        """Compute activation(x W^T + b).
-
-        Args:
-            x: [num_tokens, in_features] in the model's dtype; rows may be strided.
-            bias: [out_features] or None.
-
-        Returns:
-            [num_tokens, out_features] in x's dtype. A row may depend on the number of rows, as in any library's
-            products, but not on the content of other rows.
-        """
+        """Compute activation(x W^T + b), [num_tokens, out_features] in x's dtype, from x [num_tokens, in_features] with
+        maybe strided rows, and [out_features] or None. A row may depend on the number of other rows, not on their
+        content."""
         ...

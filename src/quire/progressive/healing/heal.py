@@ -1,11 +1,6 @@
-"""Healing: train a LoRA adapter for one stage, so that the model answers better while layers are missing.
-
-Absent layers are identities, present ones keep their weights, and the adapter on them learns (adapters A and AB of the
-ProgressiveServe paper). With no layer out the result is the control: the effect of an adapter alone on the same data.
-
-An interrupted run ends in the same bytes, since a step depends only on the checkpoint and the data (`trainer.py`). A
-different number of threads changes the order of additions, and so the bytes.
-"""
+"""Healing: train a LoRA adapter for one stage, so that the model answers better while layers are missing: absent layers
+are identities, and the adapter on the present ones learns (adapters A and AB of the ProgressiveServe paper). An
+interrupted run ends in the same bytes (`trainer.py`), given the same number of threads."""
 
 from __future__ import annotations
 
@@ -56,21 +51,10 @@ def heal(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 60.0,
 ) -> Healed:
-    """Train an adapter and write it in PEFT's format, with layer indices of the full model.
-
-    Args:
-        layers_out: layers that the stage lacks; none for the control.
-        out: an empty or new directory, or with `resume` one of an interrupted run.
-        data: files for `samples.read_rows`.
-        num_generated: number of texts that the full model generates, in addition to `data`, beginning with `start`.
-        advance: callback after each step.
-        advance_texts: callback with the number of texts in each generated batch.
-        should_stop: polled after each step; True ends the run with a checkpoint.
-
-    Raises:
-        ValueError: the data, the targets or the directory are unsuitable.
-        ModelLoadError: there is no such model.
-    """
+    """Train an adapter and write it in PEFT's format to `out`, which is empty, new, or with `resume` that of an
+    interrupted run. The stage lacks `layers_out`. The full model adds `num_generated` texts to `data`
+    (`samples.read_rows`), beginning with `start`. `should_stop` ends the run with a checkpoint. Raises ModelLoadError,
+    and ValueError for unsuitable data, targets or directories."""
     if not data and not num_generated:
         raise ValueError("there is nothing to learn from; give files by --data, or --generate N for the model's texts")
     if find_spec("peft") is None:

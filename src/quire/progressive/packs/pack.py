@@ -49,12 +49,8 @@ def pack(
     origin: Mapping[str, Any] | None = None,
     use_tqdm: bool = True,
 ) -> StageManifest:
-    """Write a checkpoint's pack to a new or empty directory.
-
-    `adapters` (directories in PEFT's format) and `maps` (files of linear maps) are given by stage; the manifest records
-    the plan's `origin` for people. Raises ModelLoadError for a broken checkpoint, and ValueError for parts that do not
-    fit the model, an existing `out`, and a full disk.
-    """
+    """Write a checkpoint's pack to a new or empty directory, with `adapters` (PEFT directories) and `maps` by stage.
+    Raises ModelLoadError for a broken checkpoint; ValueError for unfit parts, an existing `out`, or a full disk."""
     source = resolve_model(model)
     if source.path is None:
         raise ModelLoadError(f"{model} is a preset without files; write them with `quire save` and pack its directory")

@@ -104,14 +104,8 @@ class ReplicaRouter:
     def report(
         self, name: str, now: float, forecast: Forecast | None = None, taken: Iterable[str] = (), stage: int = 0
     ) -> None:
-        """Handle a replica's report.
-
-        Args:
-            now: time on the router's clock.
-            forecast: new forecast, if it changed.
-            taken: requests accepted since the last report, which the forecast counts.
-            stage: served stage of the model; 0 for no change.
-        """
+        """Handle a replica's report at `now`: a new `forecast`, if it changed; requests `taken` since the last report,
+        which it counts; and the served `stage` (0: no change)."""
         replica = self._replicas.get(name)
         if replica is None:
             return  # removed while the report was under way

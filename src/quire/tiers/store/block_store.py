@@ -56,17 +56,8 @@ class StoredBlock:
 
 
 class BlockStore:
-    """The blocks of one namespace.
-
-    Args:
-        directory: holds all namespaces; created if missing. A read-only directory is only read.
-        root: root key of the namespace, 32 bytes.
-        max_bytes: limit of the directory, for all namespaces and processes. Old, cheap segments are evicted first.
-        facts: description of the root, for users.
-
-    Raises:
-        ValueError: the directory cannot be used.
-    """
+    """The blocks of one namespace with a `root` of 32 bytes, described by `facts`. The directory holds all namespaces,
+    within `max_bytes` for all processes; a read-only one is only read. ValueError if it cannot be used."""
 
     def __init__(
         self,

@@ -86,20 +86,9 @@ def _growth(segment: SegmentFile) -> int | None:
 
 
 def make_room(directory: Path, needed: int, max_bytes: int, cost_of: CostOf, least: int) -> tuple[int, list[Path]]:
-    """Evict sealed segments until a new one fits. The caller holds the directory's lock.
-
-    Args:
-        needed: maximum size of the new segment.
-        max_bytes: limit of the directory; free disk space may lower it.
-        cost_of: predicted seconds to compute a segment's live blocks; None for unknown segments.
-        least: minimum useful size.
-
-    Returns:
-        The size that has room, and the evicted segments.
-
-    Raises:
-        NoRoomError: there is less room than `least`.
-    """
+    """Evict sealed segments until a new one of at most `needed` bytes fits in `max_bytes` and the free space; return
+    the size that has room, and the evicted segments. `cost_of` predicts the seconds to compute a segment's blocks, if
+    known. The caller holds the directory's lock. NoRoomError for less room than `least`."""
     usage = survey(directory)
     disk = os.statvfs(directory)
     free = disk.f_bavail * disk.f_frsize if disk.f_blocks else max_bytes  # some systems report no sizes
