@@ -1,12 +1,13 @@
 """Soak: thousands of mixed requests from several processes against a real `quire serve` with a small block pool.
 
-    python -m benchmarks.soak [--requests 2000] [--processes 4] [--trouble] [--documents] [--json FILE]
+    python -m benchmarks.soak [--requests 2000] [--processes 4] [--trouble] [--documents] [--endpoints] [--json FILE]
 
 A tenth of the requests are an agent's, with schemas and tools. At the end, every request must be answered or refused,
 without a 500, every block must be free or cached, and memory must not grow: the median of the last quarter may exceed
 that of the third by 8 KiB per request of a quarter. With --trouble (trouble.py) the server shares its cores, is
 flooded, and its engine freezes once; then memory may grow by a tenth over the second quarter. With --documents
-(documents.py) a collection changes meanwhile, and the KV directory must stay intact.
+(documents.py) a collection changes meanwhile, and the KV directory must stay intact. With --endpoints (endpoints.py)
+the endpoints that do not generate are asked, too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import httpx
 
 from benchmarks import ROOT
 from benchmarks.soak.documents import Documents
+from benchmarks.soak.endpoints import Endpoints
 from benchmarks.soak.requests import MODEL
 from benchmarks.soak.trouble import EXCUSES, HANG_TIMEOUT_S, Trouble
 
@@ -54,10 +56,12 @@ class Report:
     num_processes: int = 0
     has_trouble: bool = False
     has_documents: bool = False
+    has_endpoints: bool = False
     seconds: float = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
     documents: dict[str, int] = field(default_factory=dict)  #: what was done with them
+    endpoints: dict[str, int] = field(default_factory=dict)  #: requests by path
     latency_s: dict[str, float] = field(default_factory=dict)
     num_preemptions: int = 0
     prefix_hit_rate: float = 0
@@ -117,8 +121,15 @@ class Client:
             self.ended.append(json.loads(line))
 
 
-def soak(num_requests: int, num_processes: int, *, has_trouble: bool = False, has_documents: bool = False) -> Report:
-    report = Report(num_requests, num_processes, has_trouble, has_documents)
+def soak(
+    num_requests: int,
+    num_processes: int,
+    *,
+    has_trouble: bool = False,
+    has_documents: bool = False,
+    has_endpoints: bool = False,
+) -> Report:
+    report = Report(num_requests, num_processes, has_trouble, has_documents, has_endpoints)
     options = ["--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS)]
     if has_trouble:
         options += ["--hang-timeout", str(HANG_TIMEOUT_S)]
@@ -155,6 +166,9 @@ def _load(server: Server, report: Report) -> None:
     with (
         Trouble(server.url, server.process.pid) if report.has_trouble else nullcontext() as trouble,
         Documents(server.url, SEED) if report.has_documents else nullcontext() as documents,
+        Endpoints(server.url, SEED, has_embedder=report.has_documents)
+        if report.has_endpoints
+        else nullcontext() as endpoints,
     ):
         while any(client.process.poll() is None for client in clients):
             quarter = min(3, sum(len(client.ended) for client in clients) * 4 // report.num_requests)
@@ -171,6 +185,9 @@ def _load(server: Server, report: Report) -> None:
     if documents is not None:
         report.problems += documents.problems
         report.documents = dict(documents.counts)
+    if endpoints is not None:
+        report.problems += endpoints.problems
+        report.endpoints = dict(endpoints.counts)
     _count([ended for client in clients for ended in client.ended], report)
     _judge_memory(quarters, report)
 
@@ -244,6 +261,7 @@ def _verify(kv_dir: str, report: Report) -> None:
 
 def _show(report: Report) -> str:
     counted = {"outcomes": report.outcomes, "statuses": report.statuses, "documents": report.documents}
+    counted["endpoints"] = report.endpoints
     lines = [f"{report.num_requests} requests from {report.num_processes} processes in {report.seconds:.0f} s"]
     lines += [
         f"{name}: " + ", ".join(f"{k} {v}" for k, v in sorted(each.items())) for name, each in counted.items() if each
@@ -263,9 +281,16 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--trouble", action="store_true", help="floods, busy neighbours and a frozen engine meanwhile")
     parser.add_argument("--documents", action="store_true", help="a collection changes and is asked about, too")
+    parser.add_argument("--endpoints", action="store_true", help="the endpoints that do not generate are asked, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
-    report = soak(options.requests, options.processes, has_trouble=options.trouble, has_documents=options.documents)
+    report = soak(
+        options.requests,
+        options.processes,
+        has_trouble=options.trouble,
+        has_documents=options.documents,
+        has_endpoints=options.endpoints,
+    )
     print(_show(report))
     if options.json is not None:
         options.json.write_text(json.dumps(asdict(report), indent=2) + "\n")
