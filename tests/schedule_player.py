@@ -252,7 +252,7 @@ class Player:
             self._run_step()
         assert not self.runner.batch.row_of, "the runner keeps finished sequences"
         assert self.scheduler.kv.pool.num_used == 0
-        assert self.scheduler.swap.num_pending == 0
+        assert len(self.scheduler.swap.transfers) == 0
         assert self.scheduler.swap.tier.num_available == self.config.num_swap_slots, "swap slots leak"
         assert self.scheduler.kv.num_logical_blocks == self.scheduler.kv.num_kv_tokens == 0
         assert not self.scheduler.queue.blocked
@@ -357,10 +357,10 @@ class Player:
         }
         served |= loading
         if scheduler.stages.older is not None:
-            assert served or not scheduler.queue.running or scheduler.swap.num_pending, "requests run, and none gets on"
+            assert served or not scheduler.queue.running or scheduler.swap.transfers, "requests run, and none gets on"
             return  # the stages alternate, and each has its oldest request
         if len(scheduler.queue.requests) > len(scheduler.queue.blocked) and not (
-            scheduler.swap.num_pending and not out.seq_ids
+            len(scheduler.swap.transfers) and not out.seq_ids
         ):
             # Otherwise all wait for blocks held by a load of an aborted request.
             assert served, "requests wait, and nothing runs"
@@ -375,7 +375,7 @@ class Player:
                 if request.num_yields > yields[id(request)]:
                     note("preempted for another tenant")
                     continue
-                is_waiting = not served_orders and scheduler.swap.num_pending
+                is_waiting = not served_orders and len(scheduler.swap.transfers)
                 assert is_waiting or min(served_orders) < request.order, "a preemption helps no request"
 
     def stage_of(self, request: Request) -> StageOf:

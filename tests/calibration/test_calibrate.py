@@ -42,7 +42,7 @@ def assert_clean(engine: Engine) -> None:
     scheduler = engine.scheduler
     scheduler.check_integrity()
     kv, swap = scheduler.kv, scheduler.swap
-    assert (kv.pool.num_used, kv.pool.num_cached, swap.num_pending) == (0, 0, 0)
+    assert (kv.pool.num_used, kv.pool.num_cached, len(swap.transfers)) == (0, 0, 0)
     assert swap.tier.num_available == swap.tier.num_slots
     assert not swap.tier._entries
     assert not engine.has_unfinished()

@@ -90,8 +90,8 @@ class Bench:
             if seq.num_computed_tokens == len(seq.token_ids):
                 result.seq_ids.append(seq_id)
                 result.sampled.append([5])
-        pending = [each.transfer.op_id for each in self.scheduler.swap._transfers if each.transfer.kind == "load"]
-        cancelled = [op for op in pending if self.scheduler.swap._transfers[op].is_cancelled]
+        pending = [each.transfer.op_id for each in self.scheduler.swap.transfers if each.transfer.kind == "load"]
+        cancelled = [op for op in pending if self.scheduler.swap.transfers[op].is_cancelled]
         going = [op for op in pending if op not in cancelled]
         if cancelled:
             result.transfers.append(TransferReport("load", cancelled, 0, 0.0, is_cancelled=True, tier="disk"))
@@ -99,7 +99,7 @@ class Bench:
             result.transfers.append(TransferReport("load", going[:failed], 0, 0.0, failed=going[:failed], tier="disk"))
         if arrived:
             result.transfers.append(TransferReport("load", going[:arrived], arrived * BLOCK_BYTES, 1.0, tier="disk"))
-        saves = [each.transfer.op_id for each in self.scheduler.swap._transfers if each.transfer.kind == "save"]
+        saves = [each.transfer.op_id for each in self.scheduler.swap.transfers if each.transfer.kind == "save"]
         if saves:
             result.transfers.append(TransferReport("save", saves, len(saves) * BLOCK_BYTES, 1.0, tier="disk"))
         self.scheduler.update(result)

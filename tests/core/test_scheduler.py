@@ -341,7 +341,7 @@ def test_blocks_that_the_tier_has_need_no_saving() -> None:
     seq = young.sequences[0]
     scheduler.swap.swap_out([seq], 5, set(seq.block_table))  # the back half
     scheduler.swap.release(seq)
-    while scheduler.swap.num_pending:
+    while scheduler.swap.transfers:
         bench.step()
     victim = scheduler.recovery._describe(young, scheduler.recovery._freed_by(young))
     num_later = victim.num_full_blocks - 8  # filled since then

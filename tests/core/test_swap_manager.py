@@ -25,7 +25,7 @@ def test_a_save_takes_no_slot_of_what_the_tier_has_of_the_same_sequence() -> Non
         compute(swap.kv, seq)
         swap.swap_out([seq], seq.num_registered - num_blocks, set(seq.block_table))
         swap.release(seq)
-    saves = [transfer.op_id for transfer in swap.pop_transfers()]
+    saves = [transfer.op_id for transfer in swap.transfers.pop_new()]
     swap.end_transfers([TransferReport("save", saves, 10, 0.01)])
     assert swap.tier.num_available == 10, "none of them is held"
     assert len(swap.swap_out([victim], 0, set(victim.block_table))) == 2
@@ -45,7 +45,7 @@ class TestGivingTransfersUp:
         compute(swap.kv, seq)
         self.saves = swap.swap_out([seq], 0, set(seq.block_table))
         self.first = seq.block_table[:2]
-        swap.pop_transfers()
+        swap.transfers.pop_new()
         for block in self.first:
             swap.kv.pool.acquire(block)
         give_up(swap, seq)
@@ -59,7 +59,7 @@ class TestGivingTransfersUp:
         kept = swap.find_loadable(seq, 2)
         assert kept == BlockSpan(2, 8)
         loads = swap.swap_in(seq, kept)
-        swap.pop_transfers()
+        swap.transfers.pop_new()
         swap.release(seq)
         for block in self.first:
             swap.kv.pool.release(block)
@@ -71,8 +71,8 @@ class TestGivingTransfersUp:
         rest = swap.unloaded(seq)
         assert rest == BlockSpan(4, 8)
         assert swap.cancel_loads(seq, rest) == 4
-        assert sorted(swap.pop_cancelled()) == loads[2:]
-        assert swap.pop_cancelled() == []
+        assert sorted(swap.transfers.pop_cancelled()) == loads[2:]
+        assert swap.transfers.pop_cancelled() == []
         assert swap.unloaded(seq) is None, "nothing is to be given up twice"
         assert swap.cancel_loads(seq, rest) == 0
         swap.check_integrity([seq])
@@ -86,7 +86,7 @@ class TestGivingTransfersUp:
         assert swap.pop_loaded(seq)
         assert (len(seq.block_table), seq.num_computed_tokens) == (5, 20)
         assert all(key in swap.tier for key in seq.block_keys), "what was saved is still there"
-        assert swap.num_pending == 0
+        assert len(swap.transfers) == 0
         give_up(swap, seq)
         assert swap.kv.pool.num_used == 0
 
@@ -102,13 +102,13 @@ class TestGivingTransfersUp:
         assert swap.cancel_loads(seq, BlockSpan(2, 8)) == 0
         give_up(swap, seq)
         assert swap.cancel_loads(other, BlockSpan(2, 8)) == 6
-        assert sorted(swap.pop_cancelled()) == loads
+        assert sorted(swap.transfers.pop_cancelled()) == loads
         swap.check_integrity([other])
 
     def test_what_nobody_waits_for_any_more_is_not_loaded(self) -> None:
         swap, seq, loads = self.back()
         give_up(swap, seq)
-        assert sorted(swap.pop_cancelled()) == loads
+        assert sorted(swap.transfers.pop_cancelled()) == loads
         swap.end_transfers([TransferReport("load", loads, 0, 0.0, is_cancelled=True)])
         assert swap.kv.pool.num_used == 0
         swap.check_integrity([])
@@ -138,7 +138,7 @@ class TestGivingTransfersUp:
         rest = swap.unsaved(seq)
         assert rest == BlockSpan(3, 8)
         assert swap.cancel_saves(seq, rest) == 5
-        assert swap.pop_cancelled() == self.saves[3:]
+        assert swap.transfers.pop_cancelled() == self.saves[3:]
         assert swap.unsaved(seq) is None
         assert swap.find_loadable(seq, 0) == BlockSpan(0, 3), "the rest is not to be waited for"
         swap.end_transfers(
@@ -155,7 +155,7 @@ class TestGivingTransfersUp:
     def test_what_ended_before_it_was_saved_is_not_saved(self) -> None:
         swap, seq = self.away(is_saved=False)
         swap.abandon(seq)
-        assert swap.pop_cancelled() == self.saves
+        assert swap.transfers.pop_cancelled() == self.saves
         swap.end_transfers([TransferReport("save", self.saves, 0, 0.0, is_cancelled=True)])
         assert swap.tier.num_available == 20
         swap.tier.check_integrity()
@@ -165,7 +165,7 @@ class TestGivingTransfersUp:
         assert swap.tier.hold(seq.block_keys[0])
         assert swap.cancel_saves(seq, BlockSpan(0, 2)) == 1
         swap.abandon(seq)
-        assert swap.pop_cancelled() == self.saves[1:]
+        assert swap.transfers.pop_cancelled() == self.saves[1:]
 
     def test_a_load_after_a_save_that_was_given_up_brings_nothing(self) -> None:
         swap, seq = self.away(is_saved=False)
@@ -193,6 +193,6 @@ def test_what_was_deleted_while_it_was_saved_to_disk_is_not_there() -> None:
     for block, key in zip(seq.block_table, seq.block_keys, strict=True):
         swap.save_to_disk(block, key, b"", 0.0)
     swap.delete({seq.block_keys[0]})
-    saves = [transfer.op_id for transfer in swap.pop_transfers()]
+    saves = [transfer.op_id for transfer in swap.transfers.pop_new()]
     assert swap.end_transfers([TransferReport("save", saves, 2, 0.01, tier="disk")]) == seq.block_keys
     assert swap.on_disk == {seq.block_keys[1]}

@@ -164,7 +164,7 @@ def test_loaded_while_its_request_waits_for_a_seat(tmp_path: Path) -> None:
     llm = DocumentLLM("llama", tmp_path, max_num_seqs=1)
 
     def wait_for_news(step: int) -> None:
-        if llm.engine.scheduler.swap.num_pending:
+        if len(llm.engine.scheduler.swap.transfers):
             llm.engine.runner.disk.has_reports.wait(10)  # type: ignore[attr-defined]
 
     first = Job(random_ids(5, 1), greedy_params(NUM_TOKENS))

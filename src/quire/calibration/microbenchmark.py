@@ -145,7 +145,7 @@ class Microbenchmark:
         started = self._clock()
         swap.swap_out([seq], 0, set(seq.block_table))
         kv.free(seq)
-        out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=swap.pop_transfers())
+        out = SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id], transfers=swap.transfers.pop_new())
         return self._move("save", out, started)
 
     def swap_in(self, seq: BlockSequence) -> TransferTiming:
@@ -156,7 +156,7 @@ class Microbenchmark:
         assert span is not None, "the saved blocks are gone"
         swap.swap_in(seq, span)
         swap.release(seq)
-        taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=swap.pop_transfers()), started)
+        taken = self._move("load", SchedulerOutput(_NO_STEP, transfers=swap.transfers.pop_new()), started)
         swap.pop_loaded(seq)
         return taken
 
@@ -177,8 +177,8 @@ class Microbenchmark:
     def forget(self, seq: BlockSequence) -> None:
         """Release all blocks and slots of a sequence, and drop its block keys."""
         kv, swap = self._kv, self._swap
-        while swap.num_pending:
-            result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.pop_transfers()))
+        while swap.transfers:
+            result, _ = self._execute(SchedulerOutput(_NO_STEP, transfers=swap.transfers.pop_new()))
             swap.end_transfers(result.transfers)
             if not self._runner.num_moving:
                 break
@@ -196,13 +196,13 @@ class Microbenchmark:
         handed_over = self._clock()
         reports: list[TransferReport] = []
         stall_s = 0.0
-        while self._swap.num_pending:
+        while self._swap.transfers:
             result, _ = self._execute(out)
             out = SchedulerOutput(_NO_STEP)
             self._swap.end_transfers(result.transfers)
             reports += result.transfers
             stall_s += result.stall_s
-            if self._swap.num_pending and not self._runner.num_moving:
+            if self._swap.transfers and not self._runner.num_moving:
                 raise BlocksLost(f"the link did not {kind} all blocks")
         ended = self._clock()
         num_lost = sum(len(report.failed) for report in reports)

@@ -74,7 +74,7 @@ class Admission:
 
     def count_coming(self, seq: Sequence, num_found: int) -> int:
         """Count the blocks after a cached prefix of `num_found` blocks that are being loaded already."""
-        if seq.must_compute or not self._swap.num_pending:
+        if seq.must_compute or not self._swap.transfers:
             return 0
         num_full = (len(seq.token_ids) - 1) // self._config.block_size
         return self._swap.count_loading(self._kv.keys_of(seq, num_full)[num_found:])

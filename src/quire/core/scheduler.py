@@ -109,7 +109,7 @@ class Scheduler:
                 self.stages.record_served(stage)
                 break
         self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
-        out = self._in_flight = step.finish(self.swap.pop_transfers(), self.swap.pop_cancelled())
+        out = self._in_flight = step.finish(self.swap.transfers.pop_new(), self.swap.transfers.pop_cancelled())
         if self.disk is not None:
             self.disk.add_messages(out)
         return out
@@ -303,7 +303,7 @@ class Scheduler:
 
     @property
     def _has_pending_work(self) -> bool:
-        return self.swap.num_pending > 0 or (self.disk is not None and self.disk.has_messages)
+        return bool(self.swap.transfers) or (self.disk is not None and self.disk.has_messages)
 
     def pin_prefix(self, request_id: str) -> int:
         """Keep the full blocks of a running request for good (`KVCacheManager.pin`). Returns their number."""
@@ -322,4 +322,4 @@ class Scheduler:
         if self.disk is not None:
             self.disk.check_integrity(lambda request: request.blocked_on is BlockedReason.DOCUMENT)
         if not queue.requests:
-            assert self.kv.pool.num_used - self.kv.num_pinned <= self.swap.num_pending, "blocks leak"
+            assert self.kv.pool.num_used - self.kv.num_pinned <= len(self.swap.transfers), "blocks leak"

@@ -36,23 +36,10 @@ class SwapManager:
         self.kv = kv
         self.tier = TierIndex(num_slots)
         self.on_disk: set[bytes] = set()
-        self._transfers = Transfers()
+        self.transfers = Transfers()
         self._load_of: dict[bytes, int] = {}  #: key -> op_id of its load
         self._save_of: dict[bytes, int] = {}  #: key -> op_id of its save to the swap tier
         self._disk_save_of: dict[bytes, int] = {}  #: key -> op_id of its save to disk
-
-    @property
-    def num_pending(self) -> int:
-        """Pending saves and loads."""
-        return len(self._transfers)
-
-    def pop_transfers(self) -> list[BlockTransfer]:
-        """Return the saves and loads decided since the last call."""
-        return self._transfers.pop_new()
-
-    def pop_cancelled(self) -> list[int]:
-        """Return the op_ids cancelled since the last call."""
-        return self._transfers.pop_cancelled()
 
     def swap_out(self, seqs: Iterable[Sequence], keep_from: int, freed: set[int]) -> list[int]:
         """Have the swap tier hold full blocks from position `keep_from` on, before the sequences release them. Skips
@@ -127,7 +114,7 @@ class SwapManager:
         """The tier from which a block can be loaded."""
         op_id = self._load_of.get(key)
         if op_id is not None:
-            return self._transfers[op_id].transfer.tier
+            return self.transfers[op_id].transfer.tier
         return "host" if self._is_swapped(key) else "disk"
 
     def is_kept(self, key: bytes) -> bool:
@@ -136,7 +123,7 @@ class SwapManager:
 
     def _is_swapped(self, key: bytes) -> bool:
         save = self._save_of.get(key)
-        return key in self.tier and (save is None or not self._transfers[save].is_cancelled)
+        return key in self.tier and (save is None or not self.transfers[save].is_cancelled)
 
     def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
         """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load. The caller has
@@ -150,16 +137,16 @@ class SwapManager:
             if op_id is None:
                 op_id = self._load(key)
                 load_ids.append(op_id)
-            self._transfers.wait(op_id, seq)
-            transfer = self._transfers[op_id].transfer
+            self.transfers.wait(op_id, seq)
+            transfer = self.transfers[op_id].transfer
             kv.pool.acquire(transfer.dst)
             blocks.append(transfer.dst)
             loading.op_ids.add(op_id)
             loading.tiers.append(transfer.tier)
         seq.loading = loading
         kv.extend_table(seq, blocks)
-        for tier in {self._transfers[op_id].transfer.tier for op_id in load_ids}:
-            self._cancel(self._transfers.ahead(tier))
+        for tier in {self.transfers[op_id].transfer.tier for op_id in load_ids}:
+            self._cancel(self.transfers.ahead(tier))
         return load_ids
 
     def pop_loaded(self, seq: Sequence) -> Loading | None:
@@ -180,7 +167,7 @@ class SwapManager:
             seq.loading = None
 
     def _leave_queue(self, op_id: int, seq: Sequence) -> None:
-        waiting = self._transfers[op_id].waiting
+        waiting = self.transfers[op_id].waiting
         waiting.remove(seq)
         if not waiting:
             self._cancel([op_id])
@@ -188,8 +175,8 @@ class SwapManager:
     def load_ahead(self, key: bytes) -> str:
         """Begin to load a block that no sequence waits for; it becomes a cached block. Returns its tier."""
         op_id = self._load(key)
-        self._transfers.mark_ahead(op_id)
-        return self._transfers[op_id].transfer.tier
+        self.transfers.mark_ahead(op_id)
+        return self.transfers[op_id].transfer.tier
 
     def is_loading(self, key: bytes) -> bool:
         return key in self._load_of
@@ -200,8 +187,8 @@ class SwapManager:
     def cancel_ahead(self, wanted: Container[bytes] = ()) -> None:
         """Cancel all loads ahead but those of wanted blocks."""
         for tier in TIERS:
-            ahead = self._transfers.ahead(tier)
-            self._cancel(op_id for op_id in ahead if self._transfers[op_id].key not in wanted)
+            ahead = self.transfers.ahead(tier)
+            self._cancel(op_id for op_id in ahead if self.transfers[op_id].key not in wanted)
 
     def unsaved(self, seq: Sequence) -> BlockSpan | None:
         """The first run of blocks whose saves for `seq` can still be cancelled."""
@@ -213,7 +200,7 @@ class SwapManager:
         loading = seq.loading
         if loading is None:
             return None
-        pending = [self._transfers[op_id] for op_id in loading.op_ids]
+        pending = [self.transfers[op_id] for op_id in loading.op_ids]
         loading_blocks = {each.transfer.dst for each in pending if not each.is_cancelled}
         start, end = loading.start // self.kv.block_size, loading.end // self.kv.block_size
         first = next((at for at in range(start, end) if seq.block_table[at] in loading_blocks), None)
@@ -228,7 +215,7 @@ class SwapManager:
         """Cancel loads that only `seq` waits for; return their number. The blocks stay in its table until a report says
         that their loads have not begun; then they are computed."""
         position_of = {block: at for at, block in enumerate(seq.block_table)}
-        transfers = (self._transfers[op_id] for op_id in _loading_of(seq).op_ids)
+        transfers = (self.transfers[op_id] for op_id in _loading_of(seq).op_ids)
         return self._cancel(
             each.transfer.op_id
             for each in transfers
@@ -238,8 +225,8 @@ class SwapManager:
     def _cancel(self, op_ids: Iterable[int | None]) -> int:
         num_cancelled = 0
         for op_id in op_ids:
-            if op_id is not None and self._transfers.cancel(op_id):
-                pending = self._transfers[op_id]
+            if op_id is not None and self.transfers.cancel(op_id):
+                pending = self.transfers[op_id]
                 if pending.transfer.kind == "load":
                     _remove(self._load_of, pending)
                 num_cancelled += 1
@@ -251,7 +238,7 @@ class SwapManager:
         for report in reports:
             failed = set(report.failed)
             for op_id in report.op_ids:
-                ended = self._transfers.end(op_id)
+                ended = self.transfers.end(op_id)
                 is_lost = report.is_cancelled or op_id in failed
                 if ended.transfer.kind == "load":
                     self._end_load(ended, is_lost=is_lost, is_cancelled=report.is_cancelled)
@@ -288,7 +275,7 @@ class SwapManager:
         if at * self.kv.block_size >= loading.end:
             return
         loading.end = at * self.kv.block_size
-        still_loading = {self._transfers[op_id].transfer.dst: op_id for op_id in loading.op_ids}
+        still_loading = {self.transfers[op_id].transfer.dst: op_id for op_id in loading.op_ids}
         for block in reversed(self.kv.cut_table(seq, at)):
             if (op_id := still_loading.get(block)) is not None:
                 loading.op_ids.remove(op_id)
@@ -297,7 +284,7 @@ class SwapManager:
 
     def _save(self, block: int, key: bytes) -> int:
         entry = self.tier.begin_save(key)
-        self._save_of[key] = self._transfers.send(
+        self._save_of[key] = self.transfers.send(
             BlockTransfer(next(self.kv.op_ids), "save", block, entry.slot, key), entry
         )
         return self._save_of[key]
@@ -308,7 +295,7 @@ class SwapManager:
             entry = self.tier.begin_load(key)
             slot = entry.slot
         transfer = BlockTransfer(next(self.kv.op_ids), "load", slot, self.kv.pool.allocate(), key, tier)
-        self._load_of[key] = self._transfers.send(transfer, entry)
+        self._load_of[key] = self.transfers.send(transfer, entry)
         return transfer.op_id
 
     @property
@@ -324,7 +311,7 @@ class SwapManager:
     def save_to_disk(self, block: int, key: bytes, parent: bytes, cost_s: float) -> None:
         """Save a computed block, which may be released right after. `cost_s`: predicted seconds to compute it."""
         transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
-        self._disk_save_of[key] = self._transfers.send(transfer, None)
+        self._disk_save_of[key] = self.transfers.send(transfer, None)
 
     def delete(self, keys: set[bytes]) -> None:
         """Remove blocks deleted on disk from all tiers. Sequences that wait for their loads still get them."""
@@ -332,22 +319,17 @@ class SwapManager:
         self.invalidate(keys)
         for op_of in (self._disk_save_of, self._load_of):
             for key in keys & op_of.keys():
-                self._transfers[op_of[key]].is_deleted = True
+                self.transfers[op_of[key]].is_deleted = True
         for key in keys:
             self._load_of.pop(key, None)
 
-    def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
-        """Count uncancelled blocks pending on the link of a tier ("host" or "disk"); `is_waited_for` leaves out loads
-        ahead."""
-        return self._transfers.num_queued(tier, is_waited_for=is_waited_for)
-
     def check_integrity(self, sequences: list[Sequence]) -> None:
         self.tier.check_integrity()
-        self._transfers.check_integrity(sequences)
+        self.transfers.check_integrity(sequences)
         self.kv.check_integrity(sequences, self.loading_blocks())
 
     def loading_blocks(self) -> list[int]:
-        return [each.transfer.dst for each in self._transfers if each.transfer.kind == "load"]
+        return [each.transfer.dst for each in self.transfers if each.transfer.kind == "load"]
 
 
 def _loading_of(seq: Sequence) -> Loading:

@@ -48,10 +48,12 @@ class Transfers:
         return transfer.op_id
 
     def pop_new(self) -> list[BlockTransfer]:
+        """Return the saves and loads decided since the last call."""
         new, self._new = self._new, []
         return new
 
     def pop_cancelled(self) -> list[int]:
+        """Return the op_ids cancelled since the last call."""
         cancelled, self._cancelled = self._cancelled, []
         return cancelled
 
@@ -84,7 +86,7 @@ class Transfers:
         return ended
 
     def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
-        """See `SwapManager.num_queued`."""
+        """Count uncancelled blocks on a tier's link; `is_waited_for` leaves out loads ahead."""
         return self._num_queued[tier] - (len(self._ahead[tier]) if is_waited_for else 0)
 
     def _free_link(self, transfer: BlockTransfer) -> None:

@@ -301,7 +301,7 @@ class Engine:
         out = scheduler.schedule()
         scheduled = self.clock()
         num_ready = len(scheduler.queue.requests) - len(scheduler.queue.blocked)
-        if not out.seq_ids and num_ready and not scheduler.swap.num_pending:
+        if not out.seq_ids and num_ready and not scheduler.swap.transfers:
             raise AssertionError("requests are waiting, and none could be scheduled")
         stats = Stats(
             out.step_id,

@@ -27,6 +27,7 @@ from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.core.swap_manager import SwapManager
+from quire.core.transfers import Transfers
 from quire.sampling_params import SamplingParams
 from quire.simulate.hardware import cps_paper
 from quire.simulate.paper_policies import Threshold, make_compared_policy
@@ -35,10 +36,12 @@ BLOCK = 16
 BLOCK_BYTES = 1000
 
 
-class QueuedSwap(SwapManager):
-    """A swap tier with transfers waiting on its link."""
+class QueuedTransfers(Transfers):
+    """Transfers that wait on each link."""
 
-    queued = 0
+    def __init__(self, queued: int) -> None:
+        super().__init__()
+        self.queued = queued
 
     def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
         return self.queued
@@ -57,8 +60,8 @@ def decider_of(
     config = SchedulerConfig(
         num_blocks=1024, block_size=block_size, block_bytes=block_bytes, max_num_batched_tokens=chunk, max_model_len=64
     )
-    swap = QueuedSwap(KVCacheManager(1024, block_size, True), 0)
-    swap.queued = queued
+    swap = SwapManager(KVCacheManager(1024, block_size, True), 0)
+    swap.transfers = QueuedTransfers(queued)
     decider = LoadOrCompute(config, swap, costs, StepBudget(config, costs))
     decider.begin_step(beside)
     preempt_again(decider, 0, of=10**6)

@@ -137,7 +137,7 @@ class LoadOrCompute:
             num_blocks = tiers.count(tier)
             if num_blocks:
                 seconds = costs.load(num_blocks * size, tier)
-                if is_queued and (num_queued := self._swap.num_queued(tier, is_waited_for=True)):
+                if is_queued and (num_queued := self._swap.transfers.num_queued(tier, is_waited_for=True)):
                     seconds += costs.load(num_queued * size, tier)
                 longest = max(longest, seconds)
         return longest
@@ -197,7 +197,7 @@ class LoadOrCompute:
 
     def count_loadable(self, seconds: float, tier: str, most: int) -> int:
         """How many of `most` more blocks a link can load within `seconds`; at least one if it is idle."""
-        costs, size, num_queued = self.costs, self._block_bytes, self._swap.num_queued(tier)
+        costs, size, num_queued = self.costs, self._block_bytes, self._swap.transfers.num_queued(tier)
         if costs is None:
             return most
         counts = range(1, num_queued + most + 1)

@@ -33,7 +33,7 @@ class Recovery:
     def begin_step(self, requests: Mapping[str, Request]) -> None:
         """Before a step is made, cancel saves that are late by what has been measured since."""
         self.log.begin_step()
-        if self.policy.always_loads or not self._swap.num_pending:
+        if self.policy.always_loads or not self._swap.transfers:
             return
         for record in self.log.open_records():
             if not record.num_saving:
