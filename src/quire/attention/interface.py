@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KVLayout:
-    """Shape of the cache: [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], K before V.
-
-    A block is contiguous, so that moving it between tiers is one copy.
-    """
+    """Shape of the cache: [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], K before V. A block is
+    contiguous, to move in one copy."""
 
     num_layers: int
     num_kv_heads: int

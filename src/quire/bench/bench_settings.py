@@ -13,8 +13,7 @@ SLO_NAMES = ("ttft", "tpot", "e2el")
 
 
 def parse_goodput(text: str) -> dict[str, float]:
-    """Read limits in milliseconds, such as ttft:500,tpot:100, as seconds by name. Raises ValueError if a name is
-    unknown, or a limit is not above 0."""
+    """Read limits in milliseconds above 0, such as ttft:500,tpot:100, as seconds by name, or raise ValueError."""
     limits = {}
     for part in names(text):
         name, _, value = part.partition(":")

@@ -186,8 +186,7 @@ class Report:
     def publish(
         self, json_path: Path | None, plot_path: Path | None = None, draw: Callable[[Any], None] = lambda figure: None
     ) -> None:
-        """Print the table, write the JSON file and the picture, which `draw` draws in a matplotlib figure. Raises
-        ValueError if a file cannot be written; a failing JSON file does not prevent the picture."""
+        """Print the table, write the JSON file and the picture that `draw` draws. ValueError if a file fails."""
         self.show()
         try:
             if json_path is not None:

@@ -64,8 +64,7 @@ class Workload:
         return sum(request.max_tokens for request in self.requests)
 
     def shifted(self, repetition: int, ids: range = TOKEN_IDS) -> Workload:
-        """Shift all token ids by `repetition * SHIFT` within `ids`: common prefixes stay common, but caches of earlier
-        repetitions have no hits. Repetition 0 keeps ids inside the range and folds others into it."""
+        """Shift all token ids by `repetition * SHIFT` within `ids`: caches of earlier repetitions have no hits."""
         offset = repetition * SHIFT - ids.start
         requests = []
         for request in self.requests:
@@ -147,8 +146,7 @@ def uniform_lengths(count: int, prompt: tuple[int, int], output: tuple[int, int]
 
 
 def read_trace(path: str | Path) -> Lengths:
-    """Read lengths and arrivals, sorted, from a CSV in the format of the Azure LLM inference trace: TIMESTAMP,
-    ContextTokens, GeneratedTokens. Raises ValueError if a line cannot be read."""
+    """Read lengths and sorted arrivals from a CSV in the Azure LLM inference trace's format, or raise ValueError."""
     rows: list[tuple[datetime, int, int]] = []
     reader = csv.DictReader(_read_text(path).splitlines())
     missing = [name for name in _TRACE_COLUMNS if name not in (reader.fieldnames or ())]

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MachineGroup:
-    """The machines of a replica's ranks: this machine's address, and the placement group in hex, a bundle per
-    machine."""
+    """The machines of a replica's ranks: our address, and the placement group in hex, a bundle per machine."""
 
     address: str
     host: str

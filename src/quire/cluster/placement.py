@@ -16,8 +16,7 @@ from quire.routing.replicas import ReplicaRouter, RoutedRequest
 
 
 class Placement:
-    """Gives `on_load` the progress of the replica that has loaded most, and `on_metrics` the engines' counters by
-    replica."""
+    """Gives `on_load` the most loaded replica's progress, and `on_metrics` the engines' counters by replica."""
 
     def __init__(
         self,
@@ -70,8 +69,7 @@ class Placement:
             self._remove(name)
 
     def choose(self, request: RoutedRequest, names: Iterable[str]) -> str | None:
-        """Choose among these replicas and count the request there, instead of an earlier choice; None if it must
-        wait."""
+        """Choose among these replicas and count the request there, not at an earlier choice; None to wait."""
         able = set(names)
         with self._lock:
             self._end(request.request_id)

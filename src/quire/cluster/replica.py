@@ -64,8 +64,7 @@ class ModelReplica:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def generate(self, data: bytes) -> AsyncIterator[bytes]:
-        """Yield one request's events, an error last, in fewer, larger frames for a slow reader; a disconnect ends the
-        request."""
+        """Yield one request's events, an error last, in larger frames for a slow reader; a disconnect ends it."""
         add = unpack_request(data)
         stream = EventStream()
         try:

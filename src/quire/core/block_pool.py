@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 
 
 class BlockPool:
-    """`num_blocks` blocks, from 0. Callers release a table's last block first, so that a prefix is evicted after its
-    tail."""
+    """`num_blocks` blocks, from 0. Callers release a table's last block first: a prefix is evicted after its tail."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks

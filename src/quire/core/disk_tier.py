@@ -119,8 +119,7 @@ class DiskTier:
         return woken
 
     def _delete(self, keys: set[bytes], requests: Iterable[Request]) -> None:
-        """Remove these blocks, and those computed after them, from all tiers. Requests that use them get private
-        keys."""
+        """Remove these blocks, and those computed after them, from all tiers. Their requests get private keys."""
         deleted, users = set(keys), list[Request]()
         for request in requests:
             if any(not keys.isdisjoint(seq.block_keys) for seq in request.unfinished):

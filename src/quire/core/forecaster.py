@@ -1,8 +1,5 @@
-"""Forecast the latencies of the next request (`quire.forecast`) from the queue and the cost model.
-
-Answer lengths are learned: sampled tokens divided by ended sequences, tokens of running ones included. For
-exponentially distributed lengths that is the maximum likelihood estimate of the mean.
-"""
+"""Forecast the latencies of the next request (`quire.forecast`) from the queue and the cost model. The mean answer
+length is sampled tokens divided by ended sequences (the maximum likelihood for exponential lengths)."""
 
 from __future__ import annotations
 

@@ -27,8 +27,7 @@ from quire.outputs import BlockTransfer
 
 
 class KVCacheManager:
-    """The KV blocks of one engine. Without `enable_prefix_caching` only sequences of one request find each other's
-    blocks."""
+    """The KV blocks of one engine. Without `enable_prefix_caching` only sequences of one request share blocks."""
 
     def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
         self.pool = BlockPool(num_blocks)
@@ -104,9 +103,8 @@ class KVCacheManager:
 
     def append_slots(self, seq: Sequence, num_new_tokens: int) -> tuple[list[int], BlockTransfer | None] | None:
         """Append slots for `seq`'s next tokens and count the tokens as computed. Full blocks get their keys at once:
-        later requests of the same step may share them, since within a layer all writes come before all reads. Returns
-        the blocks appended, and the copy to make first if the last block was shared; None, with nothing changed, if the
-        pool has no room."""
+        within a layer all writes come before all reads. Returns the blocks appended, and the copy to make first if the
+        last one was shared; None, with nothing changed, without room."""
         pool, size, table = self.pool, self.block_size, seq.block_table
         at = seq.num_computed_tokens // size
         after = seq.num_computed_tokens + num_new_tokens

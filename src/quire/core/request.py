@@ -1,7 +1,5 @@
-"""A request, its sequences (samples or beams), and their progress. It is preempted and finished as a whole.
-
-Only `core.kv_cache_manager` changes block tables, block keys and `num_computed_tokens`.
-"""
+"""A request and its sequences, preempted and finished as a whole. Only `core.kv_cache_manager` changes block tables,
+block keys and `num_computed_tokens`."""
 
 from __future__ import annotations
 

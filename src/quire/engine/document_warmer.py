@@ -29,10 +29,8 @@ class DocumentWarmer:
         engine.step()  # reads the blocks on disk
 
     def warm(self, prompt: Prompt) -> Warmed:
-        """Compute and save the KV of a prompt's documents. If the disk is full or fails, less is kept than computed.
-
-        ValueError says why the prompt can never be served; RuntimeError if computing failed.
-        """
+        """Compute and save the KV of a prompt's documents, or less if the disk fails. ValueError says why the prompt
+        can never be served; RuntimeError if computing failed."""
         end = prompt.documents[-1]
         keys = self._engine.document_keys(prompt)
         before = kept = self._count_kept(keys)

@@ -47,15 +47,8 @@ class ModelFacts:
 
 
 class Engine:
-    """Requests in, outputs out, one step at a time. Not thread-safe: one thread owns it. It calls `on_stats` after each
-    step.
-
-    Args:
-        clock: monotonic, in seconds.
-        recovery: policy for preempted requests; None always recomputes.
-        promoter: for a model that arrives in stages.
-        grammars: compiled grammars that `runner` samples by; None refuses structured outputs.
-    """
+    """Requests in, outputs out, one step at a time, by one thread. `clock` is monotonic, in seconds; `recovery` None
+    always recomputes; `promoter` is for a model in stages; without `grammars` structured outputs are refused."""
 
     def __init__(
         self,
@@ -114,10 +107,8 @@ class Engine:
         request_id: str | None = None,
         priority: int = 0,
     ) -> RequestState:
-        """Queue a request; smaller `priority` goes first. Without `params` the model's defaults count.
-
-        ValueError says why it can never be served.
-        """
+        """Queue a request; smaller `priority` goes first, None are the model's defaults. ValueError if it can never be
+        served."""
         processed = self.input_processor.accept(prompt, params, priority=priority)
         if (wanted := processed.sampling_params.structured_outputs) is not None and self.grammars is not None:
             self.grammars.start_compiling(wanted, processed.prompt.owner).result()
@@ -250,11 +241,8 @@ class Engine:
             self.promoter.advance(self.scheduler, self.cost_model)
 
     def step(self) -> list[RequestState]:
-        """Run one step. Returns the requests that grew or ended in it.
-
-        Where the runner raises, the requests of the step end with an error and the others go on; the exception is
-        logged. No block that the failed step was to write is ever found by its key. Ctrl-C waits for the step's end.
-        """
+        """Run one step; return the requests that grew or ended. If the runner raises, the step's requests end with an
+        error, their blocks are never found, and the others go on. Ctrl-C waits for the step's end."""
         with interrupts_deferred():
             throttle = None if self.promoter is None else self.promoter.arrivals.throttle
             failed = self._poll_grammars() if self._compiling else []
@@ -395,12 +383,9 @@ class Engine:
         return self.scheduler.kv.pool.drop_cached()
 
     def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
-        """Delete the KV of the prompts' documents and all later tokens from disk. Returns the number of blocks.
-
-        Each prompt comes with its first document's first token: earlier blocks belong to other prompts too.
-
-        ValueError if the directory is not writable; OSError if the disk failed: some blocks may still be found.
-        """
+        """Delete the KV of the prompts' documents (each with its first token's position: earlier blocks are shared) and
+        all later tokens from disk; return the number of blocks. ValueError if the directory is not writable; OSError if
+        the disk failed."""
         if self.runner.disk is None:
             return 0
         size = self.scheduler.config.block_size

@@ -41,11 +41,8 @@ class ProcessedRequest:
 
 
 class InputProcessor:
-    """Checks requests against one model and its limits. Immutable, so any thread may use it. Can be pickled.
-
-    Without a tokenizer it accepts token ids only. `system_fingerprint` names the KV namespace: weights, dtype and all
-    else that changes the arithmetic.
-    """
+    """Checks requests against one model and its limits. Immutable and picklable. Without a tokenizer it accepts token
+    ids only. `system_fingerprint` names the KV namespace: all that changes the arithmetic."""
 
     def __init__(
         self,

@@ -15,10 +15,8 @@ logger = logging.getLogger("quire")
 
 
 def pin_prefix(engine: Engine, prompt: PromptLike) -> int:
-    """Compute a prefix and keep its full blocks for good. Returns their tokens. Promotions compute it again.
-
-    ValueError if it does not fit or prefix caching is off; RuntimeError if computing it failed.
-    """
+    """Compute a prefix and keep its full blocks for good, over promotions; return their tokens. ValueError if it does
+    not fit or prefix caching is off; RuntimeError if computing it failed."""
     return _PinnedPrefix(engine, prompt).compute()
 
 

@@ -58,11 +58,8 @@ class StageRunner(Protocol):
 
 
 class Promoter:
-    """Promotes one engine; calls `on_promotion` with the number of each new stage.
-
-    It begins with stage `first`, whose layers may still arrive. `namespaces` are the KV namespaces from stage 1 on, and
-    `shares` the stages' shares of the full model's layers.
-    """
+    """Promotes one engine from stage `first` on; calls `on_promotion` with each new stage. `namespaces` are those of KV
+    from stage 1 on, `shares` the stages' shares of the full model's layers."""
 
     def __init__(
         self,
@@ -97,11 +94,8 @@ class Promoter:
         self.arrivals.set_served_stage(first.number)
 
     def advance(self, scheduler: Scheduler, cost_model: CostModel) -> bool:
-        """Promote to the last stage that has arrived, and drop retired ones. Returns whether the stage has changed.
-
-        While requests are pinned to an older stage, the next promotion waits: they were pinned because finishing costs
-        less than recomputing them.
-        """
+        """Promote to the last stage that has arrived, unless requests are pinned to an older one, and drop retired
+        ones. Returns whether the stage has changed."""
         stages = scheduler.stages
         if stages.older is not None and time.monotonic() > self._pinned_until:
             scheduler.restart_pinned()

@@ -114,8 +114,7 @@ def block_that_fits(sizes: ModelBytes, max_bytes: int, blocks: Mapping[int, tupl
 
 
 def bytes_by(ttft: float, bandwidth: float, allowance: float) -> int:
-    """Bytes that a transfer can load in `ttft` seconds without the `allowance` (imports, first step). ValueError if
-    none."""
+    """Bytes that a transfer can load in `ttft` seconds without the `allowance` (imports, first step), or ValueError."""
     if ttft <= allowance:
         raise ValueError(f"a first token after {ttft:g} s leaves no time to load, with {allowance:g} s for all else")
     return int((ttft - allowance) * bandwidth)

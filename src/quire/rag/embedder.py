@@ -46,8 +46,7 @@ class EmbedderSource:
 
 
 def find_embedder(name: str = DEFAULT_EMBEDDER) -> EmbedderSource:
-    """Find an embedder: a directory, a hub id, `all-MiniLM-L6-v2` (PyPI package, else the hub) or `hashing`, or any of
-    them as NAME=SOURCE. Raises ModelLoadError if it is not available, or its pooling is not supported."""
+    """Find an embedder (or NAME=one): a directory, hub id, `all-MiniLM-L6-v2` or `hashing`; raises ModelLoadError."""
     served_name, equals, source = name.partition("=")
     if equals and not Path(name).expanduser().is_dir():
         if not served_name or not source:

@@ -1,8 +1,5 @@
-"""The runner's sequences as rows of arrays, and the flat batch of a step.
-
-The scheduler sends changes. Tokens, block tables and counts stay here between steps, so that building a batch takes a
-few array operations whatever the context length. Numpy only.
-"""
+"""The runner's sequences as rows of arrays, and the flat batch of a step, built from the scheduler's changes by a few
+array operations. Numpy only."""
 
 from __future__ import annotations
 

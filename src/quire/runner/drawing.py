@@ -33,12 +33,8 @@ class TokenDrawer:
     def draw(
         self, row: torch.Tensor, top: torch.Tensor, state: RowState, num_samples: int, allowed: torch.Tensor | None
     ) -> list[int]:
-        """Draw tokens from the softmax of a row. FloatingPointError if their weights have no finite sum.
-
-        Args:
-            top: the row's largest value.
-            allowed: the allowed tokens, if they are few; all others are banned.
-        """
+        """Draw tokens from the softmax of a row with the largest value `top`, or of its few `allowed` tokens.
+        FloatingPointError if their weights have no finite sum."""
         weights = self._weights(row, top, state, allowed)
         sums = _chunk_sums(weights)
         if not 0 < sums[-1] < math.inf:

@@ -32,10 +32,8 @@ _LOGITS_BYTES = 64 * 2**20  # limit of float32 logits at once, for long prompts'
 
 
 def padded_rows(num_rows: int) -> int:
-    """Round a number of rows up: all sizes up to 16, then eight per power of two, so at most an eighth is padding.
-
-    oneDNN compiles and keeps a kernel for each number of rows: half a gigabyte after a few thousand requests.
-    """
+    """Round a number of rows up: all sizes up to 16, then eight per power of two. oneDNN keeps a kernel for each number
+    of rows: half a gigabyte after a few thousand requests."""
     step = 1 << max(0, (num_rows - 1).bit_length() - 4)
     return -(-num_rows // step) * step
 
@@ -76,15 +74,10 @@ class Runner(Protocol):
         ...
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        """Save, clear, copy, start loads, cancel, compute: in this order.
-
-        Saves have read their blocks when this returns; loads may end many steps later. Finished transfers are reported
-        with this step, or with a later one if it fails; cancelled ones in their turn. A step without sequences waits
-        briefly for a report if transfers are pending.
-
-        Raises RunnerLost if no step can be executed any more. After another error, the step's sequences must be removed
-        (`SchedulerOutput.removed_seq_ids`) before they are sent again.
-        """
+        """Save, clear, copy, start loads, cancel, compute: in this order. Saves have read their blocks on return; loads
+        end later. Finished transfers are reported with this step, or a later one if it fails; a step without sequences
+        waits briefly for one. RunnerLost if no step can be executed any more; after another error, the step's sequences
+        must be removed before they are sent again."""
         ...
 
     def poll_store(self) -> StoreChanges | None:

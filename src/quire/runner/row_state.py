@@ -10,10 +10,8 @@ from quire.structured.matcher import Grammars
 
 
 class RowState:
-    """A sequence's sampling state: seen tokens, their counts in the output, the position in a grammar.
-
-    `rules` are those of its request. GrammarError if its structured output's grammar cannot be compiled.
-    """
+    """A sequence's sampling state, with its request's `rules`: seen tokens, their counts in the output, the position in
+    a grammar. GrammarError if it cannot be compiled."""
 
     def __init__(self, info: NewSequence, grammars: Grammars | None = None, rules: SamplingRules | None = None) -> None:
         params = info.sampling_params

@@ -48,11 +48,9 @@ class Sampler:
     def sample(
         self, logits: torch.Tensor, states: list[RowState]
     ) -> tuple[list[list[int]], list[list[TokenLogprobs] | None], list[str | None]]:
-        """Draw each row's tokens from logits [num_rows, vocab_size] in the model's dtype, which may be overwritten.
-
-        Returns three lists over rows: the tokens (several where a prompt forks, none for a beam), the log-probabilities
-        if requested, and the error of a failed row. An error of one row never raises.
-        """
+        """Draw each row's tokens from logits [num_rows, vocab_size], which may be overwritten. Returns three lists over
+        rows: tokens (several where a prompt forks, none for a beam), log-probabilities if requested, and the error of a
+        failed row."""
         best_values, best_ids = best_tokens(logits)
         rows = _Rows(logits, states, best_ids.tolist())
         rows.failed = {i: _NO_NUMBERS for i, value in enumerate(best_values.tolist()) if not math.isfinite(value)}

@@ -19,8 +19,7 @@ _MOST_LISTED = 512  # words of a mask, up to which listing its tokens costs less
 
 
 def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> None:
-    """Set banned logits to minus infinity in place: contiguous [num_rows, vocab_size], words uint32 [len(rows),
-    words]."""
+    """Set banned logits of [num_rows, vocab_size] to minus infinity in place; words: uint32 [len(rows), words]."""
     if logits.device.type == "cpu":
         kernels = kernels_for(logits.dtype) if logits.stride(1) == 1 else None
         if kernels is not None:

@@ -36,8 +36,7 @@ def best_tokens(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def top_values(row: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a row's k largest values, descending, and their positions. The k-th largest maximum of the chunks bounds
-    them."""
+    """Return a row's k largest values, descending, and their positions, bounded by the maxima of chunks."""
     size = row.shape[0]
     num_chunks = size // _CHUNK
     if k * 4 > num_chunks:

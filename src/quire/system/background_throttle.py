@@ -1,7 +1,5 @@
-"""Throttle for background work: it runs between the steps of an engine, never beside them.
-
-A step's threads wait for each other, so work on one of their cores would stop all of them.
-"""
+"""Throttle for background work: it runs between the steps of an engine, never beside them, whose threads it would
+stop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Child processes: each runs one function, leaves signals to its parent, and ends no later than its parent.
-
-They are no children of `multiprocessing`, which imports the parent's main module again in each of them.
-"""
+"""Child processes without `multiprocessing`, which imports the parent's main module again: each runs one function,
+leaves signals to its parent, and ends no later than its parent."""
 
 from __future__ import annotations
 
@@ -33,11 +31,8 @@ _running: weakref.WeakSet[ChildProcess] = weakref.WeakSet()  # as `multiprocessi
 
 
 class ChildProcess:
-    """A process that starts at once, imports a module in the background, and waits for `run`.
-
-    `reports` is a pipe of its own: a single socket would wake the child's receiver whenever we read. `kill` is
-    idempotent.
-    """
+    """A process that starts at once, imports a module in the background, and waits for `run`. `reports` is a pipe of
+    its own: a single socket would wake the child's receiver whenever we read. `kill` is idempotent."""
 
     def __init__(
         self, name: str, *, imports: str = "", environment: Mapping[str, str] | None = None, niceness: int = 0

@@ -1,8 +1,4 @@
-"""A lock whose users hold it for equal time: start-time fair queueing.
-
-The user that has held it least goes next. A user that returns from idling starts level with the others, without credit
-for its idle time.
-"""
+"""A lock whose users hold it for equal time: start-time fair queueing. A returning user has no credit for idle time."""
 
 from __future__ import annotations
 

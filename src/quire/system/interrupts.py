@@ -11,10 +11,8 @@ from typing import Any
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Defer Ctrl-C to the end of the block: in the middle of a step the scheduler's state is inconsistent.
-
-    A second Ctrl-C is not deferred. In other threads than the main one this does nothing, since they get no signals.
-    """
+    """Defer the first Ctrl-C to the end of the block, since a step's state is inconsistent. Only the main thread gets
+    it."""
     usual = signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
     if not callable(usual):
         yield

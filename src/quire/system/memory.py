@@ -16,10 +16,8 @@ _GIB = 2**30
 
 
 def control_groups(controller: str, root: Path = CGROUP) -> Iterator[Path]:
-    """Yield the folders of this process's control groups, innermost first, of both versions.
-
-    Without a namespace of its own, the process finds its group below the root by the path in /proc/self/cgroup.
-    """
+    """Yield the folders of this process's control groups, innermost first, of both versions, below the root if need
+    be."""
     for mount, path in ((root, _path_of("")), (root / controller, _path_of(controller))):
         inside = mount.joinpath(*path.parts[1:])
         if ".." in path.parts or not inside.is_dir():  # the mount begins at the container's own group
@@ -100,8 +98,7 @@ def explain_kill(num_kills_before: int) -> str:
 
 
 def used_by(pid: int, *, with_children: bool = True) -> tuple[int, float] | None:
-    """Return resident bytes and processor seconds of a process, by default with its descendants; None if it has
-    ended."""
+    """Return resident bytes and processor seconds of a process, by default with its descendants, or None."""
     try:
         fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
         children = [

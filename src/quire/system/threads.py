@@ -1,7 +1,4 @@
-"""The number of threads for tensor work, their cores, and how they wait for each other. Imports no torch.
-
-Two threads on a core would share its multipliers. Another NUMA node's memory has a fraction of the bandwidth.
-"""
+"""The number of threads for tensor work, their cores, and how they wait for each other. Imports no torch."""
 
 from __future__ import annotations
 
@@ -24,8 +21,7 @@ def num_cores() -> int:
 
 
 def default_num_threads(*, spans_nodes: bool = False) -> int:
-    """Return OMP_NUM_THREADS, else one thread per core of a NUMA node; with `spans_nodes` (several engines) of all
-    nodes."""
+    """Return OMP_NUM_THREADS, else one per core of a NUMA node, or with `spans_nodes` of all nodes."""
     return _env_num_threads() or (num_cores() if spans_nodes else _num_cores_of(_cpus_of_one_node()))
 
 

@@ -9,10 +9,7 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """Return `$XDG_CACHE_HOME/quire`, or ~/.cache/quire if that is not set or not absolute.
-
-    Without a home directory, as in some containers, it is a path under /dev/null, where nothing can be stored.
-    """
+    """Return `$XDG_CACHE_HOME/quire` or ~/.cache/quire; without a home directory, an unusable path under /dev/null."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
     if not cache.is_absolute():
         try:

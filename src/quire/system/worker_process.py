@@ -1,7 +1,5 @@
-"""A worker in a child process: bytes in, bytes out, with limits on time and memory.
-
-After a crash the next question starts another process. Pickles from a process that reads hostile files would be unsafe.
-"""
+"""A worker in a child process: bytes in, bytes out (pickles would be unsafe), with limits on time and memory. After a
+crash the next question starts another process."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ COLUMNS = (
 
 
 def run(config: EngineConfig, settings: ColdStartSettings, json: Path | None) -> None:
-    """Measure and publish the table. Raises ValueError if the model is not on this disk, or the pack belongs to another
-    model; RuntimeError if a server did not start."""
+    """Measure and publish the table. ValueError for a wrong model or pack, RuntimeError if no server started."""
     bench = ColdStartBench(config, settings)
     starts = bench.measure()
     report = make_report(bench.sizes, settings, starts)

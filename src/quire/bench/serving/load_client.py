@@ -1,8 +1,5 @@
-"""Open-loop load client: sends each request at its due time, independent of earlier answers.
-
-Bodies are prepared before the first request and figures computed after the last one, so the client stays punctual.
-Latencies count from the due time: counting from sending would hide a late client (coordinated omission).
-"""
+"""Open-loop load client: sends each request at its due time, independent of earlier answers. Latencies count from then:
+counting from sending would hide a late client (coordinated omission)."""
 
 from __future__ import annotations
 

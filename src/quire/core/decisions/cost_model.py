@@ -19,11 +19,8 @@ _SHORTEST_S = 1e-9  #: counts for a clock that stands still
 
 
 class CostModel:
-    """`Costs` that learn from every step and transfer; `num_refreshes` counts changes.
-
-    When several predictions in a row miss on one side, the machine or a link has changed. All older measurements are
-    then rescaled by that change at once.
-    """
+    """`Costs` that learn from every step and transfer; `num_refreshes` counts changes. Several misses on one side show
+    a change, by which all older measurements are then rescaled."""
 
     def __init__(self) -> None:
         self.steps = StepCost()

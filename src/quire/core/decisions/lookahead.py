@@ -54,10 +54,8 @@ class Lookahead:
         self._loaded_ahead: dict[str, dict[bytes, str]] = {}  #: by request id: key -> tier
 
     def load_for_waiting(self, waiting: Seq[Request], running: Seq[Request], reserved: int, shape: StepShape) -> None:
-        """Load for waiting requests in order, after a step has been scheduled.
-
-        `reserved` blocks are those that running requests still need for known tokens.
-        """
+        """Load for waiting requests in order, after a step has been scheduled, beside `reserved` blocks of running
+        ones."""
         swap = self._swap
         if not (waiting and self.is_enabled and swap.has_blocks) or has_exhausted([*running, waiting[0]]):
             swap.cancel_ahead()

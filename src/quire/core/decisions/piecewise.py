@@ -8,11 +8,8 @@ from itertools import pairwise
 
 
 class PiecewiseLinear:
-    """Lines between and beyond points; never falling, never below zero.
-
-    `before` and `after` are the slopes outside; by default the first and last segment's. ValueError unless x grows and
-    y neither falls nor is negative.
-    """
+    """Lines between and beyond points, with slopes `before` and `after`; never falling, never below zero, else
+    ValueError."""
 
     __slots__ = ("_after", "_before", "_slopes", "_xs", "_ys")
 
@@ -48,10 +45,8 @@ class PiecewiseLinear:
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-falling sequence nearest to `values` in squares with positive weights.
-
-    Pool adjacent violators (Ayer et al., 1955), O(n).
-    """
+    """The non-falling sequence nearest to `values` in weighted squares: pool adjacent violators (Ayer et al., 1955),
+    O(n)."""
     pools: list[tuple[float, float, int]] = []  # (mean, weight, count)
     for value, weight in zip(values, weights, strict=True):
         mean, total, count = float(value), float(weight), 1

@@ -12,10 +12,8 @@ from quire.core.swap_manager import BlockSpan, SwapManager
 
 
 class PrefixLoader:
-    """Begins and resumes sequences as `LoadOrCompute` decides.
-
-    `ways` counts prefixes in other tiers by decision: load, compute, both; and ahead, for those loaded by `Lookahead`.
-    """
+    """Begins and resumes sequences as `LoadOrCompute` decides. `ways` counts prefixes in other tiers by decision: load,
+    compute, both, or ahead (`Lookahead`)."""
 
     def __init__(self, kv: KVCacheManager, swap: SwapManager, decider: LoadOrCompute, recovery: Recovery) -> None:
         self._kv = kv
@@ -38,10 +36,8 @@ class PrefixLoader:
                     self._recovery.log.record_fallback(seq.request.request_id)
 
     def begin(self, seq: Sequence) -> None:
-        """Load what other tiers have after the blocks that `seq` found on the device, if that is sooner.
-
-        The caller has checked that the pool has room for all its tokens, or that it may do without.
-        """
+        """Load what other tiers have after the blocks that `seq` found on the device, if that is sooner. The pool has
+        room."""
         swap, first = self._swap, len(seq.block_table)
         was_swapped = bool(seq.swapped_keys)
         record = self._recovery.resume(seq, first)

@@ -1,8 +1,4 @@
-"""Preemption and resumption of one scheduler's requests, as the recovery policy decides.
-
-Describes victims to the policy, has the swap tier keep the planned blocks, cancels saves that are late, and keeps the
-log. `PrefixLoader` resumes.
-"""
+"""Preemption and resumption of one scheduler's requests, as the recovery policy decides. `PrefixLoader` resumes."""
 
 from __future__ import annotations
 
@@ -58,10 +54,7 @@ class Recovery:
         return self.policy.choose_victim(candidates) if candidates else None
 
     def save(self, request: Request, step_id: int) -> None:
-        """Have the swap tier keep what a victim needs to resume, right before it gives its blocks up.
-
-        A victim that is still loading keeps what the tier has, and saves nothing new.
-        """
+        """Have the swap tier keep what a victim needs to resume; one that is still loading saves nothing new."""
         freed = self._freed_by(request)
         is_loading = any(seq.loading is not None for seq in request.unfinished)
         if is_loading:

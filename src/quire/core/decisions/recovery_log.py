@@ -71,10 +71,8 @@ class Recomputed:
 
 
 class RecoveryLog:
-    """The open recoveries of one scheduler, the latest closed ones (oldest first), and sums for metrics.
-
-    `recomputed` is the tokens that the step under way, or else the last one, computes again.
-    """
+    """The open recoveries of one scheduler, the latest closed ones (oldest first), and sums for metrics. `recomputed`
+    counts the tokens that the latest step computes again."""
 
     def __init__(self) -> None:
         self.closed: deque[RecoveryRecord] = deque(maxlen=_MAX_CLOSED)

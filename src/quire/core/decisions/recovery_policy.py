@@ -15,18 +15,13 @@ _FIRST_PROBE, _RAREST_PROBE = 2, 16  #: consecutive recomputed victims before on
 
 
 class RecoveryPolicy(ABC):
-    """Chooses the victim of a preemption and the blocks to save.
-
-    `always_loads`: resumed requests load all that was saved; else the decider chooses again.
-    """
+    """Chooses the victim of a preemption and the blocks to save. `always_loads`: resumed requests load all saved
+    blocks."""
 
     always_loads = True
 
     def choose_victim(self, running: Seq[Request]) -> Request:
-        """The youngest request by default.
-
-        `running` holds at least one request with blocks, oldest first; the oldest of all is never among them.
-        """
+        """The youngest request by default, of at least one with blocks, oldest first, without the oldest of all."""
         return running[-1]
 
     @abstractmethod
@@ -49,12 +44,8 @@ class Swap(RecoveryPolicy):
 
 
 class Cost(RecoveryPolicy):
-    """Saves what brings the victim back soonest, by the decider's predictions.
-
-    A link that was slow, failing or never measured may have changed. So after some consecutive recomputed victims one
-    is swapped as a probe, with exponential back-off. Its first block shows the link's speed; the decider cancels the
-    rest before the next step if it is late.
-    """
+    """Saves what brings the victim back soonest, by the decider's predictions. A slow or failing link may have changed:
+    after some recomputed victims one is swapped as a probe, with exponential back-off, and cancelled if it is late."""
 
     always_loads = False
 

@@ -1,7 +1,4 @@
-"""Token budget of a step: how large a chunk of a prompt may be, alone and beside decoding streams.
-
-Chunks add to the time between a stream's tokens; without streams only the step's memory limits them.
-"""
+"""Token budget of a step: how large a chunk of a prompt may be, alone and beside decoding streams, which it delays."""
 
 from __future__ import annotations
 
@@ -13,10 +10,8 @@ _MARGIN = 0.9  #: share of the target for computing; scheduling and delivery nee
 
 
 class StepBudget:
-    """The budget of one step after the other: `left` tokens can still be computed.
-
-    ValueError if there is a target for the time between tokens but no costs.
-    """
+    """The budget of one step after the other: `left` tokens remain. ValueError for a target between tokens without
+    costs."""
 
     def __init__(self, config: SchedulerConfig, costs: Costs | None) -> None:
         if config.target_itl_s is not None and costs is None:
@@ -49,10 +44,7 @@ class StepBudget:
 
     def grant(self, start: int, num_missing: int, num_kept: int = 0) -> int:
         """How many of a sequence's `num_missing` known tokens the step may compute, beside `num_kept` of other tenants'
-        prompts; 0 if it has no room for the sequence.
-
-        For more than one, a chunk, the step's streams must be known.
-        """
+        prompts; maybe 0. For a chunk, the step's streams must be known."""
         if num_missing <= 1:
             return min(num_missing, self.left)
         assert self._beside is not None, "a chunk depends on the streams beside it"

@@ -55,8 +55,7 @@ class RankHandle(Protocol):
     """A rank in another process. Not thread-safe, except `why_lost` and `end`."""
 
     def wait_built(self, timeout_s: float | None) -> None:
-        """Wait until the rank has built its part of the model. Raises RankLost, TimeoutError, or the error of the
-        rank."""
+        """Wait until the rank has built its part of the model. Raises RankLost, TimeoutError, or its error."""
         ...
 
     def call(self, method: str, *args: Any) -> Callable[[float | None], Any]:

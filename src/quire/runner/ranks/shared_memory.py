@@ -22,8 +22,7 @@ assert set(_KINDS.values()) == set(DTYPES)
 
 
 class SharedMemory:
-    """Memory shared by the ranks of one machine, made together. OSError on all if one cannot map it or has no
-    kernel."""
+    """Memory shared by a machine's ranks, made together. OSError on all if one cannot map it or has no kernel."""
 
     def __init__(
         self, rank: int, size: int, exchange: Callable[[str, object], list[object]], check: Callable[[], None]

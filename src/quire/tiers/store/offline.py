@@ -77,8 +77,7 @@ def list_namespaces(directory: str | Path) -> list[NamespaceStats]:
 
 
 def find_namespace(directory: str | Path, name: str) -> Namespace:
-    """Find a namespace by directory, model name (its first rank's), or start of its root. ValueError without a
-    match."""
+    """Find a namespace by directory, model name (its first rank's) or start of its root, or raise ValueError."""
     found = [
         each
         for each in _namespaces(_checked(directory))
