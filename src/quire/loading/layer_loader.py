@@ -45,23 +45,16 @@ class LayerLoader:
     Args:
         source: a checkpoint, a pack or a preset.
         dtype: float32, bfloat16, float16, or auto: the config's dtype, else the files'.
-        quantization: none, int8 or int4 for linear layers.
-        load_format: random fills a checkpoint's shapes with random weights.
-        seed: seed of random weights.
+        load_format: random fills a checkpoint's shapes with random weights of `seed`.
         reading: the opened checkpoint, with or without stages; None opens the source as one stage.
-        computes_digest: compute `digest` from the bytes as they pass.
-        retries: retry layers of later stages until they can be read, and skip later stages whose adapter or map is
-            damaged. Otherwise such an error ends loading.
-        group: the tensor-parallel group. Every rank creates its loader at the same time and reads its own part of the
-            files; it computes no digest and checks samples of a pack's files.
+        retries: retry layers of later stages, and skip later stages with a damaged adapter or map, instead of failing.
+        group: the tensor-parallel group. Each rank reads its own part of the files and computes no digest.
 
     Attributes:
-        on_stage: called in the loader's thread when a stage becomes ready.
-        on_bytes: called there with the number of bytes that arrived.
+        on_stage, on_bytes: called in the loader's thread when a stage is ready, and with the number of arrived bytes.
         check: called there before a stage becomes ready; may raise.
-        agree: called there with the error of a stage's adapter or map, or None. Returns the error of any rank, since
-            a stage is served by all ranks or none.
-        digest: digest of the weights once all are in place, if requested.
+        agree: called there with a stage's error or None; returns that of any rank, as all ranks serve a stage or none.
+        digest: digest of the weights once all are in place, if `computes_digest`.
         throttle: limits the time that loading takes from the engine's steps.
 
     Raises:

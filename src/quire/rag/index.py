@@ -1,11 +1,6 @@
-"""A collection's vectors in a Faiss index, searched in memory and cached in a file.
-
-The file is only a cache of the database: it is replaced atomically, verified when read, updated by chunk id, and
-rebuilt if it is missing or damaged.
-
-The search is exhaustive over float16 vectors, which halves memory and time: for 100,000 vectors of 384, 78 instead of
-154 MB, and 10.5 instead of 17.2 ms on one core. Scores are off by some 1e-4, so callers rescore the candidates.
-"""
+"""A collection's vectors in a Faiss index: a cache of the database, replaced atomically, verified when read, updated by
+chunk id. The search is exhaustive over float16 vectors, which halves memory and time (100,000 vectors of 384: 10.5 ms
+on one core); scores are off by some 1e-4, so callers rescore the candidates."""
 
 from __future__ import annotations
 

@@ -100,16 +100,9 @@ class Router:
         forecasts: Mapping[str, Forecast | None] | None = None,
         num_cached: Mapping[str, int] | None = None,
     ) -> Choice:
-        """Choose the model for any text, and say why.
-
-        Args:
-            question: the question without retrieved passages.
-            num_tokens: estimated length of the whole prompt.
-            slo: the request's limits; the configuration for its key, then for all, fills in missing ones.
-            key_id: id of the request's API key.
-            forecasts: forecasts by served name (`AsyncEngine.forecast`); None for a model that takes no requests.
-            num_cached: prompt tokens with cached KV, by served name.
-        """
+        """Choose the model for any text (the question without passages; `num_tokens` of the whole prompt, of which
+        `num_cached` have KV, by served name), and say why. `slo` and then the configuration of `key_id`, and of all,
+        limit latencies; `forecasts` are None for a model that takes no requests."""
         known = {model: forecast for model, forecast in (forecasts or {}).items() if forecast is not None}
         own, of_key = slo or NO_SLO, self.config.slo_by_key.get(key_id or "", NO_SLO)
         limits = SLO(own.ttft_s or of_key.ttft_s, own.tpot_s or of_key.tpot_s)

@@ -11,11 +11,8 @@ import torch
 
 
 class SwapSpace(Protocol):
-    """Slots of one block each, numbered from 0.
-
-    Blocks are contiguous uint8 `[n, block_bytes]`; a space that is no memory also reads into n separate buffers. A slot
-    is not written during a read of it. Failures are returned, never raised.
-    """
+    """Slots of one block each: contiguous uint8 `[n, block_bytes]`, or, from a space that is no memory, n buffers. A
+    slot is not written during a read of it. Failures are returned, never raised."""
 
     num_slots: int
     block_bytes: int

@@ -69,20 +69,16 @@ class _Batch:
 class TransferWorker:
     """Moves blocks between a KV cache and a swap space.
 
-    Transfers submitted together form a batch and move in pieces, in order (`PieceSize`). A report has the seconds since
-    the previous piece, or the busy seconds of a device with the bandwidth limit. It `continues` the previous piece
-    unless that had failures. Saves to memory are copied on submission, as one piece. Other spaces stage saved blocks in
-    memory.
+    Transfers submitted together form a batch and move in pieces, in order (`PieceSize`); saves to memory are copied on
+    submission, and other spaces stage them. A report `continues` the previous piece, whose end its seconds count from.
+    Every transfer is reported once, and a failed piece affects no other.
 
-    Loads are staged for a GPU; on a CPU they are read in place, and a failed load leaves its block undefined. A load of
-    a slot with a pending save reads the saved content, and fails if that save was cancelled. A failed piece affects no
-    other piece. Every transfer is reported once.
+    Loads are staged for a GPU; on a CPU, a failed load leaves its block undefined. A load of a slot with a pending save
+    reads the saved content, and fails if that save was cancelled.
 
     Args:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
-        space: used by this worker only.
         bandwidth: bytes per second of both directions together; None for no limit. May be changed at any time.
-        tier: name of the space in reports.
         on_report: called in the worker's thread after each report.
     """
 

@@ -13,11 +13,8 @@ from quire.models.linear.panel_weight import PanelWeight, panel_kernels
 
 
 class OneDnnWeight:
-    """See `PackedWeight`: oneDNN's blocked layout, used without our own kernels.
-
-    Measured on 2 cores of a Zen 4 EPYC, bfloat16 and float32: 1.2 to 5 times faster than F.linear up to 32 rows, 1.1 to
-    1.5 times above. Fusing silu makes an MLP 3 % faster at 300 to 512 rows and 13 % at 2,048.
-    """
+    """See `PackedWeight`: oneDNN's blocked layout, without our own kernels. On 2 cores of a Zen 4 EPYC, 1.2 to 5 times
+    faster than F.linear up to 32 rows, 1.1 to 1.5 times above; fused silu makes an MLP 3 to 13 % faster."""
 
     def __init__(self, weight: Tensor) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 32)

@@ -1,9 +1,6 @@
-"""The store of KV blocks on disk, shared by all processes that name one directory.
-
-`write` and `read` run in a transfer thread, one at a time; `poll`, `claim` and `delete` in the engine's thread;
-refreshes and grants in a thread of the store. Another process may evict a block at any time: then a read fails, and
-never returns wrong bytes. Nothing is synced; after a power loss, checksums find the intact blocks.
-"""
+"""The store of KV blocks on disk, shared by all processes that name one directory. `write` and `read` run in a transfer
+thread; `poll`, `claim` and `delete` in the engine's; refreshes and grants in the store's own. A read of an evicted
+block fails, and never returns wrong bytes. Nothing is synced: after a power loss, checksums find intact blocks."""
 
 from __future__ import annotations
 
