@@ -1,5 +1,8 @@
-"""Compile the kernels, for `quire kernels build` and `hatch_build.py`: a shared library per level of processor
-features, with a digest of its sources in the name. Imports only the standard library, as the install runs it."""
+"""Compile the kernels, for `quire kernels build` and `hatch_build.py`.
+
+Each level of processor features has its own shared library, so that no unsupported code is loaded. A library's name
+contains a digest of its sources. This file imports only the standard library, since the install runs it.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,11 @@ def _digest_of_sources() -> str:
 
 
 def find_compiler() -> list[str]:
-    """Find $CXX, which may have arguments, or a compiler with a usual name; BuildError if there is none."""
+    """Find $CXX, which may have arguments, or a compiler with a usual name.
+
+    Raises:
+        BuildError: no compiler was found.
+    """
     named = shlex.split(os.environ.get("CXX", ""))
     for command in [named] if named else [[name] for name in _COMPILERS]:
         if path := shutil.which(command[0]):
@@ -68,8 +75,17 @@ def find_compiler() -> list[str]:
 
 
 def build(*, again: bool = False) -> list[Path]:
-    """Compile missing libraries (with `again` all), remove those of other sources, and return the libraries of all
-    supported levels. Errors are kept in `FAILURE`; BuildError if no library was built."""
+    """Compile missing libraries, and remove those of other sources. Errors are kept in `FAILURE`.
+
+    Args:
+        again: compile all levels again.
+
+    Returns:
+        The libraries of all levels that the compiler supports.
+
+    Raises:
+        BuildError: no library was built.
+    """
     paths = {level: library_path(level) for level in LEVELS}
     failures: list[str] = []
     try:
