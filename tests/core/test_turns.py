@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from emulated_runner import EmulatedRunner, mix
 from quire.config import SchedulerConfig, num_spare_seats
+from quire.core.admission import has_exhausted
 from quire.core.block_keys import PUBLIC
 from quire.core.request import EndRules, Order, Owner, Request
 from quire.core.scheduler import Scheduler
@@ -137,6 +138,35 @@ def test_samples_of_the_oldest_request_give_their_blocks_to_another_tenant(n: in
     queue.run()
     assert oldest.num_preemptions == 0
     assert all(seq.num_output_tokens == 190 for seq in oldest.sequences)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_parked_samples_leave_a_waiting_request_its_block_and_the_watermark(n: int) -> None:
+    queue = Queue(num_blocks=64, max_model_len=200, watermark_blocks=2)
+    floods = [queue.add("flood", output=190, n=n) for _ in range(32 // n)]
+    waits = [queue.wait_of(queue.add("other")) for _ in range(300)]
+    assert max(waits) <= 3
+    assert floods[-1].request_id not in queue.ended, "the pool was full"
+
+
+def test_a_request_that_may_not_be_preempted_again_keeps_no_other_tenant_waiting() -> None:
+    queue = Queue(num_blocks=64, max_model_len=200, max_num_seqs=32)
+    for _ in range(20):
+        queue.add("flood", output=190, n=2)
+    while not has_exhausted(queue.scheduler.queue.running):
+        queue.step()
+    assert [queue.wait_of(queue.add("other")) for _ in range(20)] == [1] * 20
+
+
+def test_preemptions_for_another_tenant_do_not_make_a_request_wait_for_an_empty_pool() -> None:
+    queue = Queue(num_blocks=256, max_model_len=1000, watermark_blocks=2)
+    for _ in range(2):
+        queue.add("flood", n=8, output=900)
+    queue.run(150)
+    for _ in range(2):
+        long = queue.add("other", output=450)
+        queue.wait_of(long)
+        assert queue.ended[long.request_id] - queue.arrived[long.request_id] < 1000
 
 
 def test_a_head_that_others_delay_is_passed_a_bounded_number_of_times() -> None:

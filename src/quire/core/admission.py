@@ -25,6 +25,7 @@ class Admission:
 
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, disk: DiskTier | None) -> None:
         self._config = config
+        self.num_kept_free = config.watermark_blocks
         self._kv = kv
         self._swap = swap
         self._disk = disk
@@ -53,7 +54,7 @@ class Admission:
 
     def room(self, num_reserved: int) -> int:
         """Return how many blocks new requests may use beside those that running sequences still need."""
-        return self._kv.pool.num_available - num_reserved - self._config.watermark_blocks
+        return self._kv.pool.num_available - num_reserved - self.num_kept_free
 
     def count_needed(self, request: Request) -> int:
         """Count the blocks for all known tokens of a waiting request, wherever their KV is."""
@@ -82,7 +83,8 @@ class Admission:
     def _keeps_running(self, request: Request, running: Seq[Request]) -> bool:
         """Whether requests that may not be preempted again still fit at full length."""
         together = [*running, request]
-        if not has_exhausted(together):
+        is_after = bool(running) and running[0].order < request.order and running[0].tenant != request.tenant
+        if not has_exhausted(together[is_after:]):  # the oldest is never preempted: it delays no other tenant
             return True
         left = self._kv.pool.num_blocks - sum(self._most_blocks(each) for each in together)
         if left < 0:

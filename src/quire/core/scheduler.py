@@ -15,11 +15,12 @@ A sequence whose blocks load from another tier computes the tokens before them m
 it. A request that waits for anything but its turn, such as a document that another process computes, is blocked: it
 stands outside the queue.
 
-No request is preempted more than `MAX_PREEMPTIONS` times. After that it is admitted only where the pool holds all
-running requests at full length, and no other request is admitted beyond that while it runs. It is admitted in the end,
-since none passes the head of the queue, and alone it always fits. A preemption drops at most the tokens that the
-request has. So each sequence of a request that ends with T tokens computes at most `MAX_PREEMPTIONS * (T - 1)` tokens
-twice. (Sequences that outgrow the pool even alone run in turns, which is no preemption.)
+No tenant's requests preempt one of its own more than `MAX_PREEMPTIONS` times. After that, it is admitted only where the
+pool holds all running requests at full length. While it runs, no other is admitted beyond that, unless it is the oldest
+and the other is of another tenant. It is admitted in the end, since none passes the head of the queue, and alone it
+always fits. A preemption drops at most the tokens that the request has. So each sequence of a request that ends with T
+tokens computes at most `MAX_PREEMPTIONS * (T - 1)` tokens twice. (Sequences that outgrow the pool even alone run in
+turns, which is no preemption.)
 
 The parts are in `scheduling/`. Decides, never executes: tensors, text and clocks are elsewhere.
 """

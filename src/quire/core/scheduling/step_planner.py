@@ -44,7 +44,7 @@ class StepPlanner:
         heir, num_promised = None, 0
         if self.queue.turns.are_taken:
             if self.queue.waiting and (heir := self._yield_blocks()) is not None:
-                num_promised = self.admission.count_needed(heir)
+                num_promised = self.admission.count_needed(heir) + self.admission.num_kept_free
                 step.reserve(num_promised)  # parked samples would start again
             self._claim_chunks(stage)
         at = 0
@@ -310,6 +310,7 @@ class StepPlanner:
         victim = self.recovery.choose_victim(self._of_heaviest(candidates)) or self.recovery.choose_victim(candidates)
         if victim is None:
             return False
+        victim.num_yields += victim.tenant != request.tenant
         self._preempt(victim)
         return victim is not request
 
