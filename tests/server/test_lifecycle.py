@@ -103,6 +103,20 @@ def test_what_does_not_finish_in_time_is_cut_off_and_told(threads: ThreadPoolExe
         assert "2 requests did not finish within 0.3 s and were cut off" in "".join(server.log)
 
 
+def test_background_work_ends_with_the_server_and_says_so() -> None:
+    body = {"input": "Hello", "background": True, "stream": True, "max_output_tokens": 1000}
+    with tiny_server(step_s=0.05, settings={"shutdown_timeout_s": 0.3}) as server, server.client() as client:
+        with client.stream("POST", "/v1/responses", json=body) as answer:
+            lines = answer.iter_lines()
+            assert "event: response.in_progress" in lines
+            server.send(signal.SIGTERM)
+            rest = list(lines)
+        assert [line for line in rest if line.startswith("event:")][-1] == "event: response.failed"
+        failed = json.loads([line for line in rest if line.startswith("data:")][-1].removeprefix("data: "))["response"]
+        assert failed["status"] == "failed"
+        assert "shut down" in failed["error"]["message"]
+
+
 @pytest.mark.slow
 def test_a_step_that_takes_its_time_is_waited_for(threads: ThreadPoolExecutor) -> None:
     with tiny_server(step_s=8, settings={"shutdown_timeout_s": 0.1}) as server:

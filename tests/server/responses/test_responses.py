@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from family_templates import ANSWERS, QWEN, WEATHER
-from quire.server.bodies.conversation import Message
 from quire.server.responses.endpoint import ResponseStore, StoredResponse
+from quire.server.responses.schema import InputItem
 from quire.server.settings import ServerSettings
 from scripted import Script
 from serving import MODEL, RunningServer, make_model, running
@@ -175,7 +175,7 @@ def test_an_answer_follows_a_schema(client: openai.OpenAI) -> None:
         ({"tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),
-        ({"background": True}, "background"),
+        ({"background": True, "store": False}, "background"),
         ({"temperature": -1}, "temperature"),
         ({"conversation": "x"}, "conversation"),
     ],
@@ -219,7 +219,7 @@ def test_a_response_is_found_by_its_owner_only() -> None:
 
 def test_the_store_is_bounded() -> None:
     def response(size: int, owner: str = "me") -> StoredResponse:
-        return StoredResponse(owner, {}, [Message(role="user", content="x" * size)])
+        return StoredResponse(owner, {}, [InputItem(role="user", content="x" * size)])
 
     store = ResponseStore(2, max_characters=10_000)
     for number in range(3):

@@ -172,17 +172,10 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
             about = {"name": "answer", "schema": wanted.schema_}
             given["response_format"] = {"type": "json_schema", "json_schema": about}
     if body.tools:
-        given["tools"] = [
-            {
-                "type": "function",
-                "function": {
-                    "name": tool.name,
-                    **({"description": tool.description} if tool.description is not None else {}),
-                    "parameters": tool.input_schema,
-                },
-            }
-            for tool in body.tools
-        ]
+        given["tools"] = []
+        for tool in body.tools:
+            about = tool.model_dump(include={"name", "description"}, exclude_none=True)
+            given["tools"].append({"type": "function", "function": {**about, "parameters": tool.input_schema}})
     if body.tool_choice is not None:
         given["tool_choice"] = _choice(body)
         given["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
@@ -283,15 +276,11 @@ def _misplaced(field: str, why: str) -> ApiError:
 
 def message_routes(chat: ChatEndpoint) -> APIRouter:
     """The routes, over the conversations that `chat` runs."""
-    router = APIRouter(route_class=JsonRoute, tags=["generate"])
-    responses = {**ERROR_RESPONSES, 200: streamed(MessageEvent, has_done=False)}
+    router = APIRouter(route_class=JsonRoute, tags=["generate"], responses=ERROR_RESPONSES)
+    responses: dict[int | str, Any] = {200: streamed(MessageEvent, has_done=False)}
+    summary = "Answer a conversation in Anthropic's form"
 
-    @router.post(
-        "/v1/messages",
-        response_model=MessageReply,
-        responses=responses,
-        summary="Answer a conversation in Anthropic's form",
-    )
+    @router.post("/v1/messages", response_model=MessageReply, responses=responses, summary=summary)
     async def create_message(request: Request, body: MessagesRequest) -> Response:
         if body.thread is not None:  # the client's tool runner sends one, and goes on without it at this code
             raise ApiError(
@@ -301,12 +290,7 @@ def message_routes(chat: ChatEndpoint) -> APIRouter:
         writer, keep_alive_s = MessageWriter(job, body), chat.settings.keep_alive_s
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
-    @router.post(
-        "/v1/messages/count_tokens",
-        response_model=TokenCount,
-        responses=ERROR_RESPONSES,
-        summary="Count the tokens of a prompt",
-    )
+    @router.post("/v1/messages/count_tokens", response_model=TokenCount, summary="Count the tokens of a prompt")
     async def count_tokens(request: Request, body: CountTokensRequest) -> Response:
         return JSONResponse({"input_tokens": await chat.count_tokens(request, to_chat(body))})
 

@@ -1,17 +1,18 @@
-"""POST /v1/responses, and GET and DELETE /v1/responses/ID for stored responses.
+"""POST /v1/responses, and stored responses below /v1/responses/ID: show, delete, cancel, list the input.
 
 When the store is full, the key with the largest share loses its least recently used response.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -33,10 +34,12 @@ from quire.server.http.middleware import key_id_of
 from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
 from quire.server.openai.schema import ChatCompletionRequest
+from quire.server.responses.background import BackgroundAnswer
 from quire.server.responses.schema import (
     AllowedFunctions,
     DeletedResponse,
     InputItem,
+    InputItemList,
     NamedFunction,
     ResponseEvent,
     ResponseReply,
@@ -57,11 +60,8 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
     if body.instructions is not None:
         messages = [Message(role="system", content=body.instructions), *messages]
     if body.tools:
-        functions = [{name: value for name, value in tool.given.items() if name != "type"} for tool in body.tools]
-        given["tools"] = [
-            {"type": "function", "function": {name: value for name, value in each.items() if value is not None}}
-            for each in functions
-        ]
+        functions = [{k: v for k, v in tool.given.items() if k != "type" and v is not None} for tool in body.tools]
+        given["tools"] = [{"type": "function", "function": function} for function in functions]
     if body.text is not None and (text_format := body.text.format) is not None:
         given["response_format"] = {"type": text_format.type}
         if text_format.type == "json_schema":
@@ -69,14 +69,13 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
             given["response_format"]["json_schema"] = {"name": "answer", "schema": schema}
     if "message.output_text.logprobs" in (body.include or ()) or body.top_logprobs:
         given |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
-    choice = body.tool_choice
-    match choice:
+    match body.tool_choice:
         case NamedFunction(name=name):
             given["tool_choice"] = _named(name)
         case AllowedFunctions(mode=mode, tools=tools):
             allowed = AllowedTools(mode=mode, tools=[_named(tool.name) for tool in tools])
             given["tool_choice"] = AllowedToolChoice(type="allowed_tools", allowed_tools=allowed)
-        case _:
+        case choice:
             given["tool_choice"] = choice
     return ChatCompletionRequest(
         messages=list(messages),
@@ -92,14 +91,12 @@ def _named(name: str) -> NamedToolChoice:
     return NamedToolChoice(type="function", function=ChosenFunction(name=name))
 
 
-def to_messages(given: str | Sequence[InputItem]) -> list[Message]:
-    """Return the messages for an input. Reasoning, text and calls of the assistant in a row become one message.
+def to_messages(given: Sequence[InputItem]) -> list[Message]:
+    """Return the messages for items. Reasoning, text and calls of the assistant in a row become one message.
 
     Raises:
         ApiError: an item lacks a field that its type needs.
     """
-    if isinstance(given, str):
-        return [Message(role="user", content=given)]
     messages: list[Message] = []
     turn: Message | None = None  # of the assistant, to which the next items may belong
     for number, item in enumerate(given):
@@ -158,17 +155,14 @@ class StoredResponse:
     Attributes:
         owner: id of the key, which alone can read it.
         reply: the response as sent.
-        messages: the conversation with this answer, without instructions.
+        items: the conversation before this answer, without instructions.
+        work: work in the background that goes on; it ends when the response is dropped.
     """
 
     owner: str
     reply: dict[str, Any]
-    messages: Sequence[Message]
-
-    @property
-    def num_characters(self) -> int:
-        """Approximate size."""
-        return sum(len(repr(message)) for message in self.messages) + len(repr(self.reply))
+    items: Sequence[InputItem]
+    work: BackgroundAnswer | None = None
 
 
 class ResponseStore:
@@ -189,7 +183,8 @@ class ResponseStore:
 
     def add(self, response_id: str, response: StoredResponse) -> None:
         """Store a response; evict others of the owner with the largest share, at a tie of this one."""
-        self._owned.setdefault(response.owner, OrderedDict())[response_id] = response, response.num_characters
+        num_characters = sum(len(repr(part)) for part in (*response.items, response.reply))  # nearly
+        self._owned.setdefault(response.owner, OrderedDict())[response_id] = response, num_characters
         while len(self) > self._capacity:
             self._evict(max(self._owned, key=lambda owner: (len(self._owned[owner]), owner == response.owner)))
         while sum(map(self._size, self._owned)) > self._max_characters:
@@ -203,21 +198,17 @@ class ResponseStore:
         owned.move_to_end(response_id)
         return owned[response_id][0]
 
-    def delete(self, response_id: str, owner: str) -> bool:
-        """Delete a response. Returns False if it is not stored."""
-        if self.find(response_id, owner) is None:
-            return False
-        self._drop(response_id, owner)
-        return True
-
     def _size(self, owner: str) -> int:
         return sum(size for _, size in self._owned[owner].values())
 
     def _evict(self, owner: str) -> None:
-        self._drop(next(iter(self._owned[owner])), owner)
+        self.delete(next(iter(self._owned[owner])), owner)
 
-    def _drop(self, response_id: str, owner: str) -> None:
-        del self._owned[owner][response_id]
+    def delete(self, response_id: str, owner: str) -> None:
+        """Delete a stored response, and end its work."""
+        dropped, _ = self._owned[owner].pop(response_id)
+        if dropped.work is not None:
+            dropped.work.task.cancel()
         if not self._owned[owner]:
             del self._owned[owner]
 
@@ -230,48 +221,95 @@ class ResponsesEndpoint:
         self.store = store
 
     def route(self) -> APIRouter:
-        router, stored = APIRouter(route_class=JsonRoute, tags=["generate"]), APIRouter(tags=["generate"])
-        responses = {**ERROR_RESPONSES, 200: streamed(ResponseEvent, has_done=False)}
+        router = APIRouter(route_class=JsonRoute, tags=["generate"], responses=ERROR_RESPONSES)
+        stored = APIRouter()
+        responses: dict[int | str, Any] = {200: streamed(ResponseEvent, has_done=False)}
         summary = "Answer with a list of items"
 
         @router.post("/v1/responses", response_model=ResponseReply, responses=responses, summary=summary)
         async def create_response(request: Request, body: ResponsesRequest) -> Response:
             return await self.answer(request, body)
 
-        path, summary = "/v1/responses/{response_id}", "Show a stored response"
+        path = "/v1/responses/{response_id}"
 
-        @stored.get(path, response_model=ResponseReply, responses=ERROR_RESPONSES, summary=summary)
-        async def show_response(request: Request, response_id: str) -> Response:
-            body = encode_reply(self._find(response_id, key_id_of(request.scope)).reply)
-            return Response(body, media_type="application/json")
+        @stored.get(path, response_model=ResponseReply, summary="Show a stored response")
+        async def show_response(
+            request: Request, response_id: str, stream: bool = False, starting_after: int | None = None
+        ) -> Response:
+            if stream or starting_after is not None:
+                why = "a stored response is not streamed again; leave this out, and poll until the status is final"
+                raise invalid(why, "stream" if stream else "starting_after")
+            return _json(self._find(response_id, key_id_of(request.scope)).reply)
 
-        summary = "Delete a stored response"
-
-        @stored.delete(path, response_model=DeletedResponse, responses=ERROR_RESPONSES, summary=summary)
+        @stored.delete(path, response_model=DeletedResponse, summary="Delete a stored response")
         async def delete_response(request: Request, response_id: str) -> Response:
             self._find(response_id, owner := key_id_of(request.scope))
             self.store.delete(response_id, owner)
             return JSONResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
+        @stored.post(path + "/cancel", response_model=ResponseReply, summary="End a background response")
+        async def cancel_response(request: Request, response_id: str) -> Response:
+            found = self._find(response_id, owner := key_id_of(request.scope))
+            if not found.reply["background"]:
+                raise invalid("this response has no background=true; others end with their connection", "response_id")
+            if found.work is not None:
+                found.work.task.cancel()
+                await asyncio.wait({found.work.task})
+            return _json(self._find(response_id, owner).reply)
+
+        @stored.get(path + "/input_items", response_model=InputItemList, summary="List the items before an answer")
+        async def list_input_items(
+            request: Request,
+            response_id: str,
+            limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of items.")] = 20,
+            order: Annotated[Literal["asc", "desc"], Query(description="asc: oldest first; desc: newest.")] = "desc",
+            after: Annotated[str | None, Query(description="Id of the item after which the list starts.")] = None,
+        ) -> Response:
+            items = list(self._find(response_id, key_id_of(request.scope)).items)
+            items = items if order == "asc" else items[::-1]
+            if after is not None:
+                ids = [item.id for item in items]
+                if after not in ids:
+                    raise invalid(f"after={after!r:.100} is not the id of an item of this response", "after")
+                items = items[ids.index(after) + 1 :]
+            shown = [item.shown() for item in items[:limit]]
+            ends = [item["id"] for item in shown] or [None]
+            about = {"first_id": ends[0], "last_id": ends[-1], "has_more": len(items) > limit}
+            return _json({"object": "list", "data": shown, **about})
+
         router.include_router(stored)
         return router
 
     async def answer(self, request: Request, body: ResponsesRequest) -> Response:
-        """Return the response, whole or as a stream."""
+        """Return the response, whole or as a stream, or the state of one that goes on in the background."""
         owner = key_id_of(request.scope)
         if body.stream_options is not None and not body.stream:
             raise invalid("stream_options go with stream=true", "stream_options")
-        previous = body.previous_response_id
-        messages = [*(self._find(previous, owner).messages if previous is not None else ()), *to_messages(body.input)]
+        if body.background and body.store is False:
+            raise invalid("background needs store=true, or nothing could show the answer", "background")
+        previous = self._find(body.previous_response_id, owner) if body.previous_response_id is not None else None
+        if previous is not None and previous.work is not None:
+            raise invalid("the response has not ended; wait for its answer, or cancel it", "previous_response_id")
+        answered = map(InputItem.model_validate, previous.reply["output"]) if previous is not None else ()
+        earlier = [*(previous.items if previous is not None else ()), *answered]
+        own = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
         try:
-            job = await self._prepare(request, body, messages)
+            job = await self._prepare(request, body, [*to_messages(earlier), *to_messages(own)])
         except ApiError as error:
             if error.param is not None and error.param.startswith("messages"):
                 error.param = "input"
             raise
-        keep = partial(self._keep, owner, messages) if body.store is not False else lambda reply: None
+        stored = StoredResponse(owner, {}, [*earlier, *own])
+        keep = partial(self._keep, stored) if body.store is not False else lambda reply: None
         writer, keep_alive_s = ResponseWriter(job, body, keep), self.chat.settings.keep_alive_s
-        return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
+        if not body.background:
+            return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
+        work = BackgroundAnswer(job, writer, keep_alive_s, is_streamed=bool(body.stream))
+        await work.start(request.scope)
+        self.store.add(job.request_id, replace(stored, reply=writer.reply, work=work))
+        if self.store.find(job.request_id, owner) is None:
+            raise invalid("this server has no room to store the response (--max-stored-responses)", "background")
+        return work if body.stream else _json(writer.reply)
 
     async def _prepare(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> GenerationJob:
         """Prepare a chat. With truncation, drop twice as many of the oldest turns each time it is too long."""
@@ -287,9 +325,10 @@ class ResponsesEndpoint:
                     raise
                 num_dropped = min(2 * num_dropped + 1, len(starts) - 1)
 
-    def _keep(self, owner: str, messages: list[Message], reply: dict[str, Any]) -> None:
-        answer = to_messages([InputItem.model_validate(item) for item in reply["output"]])
-        self.store.add(reply["id"], StoredResponse(owner, reply, [*messages, *answer]))
+    def _keep(self, stored: StoredResponse, reply: dict[str, Any]) -> None:
+        """Store a finished response, unless it was deleted before."""
+        if not reply["background"] or self.store.find(reply["id"], stored.owner) is not None:
+            self.store.add(reply["id"], replace(stored, reply=reply))
 
     def _find(self, response_id: str, owner: str) -> StoredResponse:
         found = self.store.find(response_id, owner)
@@ -301,4 +340,8 @@ class ResponsesEndpoint:
                 "previous_response_id",
                 "response_not_found",
             )
-        return found
+        return found if found.work is None else replace(found, reply=found.work.writer.reply)
+
+
+def _json(reply: dict[str, Any]) -> Response:
+    return Response(encode_reply(reply), media_type="application/json")

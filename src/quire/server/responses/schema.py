@@ -23,7 +23,8 @@ from quire.server.bodies.fields import (
     callable_only,
     option,
 )
-from quire.server.bodies.sampling import AgentRequest
+from quire.server.bodies.sampling import AgentRequest, JsonSchemaFormat
+from quire.server.tools.parser import random_id
 
 
 class TextItemPart(LooseBody):
@@ -39,6 +40,7 @@ class InputItem(LooseBody):
     type: Literal["message", "function_call", "function_call_output", "reasoning"] = Field(
         default="message", description="Type: message, function_call, function_call_output or reasoning."
     )
+    id: str = Field(default_factory=lambda: f"item_{random_id(24)}", description="Id; default: a new one.")
     role: Literal["system", "developer", "user", "assistant"] | None = option(
         "Role of a message: system, developer, user or assistant."
     )
@@ -48,6 +50,14 @@ class InputItem(LooseBody):
     arguments: str | None = option("Arguments of a call: a JSON object as text.")
     output: str | Items[TextItemPart] | None = option("Output of a call: text or text parts.")
     summary: Items[TextItemPart] | None = option("Summary of reasoning without content.")
+
+    def shown(self) -> dict[str, Any]:
+        """Return the item as lists show it."""
+        shown = self.model_dump(exclude_none=True)
+        if self.type == "message" and isinstance(self.content, str):
+            kind = "output_text" if self.role == "assistant" else "input_text"
+            shown["content"] = [{"type": kind, "text": self.content}]
+        return {**shown, "status": "completed"}
 
 
 class FunctionTool(GivenTool):
@@ -81,16 +91,13 @@ class ReasoningOptions(Body):
     generate_summary: Hint = option("Hint without effect: reasoning is shown in full.")
 
 
-class TextFormat(Body):
+class TextFormat(JsonSchemaFormat):
     """The format of the answer's text."""
 
     type: Literal["text", "json_object", "json_schema"] = Field(
         description="Format: text (no constraint), json_object (any JSON object) or json_schema (as `schema` says)."
     )
-    name: ShortText | None = option("Label for people.")
-    description: str | None = option("Note for people; the model does not see it.")
     schema_: dict[str, Any] | None = Field(default=None, alias="schema", description="Schema for the type json_schema.")
-    strict: bool | None = option("Hint: the answer follows the schema in any case.")
 
 
 class TextOptions(Body):
@@ -133,7 +140,7 @@ class ResponsesRequest(AgentRequest):
     truncation: Literal["auto", "disabled"] | None = option(
         "Input that is too long: auto drops the oldest turns, disabled (default) rejects it."
     )
-    background: Literal[False] | None = option("False only.")
+    background: bool | None = option("Answer at once with the state, which GET shows until it has the output.")
     context_management: NoItems | None = option("Empty list only.")
 
 
@@ -161,8 +168,8 @@ class ResponseReply(Reply):
     object: Literal["response"]
     created_at: int = Field(description="Seconds since 1970.")
     completed_at: int | None = None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
-    background: Literal[False]
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    background: bool
     error: dict[str, Any] | None
     incomplete_details: dict[str, Any] | None = Field(description='Reason: {"reason": "max_output_tokens"}.')
     instructions: str | None
@@ -200,3 +207,11 @@ class DeletedResponse(Reply):
     id: str
     object: Literal["response.deleted"]
     deleted: Literal[True]
+
+
+class InputItemList(Reply):
+    object: Literal["list"]
+    data: list[dict[str, Any]] = Field(description="Items of the conversation before the answer.")
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

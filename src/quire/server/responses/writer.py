@@ -23,6 +23,7 @@ from quire.server.tools.parser import CallArguments, CallStart, Content, Event, 
 from quire.server.tools.parser import Event as AnswerEvent
 
 JsonObject = dict[str, Any]
+_TEXT = {"type": "text"}
 
 
 class OutputItems:
@@ -200,7 +201,7 @@ class ResponseWriter(AnswerWriter):
     """Writes one response.
 
     Args:
-        on_end: receives the finished response.
+        on_end: receives the finished response, and a failed one of a background.
     """
 
     def __init__(self, job: GenerationJob, body: ResponsesRequest, on_end: Callable[[JsonObject], None]) -> None:
@@ -218,6 +219,8 @@ class ResponseWriter(AnswerWriter):
         self._token_ids: list[int] = []
         self._num_events = 0
         self._finish_reason: str | None = None
+        self.status = "queued"
+        self._error: JsonObject | None = None
 
     def whole(self, outputs: list[RequestOutput]) -> bytes:
         (completion,) = outputs[0].outputs
@@ -230,20 +233,24 @@ class ResponseWriter(AnswerWriter):
         return encode_reply(self._finished_reply())
 
     def _open(self, number: int, event: Started) -> bytes:
-        started = self._reply("in_progress")
-        return self._encode(
-            {"type": "response.created", "response": started}, {"type": "response.in_progress", "response": started}
-        )
+        self.status = "in_progress"
+        return self.announce(*([] if self._num_events else ["created"]), "in_progress")
 
     def close(self) -> bytes:
-        kind = "response.completed" if self._is_complete else "response.incomplete"
-        return self._encode({"type": kind, "response": self._finished_reply()})
+        reply = self._finished_reply()
+        return self._encode({"type": f"response.{self.status}", "response": reply})
 
-    def fail(self, error: ApiError) -> bytes:
+    def fail(self, error: ApiError, status: str = "failed") -> bytes:
         ended = self._encode(*self._output.finish(is_complete=False))
-        reply = self._reply("failed")
-        reply["error"] = {"code": error.code or "server_error", "message": error.message}
-        return ended + self._encode({"type": "response.failed", "response": reply})
+        self.status, self._error = status, {"code": error.code or "server_error", "message": error.message}
+        if self._body.background:
+            self._on_end(self.reply)
+        return ended + self.announce("failed")
+
+    def announce(self, *kinds: str) -> bytes:
+        """Return events with the response so far."""
+        reply = self.reply
+        return self._encode(*({"type": f"response.{kind}", "response": reply} for kind in kinds))
 
     @property
     def _is_complete(self) -> bool:
@@ -271,22 +278,24 @@ class ResponseWriter(AnswerWriter):
         return named_events(numbered)
 
     def _finished_reply(self) -> JsonObject:
-        reply = self._reply("completed" if self._is_complete else "incomplete")
-        self._on_end(reply)
+        self.status = "completed" if self._is_complete else "incomplete"
+        self._on_end(reply := self.reply)
         return reply
 
-    def _reply(self, status: str) -> JsonObject:
-        job, body, params = self.job, self._body, self.job.params
+    @property
+    def reply(self) -> JsonObject:
+        """The response so far."""
+        job, body, params, status = self.job, self._body, self.job.params, self.status
         choice = body.tool_choice if body.tool_choice is not None else "auto"
-        text_format = body.text.format if body.text is not None else None
+        text_format = body.text and body.text.format
         return {
             "id": job.request_id,
             "object": "response",
             "created_at": job.created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
-            "background": False,
-            "error": None,
+            "background": bool(body.background),
+            "error": self._error,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "instructions": body.instructions,
             "max_output_tokens": body.max_output_tokens,
@@ -299,11 +308,7 @@ class ResponseWriter(AnswerWriter):
             "service_tier": "default",
             "store": body.store is not False,
             "temperature": params.temperature,
-            "text": {
-                "format": {"type": "text"}
-                if text_format is None
-                else text_format.model_dump(by_alias=True, exclude_none=True)
-            },
+            "text": {"format": text_format.model_dump(by_alias=True, exclude_none=True) if text_format else _TEXT},
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [{"parameters": None, "strict": None, **tool.given} for tool in body.tools or ()],
             "top_logprobs": body.top_logprobs or 0,
