@@ -289,6 +289,6 @@ def test_a_profile_is_where_it_begins(config: EngineConfig, tmp_path: Path) -> N
     ],
 )
 def test_a_mistake_is_reported_before_loading(options: list[str], message: str) -> None:
-    result = CliRunner().invoke(script, ["--model", "/no/such/model", *options])
+    result = CliRunner().invoke(script, ["--model", "random:llama-2-7b", *options])
     assert result.exit_code == 2
     assert message in result.stderr

@@ -138,14 +138,19 @@ def test_an_index_that_names_a_file_elsewhere_is_refused(is_absolute: bool, hone
         load(directory)
 
 
-def test_a_link_out_of_the_directory_is_refused_and_one_into_the_hubs_blobs_is_followed(
-    honest: Path, tmp_path: Path
-) -> None:
+def test_a_template_that_links_out_of_the_directory_is_refused_and_weights_may(honest: Path, tmp_path: Path) -> None:
     directory = copy(honest, tmp_path)
     (directory / "model.safetensors").unlink()
     os.symlink(secret(tmp_path, honest), directory / "model.safetensors")
-    with pytest.raises(ModelLoadError, match="outside of the model's directory"):
+    load(directory)
+    (tmp_path / "password").write_text("secret")
+    (directory / "chat_template.jinja").unlink(missing_ok=True)
+    os.symlink(tmp_path / "password", directory / "chat_template.jinja")
+    with pytest.raises(ValueError, match="links to a file outside of the model's directory"):
         load(directory)
+
+
+def test_links_into_the_hubs_blobs_are_followed(honest: Path, tmp_path: Path) -> None:
     snapshot, blobs = tmp_path / "models--org--tiny/snapshots/abc", tmp_path / "models--org--tiny/blobs"
     snapshot.mkdir(parents=True)
     blobs.mkdir()

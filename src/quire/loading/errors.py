@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from quire.system.paths import is_inside
+
 
 class ModelLoadError(ValueError):
     """A model cannot be loaded. The message names the file or tensor, the cause and the remedy."""
@@ -16,11 +18,9 @@ class UnreadableError(ModelLoadError):
 
 def check_inside(directory: Path, file: Path) -> None:
     """Raise ModelLoadError for a file outside of the model's directory. Links into the hub's cache are followed."""
-    home, target = Path(os.path.realpath(directory)), Path(os.path.realpath(file))
-    blobs = [home.parent.parent / "blobs"] if home.parent.name == "snapshots" else []
-    if not any(target.is_relative_to(os.path.realpath(allowed)) for allowed in (home, *blobs)):
+    if not is_inside(directory, file):
         raise ModelLoadError(
-            f"{file} is {target}, outside of the model's directory {home}; copy the file into the directory"
+            f"{file} is {os.path.realpath(file)}, outside of the model's directory; copy the file into the directory"
         )
 
 

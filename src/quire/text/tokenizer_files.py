@@ -10,6 +10,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
+from quire.system.paths import is_inside
+
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast")
 _GPT2_TYPES = (None, "gpt2", "opt")
@@ -228,6 +230,13 @@ def _read_chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, s
             kind = type(source).__name__
             raise ValueError(f"{directory / file}: chat_template is a {kind}, not a string or a list of templates")
     if (directory / "chat_template.jinja").is_file():
-        templates["default"] = _read_text(directory / "chat_template.jinja")
+        templates["default"] = _read_template(directory, directory / "chat_template.jinja")
     more = sorted((directory / "additional_chat_templates").glob("*.jinja"))
-    return templates | {path.stem: _read_text(path) for path in more}
+    return templates | {path.stem: _read_template(directory, path) for path in more}
+
+
+def _read_template(directory: Path, file: Path) -> str:
+    """Read a template of the model's own; clients can see it, and a link might show them any file."""
+    if not is_inside(directory, file):
+        raise ValueError(f"{file} links to a file outside of the model's directory; copy it into the directory")
+    return _read_text(file)

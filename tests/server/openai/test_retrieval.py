@@ -77,7 +77,7 @@ def test_the_nearest_passage_is_first_and_reported(town: RunningServer) -> None:
     assert 0 < source.pop("score") <= 1
     assert source.pop("document_id") > 0
     assert source.pop("num_tokens") == 20
-    at = {"start": 0, "end": len(BREAD)}
+    at = {"start": 0, "end": len(BREAD), "page": None}
     assert source == {"text": BREAD, "document": "bread", "metadata": {"kind": "bread"}, **at}
     plain = ask(prompt=f"Context: {BREAD}\nQuestion: Who bakes bread?\nAnswer:").json()
     assert answer["choices"] == plain["choices"]
