@@ -150,7 +150,7 @@ def test_a_server_without_collections_says_how_to_have_them(server: RunningServe
 
 def test_auto_takes_turns_and_says_why(tmp_path: Path) -> None:
     with serving(tmp_path, TWO, "round-robin") as server:
-        assert [card["id"] for card in server.get("/v1/models").json()["data"]] == ["one", "two", "auto"]
+        assert [card["id"] for card in server.get("/v1/models").json()["data"]] == ["one", "two", "auto", "hashing"]
         assert server.get("/v1/models/auto").json()["state"] == "ready"
         answers = [server.complete(model="auto").json() for _ in range(2)]
         assert [answer["model"] for answer in answers] == ["one", "two"]
