@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -161,6 +162,17 @@ def test_work_ends_when_its_response_is_dropped() -> None:
         server.wait_until_idle()
         with pytest.raises(openai.NotFoundError):
             client.responses.retrieve(second.id)
+
+
+def test_a_response_that_failed_without_a_client_says_why() -> None:
+    model = make_model(start=SCRIPT)
+    with running(model) as server, server.client() as client:
+        first = client.responses.create(**ASKED)
+        asyncio.run(model.async_engine.drain(0))
+        SCRIPT.may_step.set()
+        failed = finish(client, first.id)
+        assert failed.status == client.responses.cancel(first.id).status == "failed"
+        assert "was shut down" in failed.error.message
 
 
 def test_a_background_response_that_cannot_be_is_refused() -> None:
