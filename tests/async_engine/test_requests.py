@@ -446,3 +446,25 @@ def test_slow_texts_of_one_model_delay_no_other_model() -> None:
                 await asyncio.gather(*stuck)
 
     run(scene())
+
+
+def test_a_tenants_texts_wait_for_few_texts_of_another_tenant() -> None:
+    """Texts are rendered and encoded in turn: a flood of one key's texts must not hold up all others."""
+
+    async def scene() -> None:
+        async with running(make) as engine:
+            gate, order = threading.Event(), list[str]()
+
+            def work(owner: str) -> None:
+                gate.wait(TIMEOUT_S)
+                order.append(owner)
+
+            flood = [asyncio.ensure_future(engine.in_thread("many", work, "many")) for _ in range(50)]
+            await asyncio.sleep(0)  # all of them are queued first
+            few = asyncio.ensure_future(engine.in_thread("few", work, "few"))
+            await asyncio.sleep(0)
+            gate.set()
+            await asyncio.gather(few, *flood)
+            assert order.index("few") < 10
+
+    run(scene())

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -41,6 +39,7 @@ from quire.outputs import LoadProgress, RequestOutput, Resumption, Stats
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOutputsParams
 from quire.structured.checker import GrammarChecker, TooManyGrammars
+from quire.system.fair_executor import FairExecutor
 from quire.system.worker_process import WorkerError
 
 logger = logging.getLogger("quire")
@@ -48,7 +47,7 @@ logger = logging.getLogger("quire")
 T = TypeVar("T")
 LOAD_WAIT_S = 120.0
 _POLL_S = 0.02
-_NUM_THREADS = min(8, 2 + (os.cpu_count() or 1))  # started on demand
+_NUM_THREADS = 2  # one process renders and encodes, so more would only let an owner's texts queue there
 
 
 class AsyncEngine:
@@ -88,7 +87,7 @@ class AsyncEngine:
         self._last_use = 0.0  #: `time.monotonic`
         self._keys = itertools.count()
         self._grammars = GrammarChecker()
-        self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix=f"text {name}")
+        self._threads = FairExecutor(f"text {name}", _NUM_THREADS)
         self._host = host
         host.connect(self._handle_report)
         self._heartbeats = Heartbeats()
@@ -199,13 +198,13 @@ class AsyncEngine:
         self._loading.report_start()
         self._host.start(loop)
 
-    async def in_thread(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Call a function that renders or encodes in a thread of this model: slow texts delay its own requests only.
+    async def in_thread(self, owner: str, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call a function that renders or encodes in a thread of this model. Owners (tenants) are served in turn.
 
         Raises EngineUnavailable if the process that encodes was killed.
         """
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **options))
+            return await asyncio.wrap_future(self._threads.submit(partial(function, *args, **options), owner))
         except WorkerError as error:
             raise EngineUnavailable(f"{self.name}: {error}; try again") from None
 
@@ -300,7 +299,7 @@ class AsyncEngine:
         while not is_sent:  # else the engine was lost or unloaded in between
             accept = (await self.wait_open(owner.tenant)).accept
             accept = partial(accept, priority=priority, min_stage=min_stage, owner=owner)
-            processed = await self.in_thread(accept, prompt, params)
+            processed = await self.in_thread(owner.tenant, accept, prompt, params)
             key = next(self._keys)
             add = Add(key, request_id, processed, arrival_time, wants_progress, resumption, serial=key)
             is_sent = self._send(stream, number, add)
@@ -443,7 +442,7 @@ class AsyncEngine:
         self._end_all()
         self._failover.close()
         self._grammars.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         if self._input_processor is not None:
             self._input_processor.close()  # else its texts would hold up the exit
         self._host.stop()

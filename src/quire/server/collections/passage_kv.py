@@ -163,7 +163,7 @@ class PassageKV:
         self, warming: Warming, id_: str, model: ServedModel, passage: str, template: PromptTemplate | None
     ) -> None:
         role = "user" if warming.endpoint == "chat/completions" else None
-        found = await model.async_engine.in_thread(_prompt_of, model, passage, id_, role, template)
+        found = await model.async_engine.in_thread("", _prompt_of, model, passage, id_, role, template)
         prompt = None if found is None else found[0]
         engine = model.async_engine
         if prompt is None or len(prompt.token_ids) >= engine.engine.max_model_len:

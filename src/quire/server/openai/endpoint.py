@@ -147,9 +147,9 @@ class GenerationEndpoint(ABC, Generic[B]):
         engine = model.async_engine.engine
         domains = domains_of(key_id, self.settings, body.cache_salt)
         if retrieved is None:
-            prompts = [replace(prompt, domains=domains) for prompt in await self._encode(body, model)]
+            prompts = [replace(prompt, domains=domains) for prompt in await self._encode(body, model, key_id)]
         else:
-            encode = partial(self._encode_one, body, model)
+            encode = partial(self._encode_one, body, model, key_id)
             prompt, about["retrieval"] = await retrieved.join(encode, engine.max_model_len, params.max_tokens)
             prompts = [retrieved.share(prompt, domains, body.cache_salt)]
         prompts = fit(
@@ -193,7 +193,7 @@ class GenerationEndpoint(ABC, Generic[B]):
         """Return the approximate length of the body's text."""
 
     @abstractmethod
-    async def _encode(self, body: B, model: ServedModel, passages: Passages | None = None) -> list[Prompt]:
+    async def _encode(self, body: B, model: ServedModel, key_id: str, passages: Passages | None = None) -> list[Prompt]:
         """Encode the prompts, without a limit of length. Raises ApiError if the model cannot read them.
 
         Args:
@@ -204,8 +204,8 @@ class GenerationEndpoint(ABC, Generic[B]):
         """Return how to parse the answers; None for plain text."""
         return None
 
-    async def _encode_one(self, body: B, model: ServedModel, passages: Passages | None) -> Prompt:
-        (prompt,) = await self._encode(body, model, passages)
+    async def _encode_one(self, body: B, model: ServedModel, key_id: str, passages: Passages | None) -> Prompt:
+        (prompt,) = await self._encode(body, model, key_id, passages)
         return prompt
 
     async def _retrieve(self, key_id: str, body: B) -> RetrievedPassages:
@@ -328,7 +328,7 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         model = self.models.registry.get(body.model)
         await wait_until_known(model, request.receive)
         check_tools(body)
-        (prompt,) = await self._encode(body, model)
+        (prompt,) = await self._encode(body, model, key_id_of(request.scope))
         return len(prompt.token_ids)
 
     def _question(self, body: ChatCompletionRequest) -> str | None:
@@ -338,9 +338,10 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         return sum(len(message.text) for message in body.messages)
 
     async def _encode(
-        self, body: ChatCompletionRequest, model: ServedModel, passages: Passages | None = None
+        self, body: ChatCompletionRequest, model: ServedModel, key_id: str, passages: Passages | None = None
     ) -> list[Prompt]:
         prompt = await model.async_engine.in_thread(
+            key_id,
             encode_messages,
             model,
             body.messages,
@@ -432,11 +433,11 @@ class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
         return len(self._question(body) or "")
 
     async def _encode(
-        self, body: CompletionRequest, model: ServedModel, passages: Passages | None = None
+        self, body: CompletionRequest, model: ServedModel, key_id: str, passages: Passages | None = None
     ) -> list[Prompt]:
         given = body.prompts
         if passages is not None:
-            return [await model.async_engine.in_thread(encode_question, model, given[0], passages)]
+            return [await model.async_engine.in_thread(key_id, encode_question, model, given[0], passages)]
         n = body.n or 1
         if len(given) * n > self.settings.max_answers:
             raise invalid(
@@ -448,10 +449,6 @@ class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
             if body.echo:
                 tokenizer_of(model)  # raises for a model without one, which cannot show them as text
             return [Prompt(token_ids=token_ids) for token_ids in given]
-        return await model.async_engine.in_thread(
-            encode_texts,
-            model,
-            given,
-            add_special_tokens=body.add_special_tokens is not False,
-            is_truncated=body.truncate_prompt_tokens is not None,
-        )
+        has_specials, is_truncated = body.add_special_tokens is not False, body.truncate_prompt_tokens is not None
+        encode = partial(encode_texts, model, given, add_special_tokens=has_specials, is_truncated=is_truncated)
+        return await model.async_engine.in_thread(key_id, encode)

@@ -24,6 +24,7 @@ from quire.server.bodies.retrieval import Passages
 from quire.server.errors import ApiError, invalid
 from quire.server.generation.generation import wait_until_known
 from quire.server.http.body import JsonRoute
+from quire.server.http.middleware import key_id_of
 from quire.server.openai.schema import (
     DetokenizeReply,
     DetokenizeRequest,
@@ -313,7 +314,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
     @router.post("/tokenize", response_model=TokenizeReply, summary="Convert text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         model = await find_model(request, body.model)
-        return await model.async_engine.in_thread(_tokenize, model, body, trusts_template)
+        return await model.async_engine.in_thread(key_id_of(request.scope), _tokenize, model, body, trusts_template)
 
     @router.post("/detokenize", response_model=DetokenizeReply, summary="Convert token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
@@ -322,7 +323,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
             what = f"tokens has {len(body.tokens)} ids, and at most {most} are detokenized here at once; send pieces"
             raise ApiError(400, what, "tokens", "context_length_exceeded")
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
-        return json_reply(DetokenizeReply(prompt=await model.async_engine.in_thread(decode)))
+        return json_reply(DetokenizeReply(prompt=await model.async_engine.in_thread(key_id_of(request.scope), decode)))
 
     @router.post("/apply-template", response_model=TemplateReply, summary="Render a conversation as text")
     async def apply_template(request: Request, body: TemplateRequest) -> Response:
@@ -330,7 +331,8 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         encode = partial(
             encode_messages, model, body.messages, body, trusts_template=trusts_template, is_truncated=False
         )
-        return json_reply(TemplateReply(prompt=(await model.async_engine.in_thread(encode)).text or ""))
+        prompt = await model.async_engine.in_thread(key_id_of(request.scope), encode)
+        return json_reply(TemplateReply(prompt=prompt.text or ""))
 
     return router
 
