@@ -14,7 +14,7 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 pytho
 VENV := .venv
 BIN := $(VENV)/bin
 # Bytecode is compiled on first import. The kernels are compiled in parallel to the installation, on another core.
-INSTALL := QUIRE_KERNELS=none $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
+INSTALL := QUIRE_KERNELS=none $(BIN)/python tools/pip_install.py --no-compile --constraint constraints.txt
 # One goal runs its prerequisites in parallel; several goals run in sequence: `make clean test`.
 MAKEFLAGS += $(if $(word 2,$(MAKECMDGOALS)),,--jobs=2)
 
@@ -78,7 +78,7 @@ dist: $(VENV)/.installed-dev
 # A fresh environment for every change of the dependencies. Only torch may come from an index of its own.
 $(VENV)/.environment: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quire needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
-	@echo "Creating $(VENV) (a minute or two, once): pip, torch, then Quire's dependencies"
+	@echo "Creating $(VENV), once: torch and the other dependencies need 0.9 GB of disk and a minute or two"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(INSTALL) --upgrade pip || true # the bundled pip works too, but takes three times as long
 	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then echo "Installing torch from $$index"; $(INSTALL) --no-deps --index-url "$$index" torch; fi

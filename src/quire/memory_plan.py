@@ -44,7 +44,7 @@ def check_room(
     raise ValueError(
         f"{name} does not fit: its weights in {dtype} take {format_size(weight_bytes)} and its KV pool at least "
         f"{format_size(pool_bytes)}, and {format_size(free)} are free on {device}; use "
-        f"{', '.join([*ways, 'a smaller model'])} or free memory (no_check_memory loads it anyway)"
+        f"{', '.join([*ways, 'a smaller model'])} or free memory (--no-check-memory loads it anyway)"
     )
 
 

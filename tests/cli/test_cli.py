@@ -106,6 +106,8 @@ def test_every_setting_is_an_option_of_its_command(command: list[str], kind: typ
         (["generate", *SMALL, "--temperature", "-1", "hello"], "temperature=-1"),
         (["generate", *SMALL, "--skip-tokenizer-init", "hello"], "skip_tokenizer_init"),
         (["info", "--model", "/no/such/model"], "no such directory"),
+        (["info", "quire-chta"], "quire-chta: no such directory; did you mean quire-chat?"),
+        (["run", "llama3.2:1b"], "llama3.2:1b: no such directory; a hub id is OWNER/NAME, without a tag"),
         (["serve", "--port", "70000"], "port=70000 must be at least 0 and at most 65535"),
         (["serve", "--log-format", "xml"], "log_format='xml' is not one of text, json"),
         (["serve", "--log-level", "loud"], "log_level='loud' is not one of debug, info, warning, error"),
@@ -205,8 +207,21 @@ def test_info_says_why_a_model_is_not_served(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["GemmaForCausalLM"], "model_type": "gemma"}')
     result = quire("info", "--model", str(tmp_path))
     assert result.exit_code == 1
-    assert "GemmaForCausalLM" in result.output
-    assert "not supported" in result.output
+    assert result.output.count("GemmaForCausalLM") == 1
+    assert "GemmaForCausalLM is not supported" in result.output
+
+
+@pytest.mark.parametrize("command", ["serve", "generate", "run"])
+def test_an_unknown_architecture_is_refused_before_torch_is_imported(tmp_path: Path, command: str) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["GemmaForCausalLM"]}')
+    words = [command, "--model", str(tmp_path), *(["x"] if command == "generate" else [])]
+    code = f"import sys; from quire.cli.main import make_app\ntry: make_app({command!r})({words!r})\n"
+    code += "except SystemExit as left: print(left.code, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.stdout == "2 False\n", done.stderr
+    assert done.stderr.startswith(
+        f"Error: {tmp_path}: GemmaForCausalLM is not supported; Quire serves LlamaForCausalLM"
+    )
 
 
 def test_models_lists_architectures_and_presets() -> None:
@@ -311,9 +326,19 @@ def test_help_has_panels_and_cuts_nothing(columns: str, monkeypatch: pytest.Monk
     assert "..." not in quire("--help").output.replace("ARGS]...", "")
 
 
+@pytest.mark.parametrize("command", ["route", "rag ask", "rag query", "digest", "kv warm", "bench serve", "chat"])
+def test_help_shows_arguments_first_and_no_types_of_python(command: str) -> None:
+    text = quire(*command.split(), "--help").output
+    assert re.search(r"<int|<str|\{\w+\}(?! before|\.)|--generation-config\.json", text) is None
+    assert ("─ Arguments ─" in text) == (command != "bench serve")
+    assert text.index("─ Options ─") > text.find("─ Arguments ─")
+    assert re.search(r"─ (Keys|Address) ─.*--(chat|duration)\b", text.partition("─ Keys")[2], re.S) is None
+
+
 def test_a_command_of_another_engine_names_ours() -> None:
     assert "Use: quire models" in quire("list").output
     assert "Use: quire pull MODEL" in quire("download", "x").output
+    assert "Use: quire --install-completion" in quire("completion").output
 
 
 def test_options_may_have_underscores() -> None:

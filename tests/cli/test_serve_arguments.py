@@ -143,6 +143,17 @@ def test_a_vllm_start_script_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.kv_cache_memory == 2**26
 
 
+def test_a_llama_cpp_start_script_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr("quire.cli.serve.commands._serve_here", lambda *settings: given.extend(settings) or 0)
+    monkeypatch.setattr("quire.system.child_process.ChildProcess", lambda *_, **__: None)
+    options = "-c 512 -ngl -1 -fa --jinja -fa on -np 4 -b 256 -ub 64 -t 1 --no-mmap -a name --metrics"
+    result = serve("-m", "random:tiny", *options.split())
+    assert result.exit_code == 0, result.output
+    config = given[0]["name"]
+    assert (config.max_model_len, config.max_num_seqs, config.max_num_batched_tokens) == (512, 4, 256)
+
+
 def test_models_may_be_arguments_and_options(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
     assert serve("random:tiny", "b=random:tiny", "--port", "0", "--model", "c=random:tiny").exit_code == 0
     assert [model.name for model in served[0][0]] == ["random:tiny", "b", "c"]
@@ -170,6 +181,8 @@ def test_counts_of_tokens_are_read_as_vllm_reads_them(text: str, count: int) -> 
     "arguments",
     [
         ["--model", "/no/such/model"],
+        ["--model", "quire-chta"],
+        ["--model", "llama3.2:1b"],
         ["--model", "random:nothing"],
         ["--model", "random:tiny", "--recovery-policy", "sometimes"],
         ["--model", "random:tiny", "--recovery-policy", "threshold:many"],

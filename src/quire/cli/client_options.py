@@ -55,11 +55,7 @@ _FOR_BOTH = ("model", "seed")  # engine fields that also apply to a server
 
 @contextmanager
 def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = Address()) -> Iterator[Any]:
-    """Open a `RemoteModel` (with a URL) or a `LocalModel`, and close it at the end.
-
-    Args:
-        given: values of the command line; None for absent ones.
-    """
+    """Open a `RemoteModel` (with a URL) or a `LocalModel`, and close it. `given` has the options; None if absent."""
     with failures_in_one_line(), closing(_open(given, engine, address)) as model:
         yield model
 

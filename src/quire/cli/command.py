@@ -20,9 +20,11 @@ _TYPES = {"str": "TEXT", "int": "N", "float": "X", "path": "PATH"}
 _ELSEWHERE = {
     **dict.fromkeys(("list", "ls"), "models"),
     **dict.fromkeys(("launch", "start", "start-server"), "serve MODEL"),
+    "completion": "--install-completion",
     "download": "pull MODEL",
     "ps": "chat --url URL, or GET /v1/models",
     "show": "info MODEL",
+    "version": "--version",
 }
 
 
@@ -64,14 +66,15 @@ class PanelHelp:
             if (record := each.get_help_record(ctx)) is not None:
                 is_argument = each.param_type_name == "argument"
                 default = "Arguments" if is_argument else "Options"
-                names = re.sub(r"<(?:list\[)?([\w|]+)\]?>", "" if is_argument else _shown_type, record[0])
-                text = re.sub(r"\b[a-z]+_\w+\b", lambda found: long_names.get(found[0], found[0]), record[1])
+                names = re.sub(r"<(?:list\[)?([\w|]+)(?: range)?\]?>", "" if is_argument else _shown_type, record[0])
+                names = _argument(names) if is_argument else names
+                text = re.sub(r"\b[a-z]+_\w+\b(?!\.\w)", lambda found: long_names.get(found[0], found[0]), record[1])
                 panels.setdefault(each.rich_help_panel or default, []).append((names, text))
         for name, command in getattr(self, "commands", {}).items():
             panel = panels.setdefault(command.rich_help_panel or "Commands", [])
             panel.append((name, (command.help or "").partition("\n\n")[0]))
-        places = {panel: place for place, panel in enumerate(PANELS, start=1)}
-        return dict(sorted(panels.items(), key=lambda item: places.get(item[0], 0)))
+        places = {panel: place for place, panel in enumerate(["Arguments", "Options", *PANELS])}
+        return dict(sorted(panels.items(), key=lambda item: places.get(item[0], 1)))
 
 
 class Command(PanelHelp, TyperCommand):
@@ -80,6 +83,9 @@ class Command(PanelHelp, TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {name for each in self.params for name in (*each.opts, *each.secondary_opts)}
         return super().parse_args(ctx, [_with_dashes(each, known) for each in args])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [_argument(each) for each in super().collect_usage_pieces(ctx)]
 
 
 class Group(PanelHelp, TyperGroup):
@@ -118,6 +124,11 @@ class App(typer.Typer):
 
 def _shown_type(found: re.Match[str]) -> str:
     return _TYPES.get(found[1], found[1])
+
+
+def _argument(name: str) -> str:
+    """Return an argument's name as other programs show it: {question} becomes QUESTION."""
+    return name.upper().replace("{", "").replace("}", "")
 
 
 def _with_dashes(argument: str, known: set[str]) -> str:

@@ -20,9 +20,7 @@ def complete(
     engine: EngineConfig,
     address: Address,
     sampling: CompletionSampling,
-    prompt: Annotated[
-        str | None, typer.Argument(metavar="[PROMPT]", help="The text to continue; - or nothing reads stdin.")
-    ] = None,
+    prompt: Annotated[str | None, typer.Argument(metavar="PROMPT", help="The text; - or nothing reads stdin.")] = None,
     stream: Annotated[bool, typer.Option(help="Write tokens as they arrive.")] = True,
 ) -> None:
     """Complete a prompt with a server or a local model (default: quire-mini). Only the text goes to stdout."""

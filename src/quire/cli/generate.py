@@ -19,15 +19,8 @@ def generate(
     ctx: typer.Context,
     engine: EngineConfig,
     sampling: CompletionSampling,
-    prompt: Annotated[
-        str,
-        typer.Argument(
-            metavar="PROMPT", help="The text to continue; - reads standard input without its final line break."
-        ),
-    ],
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Use the prompt as a user's message, with the chat template.")
-    ] = False,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text to continue; - reads standard input.")],
+    chat: Annotated[bool, typer.Option("--chat", help="Use the prompt as a user's message.")] = False,
 ) -> None:
     """Continue a prompt, streaming to the terminal."""
     text, asked = read_prompt(prompt), asked_for(sampling, ctx.params)

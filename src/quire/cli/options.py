@@ -13,7 +13,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from quire.cli.panels import panels_of
+from quire.cli.panels import PANEL_BY_OPTION
 from quire.config import EngineConfig, format_size
 from quire.config_file import NO_FILE, ConfigFile, read_config
 from quire.settings import Settings, integers, option_name, parse_size, setting_fields
@@ -47,20 +47,14 @@ Plot = Annotated[
 MODEL_HELP = "A directory, a hub id, an embedded name or a preset."
 _ARGUMENT = "models_or_model"  #: parameter of the argument
 
+_CONFIG_HELP = (
+    "A YAML file with any of these options and a list of models. The command line and the environment override it."
+)
 _CONFIG = inspect.Parameter(
     "config",
     inspect.Parameter.KEYWORD_ONLY,
     default=None,
-    annotation=Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            envvar="QUIRE_CONFIG",
-            help="A YAML file with any of these options and a list of models. The command line and the environment "
-            "override it.",
-            show_default=False,
-        ),
-    ],
+    annotation=Annotated[Path | None, typer.Option(metavar="FILE", envvar="QUIRE_CONFIG", help=_CONFIG_HELP)],
 )
 
 
@@ -145,9 +139,13 @@ def check_model(name: str | None) -> str | None:
 
 
 def _check_models(made: Mapping[str, Any]) -> None:
+    """Refuse models that are not there or not supported, before torch is imported."""
+    from quire.loading.source import find_model
+
     if not any(getattr(each, "url", None) for each in made.values()):
         for config in made.get("engines") or [made.get("engine")]:
-            check_model(config.model if config is not None else None)
+            if config is not None and (source := find_model(config.model)) is not None:
+                source.check_architecture()
 
 
 def _use_argument(values: dict[str, Any]) -> None:
@@ -212,7 +210,7 @@ def _option(kind: type[Settings], field: Field[Any], **changes: Any) -> inspect.
         *(["--" + option_name(field).replace("_", "-")] if rules.get("is_flag") else []),
         help=rules["help"] + (f" (default: {default})" if default and not rules.get("is_flag") else ""),
         metavar=_metavar(rules, annotation),
-        rich_help_panel=panels_of([option_name(each) for each in setting_fields(kind)])[option_name(field)],
+        rich_help_panel=PANEL_BY_OPTION.get(option_name(field)),
         envvar=rules.get("envvar"),
         show_envvar="envvar" in rules,
         show_default=False,

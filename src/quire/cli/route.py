@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
-from typer.core import TyperCommand
 
+from quire.cli.command import Command
 from quire.cli.options import check_json, options
 from quire.settings import Settings, setting
 
@@ -28,7 +29,7 @@ _DEFAULT_MODELS = {
 _MOST_TERMS = 12
 
 
-class RouteCommand(TyperCommand):
+class RouteCommand(Command):
     """Allow --json without a file: print the figures."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -69,10 +70,7 @@ def route(
     settings: RouteSettings,
     question: Annotated[str, typer.Argument(help="The question to route.")],
     json: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="[FILE]", callback=_check_json, help="Write the figures as JSON; without a file, print only them."
-        ),
+        Path | None, typer.Option(metavar="[FILE]", callback=_check_json, help="Write JSON to a file, or print it.")
     ] = None,
 ) -> None:
     """Print the model that would answer a question, and the reason. No model is loaded."""
@@ -103,12 +101,7 @@ def _load_embedder(name: str) -> QueryEmbedder:
     from quire.rag.embedder import find_embedder, load_embedder
 
     found = load_embedder(find_embedder(name))
-
-    class Vectors:
-        def embed(self, texts: Any) -> Any:
-            return found.embed(texts).vectors
-
-    return Vectors()
+    return cast("QueryEmbedder", SimpleNamespace(embed=lambda texts: found.embed(texts).vectors))
 
 
 def _print_json(path: Path | None, figures: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.hub import download_files
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.models.model_config import ModelConfig, ModelConfigError
-from quire.models.registry import read_model_config
+from quire.models.registry import find_architecture, read_model_config
 
 EMBEDDED_MODELS = {
     "quire-chat": "Small talk in full sentences (GPT-2 architecture).",
@@ -49,6 +50,13 @@ class ModelSource:
             raise type(error)(f"{self.name}: {error}") from None
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise ModelConfigError(f"{self.name}: config.json has a value of another kind: {error}") from None
+
+    def check_architecture(self) -> None:
+        """Refuse an unknown architecture. Unlike `config`, this imports no torch."""
+        try:
+            find_architecture(self.hf_config)
+        except ModelConfigError as error:
+            raise type(error)(f"{self.name}: {error}") from None
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
@@ -82,7 +90,10 @@ def find_model(name: str) -> ModelSource | None:
     if stat.S_ISREG(mode):
         raise ModelLoadError(f"{name} is a file; give the directory with config.json and the weights")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith((".", "/")):
-        raise ModelLoadError(f"{name}: no such directory")
+        hint = "; a hub id is OWNER/NAME, without a tag" if re.fullmatch(r"[\w.-]+(/[\w.-]+)?:[\w.-]+", name) else ""
+        raise ModelLoadError(f"{name}: no such directory{hint}")
+    if close := difflib.get_close_matches(name, EMBEDDED_MODELS, 1, 0.8):
+        raise ModelLoadError(f"{name}: no such directory; did you mean {close[0]}?")
     if "/" not in name and PRESET_PREFIX + name.lower() in preset_names():
         raise ModelLoadError(
             f"{name}: no such directory; for random weights of these shapes, use {PRESET_PREFIX}{name}"

@@ -51,7 +51,7 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
     if not isinstance(names, list):
         raise ModelConfigError(f"the config's architectures are {names!r}; expected a list of names")
     for name in names:
-        if name in ARCHITECTURES:
+        if isinstance(name, str) and name in ARCHITECTURES:
             return ARCHITECTURES[name]
     model_type = config.get("model_type")
     if not names:

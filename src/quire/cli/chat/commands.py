@@ -44,11 +44,9 @@ def chat(
     from quire.client.conversation import Conversation
 
     with opened_model(ctx.params, engine, address) as model:
-        is_answered = hold(
-            Conversation(model, system=system, **asked_for(sampling, ctx.params)), choose_screen(list(COMMANDS))
-        )
-    if not is_answered:
-        raise typer.Exit(1)
+        conversation = Conversation(model, system=system, **asked_for(sampling, ctx.params))
+        if not hold(conversation, choose_screen(list(COMMANDS))):
+            raise typer.Exit(1)
 
 
 def hold(conversation: Any, screen: Screen) -> bool:

@@ -21,18 +21,16 @@ def digest(
     seed: Annotated[int | None, typer.Option(help="Seed of a preset's random weights.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     write_manifest: Annotated[
-        bool,
-        typer.Option(
-            "--write-manifest", help="Hash all weights and write quire-manifest.json beside them, for other machines."
-        ),
+        bool, typer.Option("--write-manifest", help="Hash all weights, and write quire-manifest.json beside them.")
     ] = False,
 ) -> None:
     """Print the digest of a model's weights and the namespace of its KV blocks.
 
     The digest is cached until the files change.
     """
-    given = {"dtype": dtype, "quantization": quantization, "block_size": block_size, "seed": seed}
-    config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
+    config = EngineConfig.from_env(
+        model=model, dtype=dtype, quantization=quantization, block_size=block_size, seed=seed
+    )
 
     from quire.assembly import make_namespace
     from quire.loading import known_digest, resolve_model
@@ -53,12 +51,8 @@ def digest(
         weights = known_digest.write_manifest(source.path, use_tqdm=config.use_tqdm)
     else:
         weights = known_digest.checkpoint_digest(source.path, is_strict=True, use_tqdm=config.use_tqdm)
-    facts: dict[str, Any] = {
-        "weights": weights,
-        "dtype": dtype,
-        "quantization": config.quantization,
-        "block_size": config.block_size,
-    }
+    facts: dict[str, Any] = {"weights": weights, "dtype": dtype}
+    facts |= {"quantization": config.quantization, "block_size": config.block_size}
     namespace = make_namespace(shape, **facts).root().hex()
     if as_json:
         typer.echo(json.dumps({"model": model, **facts, "namespace": namespace}))

@@ -31,8 +31,8 @@ def info(
         config = source.config
     except ModelConfigError as error:
         named = source.hf_config.get("architectures") or [source.hf_config.get("model_type")]
-        reason = str(error).removeprefix(f"{source.name}: ")
-        typer.echo(f"{source.name}: {', '.join(map(str, named))}, not supported: {reason}")
+        what, reason = ", ".join(map(str, named)), str(error).removeprefix(f"{source.name}: ")
+        typer.echo(f"{source.name}: {reason if what in reason else f'{what}, not supported: {reason}'}")
         raise typer.Exit(1) from None
     table = Table("", "", show_header=False, box=None)
     for name, value in (

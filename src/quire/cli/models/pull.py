@@ -27,5 +27,4 @@ def pull(
     if source.path is None:
         raise ValueError(f"{model} is a preset with random weights; there is nothing to download")
     size = sum(file.stat().st_size for file in source.path.rglob("*") if file.is_file())
-    state = "is on this machine" if found is not None else "is complete"
-    typer.echo(f"{model} {state}: {format_size(size)} in {source.path}")
+    typer.echo(f"{model} is {'complete' if found is None else 'on this machine'}: {format_size(size)} in {source.path}")

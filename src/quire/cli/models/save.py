@@ -20,8 +20,7 @@ def save(
     seed: Annotated[int | None, typer.Option(help="Seed of a preset's random weights.")] = None,
 ) -> None:
     """Write a model as a checkpoint in the Hugging Face format, for example a preset."""
-    given = {"dtype": dtype, "seed": seed}
-    config = EngineConfig.from_env(model=model, **{name: value for name, value in given.items() if value is not None})
+    config = EngineConfig.from_env(model=model, dtype=dtype, seed=seed)
 
     from quire.loading import resolve_model
     from quire.loading.save import save_model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -37,7 +38,7 @@ def _own(arguments: Sequence[str], known: set[str]) -> Iterator[str]:
         if ignored in IGNORED and name not in known:
             takes, instead = IGNORED[ignored]
             if takes and not equals:
-                value = rest.pop(0) if rest else ""
+                value = rest.pop(0) if rest and not re.match(r"-\D", rest[0]) else ""
             if takes not in ("", ANY, value):
                 raise ValueError(f"{name} {value} is not supported: {instead}; leave it out")
             logger.warning("%s has no effect: %s", name, instead)

@@ -49,6 +49,8 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     engines, aliases = settings.named(engines)
     sources = {name: find_model(config.model) for name, config in engines.items()}  # report a missing model first
     for name, source in sources.items():
+        if source is not None:
+            source.check_architecture()
         _check_ranks(source, engines[name].tensor_parallel_size)
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would delay the other models on the shared device; use engine processes")
@@ -170,7 +172,7 @@ def _share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
     from quire.system.threads import default_num_threads
 
     share = max(1, default_num_threads(spans_nodes=True) // len(engines))
-    logger.info("%d models share the cores: %d threads each, unless --num-threads is given", len(engines), share)
+    logger.info("%d models share the cores; each has --num-threads %d", len(engines), share)
     return {
         name: config if config.num_threads is not None else replace(config, num_threads=share)
         for name, config in engines.items()
