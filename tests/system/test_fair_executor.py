@@ -92,3 +92,22 @@ def test_several_threads_take_jobs_at_once() -> None:
     executor, together = FairExecutor("tests", num_threads=3), threading.Barrier(3)
     wait([executor.submit(lambda: together.wait(60) and None) for _ in range(3)])
     executor.close()
+
+
+def test_an_owner_leaves_threads_to_others() -> None:
+    executor = FairExecutor("tests", num_threads=3, max_running=1)
+    may_end, running = threading.Event(), threading.Semaphore(0)
+
+    def work(owner: str) -> str:
+        running.release()
+        may_end.wait()
+        return owner
+
+    many = [executor.submit(partial(work, "many"), "many") for _ in range(5)]
+    executor.submit(int, is_urgent=True).result()
+    assert executor.submit(int, "other").result() == 0, "while the first job of many runs"
+    assert running.acquire(timeout=60)
+    assert not running.acquire(blocking=False), "many runs one job only"
+    may_end.set()
+    assert {future.result() for future in many} == {"many"}
+    executor.close()

@@ -21,18 +21,22 @@ class TooManyJobs(RuntimeError):
 
 
 class FairExecutor:
-    """Thread-safe. `max_jobs` limits the open jobs over all owners."""
+    """Thread-safe. `max_jobs` limits the open jobs over all owners, `max_running` the running jobs of each."""
 
-    def __init__(self, name: str, num_threads: int = 1, max_jobs: int | None = None) -> None:
+    def __init__(
+        self, name: str, num_threads: int = 1, max_jobs: int | None = None, max_running: int | None = None
+    ) -> None:
         self._name = name
         self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
         self._num_threads = num_threads
         self._max_jobs = max_jobs
+        self._max_running = num_threads if max_running is None else max_running
         self._lock = threading.Lock()  # guards the fields below
         self._num_open: Counter[str] = Counter()  # by owner, including running jobs
         self._queues: dict[str, _Queue] = {}  # by owner, in the order of their turns
         self._urgent: _Queue = {}
-        self._num_running = 0
+        self._num_running = 0  # threads
+        self._running: Counter[str | None] = Counter()  # jobs by owner; None is urgent
         self._is_closed = False
 
     def submit(self, job: Callable[[], T], owner: str = "", *, is_urgent: bool = False) -> Future[T]:
@@ -63,14 +67,23 @@ class FairExecutor:
 
     def _start_next(self) -> None:
         """Start a thread's next job if there is one. Call under the lock."""
-        if (self._urgent or self._queues) and self._num_running < self._num_threads and not self._is_closed:
+        if (
+            (self._urgent or self._next_owner() is not None)
+            and self._num_running < self._num_threads
+            and not self._is_closed
+        ):
             self._num_running += 1
             self._pool.submit(self._run_next)
 
+    def _next_owner(self) -> str | None:
+        return next((owner for owner in self._queues if self._running[owner] < self._max_running), None)
+
     def _run_next(self) -> None:
+        with self._lock:
+            owner = None if self._urgent else self._next_owner()
+            found = self._pop(owner)
+            self._running[owner] += 1
         try:
-            with self._lock:
-                found = self._pop()
             if found is None or not found[0].set_running_or_notify_cancel():
                 return
             future, job = found
@@ -81,15 +94,15 @@ class FairExecutor:
         finally:
             with self._lock:
                 self._num_running -= 1
+                self._running[owner] -= 1
+                if not self._running[owner]:
+                    del self._running[owner]
                 self._start_next()
 
-    def _pop(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """Remove the next job; None if all were cancelled meanwhile."""
-        if self._urgent:
-            return _pop_first(self._urgent)
-        if not self._queues:
-            return None
-        owner = next(iter(self._queues))
+    def _pop(self, owner: str | None) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """Remove the next job of an owner, or the urgent one; None if all were cancelled meanwhile."""
+        if owner is None:
+            return _pop_first(self._urgent) if self._urgent else None
         queue = self._queues.pop(owner)
         found = _pop_first(queue)
         if queue:

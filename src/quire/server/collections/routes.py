@@ -120,7 +120,7 @@ def _listing_routes(service: CollectionService) -> APIRouter:
     @router.get("/v1/collections/{name}", response_model=CollectionCard, summary="Get a collection")
     async def show(request: Request, name: Name) -> Response:
         key_id = key_id_of(request.scope)
-        return json_reply(CollectionCard.of(await service.run(lambda: service.find(key_id, name).info, name)))
+        return json_reply(CollectionCard.of(await service.run(key_id, lambda: service.find(key_id, name).info, name)))
 
     @router.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection and its documents")
     async def delete(request: Request, name: Name) -> Response:
@@ -152,7 +152,7 @@ def _document_routes(service: CollectionService) -> APIRouter:
             shown = [DocumentCard.of(info) for info in found[:num_shown]]
             return json_reply(DocumentList(object="list", data=shown, has_more=len(found) > num_shown))
 
-        return await service.run(work, name)
+        return await service.run(key_id, work, name)
 
     @router.get(
         "/v1/collections/{name}/documents/{document:path}", response_model=DocumentCard, summary="Get a document"
@@ -169,7 +169,7 @@ def _document_routes(service: CollectionService) -> APIRouter:
                 raise ApiError(409, message, code="several_documents")
             return DocumentCard.of(found[0], text=collection.text(found[0].id))
 
-        return json_reply(await service.run(work, name))
+        return json_reply(await service.run(key_id, work, name))
 
     @router.delete(
         "/v1/collections/{name}/documents/{document:path}",
@@ -184,7 +184,7 @@ def _document_routes(service: CollectionService) -> APIRouter:
             ids = [each.id for each in _find_documents(collection, name, document)]
             collection.change(removed=ids)
 
-        await service.run(work, name)
+        await service.run(key_id, work, name)
         return json_reply(Deleted(id=document, object="document", deleted=True))
 
     return router
@@ -237,15 +237,15 @@ def warm_routes(service: CollectionService, passage_kv: PassageKV) -> APIRouter:
     @with_bodies.post(path, response_model=WarmReply, status_code=202, summary="Compute the KV of passages")
     async def warm(request: Request, body: WarmRequest, name: str) -> Response:
         key_id = key_id_of(request.scope)
-        await service.run(lambda: service.find_own(key_id, name), name)  # checks the right to change it
-        collection = await service.run(lambda: service.find(key_id, name), name)
+        await service.run(key_id, lambda: service.find_own(key_id, name), name)  # checks the right to change it
+        collection = await service.run(key_id, lambda: service.find(key_id, name), name)
         warming = await passage_kv.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
         return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
 
     @router.get(path, response_model=WarmList, summary="Show the progress of computing KV")
     async def list_warmings(request: Request, name: str) -> Response:
         key_id = key_id_of(request.scope)
-        collection = await service.run(lambda: service.find(key_id, name), name)
+        collection = await service.run(key_id, lambda: service.find(key_id, name), name)
         return json_reply(WarmList(object="list", data=[_reply(each) for each in passage_kv.warmings(collection.id)]))
 
     router.include_router(with_bodies)
@@ -278,7 +278,7 @@ def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> A
             raise invalid("truncate_prompt_tokens=0 leaves nothing of a text", "truncate_prompt_tokens")
         bounded = [text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + text[-1:] for text in texts]
         try:
-            work = service.embed(bounded, keep if keep != -1 else None)
+            work = service.embed(key_id_of(request.scope), bounded, keep if keep != -1 else None)
             found = await run_while_connected(request.receive, work)
         except ValueError as error:
             raise invalid(f"input: {error}", "input") from None

@@ -46,7 +46,7 @@ _MAX_FILTER_FIELDS = 32
 _MAX_FIELD_VALUES = 100
 _MAX_FILTER_VALUES = 256  # over all fields
 _SEARCH_THREADS = 4
-_EMBED_THREADS = 2
+_EMBED_THREADS = 4  # a key uses one, since the embedder takes turns between them
 _OTHER_THREADS = 3
 _MAX_WAITING = 1024
 
@@ -104,7 +104,7 @@ class CollectionService:
         self._quotas = quotas or Quotas()
         self._readers = readers
         self._searches = make_executor("searches", _SEARCH_THREADS, _MAX_WAITING)
-        self._embeddings = make_executor("embeddings", _EMBED_THREADS, _MAX_WAITING)
+        self._embeddings = make_executor("embeddings", _EMBED_THREADS, _MAX_WAITING, max_running=1)
         self._others = make_executor("collections", _OTHER_THREADS, _MAX_WAITING)
 
     @property
@@ -158,10 +158,11 @@ class CollectionService:
             self.storage.reading.trim_indexes(_MAX_VECTORS)
         return SearchResult(info, passages, embeddings.num_tokens[0])
 
-    async def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None) -> Embeddings:
+    async def embed(self, key_id: str, texts: Sequence[EmbedderInput], max_tokens: int | None) -> Embeddings:
         """Embed texts. Raises ApiError if the embedder is disabled or fails, ValueError for foreign token ids."""
         embedder = self.embedder
-        return await run_blocking(self._embeddings, lambda: embedder.embed(texts, max_tokens, use="embeddings"))
+        work = partial(embedder.embed, texts, max_tokens, use="embeddings", owner=key_id)
+        return await run_blocking(self._embeddings, work, key_id)
 
     def find(self, key_id: str, name: str) -> Collection:
         """Find a readable collection: the key's own, then the command line's for admins, then a public one. Blocks."""
@@ -185,7 +186,7 @@ class CollectionService:
 
     async def infos(self, key_id: str) -> list[CollectionInfo]:
         """List readable collections by name."""
-        return await self.run(lambda: self.storage.reading.infos(*self._owners(key_id), and_public=True), "")
+        return await self.run(key_id, lambda: self.storage.reading.infos(*self._owners(key_id), and_public=True), "")
 
     async def create(
         self, key_id: str, name: str, *, is_public: bool, chunk_tokens: int | None, overlap_tokens: int | None
@@ -194,7 +195,7 @@ class CollectionService:
         if is_public and not self.is_admin(key_id):
             message = "only an admin key creates public collections; leave public out"
             raise ApiError(403, message, "public", "not_admin")
-        return await self.run(lambda: self._create(key_id, name, is_public, chunk_tokens, overlap_tokens), name)
+        return await self.run(key_id, lambda: self._create(key_id, name, is_public, chunk_tokens, overlap_tokens), name)
 
     def _create(
         self, key_id: str, name: str, is_public: bool, chunk_tokens: int | None, overlap_tokens: int | None
@@ -235,7 +236,7 @@ class CollectionService:
             self.storage.reading.release_index(found.id)
             return found.id
 
-        return await self.run(work, name)
+        return await self.run(key_id, work, name)
 
     async def add(self, key_id: str, name: str, given: Sequence[DocumentInput]) -> list[UploadOutcome]:
         """Add documents, or replace those of the same names. Raises ApiError; see `Uploads.ingest`."""
@@ -250,14 +251,14 @@ class CollectionService:
             with errors_of(name):
                 return RemainingQuota(self._quotas, self.storage.reading.usage(info.owner))
 
-        info, found = await self.run(prepare, name)
+        info, found = await self.run(key_id, prepare, name)
         assert self._uploads is not None  # else `prepare` has failed
         outcomes = await self._uploads.ingest(key_id, info, found, given, read_quota)
         for outcome in outcomes:
             self._metrics.observe_documents({**outcome.counts, "failed": int(outcome.error is not None)})
         return outcomes
 
-    async def run(self, work: Callable[[], T], name: str) -> T:
+    async def run(self, key_id: str, work: Callable[[], T], name: str) -> T:
         """Run `work` on a collection in a thread, and translate its errors to ApiError."""
 
         def translated() -> T:
@@ -265,7 +266,7 @@ class CollectionService:
             with errors_of(name):
                 return work()
 
-        return await run_blocking(self._others, translated)
+        return await run_blocking(self._others, translated, key_id)
 
     def owner(self, key_id: str) -> str:
         """The value of `CollectionInfo.owner` for a key."""

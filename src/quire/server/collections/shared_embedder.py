@@ -62,10 +62,10 @@ class SharedEmbedder:
             raise self._lost(error) from None
 
     def embed(
-        self, texts: Sequence[EmbedderInput], max_tokens: int | None = None, *, use: str = "ingest"
+        self, texts: Sequence[EmbedderInput], max_tokens: int | None = None, *, use: str = "ingest", owner: str = ""
     ) -> Embeddings:
-        """Embed texts, a few at a time, for search (which goes first), ingest or embeddings. Raises ApiError, and
-        ValueError for token ids of another tokenizer."""
+        """Embed texts, a few at a time, for search (which goes first), ingest or embeddings; owners take turns. Raises
+        ApiError, and ValueError for token ids of another tokenizer."""
         facts = self.facts
         vectors = np.empty((len(texts), facts.dimension), np.float32)
         num_tokens: list[int] = []
@@ -74,10 +74,8 @@ class SharedEmbedder:
             start = len(num_tokens)
             some = texts[start : start + _turn_size(texts, start)]
             try:
-                is_urgent = use == "search"
-                found = self._executor.submit(
-                    partial(self._process.embed, some, max_tokens), is_urgent=is_urgent
-                ).result()
+                work = partial(self._process.embed, some, max_tokens)
+                found = self._executor.submit(work, owner, is_urgent=use == "search").result()
             except WorkerError as error:
                 raise self._lost(error) from None
             vectors[start : start + len(some)] = found.vectors

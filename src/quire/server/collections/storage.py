@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def make_executor(name: str, num_threads: int, max_waiting: int) -> FairExecutor:
+def make_executor(name: str, num_threads: int, max_waiting: int, max_running: int | None = None) -> FairExecutor:
     """Make an executor; a single owner gets half of the places."""
-    return FairExecutor(name, num_threads, 2 * max_waiting)
+    return FairExecutor(name, num_threads, 2 * max_waiting, max_running)
 
 
 async def run_blocking(executor: FairExecutor, work: Callable[[], T], owner: str = "") -> T:

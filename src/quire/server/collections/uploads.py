@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
 import logging
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -81,11 +79,10 @@ class Uploads:
 
     def __init__(self, embedder: SharedEmbedder) -> None:
         self._embedder = embedder
-        self._executor = make_executor("ingests", _THREADS, _MAX_WAITING)
+        self._executor = make_executor("ingests", _THREADS, _MAX_WAITING, max_running=1)
         self._parsers = threading.local()
         self._all_parsers: list[ParserProcess] = []
         self._is_stopping = False
-        self._key_locks: dict[str, tuple[asyncio.Lock, int]] = {}  #: by key: lock, number of users
 
     async def ingest(
         self,
@@ -97,31 +94,11 @@ class Uploads:
     ) -> list[UploadOutcome]:
         """Add or replace documents by name. Documents stored before an ApiError or a disconnect stay."""
         client_left = threading.Event()
-        async with self._key_lock(key_id):
-            work = asyncio.ensure_future(
-                run_blocking(self._executor, partial(self._ingest, info, collection, given, read_quota, client_left))
-            )
-            try:
-                return await asyncio.shield(work)
-            finally:  # hold the key's lock until the work has stopped
-                client_left.set()
-                await asyncio.wait({work})
-                work.exception()  # marks it as retrieved
-
-    @asynccontextmanager
-    async def _key_lock(self, key_id: str) -> AsyncIterator[None]:
-        lock, count = self._key_locks.get(key_id, (asyncio.Lock(), 0))
-        if count >= _MAX_WAITING:
-            message = f"{count} requests of this API key add documents already; wait for one to end"
-            raise ApiError(429, message, code="queue_full", headers=RETRY_SOON)
-        self._key_locks[key_id] = lock, count + 1
+        work = partial(self._ingest, info, collection, given, read_quota, client_left)
         try:
-            async with lock:
-                yield
+            return await run_blocking(self._executor, work, key_id)
         finally:
-            lock, count = self._key_locks.pop(key_id)
-            if count > 1:
-                self._key_locks[key_id] = lock, count - 1
+            client_left.set()
 
     def _ingest(
         self,
