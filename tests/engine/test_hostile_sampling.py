@@ -262,6 +262,24 @@ def test_end_tokens_beyond_the_vocabulary_are_ignored_with_a_warning(
     assert all(outputs(job)[0] for job in jobs)
 
 
+def test_sequences_whose_masks_take_long_sit_out_and_get_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    lists = StructuredOutputsParams(regex="([a-z]{3},)*")
+    asked = [
+        *(greedy_params(12, structured_outputs=lists, ignore_eos=False, min_tokens=12) for _ in range(3)),
+        SamplingParams(n=3, seed=4, min_tokens=12, max_tokens=12, structured_outputs=lists, logprobs=2),
+        greedy_params(12),
+    ]
+    prompts = [[65 + i, 66, 67] for i in range(len(asked))]
+    expected = [outputs(job) for job in drive(llm(), [Job(*each) for each in zip(prompts, asked, strict=True)])]
+    monkeypatch.setattr("quire.structured.matcher._STEP_S", -1.0)  # one mask per step
+    monkeypatch.setattr("quire.structured.matcher._BATCH", 1)
+    engine = llm()
+    jobs = drive(engine, [Job(*each) for each in zip(prompts, asked, strict=True)])
+    assert [outputs(job) for job in jobs] == expected
+    ends = [job.output.metrics.finished_time for job in jobs]
+    assert ends[-1] == min(ends), "a request without a grammar waits for no masks"
+
+
 @pytest.mark.parametrize("num_neighbours", [0, 2])
 def test_a_grammar_whose_masks_take_too_long_fails_alone(monkeypatch: pytest.MonkeyPatch, num_neighbours: int) -> None:
     monkeypatch.setattr("quire.structured.matcher._TOKEN_S", 0.0005)

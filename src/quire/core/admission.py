@@ -26,9 +26,7 @@ class Admission:
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, swap: SwapManager, disk: DiskTier | None) -> None:
         self._config = config
         self.num_kept_free = config.watermark_blocks
-        self._kv = kv
-        self._swap = swap
-        self._disk = disk
+        self._kv, self._swap, self._disk = kv, swap, disk
 
     def can_run(self, request: Request, queue: RequestQueue, num_reserved: int, *, is_passing: bool = False) -> bool:
         """Whether a waiting request can run now. One `is_passing` others leaves their seats alone, if it can."""

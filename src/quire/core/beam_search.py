@@ -48,14 +48,12 @@ class BeamSearch:
         """Advance every beam by one token. Returns the continued beams, best first; none when the search `is_done`. A
         beam is its generated tokens, sum of log-probabilities, and most likely next tokens."""
         width = self.params.beam_width
-        ranked = sorted(
-            (
-                Candidate(beam, token, total + logprob)
-                for beam, (_, total, continuations) in enumerate(beams)
-                for token, logprob in continuations
-            ),
-            key=lambda c: -c.sum_logprob,
-        )[: self.num_candidates]
+        candidates = [
+            Candidate(beam, token, total + logprob)
+            for beam, (_, total, best) in enumerate(beams)
+            for token, logprob in best
+        ]
+        ranked = sorted(candidates, key=lambda c: -c.sum_logprob)[: self.num_candidates]
         self.num_generated += 1
         at_limit = self.num_generated >= self.max_tokens
         continued: list[Candidate] = []
@@ -67,9 +65,8 @@ class BeamSearch:
             elif rank < width:
                 tokens = (*beams[candidate.beam][0], candidate.token_id)
                 score = candidate.sum_logprob / self.num_generated**self.params.length_penalty
-                ended.append(
-                    Hypothesis(tokens, candidate.sum_logprob, score, is_end, candidate.token_id if is_end else None)
-                )
+                stop = candidate.token_id if is_end else None
+                ended.append(Hypothesis(tokens, candidate.sum_logprob, score, is_end, stop))
         is_full = len(self.finished) == width
         if not (is_full and self.params.early_stopping is True):
             self.finished = sorted(self.finished + ended, key=lambda h: -h.score)[:width]

@@ -28,8 +28,7 @@ class Forecaster:
         self._since: float | None = None  #: time of the last forecast; None if the engine was idle then
 
     def record_step(self, now: float, busy_s: float, *, is_steady: bool) -> Forecast | None:
-        """Record a step of `busy_s` seconds (steady: no prompt tokens); return a forecast, None if the last one
-        holds."""
+        """Record a step of `busy_s` seconds (steady: no prompt tokens); return a forecast, None if the last holds."""
         self._new_busy_s += busy_s
         self._num_since += 1
         if is_steady and self._num_since < _EVERY:
@@ -80,15 +79,9 @@ class Forecaster:
             self._busy_s = self._busy_s * _CLOCK_MEMORY + self._new_busy_s
         self._since, self._new_busy_s, self._num_since = time_s if scheduler.queue.running else None, 0.0, 0
         self._seen = len(scheduler.queue.waiting), counts.ended_sequences
-        now = (
-            counts.ended_sequences,
-            counts.sampled_tokens,
-            counts.begun_requests,
-            counts.prefix_queries,
-            counts.prefix_hits,
-        )
-        ended, made, begun, looked_up, found = (new - old for new, old in zip(now, self._counts, strict=True))
-        self._counts = now
+        now = counts.ended_sequences, counts.sampled_tokens, counts.begun_requests
+        self._counts, before = (*now, counts.prefix_queries, counts.prefix_hits), self._counts
+        ended, made, begun, looked_up, found = (new - old for new, old in zip(self._counts, before, strict=True))
         fading = _MEMORY**ended
         self._ended = self._ended * fading + ended
         self._made = self._made * fading + made

@@ -44,8 +44,7 @@ class KVCacheManager:
         self._registered.clear()
 
     def fail_step(self) -> set[int]:
-        """Remove the keys given since `begin_step`, whose blocks were not filled (other requests may have adopted
-        them); return the blocks."""
+        """Remove the keys given since `begin_step`, and return their blocks, which were not filled."""
         blocks = set(self._registered)
         for block in blocks:
             self.pool.invalidate(block)
@@ -253,8 +252,7 @@ class KVCacheManager:
         seq.num_registered = end // self.block_size
 
     def pin(self, seq: Sequence, max_model_len: int) -> int:
-        """Hold the full blocks of `seq` for good. Returns their number. Raises ValueError if the rest could not hold
-        the longest sequence."""
+        """Hold the full blocks of `seq` for good; return their number. ValueError if the rest is too small."""
         blocks = self.full_blocks(seq)
         num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
         if num_left * self.block_size < max_model_len:

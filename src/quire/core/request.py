@@ -92,6 +92,12 @@ class Sequence:
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property
+    def is_unsampled(self) -> bool:
+        """Whether the runner has its next token's logits, but not yet the grammar's mask for them."""
+        is_computed = self.is_in_runner and self.num_computed_tokens == len(self.token_ids)
+        return is_computed and self.candidates is None
+
+    @property
     def must_compute(self) -> bool:
         """Whether all prompt tokens must be computed, for their logits."""
         return self.request.sampling_params.prompt_logprobs is not None and self.num_output_tokens == 0

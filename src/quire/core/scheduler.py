@@ -83,7 +83,7 @@ class Scheduler:
         self.recovery = Recovery(recovery or Recompute(), self.kv, self.swap, self.decider, RecoveryLog())
         self.prefixes = PrefixLoader(self.kv, self.swap, self.decider, self.recovery)
         admission = Admission(config, self.kv, self.swap, self.disk)
-        self.lookahead = Lookahead(config, self.kv, self.swap, self.decider, admission)
+        self.lookahead = Lookahead(config, self.swap, self.decider, admission)
         self._step = StepBuilder(config.block_size)
         starter = SequenceStarter(self.kv, admission, self.prefixes, self.lookahead, self.counts)
         self.planner = StepPlanner(
@@ -140,6 +140,7 @@ class Scheduler:
         self._step.restore(out)
         sequences = self.queue.sequences
         touched = {sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in sequences}
+        touched.update(seq.request.request_id for seq in sequences.values() if seq.is_unsampled)
         reason = RequestStatus.FINISHED_ERROR
         failed = [self.finish_request(request_id, reason, error) for request_id in sorted(touched)]
         for seq in list(sequences.values()):

@@ -87,8 +87,7 @@ class SwapManager:
             self.tier.invalidate(key)
 
     def find_loadable(self, seq: Sequence, first: int) -> BlockSpan | None:
-        """Return the first run of loadable blocks from `first` on: `seq`'s own, and with prefix caching any
-        request's."""
+        """Return the first run of loadable blocks from `first` on: `seq`'s own; with prefix caching, any request's."""
         if not seq.swapped_keys and not (self.on_disk or self.tier.num_slots):
             return None
         num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # the last token is always computed
@@ -150,8 +149,7 @@ class SwapManager:
         return load_ids
 
     def pop_loaded(self, seq: Sequence) -> Loading | None:
-        """Count `seq`'s loaded blocks as computed and return the load, once it and all tokens before it are
-        complete."""
+        """Count `seq`'s loaded blocks as computed and return the load, once it and all tokens before are complete."""
         loading = seq.loading
         if loading is None or loading.op_ids or seq.num_computed_tokens != loading.start:
             return None
@@ -284,10 +282,9 @@ class SwapManager:
 
     def _save(self, block: int, key: bytes) -> int:
         entry = self.tier.begin_save(key)
-        self._save_of[key] = self.transfers.send(
-            BlockTransfer(next(self.kv.op_ids), "save", block, entry.slot, key), entry
-        )
-        return self._save_of[key]
+        transfer = BlockTransfer(next(self.kv.op_ids), "save", block, entry.slot, key)
+        self._save_of[key] = self.transfers.send(transfer, entry)
+        return transfer.op_id
 
     def _load(self, key: bytes) -> int:
         tier, entry, slot = self.tier_of(key), None, -1

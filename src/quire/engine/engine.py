@@ -289,7 +289,10 @@ class Engine:
         out = scheduler.schedule()
         scheduled = self.clock()
         num_ready = len(scheduler.queue.requests) - len(scheduler.queue.blocked)
-        if not out.seq_ids and num_ready and not scheduler.swap.transfers:
+        is_busy = (
+            out.seq_ids or scheduler.swap.transfers or any(s.is_unsampled for s in scheduler.queue.sequences.values())
+        )
+        if num_ready and not is_busy:
             raise AssertionError("requests are waiting, and none could be scheduled")
         stats = Stats(
             out.step_id,

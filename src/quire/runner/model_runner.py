@@ -113,6 +113,7 @@ class ModelRunner:
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._rules: WeakValueDictionary[int, SamplingRules] = WeakValueDictionary()  #: by id of their parameters
+        self._unsampled: dict[int, torch.Tensor] = {}  #: logits of sequences whose masks take long, by id
         self._draws = draws
         self._pads = self.device.type == "cpu" and panel_kernels(model.dtype) is None
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
@@ -134,6 +135,8 @@ class ModelRunner:
     def execute(self, out: SchedulerOutput) -> StepOutput:
         staged = self._begin("save", out)
         try:
+            for seq_id in out.removed_seq_ids:
+                self._unsampled.pop(seq_id, None)
             work = self.batch.apply(out)
             self.cache.clear(work.fresh)
             self.cache.copy(work.copy_src, work.copy_dst)
@@ -144,9 +147,12 @@ class ModelRunner:
             if self.disk is not None:
                 self.disk.apply_requests(out)
         result = StepOutput(out.step_id)
+        unsampled, self._unsampled = self._unsampled, {}
         if out.seq_ids:
             self._compute(out, result)
-        self._collect_reports(result, wait=not out.seq_ids)
+        if unsampled:
+            self._draw([*unsampled], torch.stack([*unsampled.values()]), result)
+        self._collect_reports(result, wait=not (out.seq_ids or unsampled))
         result.stall_s = sum(wait() for wait in staged) + self.model.take_waited_s()
         return result
 
@@ -238,30 +244,38 @@ class ModelRunner:
         for at in range(0, len(batch.sampled), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
             logits = self._logits(hidden[at : at + len(sampled)])
-            if not self._draws:
+            if self._draws:
+                self._draw([out.seq_ids[i] for i in sampled.tolist()], logits, result)
+
+    def _draw(self, seq_ids: list[int], logits: torch.Tensor, result: StepOutput) -> None:
+        """Draw from logits, except for sequences whose masks take long: they sit out until a later step."""
+        rows = [self.batch.row_of[seq_id] for seq_id in seq_ids]
+        states = [self._state(row, seq_id, result.failed) for row, seq_id in zip(rows, seq_ids, strict=True)]
+        matched = [(i, state.matcher) for i, state in enumerate(states) if state is not None and state.matcher]
+        if matched and self.grammars is not None:
+            self.grammars.begin_masks([matcher for _, matcher in matched])
+            for i, matcher in matched:
+                if matcher.words is None:
+                    states[i], self._unsampled[seq_ids[i]] = None, logits[i].clone()
+        if len(ready := [state for state in states if state is not None]) < len(states):
+            is_ready = [state is not None for state in states]
+            logits, seq_ids, rows = logits[is_ready], [*compress(seq_ids, is_ready)], [*compress(rows, is_ready)]
+        drawn_by_row = zip(seq_ids, rows, ready, *self.sampler.sample(logits, ready), strict=True)
+        for seq_id, row, state, drawn, entries, error in drawn_by_row:
+            if error is not None:
+                result.failed[seq_id] = error
+            elif drawn:
+                self.batch.append_token(row, drawn[0])
+                try:  # not `attempt`: a call for every row and step
+                    state.append(drawn[0])
+                except Exception as failure:
+                    result.failed[seq_id] = describe_failure(failure)
+            if seq_id in result.failed:
                 continue
-            seq_ids = [out.seq_ids[i] for i in sampled.tolist()]
-            rows = batch.rows[sampled].tolist()
-            states = [self._state(row, seq_id, result.failed) for row, seq_id in zip(rows, seq_ids, strict=True)]
-            if len(ready := [state for state in states if state is not None]) < len(states):
-                is_ready = [state is not None for state in states]
-                logits, seq_ids, rows = logits[is_ready], [*compress(seq_ids, is_ready)], [*compress(rows, is_ready)]
-            drawn_by_row = zip(seq_ids, rows, ready, *self.sampler.sample(logits, ready), strict=True)
-            for seq_id, row, state, drawn, entries, error in drawn_by_row:
-                if error is not None:
-                    result.failed[seq_id] = error
-                elif drawn:
-                    self.batch.append_token(row, drawn[0])
-                    try:  # not `attempt`: a call for every row and step
-                        state.append(drawn[0])
-                    except Exception as failure:
-                        result.failed[seq_id] = describe_failure(failure)
-                if seq_id in result.failed:
-                    continue
-                result.seq_ids.append(seq_id)
-                result.sampled.append(drawn)
-                if entries is not None:
-                    result.logprobs[seq_id] = entries
+            result.seq_ids.append(seq_id)
+            result.sampled.append(drawn)
+            if entries is not None:
+                result.logprobs[seq_id] = entries
 
     def _state(self, row: int, seq_id: int, failed: dict[int, str]) -> RowState | None:
         """Return the state of a row; None if its sequence is among the `failed`."""

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _MAX_CACHED = 64  # compiled grammars
 _TOKEN_S, _ENTRY_S = 0.002, 2e-7  # processor time per token: in any case, and for each entry of the vocabulary
 _BURST = 20  # tokens' time that a matcher may use beforehand
-_SLOW_S, _NUM_TIMED = 0.02, 32  # after a batch of masks that takes so long, so many are computed one by one and timed
+_BATCH, _SLOW_S = 8, 0.004  # masks at once; those of matchers whose batch takes longer are computed one by one
+_STEP_S = 0.01  # per step, before further masks wait for the next one
 
 
 class Matcher:
@@ -40,9 +41,12 @@ class Matcher:
         self._end_bits = bits_of(end_ids, vocab_size)
         self._token_s = _TOKEN_S + _ENTRY_S * vocab_size
         self._over_s = 0.0  #: processor time beyond `_token_s` per token
+        self.is_slow = False  #: its last mask took long, alone or in a batch
+        self.words: np.ndarray | None = None  #: its next mask, once computed
 
     def advance(self, token_ids: Iterable[int]) -> None:
         """Append output tokens; the next `finish_mask` raises an error for tokens outside the grammar."""
+        self.words = None
         for token in token_ids:
             began = time.thread_time()
             if token not in self._end_ids or self.state.validate_tokens([token]):
@@ -53,7 +57,9 @@ class Matcher:
         """Compute a mask for `finish_mask` within the budget."""
         began = time.thread_time()
         self.state.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        self._over_s += time.thread_time() - began
+        took_s = time.thread_time() - began
+        self._over_s += took_s
+        self.is_slow, self.words = took_s > self._token_s, words
 
     def finish_mask(self, words: np.ndarray) -> None:
         """Replace the grammar's end token by the request's in a mask of `Grammars.fill_masks`. Raises GrammarError."""
@@ -81,7 +87,6 @@ class Grammars:
         #: Includes grammars evicted from the cache but still held by a request, which may need them at any step.
         self._in_use: WeakValueDictionary[StructuredOutputsParams, Future[LLMatcher]] = WeakValueDictionary()
         self._compiler: FairExecutor | None = None
-        self._num_to_time = 0  #: batches of masks to compute one by one
 
     def start_compiling(self, params: StructuredOutputsParams, owner: str = "") -> Future[LLMatcher]:
         """Compile an uncached grammar in the background, owners round-robin. The future may raise GrammarError."""
@@ -112,25 +117,41 @@ class Grammars:
         matcher.advance(token_ids)
         return matcher
 
+    def begin_masks(self, matchers: Sequence[Matcher]) -> None:
+        """Compute masks (`Matcher.words`) until a step's time is up, those of slow matchers last: at least one batch,
+        and at least one of a slow matcher."""
+        began = time.perf_counter()
+        missing = [matcher for matcher in matchers if matcher.words is None]
+        fast = [matcher for matcher in missing if not matcher.is_slow]
+        slow = [[matcher] for matcher in missing if matcher.is_slow]
+        for batches in ([fast[at : at + _BATCH] for at in range(0, len(fast), _BATCH)], slow):
+            for at, batch in enumerate(batches):
+                if at and time.perf_counter() - began > _STEP_S:
+                    break
+                self._fill(batch)
+
     def fill_masks(self, matchers: Sequence[Matcher]) -> np.ndarray:
-        """Compute masks for `Matcher.finish_mask` on all cores: uint32 [len(matchers), words_of(vocab_size + 1)]; one
-        by one after a slow batch, to find the slow matcher."""
+        """Compute all masks for `Matcher.finish_mask`: uint32 [len(matchers), words_of(vocab_size + 1)]."""
+        self._fill([matcher for matcher in matchers if matcher.words is None])
+        return np.array([matcher.words for matcher in matchers])
+
+    def _fill(self, matchers: Sequence[Matcher]) -> None:
+        """Compute masks on all cores."""
         words = np.zeros((len(matchers), words_of(self.vocab_size + 1)), dtype=np.uint32)
-        if len(matchers) == 1 or self._num_to_time:
-            self._num_to_time = max(0, self._num_to_time - 1)
-            for matcher, row in zip(matchers, words, strict=True):
-                matcher.fill(row)
-            return words
+        if len(matchers) == 1:
+            matchers[0].fill(words[0])
+        if len(matchers) <= 1:
+            return
         if self._executor is None:
             from llguidance import LLExecutor
 
             self._executor = LLExecutor()
         began = time.perf_counter()
-        rows = [(matcher.state, row) for row, matcher in enumerate(matchers)]
-        self._executor.unsafe_compute_mask_ptr(rows, words.ctypes.data, words.strides[0], len(matchers))
-        if time.perf_counter() - began > _SLOW_S:
-            self._num_to_time = _NUM_TIMED
-        return words
+        states = [(matcher.state, row) for row, matcher in enumerate(matchers)]
+        self._executor.unsafe_compute_mask_ptr(states, words.ctypes.data, words.strides[0], len(matchers))
+        is_slow = time.perf_counter() - began > _SLOW_S
+        for matcher, row in zip(matchers, words, strict=True):
+            matcher.is_slow, matcher.words = is_slow, row
 
     def close(self) -> None:
         """Stop compiling."""

@@ -191,8 +191,7 @@ class LoadOrCompute:
         return low + bisect_left(range(low, start + len(tiers) - 1), True, key=is_front_longer)
 
     def is_load_late(self, start: int, end: int, tiers: Seq[str]) -> bool:
-        """Whether to compute tokens [start, end) instead of pending loads. The queue on the link delays only this
-        request, and does not count."""
+        """Whether to compute tokens [start, end) instead of pending loads, whose link's queue does not count."""
         return self.costs is not None and self._load_s(tiers, is_queued=False) > LATE * self._compute_cost_s(start, end)
 
     def count_loadable(self, seconds: float, tier: str, most: int) -> int:

@@ -22,7 +22,6 @@ from quire.config import SchedulerConfig
 from quire.core.admission import Admission, has_exhausted
 from quire.core.decisions.costs import StepShape
 from quire.core.decisions.load_or_compute import LoadOrCompute
-from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request, RequestStatus
 from quire.core.swap_manager import SwapManager
 
@@ -36,17 +35,11 @@ class Lookahead:
     """Loads ahead for one scheduler; `is_enabled` may be changed between steps."""
 
     def __init__(
-        self,
-        config: SchedulerConfig,
-        kv: KVCacheManager,
-        swap: SwapManager,
-        decider: LoadOrCompute,
-        admission: Admission,
+        self, config: SchedulerConfig, swap: SwapManager, decider: LoadOrCompute, admission: Admission
     ) -> None:
         self.is_enabled = config.enable_lookahead
         self._config = config
-        self._kv = kv
-        self._swap = swap
+        self._kv, self._swap = swap.kv, swap
         self._decider = decider
         self._admission = admission
         self._head: Request | None = None  #: of the queue, at the last check
@@ -54,8 +47,7 @@ class Lookahead:
         self._loaded_ahead: dict[str, dict[bytes, str]] = {}  #: by request id: key -> tier
 
     def load_for_waiting(self, waiting: Seq[Request], running: Seq[Request], reserved: int, shape: StepShape) -> None:
-        """Load for waiting requests in order, after a step has been scheduled, beside `reserved` blocks of running
-        ones."""
+        """Load for waiting requests in order, after a step is scheduled, beside `reserved` blocks of running ones."""
         swap = self._swap
         if not (waiting and self.is_enabled and swap.has_blocks) or has_exhausted([*running, waiting[0]]):
             swap.cancel_ahead()
@@ -115,7 +107,7 @@ class _QueueCheck:
         self.room -= need
 
     def _follow(self, request: Request) -> int:
-        """Follow a prefix to the first block that is neither cached nor loading; subtract its blocks from the room."""
+        """Follow a prefix to its first block neither cached nor loading; subtract its blocks from the room."""
         kv, swap = self._lookahead._kv, self._lookahead._swap
         if not request.is_settled:
             request.is_settled = kv.share_public_prefix(request, swap.can_load)

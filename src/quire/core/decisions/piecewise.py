@@ -8,8 +8,7 @@ from itertools import pairwise
 
 
 class PiecewiseLinear:
-    """Lines between and beyond points, with slopes `before` and `after`; never falling, never below zero, else
-    ValueError."""
+    """Lines between and beyond points, slopes `before` and `after`; never falling or below zero, else ValueError."""
 
     __slots__ = ("_after", "_before", "_slopes", "_xs", "_ys")
 
@@ -45,8 +44,7 @@ class PiecewiseLinear:
 
 
 def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-falling sequence nearest to `values` in weighted squares: pool adjacent violators (Ayer et al., 1955),
-    O(n)."""
+    """The nearest non-falling sequence in weighted squares: pool adjacent violators (Ayer et al., 1955), O(n)."""
     pools: list[tuple[float, float, int]] = []  # (mean, weight, count)
     for value, weight in zip(values, weights, strict=True):
         mean, total, count = float(value), float(weight), 1

@@ -36,8 +36,7 @@ class PrefixLoader:
                     self._recovery.log.record_fallback(seq.request.request_id)
 
     def begin(self, seq: Sequence) -> None:
-        """Load what other tiers have after the blocks that `seq` found on the device, if that is sooner. The pool has
-        room."""
+        """Load what other tiers have after the blocks found on the device, if that is sooner. The pool has room."""
         swap, first = self._swap, len(seq.block_table)
         was_swapped = bool(seq.swapped_keys)
         record = self._recovery.resume(seq, first)

@@ -22,9 +22,7 @@ class Recovery:
     ) -> None:
         self.policy = policy
         self.log = log
-        self._kv = kv
-        self._swap = swap
-        self._decider = decider
+        self._kv, self._swap, self._decider = kv, swap, decider
 
     def begin_step(self, requests: Mapping[str, Request]) -> None:
         """Before a step is made, cancel saves that are late by what has been measured since."""

@@ -10,8 +10,7 @@ _MARGIN = 0.9  #: share of the target for computing; scheduling and delivery nee
 
 
 class StepBudget:
-    """The budget of one step after the other: `left` tokens remain. ValueError for a target between tokens without
-    costs."""
+    """The budget of a step: `left` tokens remain. Raises ValueError for a target between tokens without costs."""
 
     def __init__(self, config: SchedulerConfig, costs: Costs | None) -> None:
         if config.target_itl_s is not None and costs is None:

@@ -82,7 +82,8 @@ class StepPlanner:
                 is_harmless = request.is_spare and self.admission.has_room(request, queue.running, num_reserved)
                 if any(each.num_passed >= MAX_PASSES and not is_harmless for each in passed):
                     return None
-                if not self._has_budget_to_admit():
+                self._set_streams()
+                if self.budget.grant(0, 2) == 0:
                     return None
                 for each in passed:
                     each.num_passed += not is_harmless
@@ -126,8 +127,7 @@ class StepPlanner:
         return sum(max(0, self._missing_blocks(seq)) for seq in held)
 
     def _yield_one(self, held: Counter[str], share: int) -> bool:
-        """Preempt the youngest request of the tenant that holds most, or park a sample. False if none is above its
-        share."""
+        """Preempt the youngest request of the heaviest tenant, or park a sample. False if none is above its share."""
         running = self.queue.running
         tenant, most = held.most_common(1)[0] if held else ("", 0)
         if most <= share:
@@ -162,8 +162,7 @@ class StepPlanner:
         return held
 
     def _schedule_decodes(self, first: int) -> int:
-        """Schedule running requests from position `first` on, up to the first that needs a decision. Returns their
-        number."""
+        """Schedule running requests from `first` on, up to the first that needs a decision; return their number."""
         if self.stages.older is not None:  # some compute with another stage
             return 0
         requests = self.queue.running[first : first + self.budget.max_decodes]
@@ -207,6 +206,7 @@ class StepPlanner:
                 num_new = min(num_new, seq.loading.start - seq.num_computed_tokens)
                 has_progress |= num_new == 0  # the rest is loading
             if num_new == 0:
+                has_progress |= seq.is_unsampled
                 step.reserve(self._missing_blocks(seq))
                 continue
             has_progress |= self._compute_where_room(seq, num_new, is_forced=is_oldest and not has_progress)
@@ -248,10 +248,6 @@ class StepPlanner:
             self._set_streams()
         num_kept = self.claims.total() - self.claims[seq.request.tenant] if self.claims else 0
         return self.budget.grant(seq.num_computed_tokens, num_missing, num_kept)
-
-    def _has_budget_to_admit(self) -> bool:
-        self._set_streams()
-        return self.budget.grant(0, 2) > 0
 
     def _set_streams(self) -> None:
         if not self.budget.knows_streams:

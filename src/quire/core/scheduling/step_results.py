@@ -22,6 +22,10 @@ class SequenceUpdate:
     logprobs: list[TokenLogprobs] | None = None
 
 
+_Entries = list[TokenLogprobs] | None
+_Updates = list[SequenceUpdate]
+
+
 @dataclass(frozen=True, slots=True)
 class StepResults:
     """Applies results to sequences. `finish_sequence` gets a status and a stop reason (`Scheduler.finish_sequence`)."""
@@ -51,23 +55,16 @@ class StepResults:
                 self._fork(seq, sampled, entries, updates, only_ended)
         return updates
 
-    def _append(
-        self,
-        seq: Sequence,
-        token_id: int,
-        entries: list[TokenLogprobs] | None,
-        updates: list[SequenceUpdate],
-        only_ended: bool,
-    ) -> None:
+    def _append(self, seq: Sequence, token_id: int, entries: _Entries, updates: _Updates, only_ended: bool) -> None:
         token_ids = seq.token_ids
         token_ids.append(token_id)
         if entries is not None:
             seq.cumulative_logprob += entries[0].logprob
-        if token_id in seq.stop_token_ids or len(token_ids) >= seq.num_tokens_at_end:
+        may_end = token_id in seq.stop_token_ids or len(token_ids) >= seq.num_tokens_at_end
+        if may_end or not only_ended:
             updates.append(SequenceUpdate(seq, [token_id], entries))
+        if may_end:
             self._finish_if_ended(seq, token_id)
-        elif not only_ended:
-            updates.append(SequenceUpdate(seq, [token_id], entries))
 
     def _finish_if_ended(self, seq: Sequence, token_id: int) -> None:
         request, num_output_tokens = seq.request, seq.num_output_tokens
@@ -79,14 +76,7 @@ class StepResults:
         elif num_output_tokens >= request.max_tokens:
             self.finish_sequence(seq, RequestStatus.FINISHED_LENGTH, None)
 
-    def _fork(
-        self,
-        seq: Sequence,
-        tokens: list[int],
-        entries: list[TokenLogprobs] | None,
-        updates: list[SequenceUpdate],
-        only_ended: bool,
-    ) -> None:
+    def _fork(self, seq: Sequence, tokens: list[int], entries: _Entries, updates: _Updates, only_ended: bool) -> None:
         """Continue a computed prompt with n sequences, each with its own first token."""
         request = seq.request
         self.counts.sampled_tokens += len(tokens) - 1
