@@ -6,6 +6,7 @@ _RANKS = "--tensor-parallel-size sets the ranks on one machine, --ray serves sev
 _TOKEN_BUDGET = "oldest requests first, by --max-num-batched-tokens"
 
 _IGNORED = {
+    "--api-server-count": (ANY, "one process accepts connections; a proxy spreads them over several servers"),
     "--async-scheduling": ("", "each step is scheduled when the previous one has finished"),
     "--attention-backend": (ANY, "the device selects the attention kernel"),
     "--chat-template-content-format": ("auto", "lists of text parts are joined"),
@@ -98,4 +99,5 @@ REFUSED = {
     "--rope-scaling": "change config.json in the model's directory",
     "--tokenizer": "the model's own tokenizer is used; put another tokenizer.json into the model's directory",
     "--tool-parser-plugin": "--tool-call-parser lists the known formats",
+    "--tool-server": "run tools at the client",
 }
