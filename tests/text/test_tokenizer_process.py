@@ -129,3 +129,14 @@ def test_a_process_that_is_killed_from_outside_is_no_fault_of_the_text(isolated:
     os.kill(child.pid, signal.SIGKILL)
     child.process.wait()
     assert isolated.encode("Hello"), "another process serves the next text"
+
+
+def test_the_process_ends_with_the_last_reference(plain: Tokenizer) -> None:
+    """An engine that is loaded again has another tokenizer; the former one's process must not stay."""
+    tokenizer = IsolatedTokenizer(plain, "tiny")
+    assert tokenizer.answer_lead("{{ messages[0].content }}") is not None
+    child = tokenizer._child._child
+    assert child is not None
+    process = child.process
+    del child, tokenizer
+    process.wait(60)

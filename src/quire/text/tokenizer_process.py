@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import weakref
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,7 +35,8 @@ class IsolatedTokenizer(Tokenizer):
         self._inner = tokenizer
         self._name = name
         self._child = WorkerProcess(partial(_make_worker, tokenizer), "tokenizer", limits=_LIMITS)
-        self._fact = lru_cache(maxsize=16)(self._render)
+        own = weakref.proxy(self)  # no cycle: the process ends with the last reference
+        self._fact = lru_cache(maxsize=16)(lambda task, template: own._render(task, template))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _identity, (self._inner,)
