@@ -93,6 +93,5 @@ def _embeddings() -> list[tuple[str, dict[str, Any]]]:
     return [
         (_EMBEDDING, {"input": PASSAGES[:2]}),
         (_EMBEDDING, {"input": PASSAGES[2], "encoding_format": "base64"}),
-        (_EMBEDDING, {"input": [[5, 6, 7], [5]]}),
         (_EMBEDDING, {"input": "word " * 2000, "truncate_prompt_tokens": 20}),
     ]
