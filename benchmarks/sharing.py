@@ -21,6 +21,7 @@ from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence as BlockSequence
 from quire.core.scheduler import Scheduler
 from quire.core.swap_manager import SwapManager
+from quire.core.transfers import Transfers
 from quire.engine.engine import Engine
 from quire.outputs import BlockTransfer, Stats
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -106,19 +107,23 @@ class CopyingKVCacheManager(KVCacheManager):
         return super().free(seq)
 
 
-class _NoSwap(SwapManager):
-    """A swap manager without a tier, which sends the copies of forks with each step."""
+class _Copies(Transfers):
+    """Sends the copies of forks with each step."""
 
-    kv: CopyingKVCacheManager
+    def __init__(self, kv: CopyingKVCacheManager) -> None:
+        super().__init__()
+        self._kv = kv
 
-    def pop_transfers(self) -> list[BlockTransfer]:
-        return self.kv.take_copies()
+    def pop_new(self) -> list[BlockTransfer]:
+        return self._kv.take_copies()
 
 
 def copy_on_fork(scheduler: Scheduler) -> None:
     """Turn a fresh scheduler into the baseline."""
     config = scheduler.config
-    swap = _NoSwap(CopyingKVCacheManager(config.num_blocks, config.block_size))
+    kv = CopyingKVCacheManager(config.num_blocks, config.block_size)
+    swap = SwapManager(kv)
+    swap.transfers = _Copies(kv)
     Scheduler.__init__(
         scheduler, config, scheduler.recovery.policy, scheduler.decider.costs, swap=swap
     )  # it has nothing yet

@@ -437,9 +437,9 @@ def test_slow_texts_of_one_model_delay_no_other_model() -> None:
     async def scene() -> None:
         async with running() as slow, running() as other:
             is_over = threading.Event()
-            stuck = [asyncio.create_task(slow.in_thread(is_over.wait, TIMEOUT_S)) for _ in range(100)]
+            stuck = [asyncio.create_task(slow.in_thread("a", is_over.wait, TIMEOUT_S)) for _ in range(100)]
             try:
-                assert await other.in_thread(len, "abc") == 3
+                assert await other.in_thread("a", len, "abc") == 3
                 assert len((await finish(other, [1], request_id="a")).outputs[0].token_ids) > 0
             finally:
                 is_over.set()

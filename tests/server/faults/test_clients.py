@@ -174,16 +174,19 @@ def test_what_is_not_a_request_gets_400_and_a_reason(
 @pytest.mark.parametrize(
     ("raw", "status"),
     [
-        (b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", {b"400", b"404"}),
-        (b"GET /%ff%fe HTTP/1.1\r\nHost: x\r\n\r\n", {b"404"}),
-        (b"GET /v1/models/%ff HTTP/1.1\r\nHost: x\r\n\r\n", {b"404"}),
-        (b"GET /health?\xff=%ff HTTP/1.1\r\nHost: x\r\n\r\n", {b"200", b"400"}),
-        (b"GET /health HTTP/1.1\r\nHost: x\r\nX-Request-Id: \xff\xfe\r\n\r\n", {b"200"}),
-        (b"GET /health HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n", {b"200"}),
+        (b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", {b"400", b"404"}),
+        (b"GET /%ff%fe HTTP/1.1\r\nHost: localhost\r\n\r\n", {b"404"}),
+        (b"GET /v1/models/%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", {b"404"}),
+        (b"GET /health?\xff=%ff HTTP/1.1\r\nHost: localhost\r\n\r\n", {b"200", b"400"}),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: \xff\xfe\r\n\r\n", {b"200"}),
+        (b"GET /health HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n", {b"200"}),
         (b"\xff\xfe\xfd\r\n\r\n", {b"400"}),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: many\r\n\r\n", {b"400"}),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n", {b"400"}),
-        (b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", {b"400", b""}),
+        (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: many\r\n\r\n", {b"400"}),
+        (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -5\r\n\r\n", {b"400"}),
+        (
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+            {b"400", b""},
+        ),
     ],
 )
 def test_bytes_that_are_no_text_anywhere_in_a_request_are_no_500(
@@ -230,7 +233,7 @@ def test_floods_of_headers_are_cut_off_and_others_do_not_notice(
 def _flood(url: str, header: Callable[[int], bytes]) -> bytes:
     with connect(url) as client:
         try:
-            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n")
+            client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n")
             for number in range(100_000):
                 client.sendall(header(number))
         except OSError:  # it disconnected
