@@ -79,7 +79,7 @@ class WorkerProcess:
             self._end()
             self._child = self._start()
         if self._is_stopped:
-            raise WorkerError(f"the {self._name} process was stopped")
+            raise WorkerKilled(f"the {self._name} process was stopped")
         child, began = self._child, time.monotonic()
         alarm: threading.Timer | None = None
         if len(question) > _PIPE_BYTES:  # it may not even read
