@@ -101,7 +101,7 @@ def test_a_conversation_goes_on_behind_calls_with_text(server: RunningServer, mo
 
 @pytest.mark.parametrize("model", TEMPLATES)
 def test_a_call_that_was_cut_short_goes_on(server: RunningServer, model: str) -> None:
-    """What its arguments have before the cut is shown."""
+    """The template shows the arguments up to the cut."""
     cut = call("x")
     cut["function"]["arguments"] = '{"at": "Bern", "days": [1, "unfin'
     history = [ASKED, called(cut), result("the call was cut short")]
