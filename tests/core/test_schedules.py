@@ -177,7 +177,7 @@ def test_what_comes_from_disk_is_right_whatever_others_do_to_it(schedule: Schedu
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @deep(4000)
-@given(schedules(may_fail=False) | schedules(may_fail=True) | swapping_schedules() | document_schedules())
+@given(schedules() | schedules(may_fail=True, tenants=("ann", "bob", "")) | swapping_schedules() | document_schedules())
 def test_tokens_and_blocks_are_right_over_thousands_of_schedules(schedule: Schedule) -> None:
     play(schedule)
 

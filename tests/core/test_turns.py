@@ -184,6 +184,19 @@ def test_a_head_that_others_delay_is_passed_a_bounded_number_of_times() -> None:
     assert begun_before < 5000
 
 
+def test_a_request_is_admitted_only_where_its_tenant_has_tokens_left_in_the_step() -> None:
+    """The step's last two tokens are kept for `small`, so that an urgent request of the other tenant waits."""
+    queue = Queue(block_size=3, max_num_batched_tokens=5)
+    queue.add("ann", prompt=8)
+    small = queue.add("small", prompt=2)
+    queue.step()
+    urgent = queue.add("ann", prompt=2, priority=-1)
+    queue.step()
+    assert queue.begun[small.request_id] == 2
+    assert urgent.request_id not in queue.begun
+    assert queue.num_tokens == 5
+
+
 FLOODS: dict[str, tuple[dict[str, int], int, dict[str, int]]] = {  # requests, their number at a time, limits
     "many": ({"output": 50}, 100, {}),
     "wide": ({"n": 8, "output": 50}, 10, {}),

@@ -83,8 +83,9 @@ class StepPlanner:
                 if any(each.num_passed >= MAX_PASSES and not is_harmless for each in passed):
                     return None
                 self._set_streams()
-                if self.budget.grant(0, 2) == 0:
-                    return None
+                if self.budget.grant(0, 2, self._num_kept(request.tenant)) == 0:  # its tenant has had its share
+                    num_kept += self.admission.count_needed(request)
+                    continue
                 for each in passed:
                     each.num_passed += not is_harmless
                 return request
@@ -246,8 +247,11 @@ class StepPlanner:
         num_missing = len(seq.token_ids) - seq.num_computed_tokens
         if num_missing > 1:
             self._set_streams()
-        num_kept = self.claims.total() - self.claims[seq.request.tenant] if self.claims else 0
-        return self.budget.grant(seq.num_computed_tokens, num_missing, num_kept)
+        return self.budget.grant(seq.num_computed_tokens, num_missing, self._num_kept(seq.request.tenant))
+
+    def _num_kept(self, tenant: str) -> int:
+        """Count the tokens of this step that are kept for the prompts of other tenants."""
+        return self.claims.total() - self.claims[tenant] if self.claims else 0
 
     def _set_streams(self) -> None:
         if not self.budget.knows_streams:
