@@ -27,7 +27,7 @@ _MAX_CACHED = 64  # compiled grammars
 _TOKEN_S, _ENTRY_S = 0.002, 2e-7  # processor time per token: in any case, and for each entry of the vocabulary
 _BURST = 20  # tokens' time that a matcher may use beforehand
 _BATCH, _SLOW_S = 8, 0.004  # masks at once; those of matchers whose batch takes longer are computed one by one
-_STEP_S = 0.01  # per step, before further masks wait for the next one
+_STEP_S = 0.005  # per step, before further masks wait for the next one
 
 
 class Matcher:
