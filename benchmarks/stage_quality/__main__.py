@@ -60,10 +60,8 @@ def main(
                             max_new_tokens=max_new_tokens, advance=advance)
         )  # fmt: skip
     pairs = compare(answered)
-    rows = _show(answered, stage_plan, paper)
-    typer.echo()
-    _show_pairs(pairs, len(asked))
-    write_figures(
+    rows = _rows(answered, stage_plan, paper)
+    write_figures(  # before the tables: an error in printing loses no answers
         json,
         {
             "model": model,
@@ -77,6 +75,9 @@ def main(
             "predictions": {each.variant.name: each.predictions for each in answered},
         },
     )
+    _show(answered, rows, paper)
+    typer.echo()
+    _show_pairs(pairs, len(asked))
 
 
 def _variants(
@@ -98,25 +99,33 @@ def _variants(
     return found, variants_of(found, adapters, maps, control)
 
 
-def _show(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
-    """Print a row per variant, and return the rows for --json."""
+def _rows(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
+    """Return a row per variant, for --json."""
     from benchmarks.stage_quality.variants import PAPER, won_back
 
-    head = ["", "layers", "EM", "F1", "won back"] + ["paper's EM", "F1"] * paper
-    lines, rows = [], []
+    rows = []
     for each in answered:
-        variant, share = each.variant, won_back(each, answered)
-        num_layers = len(plan.layers_in_place(variant.stage))
-        shown = "" if share is None or variant.kind in ("full", "control") else f"{100 * share:.0f} %"
-        beside = [f"{value:.2f}" for value in PAPER[variant.stage]] if variant.kind in ("healed", "full") else ["", ""]
-        line = [variant.name, num_layers, f"{each.exact_match:.2f}", f"{each.f1:.2f}", shown]
-        lines.append(line + beside * paper)
-        row = {"stage": variant.stage, "kind": variant.kind, "num_layers": num_layers}
-        row |= {"exact_match": each.exact_match, "f1": each.f1, "won_back": share}
+        variant = each.variant
+        row = {"stage": variant.stage, "kind": variant.kind, "num_layers": len(plan.layers_in_place(variant.stage))}
+        row |= {"exact_match": each.exact_match, "f1": each.f1, "won_back": won_back(each, answered)}
         row |= {"adapter": _name(variant.adapter), "linear_map": _name(variant.linear_map)}
-        rows.append(row | ({"paper": PAPER[variant.stage]} if paper and any(beside) else {}))
-    print_table(head, lines)
+        if paper and variant.kind in ("healed", "full"):
+            row["paper"] = PAPER[variant.stage]
+        rows.append(row)
     return rows
+
+
+def _show(answered: list[VariantAnswers], rows: list[dict[str, Any]], paper: bool) -> None:
+    """Print a row per variant."""
+    head = ["", "layers", "EM", "F1", "won back"] + ["paper's EM", "F1"] * paper
+    lines = []
+    for each, row in zip(answered, rows, strict=True):
+        share = None if row["kind"] in ("full", "control") else row["won_back"]
+        line = [each.variant.name, row["num_layers"], f"{each.exact_match:.2f}", f"{each.f1:.2f}"]
+        line.append("" if share is None else f"{100 * share:.0f} %")
+        beside = [f"{value:.2f}" for value in row["paper"]] if "paper" in row else ["", ""]
+        lines.append(line + beside * paper)
+    print_table(head, lines)
 
 
 def _show_pairs(pairs: list[VariantComparison], num_questions: int) -> None:

@@ -181,6 +181,26 @@ def test_the_script_scores_and_compares_every_stage(tmp_path: Path) -> None:
     assert "66.11" in result.output
 
 
+def test_a_plan_of_four_stages_is_scored_and_written_before_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, four = make_model(tmp_path / "model", num_hidden_layers=5), plan_block(5, 1, 4, 4)
+    plan, figures, questions = tmp_path / "plan.json", tmp_path / "figures.json", tmp_path / "questions.json"
+    write_plan(four, plan)
+    write_adapter(tmp_path / "3", four.layers_out(3))
+    write_questions(questions, ["one"] * 2)
+    given = ("--model", folder, "--plan", plan, "--questions", questions, "--json", figures)
+    result = run(*given, "--adapter", f"3={tmp_path / '3'}")
+    assert result.exit_code == 0, result.output
+    found = [(row["stage"], row["kind"], row["num_layers"]) for row in json.loads(figures.read_text())["results"]]
+    assert found == [(1, "bare", 2), (2, "bare", 3), (3, "bare", 4), (3, "healed", 4), (4, "full", 5)]
+    assert "stage 3, healed" in result.output
+    figures.unlink()
+    monkeypatch.setattr("benchmarks.stage_quality.__main__.print_table", None)
+    assert run(*given).exit_code != 0
+    assert len(json.loads(figures.read_text())["predictions"]["full"]) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
