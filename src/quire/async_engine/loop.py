@@ -320,6 +320,9 @@ class EngineLoop:
         self._report_schedule(engine, report)
         for state in changed:
             self._report_progress(engine, state, report)
+            if report.outputs and any(len(each.logprobs or ()) for each in report.outputs[-1].outputs):
+                self._report(report)  # alone: the receiver's event loop reads large reports at once
+                report = StepReport()
         self._report(report)
         self._step_began = None
 

@@ -13,6 +13,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
 from math import ceil
@@ -378,7 +379,9 @@ logger = logging.getLogger("quire")
 _REJECTED_WITHIN_S = 1.0  # a request that can never be served is rejected by then; a longer wait is part of the stream
 _Batch = list[tuple[int, Event]]
 MANY_LOGPROBS = 4096  #: a larger answer is encoded in threads, in pieces of this many
+_FEW_LOGPROBS = 64  # in one event of a stream; more are encoded in a thread
 _PIECE_BYTES = 1 << 16  # of a stream, encoded at once
+_ENCODERS = ThreadPoolExecutor(2, "encode")  # each more would delay the event loop by another turn of the interpreter
 
 
 async def send_answer(
@@ -469,11 +472,11 @@ class StreamedAnswer(Response):
     async def _send_batch(self, batch: _Batch, send: Send) -> None:
         data = b""
         for position, (number, event) in enumerate(batch, start=1):
-            is_large = isinstance(event, Finished) and any(
-                map(len, _logprobs_of(event))
-            )  # a stream may echo its prompt
-            encode = self._writer.encode
-            data += await asyncio.to_thread(encode, number, event) if is_large else encode(number, event)
+            if sum(each.num_entries for each in _logprobs_of(event)) > _FEW_LOGPROBS:
+                loop = asyncio.get_running_loop()
+                data += await loop.run_in_executor(_ENCODERS, self._writer.encode, number, event)
+            else:
+                data += self._writer.encode(number, event)
             if data and (len(data) > _PIECE_BYTES or position == len(batch)):
                 self._has_news = True
                 await send({"type": "http.response.body", "body": data, "more_body": True})
