@@ -68,6 +68,17 @@ def test_decode_steps_can_be_varied(tmp_path: Path) -> None:
     assert figures[2]["tpot_mean_s"]["mean"] > figures[0]["tpot_mean_s"]["mean"]
 
 
+def test_the_papers_engine_with_lengths_as_in_chats(tmp_path: Path) -> None:
+    options = ["--engine", "vllm-0.2.4", "--lengths", "chat", "--rate", "9", "--json", str(tmp_path / "s.json")]
+    result = quire("simulate", *SMALL, *options)
+    assert result.exit_code == 0, result.output
+    for text in ("9 a second (Poisson)", "ShareGPT's means of 161.31 and 337.99", "The scheduler is the discipline of"):
+        assert text in result.output
+    figures = json.loads((tmp_path / "s.json").read_text())["figures"]
+    assert [set(figure["by_mode"]) for figure in figures] == [{"recompute"}, {"swap"}]
+    assert figures[1]["stall_s"]["mean"] == pytest.approx(figures[1]["recovery_s"]["mean"])
+
+
 def test_a_trace_and_a_calibrated_profile(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     trace.write_text(TRACE)
@@ -177,6 +188,9 @@ def test_a_profiles_own_disk_is_used_where_it_was_measured(about: list[str], tmp
         (["--trace", "a", "--lengths", "short-long"], "give one of them"),
         (["--trace", "a", "--seeds", "3"], "a trace is one load"),
         (["--lengths", "medium"], "lengths='medium' is not known"),
+        (["--trace", "a", "--rate", "3"], "--trace and --rate exclude each other"),
+        (["--engine", "vllm-9"], "engine='vllm-9' is not one of quire, vllm-0.2.4"),
+        (["--engine", "vllm-0.2.4", "--max-num-batched-tokens", "512"], "computes prompts whole"),
         (["--speed-up", "2"], "--speed-up is for a trace's arrivals"),
         (["--decode-scale", "fast"], "decode_scale='fast'"),
         (["--decode-scale", "0"], "decode_scale=0"),

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from quire.core.decisions.cost_model import CostModel
 from quire.simulate.hardware import HardwareProfile, cps_paper
-from quire.simulate.loads import BOUNDARY, LONGEST, SHORTEST, draw_short_long, speed_up
+from quire.simulate.loads import (
+    BOUNDARY,
+    CHAT_LONGEST_PROMPT,
+    LONGEST,
+    SHORTEST,
+    arrive,
+    draw_chat,
+    draw_short_long,
+    speed_up,
+)
 from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from simulate.machines import limits, machine
@@ -174,6 +183,24 @@ def test_the_prompts_share_can_be_chosen() -> None:
     assert {each.num_prompt_tokens for each in prompts} == {1}
     with pytest.raises(ValueError, match=r"prompts of 0\.9 to 0\.1 of a request"):
         draw_short_long(20, prompt_share=(0.9, 0.1))
+
+
+def test_answers_of_chats_are_longer_than_prompts() -> None:
+    load = draw_chat(200, seed=3)
+    totals = [each.num_prompt_tokens + each.num_output_tokens for each in load]
+    assert sum(total <= BOUNDARY for total in totals) == 100
+    assert (min(totals) >= SHORTEST, max(totals) <= LONGEST) == (True, True)
+    assert max(each.num_prompt_tokens for each in load) <= CHAT_LONGEST_PROMPT
+    assert sum(each.num_output_tokens for each in load) > 2 * sum(each.num_prompt_tokens for each in load)
+    assert load == draw_chat(200, seed=3) != draw_chat(200, seed=4)
+
+
+def test_drawn_requests_can_arrive_one_after_another() -> None:
+    load = draw_chat(400)
+    times = [each.time_s for each in arrive(load, rate=2.0, seed=1)]
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(200, rel=0.2)
+    assert [each._replace(time_s=0.0) for each in arrive(load, rate=2.0, seed=1)] == load
 
 
 def test_a_trace_can_be_played_faster() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from quire.bench.bench_settings import refuse_repeats
 from quire.settings import Settings, check_unit, names, numbers, parse_size, setting, share_range
+
+ENGINES = ("quire", "vllm-0.2.4")
+SHORT_LONG, CHAT = "short-long", "chat"
 
 
 def policies_setting() -> Any:
@@ -25,8 +29,14 @@ class SimulateSettings(Settings):
     )
     trace: Path | None = setting(None, "Times and lengths from a trace CSV (Azure's format).")
     lengths: str | None = setting(
-        None, "Draw the CPS paper's mix, all at once (the default without --trace).", metavar="short-long"
+        None,
+        "Draw the CPS paper's mix: lengths even (the default without --trace), or as in ShareGPT.",
+        metavar="short-long|chat",
     )
+    rate: float | None = setting(
+        None, "Drawn requests per second (Poisson); by default all come at once.", above=0, below=math.inf
+    )
+    engine: str = setting("quire", "Scheduling discipline.", choices=ENGINES, metavar="|".join(ENGINES))
     policies: tuple[str, ...] = policies_setting()
     num_blocks: int = setting(512, "KV blocks of the pool.", at_least=1)
     block_size: int = setting(16, "Tokens a KV block holds.", at_least=1)

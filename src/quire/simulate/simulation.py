@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
@@ -23,6 +23,7 @@ from quire.sampling_params import SamplingParams
 from quire.simulate.hardware import HardwareProfile
 from quire.simulate.token_times import Distribution, Timeline, distribution
 from quire.simulate.virtual_runner import VirtualRunner
+from quire.simulate.vllm_scheduler import VllmScheduler
 
 
 class Arrival(NamedTuple):
@@ -81,17 +82,21 @@ def simulate(
     policy: RecoveryPolicy,
     *,
     learner: CostModel | None = None,
+    engine: str = "quire",
 ) -> SimulationFigures:
     """Run a load, in any order, to its end. `config` has pool, limits and `block_bytes`; a disk tier starts empty and
     keeps all documents. `policy` is a fresh one, and `learner` its cost model, by default the profile's own costs.
-    ValueError if no request fits, or `block_bytes` or the disk's costs are missing; RuntimeError if nothing
-    advances."""
+    The engine "vllm-0.2.4" copies within its steps. ValueError if no request fits, or `block_bytes` or the disk's costs
+    are missing; RuntimeError if nothing advances."""
     if (config.num_swap_slots or config.has_disk_tier) and not config.block_bytes:
         raise ValueError("block_bytes=0: the cost of swapping depends on the size of a block; set it")
     if config.has_disk_tier and not hardware.has_disk:
         raise ValueError(f"{hardware.name} has no costs of a disk; add one (with_disk), or leave out the disk tier")
     ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
-    scheduler = Scheduler(config, policy, learner or hardware.costs)
+    if engine == "vllm-0.2.4":
+        hardware = replace(hardware, swap_is_synchronous=True)
+    make = VllmScheduler if engine == "vllm-0.2.4" else Scheduler
+    scheduler = make(config, policy, learner or hardware.costs)
     return Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner).run(ordered)
 
 

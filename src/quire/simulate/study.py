@@ -16,20 +16,27 @@ from quire.bench.workload import read_trace
 from quire.config import SchedulerConfig
 from quire.simulate import document_study as documents
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile, with_disk
-from quire.simulate.loads import ask_about_documents, draw_short_long, speed_up
+from quire.simulate.loads import (
+    CHAT_LONGEST_PROMPT,
+    CHAT_MEANS,
+    arrive,
+    ask_about_documents,
+    draw_chat,
+    draw_short_long,
+    speed_up,
+)
 from quire.simulate.paper_policies import make_compared_policy
-from quire.simulate.simulate_settings import SimulateSettings
+from quire.simulate.simulate_settings import CHAT, SHORT_LONG, SimulateSettings
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from quire.simulate.token_times import interval, paired_changes, value_of
 
-SHORT_LONG = "short-long"
 DEFAULT_SEEDS = 20
 
 #: Seconds of the CPS paper's own policy (section 4.2.2).
 PAPERS_FIGURES = {"ttft_mean_s": 1.64835, "tpot_mean_s": 0.03655, "tpot_p99_s": 0.07057}
 PAPERS_CLAIM = (
     "The paper's CPS (threshold:1024 on vLLM 0.2.4): P99 TPOT 13.1 % below swap and 20.1 % below recompute. Absolute "
-    "times are not comparable: the paper gives neither decode steps nor the prompts' share of its requests."
+    "times are comparable only where rate, pool and decode steps are fitted: the paper does not give all of them."
 )
 
 _COMPARED = ("ttft_mean_s", "tpot_mean_s", "tpot_p99_s")
@@ -107,6 +114,7 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
         return getattr(profile.limits, name) if given is None else given
 
     block_bytes = profile.bytes_per_token * settings.block_size
+    num_spare = 0 if settings.engine == "quire" else 1 + int(settings.watermark * settings.num_blocks)
     has_caching = chosen("enable_prefix_caching")
     if settings.documents and settings.enable_prefix_caching is None:
         has_caching = True  # documents are shared by prefix caching
@@ -115,7 +123,7 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
         block_size=settings.block_size,
         max_num_seqs=chosen("max_num_seqs"),
         max_num_batched_tokens=chosen("max_num_batched_tokens"),
-        max_model_len=settings.max_model_len or settings.num_blocks * settings.block_size,
+        max_model_len=settings.max_model_len or (settings.num_blocks - num_spare) * settings.block_size,
         enable_prefix_caching=has_caching,
         watermark_blocks=int(settings.watermark * settings.num_blocks),
         num_swap_slots=settings.swap_space // block_bytes,
@@ -137,20 +145,29 @@ def make_loads(settings: SimulateSettings) -> list[list[Arrival]]:
 
 def _make_plain_loads(settings: SimulateSettings) -> list[list[Arrival]]:
     if settings.trace is not None:
-        if settings.lengths is not None:
-            raise ValueError("--trace and --lengths exclude each other; give one of them")
+        for name in settings.changed("lengths", "rate"):
+            raise ValueError(f"--trace and --{name} exclude each other; give one of them")
         if settings.seeds not in (None, 1) and settings.documents is None:
             raise ValueError(f"--seeds {settings.seeds}: a trace is one load; leave it out")
         lengths = read_trace(settings.trace).first(settings.num_requests)
         trace = [Arrival(*each) for each in zip(lengths.arrival_s, lengths.prompt, lengths.output, strict=True)]
         return [speed_up(trace, settings.speed_up)]
-    if settings.lengths not in (None, SHORT_LONG):
-        raise ValueError(f"lengths={settings.lengths!r} is not known; there is {SHORT_LONG} (or give --trace FILE)")
+    if settings.lengths not in (None, SHORT_LONG, CHAT):
+        raise ValueError(
+            f"lengths={settings.lengths!r} is not known; there are {SHORT_LONG} and {CHAT} (or give --trace FILE)"
+        )
     if settings.speed_up != 1:
-        raise ValueError("--speed-up is for a trace's arrivals; drawn requests come all at once")
+        raise ValueError("--speed-up is for a trace's arrivals; drawn requests have a --rate")
+    return [_draw(settings, seed) for seed in range(settings.seeds or DEFAULT_SEEDS)]
+
+
+def _draw(settings: SimulateSettings, seed: int) -> list[Arrival]:
     num_requests = 200 if settings.num_requests is None else settings.num_requests
-    share = settings.prompt_share
-    return [draw_short_long(num_requests, seed, prompt_share=share) for seed in range(settings.seeds or DEFAULT_SEEDS)]
+    if settings.lengths == CHAT:
+        load = draw_chat(num_requests, seed)
+    else:
+        load = draw_short_long(num_requests, seed, prompt_share=settings.prompt_share)
+    return load if settings.rate is None else arrive(load, settings.rate, seed)
 
 
 def play(
@@ -167,7 +184,8 @@ def play(
         for number, (case, load) in enumerate(product(cases, loads), start=1):
             profile = profiles[case.decode_scale]
             policy = make_compared_policy(case.policy)
-            case.runs.append(simulate(load, profile, replace(config, has_disk_tier=case.has_kv_dir), policy))
+            limits = replace(config, has_disk_tier=case.has_kv_dir)
+            case.runs.append(simulate(load, profile, limits, policy, engine=settings.engine))
             show(number, "")
     return cases
 
@@ -262,11 +280,7 @@ def notes(
     """Sources and assumptions, below the table."""
     lines = profile.sources()
     if settings.trace is None:
-        low, high = settings.prompt_share
-        lines.append(
-            "The load: 128 to 2,048 tokens a request, half of them short, all at once (published); lengths even within "
-            f"short and long, of which {low:.0%} to {high:.0%} are the prompt (assumed)."
-        )
+        lines.append(_describe_load(settings))
     if settings.documents is not None:
         lines += documents.notes(settings, profile)
     slots = f"{config.num_swap_slots:,} blocks in the swap tier" if config.num_swap_slots else "no swap tier"
@@ -274,8 +288,8 @@ def notes(
     lines.append(
         f"The engine: {config.num_blocks:,} blocks of {config.block_size} tokens, {config.watermark_blocks} of them "
         f"left free by admission; {slots}; at most {config.max_num_seqs} sequences and "
-        f"{config.max_num_batched_tokens:,} tokens a step; prefix caching {caching}. The scheduler is Quire's own. "
-        "The policy cost asks the profile itself, so its predictions are exact."
+        f"{config.max_num_batched_tokens:,} tokens a step; prefix caching {caching}. The scheduler is "
+        f"{_SCHEDULERS[settings.engine]}. The policy cost asks the profile itself, so its predictions are exact."
     )
     if len(cases[0].runs) > 1:
         wasted = " Wasted: tokens computed again." if settings.documents is None else ""
@@ -291,6 +305,25 @@ def notes(
     return lines
 
 
+_SCHEDULERS = {
+    "quire": "Quire's own",
+    "vllm-0.2.4": "the discipline of vLLM 0.2.4, whose copies stop the steps; padding costs nothing",
+}
+
+
+def _describe_load(settings: SimulateSettings) -> str:
+    when = "all at once" if settings.rate is None else f"{settings.rate:g} a second (Poisson)"
+    about = f"The load: 128 to 2,048 tokens a request, half of them short (published), {when}"
+    if settings.lengths == CHAT:
+        prompt, answer = CHAT_MEANS
+        return (
+            f"{about}; prompts and answers exponential with ShareGPT's means of {prompt:g} and {answer:g} tokens "
+            f"(PagedAttention, SOSP '23, figure 11), prompts of at most {CHAT_LONGEST_PROMPT:,}."
+        )
+    low, high = settings.prompt_share
+    return f"{about}; lengths even within short and long, of which {low:.0%} to {high:.0%} are the prompt (assumed)."
+
+
 def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profile: HardwareProfile) -> str:
     about = (
         ""
@@ -298,7 +331,8 @@ def _title(settings: SimulateSettings, loads: Sequence[Sequence[Arrival]], profi
         else f" on {settings.documents} documents of {settings.document_tokens:,} tokens"
     )
     if settings.trace is None:
-        return f"{len(loads[0])} requests{about}, {SHORT_LONG}, {len(loads)} seeds, simulated on {profile.name}"
+        lengths = settings.lengths or SHORT_LONG
+        return f"{len(loads[0])} requests{about}, {lengths}, {len(loads)} seeds, simulated on {profile.name}"
     tempo = "" if settings.speed_up == 1 else f", {settings.speed_up:g} times as fast"
     seeds = f", {len(loads)} seeds" if len(loads) > 1 else ""
     return f"{settings.trace.stem}: {len(loads[0]):,} requests{about}{tempo}{seeds}, simulated on {profile.name}"
