@@ -42,10 +42,7 @@ def start_app(spec: AppSpec) -> FastAPI:
             ),
             max_queue=settings.max_queue,
             load_wait_s=settings.load_wait_s,
-            on_finished=partial(metrics.observe_finished, name),
-            on_ready=partial(metrics.observe_limits, name),
-            on_accepted=partial(metrics.observe_accepted, name),
-            on_load=partial(metrics.observe_load, name),
+            **metrics.callbacks(name),
         )
         for name, deployment in spec.deployments.items()
     }

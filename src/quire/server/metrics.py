@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import product
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
@@ -307,6 +308,15 @@ class Metrics:
         for model in models:
             step_families.show(model)
             families.show(model)
+
+    def callbacks(self, model: str) -> dict[str, Any]:
+        """Return the callbacks of an `AsyncEngine` that record a model's requests."""
+        return {
+            "on_finished": partial(self.observe_finished, model),
+            "on_ready": partial(self.observe_limits, model),
+            "on_accepted": partial(self.observe_accepted, model),
+            "on_load": partial(self.observe_load, model),
+        }
 
     def _add_http(self) -> None:
         """HTTP metrics. No label holds a value that clients can invent, which would let them create series."""
