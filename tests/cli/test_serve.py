@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -70,6 +72,39 @@ def test_a_keep_alive_of_no_time_is_refused() -> None:
     command = [sys.executable, "-m", "quire", "serve", *SMALL, "--keep-alive", "0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, "keep_alive_s=0.0 must be above 0" in done.stderr) == (2, True)
+
+
+def _refusal(*words: str, **environment: str) -> str:
+    """Return the error of `quire serve`, which must end without torch and before it listens."""
+    code = f"import sys; from quire.cli.main import make_app\ntry: make_app('serve')({['serve', *words]!r})\n"
+    code += "except SystemExit as left: print(left.code, 'torch' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+    assert done.stdout == "2 False\n", done.stderr
+    assert "listening" not in done.stderr
+    return done.stderr
+
+
+def test_a_port_in_use_is_reported_before_models_are_looked_at() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        for ray in ([], ["--ray"]):
+            said = _refusal("no/such-model", "--port", port, *ray, HF_HUB_OFFLINE="1")
+            assert said == (
+                f"Error: cannot listen on 127.0.0.1:{port}: Address already in use; choose another --host or --port\n"
+            )
+
+
+def test_a_hub_id_without_network_is_refused_before_the_server_listens(tmp_path: Path) -> None:
+    path = tmp_path / "quire.sock"
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        hub = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    said = _refusal("no/such-model", "--uds", str(path), HF_ENDPOINT=hub, HF_HUB_OFFLINE="0")
+    assert said.startswith(
+        "Error: no/such-model is neither a directory here nor in the hub's cache, and the hub cannot"
+    )
+    assert not path.exists()
 
 
 def test_engine_processes_share_the_cores_by_default(

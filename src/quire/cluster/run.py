@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 from quire.cluster.application import APPLICATION, deploy, need_ray
 from quire.cluster.settings import AppSpec
 from quire.cluster.share import share_of
+from quire.server.listener import listen
+from quire.server.settings import ServerSettings
 
 logger = logging.getLogger("quire")
 
@@ -28,11 +31,9 @@ _POLL_TIMEOUT_S = 10.0
 def run(spec: AppSpec, address: str | None, banner: Callable[[str], str]) -> int:
     """Serve until a signal, in the main thread. Without `address` it starts a Ray cluster that ends with this process.
     Returns the exit status: 0 after SIGTERM, 130 after Ctrl-C, 2 if no model could be loaded. Raises ValueError if Ray
-    is not installed, the cluster does not exist or is too small, or the port is taken."""
+    is not installed, or the cluster does not exist or is too small."""
     need_ray()
     settings = spec.settings
-    if address is None:
-        _check_port(settings.host, settings.port)
     with (
         _cluster(address, settings.max_body_bytes),
         _stop_signals() as signals,
@@ -128,16 +129,11 @@ def _stop_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _check_port(host: str, port: int) -> None:
-    """Check the port, since Ray only logs that it is taken."""
-    import socket
-
-    if port == 0:
+def check_port(settings: ServerSettings) -> None:
+    """Raise ValueError if Ray's proxy cannot listen here: Ray only logs that a port is in use."""
+    if settings.port == 0:
         raise ValueError("port=0 takes any free port, but with ray all machines listen on the same one; name it")
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:
-        raise ValueError(f"cannot listen on {host}:{port}: {error.strerror}; choose another --host or --port") from None
+    listen(replace(settings, uds=None)).close()
 
 
 def _wait_until_loaded(url: str, spec: AppSpec, signals: list[int]) -> bool:

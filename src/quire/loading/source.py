@@ -64,10 +64,13 @@ class ModelSource:
         return tuple(self.generation_config.get("eos_token_id", ())) or self.config.eos_token_ids
 
 
-def resolve_model(name: str, *, load_format: str = "auto", hub: HubOptions | None = None) -> ModelSource:
+def resolve_model(
+    name: str, *, load_format: str = "auto", hub: HubOptions | None = None, with_weights: bool = True
+) -> ModelSource:
     """Find a model by embedded name (first), path, preset (`random:NAME`) or hub id, whose weights are downloaded once
-    the config is checked. Raises ModelLoadError or UnsupportedModelError."""
-    return find_model(name) or _download(name, load_format, hub or HubOptions())
+    the config is checked. Without weights it imports no torch. Raises ModelLoadError or UnsupportedModelError."""
+    with_weights = with_weights and load_format != "random"
+    return find_model(name) or _download(name, with_weights, hub or HubOptions())
 
 
 def find_model(name: str) -> ModelSource | None:
@@ -157,7 +160,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _download(name: str, load_format: str, hub: HubOptions) -> ModelSource:
+def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
     from huggingface_hub.errors import (
         GatedRepoError,
         LocalEntryNotFoundError,
@@ -167,7 +170,7 @@ def _download(name: str, load_format: str, hub: HubOptions) -> ModelSource:
 
     try:
         source = _read_directory(name, download_files(name, HUB_CONFIG_FILES, hub))
-        if load_format != "random":
+        if with_weights:
             _ = source.config  # refuse unsupported models before the download
             source = _read_directory(name, download_files(name, HUB_CONFIG_FILES + HUB_WEIGHT_FILES, hub))
     except ModelConfigError:

@@ -7,7 +7,6 @@ less long. A second signal ends the process at once.
 from __future__ import annotations
 
 import asyncio
-import errno
 import faulthandler
 import logging
 import os
@@ -21,7 +20,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -34,6 +32,7 @@ from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import ModelState
 from quire.server.http.middleware import CheckHost
 from quire.server.http.protocol import HttpProtocol
+from quire.server.listener import is_local, listen, url_of
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
@@ -65,6 +64,7 @@ def serve(
     metrics: Metrics | None = None,
     banner: Callable[[str], str] | None = None,
     on_stop: Callable[[], None] = lambda: None,
+    listener: socket.socket | None = None,
 ) -> int:
     """Serve until a signal stops the process. Call it in the main thread.
 
@@ -73,6 +73,7 @@ def serve(
         metrics: source of the load lines; None writes none.
         banner: makes the text to print once a model is ready, from the server's URL.
         on_stop: stops background work after the drain.
+        listener: the open socket (`listen`); None opens one.
 
     Returns:
         The exit status: 0 after SIGTERM, 130 after SIGINT, 2 if no model could be loaded, 1 if the last one was lost.
@@ -83,7 +84,7 @@ def serve(
     if not settings.api_keys and settings.uds is None and is_local(settings):
         app = CheckHost(app, settings)
     config = _uvicorn_config(app, settings)
-    listener = listen(settings)
+    listener = listener or listen(settings)
     url = url_of(settings, listener)
     if not settings.api_keys and not is_local(settings):
         logger.warning("every client that can reach %s may use this server; --api-key restricts it to key holders", url)
@@ -355,59 +356,3 @@ class LoadLog:
                 line["preemptions"] = int(preemptions)
             lines.append(line)
         return lines
-
-
-def listen(settings: ServerSettings) -> socket.socket:
-    """Open the socket. Raises ValueError if the address cannot be used."""
-    if settings.uds is not None:
-        return _listen_at(settings.uds)
-    host, port = settings.host, settings.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=socket.SOMAXCONN)
-    except OSError as error:
-        named = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
-        raise ValueError(f"cannot listen on {host}:{port}: {named}; choose another --host or --port") from None
-    # Connections inherit it. asyncio sets it on sockets of its own only; without it a stream's small writes wait for
-    # the client's delayed acknowledgements, tens of milliseconds each.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
-
-
-def url_of(settings: ServerSettings, listener: socket.socket) -> str:
-    """Return the URL for clients on this machine."""
-    if settings.uds is not None:
-        return f"unix:{settings.uds}"
-    host = settings.host
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    scheme = "https" if settings.ssl_certfile is not None else "http"
-    return f"{scheme}://{reachable}:{listener.getsockname()[1]}"
-
-
-def is_local(settings: ServerSettings) -> bool:
-    """Whether only this machine can connect."""
-    if settings.uds is not None:
-        return True
-    try:
-        return ip_address(settings.host).is_loopback
-    except ValueError:
-        return settings.host == "localhost"
-
-
-def _listen_at(path: str) -> socket.socket:
-    """Open a Unix socket. A stale socket is replaced; a live one, or another file, is an error."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        if Path(path).is_socket() and _is_stale(path):
-            Path(path).unlink()
-        listener.bind(path)
-        listener.listen(socket.SOMAXCONN)
-    except OSError as error:
-        listener.close()
-        raise ValueError(f"cannot listen at {path}: {error.strerror or error}; choose another --uds") from None
-    return listener
-
-
-def _is_stale(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        return client.connect_ex(path) == errno.ECONNREFUSED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+import socket
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -43,30 +44,28 @@ def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: C
     """Serve one or several models over HTTP with OpenAI's API; without a model, serve the two embedded ones."""
     if cluster.ray:
         raise typer.Exit(_serve_on_ray(engines, settings, cluster))
-    from quire.loading.source import find_model
+    from quire.server.listener import listening
+
+    with listening(settings) as listener:  # first: a port in use is reported at once
+        status = _serve_here(engines, settings, listener)
+    raise typer.Exit(status)
+
+
+def _serve_here(engines: dict[str, EngineConfig], settings: ServerSettings, listener: socket.socket) -> int:
+    """Serve in this process and its children until stopped, and return the exit status."""
+    from quire.loading.source import resolve_model
     from quire.system.child_process import ChildProcess
 
     engines, aliases = settings.named(engines)
-    sources = {name: find_model(config.model) for name, config in engines.items()}  # report a missing model first
-    for name, source in sources.items():
-        if source is not None:
-            source.check_architecture()
-        _check_ranks(source, engines[name].tensor_parallel_size)
+    for config in engines.values():  # report a missing model first
+        source = resolve_model(config.model, hub=config.hub, with_weights=False)
+        source.check_architecture()
+        _check_ranks(source, config.tensor_parallel_size)
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would delay the other models on the shared device; use engine processes")
     # The children import torch while this process imports the server.
     names = engines if settings.engine_process else {}
     children = {name: ChildProcess("engine", imports="quire.assembly") for name in names}
-    raise typer.Exit(_serve_here(engines, settings, children, aliases))
-
-
-def _serve_here(
-    engines: dict[str, EngineConfig],
-    settings: ServerSettings,
-    children: dict[str, ChildProcess],
-    aliases: tuple[str, ...],
-) -> int:
-    """Serve in this process until it is stopped, and return the exit status."""
     from quire.server.app import assemble, with_keys
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
@@ -97,6 +96,7 @@ def _serve_here(
         metrics=metrics,
         banner=partial(_banner, list(engines), has_keys=bool(settings.api_keys)),
         on_stop=stop,
+        listener=listener,
     )
 
 
@@ -135,32 +135,32 @@ def _start_engines(
             max_queue=settings.max_queue,
             load_wait_s=settings.load_wait_s,
             on_stats=partial(metrics.observe_stats, name),
-            on_finished=partial(metrics.observe_finished, name),
-            on_ready=partial(metrics.observe_limits, name),
-            on_accepted=partial(metrics.observe_accepted, name),
-            on_load=partial(report_load, name),
+            **{**metrics.callbacks(name), "on_load": partial(report_load, name)},
         )
         for name, config in engines.items()
     }
 
 
-def _check_ranks(source: ModelSource | None, size: int) -> None:
+def _check_ranks(source: ModelSource, size: int) -> None:
     """Refuse a model that cannot be split over `size` ranks."""
     from quire.models.parallel import ModelSplit, ParallelGroup
 
-    if source is not None and size > 1:
+    if size > 1:
         ModelSplit(source.config, ParallelGroup(0, size))
 
 
 def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> int:
     from quire.cluster.application import describe
-    from quire.cluster.run import run
-    from quire.loading.source import find_model
+    from quire.cluster.run import check_port, run
+    from quire.loading.source import resolve_model
     from quire.server.log_format import configure_logging
 
     if cluster.ray_address is None:
+        check_port(settings)
         for config in engines.values():
-            find_model(config.model)  # on a joined cluster, another machine may have it
+            resolve_model(
+                config.model, hub=config.hub, with_weights=False
+            )  # on a joined cluster, another machine may have it
     configure_logging(settings.log_format, settings.log_level)
     served = describe(engines, settings, cluster)
     has_keys = bool(served.settings.api_keys)
