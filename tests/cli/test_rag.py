@@ -119,13 +119,21 @@ def test_ctrl_c_says_what_is_kept(tmp_path: Path, docs: Path, monkeypatch: pytes
     assert "interrupted: 64 added" in output
 
 
-def test_the_second_answer_has_the_passages_kv_from_disk(tmp_path: Path, docs: Path) -> None:
+def test_the_second_answer_has_the_passages_kv_from_disk(
+    tmp_path: Path, docs: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (docs / "cats.md").write_text("Cats sleep all day, and whoever wakes them up is sorry for it soon. " * 3)
     warm = ("--warm", "random:tiny")
     output = quire(tmp_path, "ingest", docs, "-c", "pets", "--embedder", "hashing", *warm).output
     assert "2 passages of 'pets' for random:tiny" in output
+    (docs / "empty.txt").touch()
+    (docs / "picture.png").touch()
+    output = quire(tmp_path, "ingest", docs, "-c", "pets").output
+    assert "without text: docs/empty.txt\nskipped, since these kinds are not read: 1 of .png\n" in output
     ask = ("ask", "do cats sleep?", "-c", "pets", "--model", "random:tiny", "--max-tokens", 4)
+    caplog.clear()
     output = quire(tmp_path, *ask, "--json", tmp_path / "json").output
+    assert not caplog.messages, "how the model was loaded is not the question"
     figures = json.loads((tmp_path / "json").read_text())
     assert "first token after" in output
     assert figures["answer"].strip() in output

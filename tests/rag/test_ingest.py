@@ -199,12 +199,17 @@ def test_chunks_are_spans_of_the_text(collection: Collection, folder: Path) -> N
     assert best.text == collection.text(best.document_id)[best.start : best.end]
 
 
-def test_a_file_without_text_is_counted(collection: Collection, tmp_path: Path) -> None:
-    (tmp_path / "empty.txt").write_text("  \n")
-    (tmp_path / "full.txt").write_text("Cats sleep.")
-    report = run(collection, tmp_path)
-    assert (report.num_files, report.added, report.num_empty) == (2, 1, 1)
-    assert run(collection, tmp_path).num_empty == 1, "as often as it is read"
+def test_files_without_text_and_of_unknown_kinds_are_named(collection: Collection, tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "empty.txt").write_text("  \n")
+    (folder / "full.txt").write_text("Cats sleep.")
+    for name in ("a.xyz", "b.XYZ", "Makefile", ".hidden.xyz"):
+        (folder / name).write_text("x")
+    report = run(collection, folder)
+    assert (report.num_files, report.added, report.empty) == (2, 1, ["texts/empty.txt"])
+    assert report.skipped == {".xyz": 2, "no suffix": 1}
+    assert run(collection, folder).empty == report.empty, "as often as it is read"
 
 
 def test_a_passage_names_the_page_on_which_it_starts(collection: Collection, tmp_path: Path) -> None:

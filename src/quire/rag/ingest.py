@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -86,10 +87,11 @@ class IngestReport:
     unchanged: int = 0
     removed: int = 0
     num_files: int = 0
-    num_empty: int = 0  #: files without text
     num_chunks: int = 0  #: stored, for added and changed documents
     num_embedded: int = 0  #: stored chunks whose text is new
     failed: list[tuple[str, str]] = field(default_factory=list)  #: source name and reason
+    empty: list[str] = field(default_factory=list)  #: names of files without text
+    skipped: dict[str, int] = field(default_factory=Counter)  #: files of unsupported kinds in folders, by suffix
 
 
 #: Receives (finished files, all files, report). An exception ends the ingest.
@@ -101,8 +103,9 @@ QuotaCheck = Callable[[Source, int, int], None]
 Cut = Callable[[str], Sequence[Chunk]]
 
 
-def find_files(paths: Sequence[Path]) -> list[SourceFile]:
-    """List the given files and, of directories, all visible files of a supported kind. Raises ValueError."""
+def find_files(paths: Sequence[Path], skipped: dict[str, int] | None = None) -> list[SourceFile]:
+    """List the given files and, of directories, all visible files of a supported kind; count others by suffix in
+    `skipped`, a Counter. Raises ValueError."""
     found: dict[Path, SourceFile] = {}
     for given in paths:
         root = _absolute(given)
@@ -111,8 +114,12 @@ def find_files(paths: Sequence[Path]) -> list[SourceFile]:
                 folders[:] = sorted(each for each in folders if not each.startswith("."))
                 for name in sorted(names):
                     path = Path(folder, name)
-                    if not name.startswith(".") and kind_of(name) is not None and path.is_file():
+                    if name.startswith(".") or not path.is_file():
+                        continue
+                    if kind_of(name) is not None:
                         found.setdefault(path, SourceFile(path, _printable(path.relative_to(root.parent))))
+                    elif skipped is not None:
+                        skipped[_printable(Path(path.suffix.lower())) if path.suffix else "no suffix"] += 1
         elif root.is_file():
             found.setdefault(root, SourceFile(root, _printable(Path(root.name))))
         else:
@@ -150,13 +157,14 @@ def ingest(
     """Synchronize a collection with the files at these paths; documents from elsewhere, and of unreadable files, stay.
     `report` is filled during the run. ValueError for a missing path, another embedder or a concurrent ingest,
     WorkerError if the embedder's process ends."""
-    files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths)]
+    report = report or IngestReport()
+    files = [replace(file, metadata=dict(metadata or {})) for file in find_files(paths, report.skipped)]
     check_metadata(metadata or {})
     collection.check_embedder(embedder.facts)
     info = collection.info
     cut_up = partial(cut, counters=counters, num_tokens=info.chunk_tokens, overlap=info.overlap_tokens)
     with collection.changing():
-        run = _Ingest(collection, embedder, parser, cut_up, report or IngestReport())
+        run = _Ingest(collection, embedder, parser, cut_up, report)
         try:
             run.run(files, on_progress)
             run.remove_missing({file.origin for file in files}, [_absolute(path) for path in paths])
@@ -253,7 +261,8 @@ class _Ingest:
             return
         hashes: dict[bytes, tuple[ParsedDocument, Metadata]] = {}  # also drops duplicates within a source
         found = source.parse(self.parser, data)
-        self.report.num_empty += not found
+        if not found:
+            self.report.empty.append(source.name)
         for each in found:
             title = {"title": each.title} if each.title else {}
             metadata: Metadata = {"kind": source.kind, **title, **own}

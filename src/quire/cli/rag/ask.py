@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -211,6 +213,8 @@ def _with_kv_dir(config: EngineConfig, rag_dir: Path) -> EngineConfig:
 def _started(config: EngineConfig) -> Iterator[Engine]:
     from quire.assembly import start_engine
 
+    if "QUIRE_LOG_LEVEL" not in os.environ:
+        logging.getLogger("quire").setLevel(logging.WARNING)  # the answer is what counts
     engine = start_engine(config)
     try:
         yield engine

@@ -82,6 +82,11 @@ def ingest(
         typer.echo(f"{_words(report)}; {info.num_documents:,} documents in {info.num_chunks:,} chunks in {info.name!r}")
     for model in settings.warm:
         ask.warm_collection(EngineConfig.from_env(model=model, kv_dir=settings.kv_dir), collection, rag_dir)
+    for name in report.empty:
+        typer.echo(f"without text: {name}", err=True)
+    if report.skipped:
+        counts = ", ".join(f"{count:,} of {suffix}" for suffix, count in sorted(report.skipped.items()))
+        typer.echo(f"skipped, since these kinds are not read: {counts}", err=True)
     for name, reason in report.failed:
         typer.secho(f"not read: {name}: {reason}", fg=typer.colors.RED, err=True)
     if report.failed:
@@ -237,8 +242,8 @@ def _check_unchanged(collection: Collection, settings: IngestSettings) -> None:
 
 def _words(report: IngestReport) -> str:
     counts = {name: getattr(report, name) for name in ("added", "changed", "unchanged", "removed")}
-    if report.num_empty:
-        counts["without text"] = report.num_empty
+    if report.empty:
+        counts["without text"] = len(report.empty)
     return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
