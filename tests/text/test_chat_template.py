@@ -228,6 +228,16 @@ def test_a_chat_template_file_is_read(tmp_path: Path) -> None:
         read_chat_template(tmp_path / "missing")
 
 
+def test_a_chat_template_may_be_given_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("{{ messages }}", "{% for m in messages %}x{% endfor %}", "one line\nand another", "{{ x }}" * 9999):
+        assert read_chat_template(text) == text
+    with pytest.raises(ValueError, match=r"chat_template='\{% if %\}': the chat template is broken"):
+        read_chat_template("{% if %}")
+    monkeypatch.chdir(tmp_path)
+    Path("{{odd}}.jinja").write_text("{{ messages }}!")
+    assert read_chat_template("{{odd}}.jinja") == "{{ messages }}!", "a file has precedence"
+
+
 def test_a_model_s_broken_template_is_reported_while_loading(
     backends: Backends, write_model_dir: WriteModelDir, caplog: pytest.LogCaptureFixture
 ) -> None:

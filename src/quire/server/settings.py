@@ -63,7 +63,9 @@ class ServerSettings(EnvironmentSettings):
     max_collection_bytes_per_key: int = setting(
         "1GiB", "Maximum size of a key's documents with their vectors.", read=parse_size, at_least=0
     )
-    chat_template: str | None = setting(None, "Jinja template in place of the models' own.", metavar="FILE")
+    chat_template: str | None = setting(
+        None, "Jinja template, or its text, in place of the models' own.", metavar="FILE"
+    )
     tool_call_parser: str = setting(
         AUTO,
         "Parser of function calls; auto detects it from the chat template, none rejects tools.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
@@ -185,11 +186,13 @@ def _raise_exception(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def read_chat_template(path: str | Path) -> str:
-    """Read and check the template of a --chat-template file."""
-    where = f"chat_template={str(path)!r}"
+def read_chat_template(given: str | Path) -> str:
+    """Return the checked template of --chat-template: a file's, or text that contains {{, {% or a line break."""
+    text = str(given)
+    where = f"chat_template={text!r:.100}"
     try:
-        template = Path(path).read_text(encoding="utf-8")
+        is_text = any(mark in text for mark in ("{{", "{%", "\n")) and not os.path.exists(text)
+        template = text if is_text else Path(given).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{where} cannot be read: {error}") from None
     if not template.strip():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -37,7 +36,7 @@ def chat(
     sampling: Sampling,
     system: Annotated[str | None, typer.Option(help="The system message.")] = None,
     chat_template: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Jinja template for a local model without one.")
+        str | None, typer.Option(metavar="FILE", help="Jinja template (or its text) for a local model without one.")
     ] = None,
 ) -> None:
     """Chat with a server or a local model (default: quire-chat). Each line of piped input is a message."""

@@ -24,7 +24,8 @@ def warm(
     ] = False,
     role: Annotated[str, typer.Option(help="With --chat: role of the message that begins with the document.")] = "user",
     chat_template: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --chat: a template instead of the model's own.")
+        str | None,
+        typer.Option(metavar="FILE", help="With --chat: a template (or its text) in place of the model's own."),
     ] = None,
     head: Annotated[str, typer.Option(help="Text in front of the document in prompts, such as 'Context: '.")] = "",
     json: Json = None,
