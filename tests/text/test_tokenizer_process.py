@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ import tokenizers
 from tokenizers import models, normalizers
 
 from quire.loading.source import EMBEDDED_MODELS, embedded_path
-from quire.system.worker_process import WorkerError
+from quire.server.health import encode_probe
+from quire.system.worker_process import WorkerError, WorkerTimeout
 from quire.text import tokenizer_process
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
@@ -129,6 +131,36 @@ def test_a_process_that_is_killed_from_outside_is_no_fault_of_the_text(isolated:
     os.kill(child.pid, signal.SIGKILL)
     child.process.wait()
     assert isolated.encode("Hello"), "another process serves the next text"
+
+
+@pytest.mark.usefixtures("limits")
+def test_a_stopped_process_is_replaced_after_a_deadline_that_grows_with_the_text(
+    isolated: IsolatedTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolated.encode("Hello")
+    monkeypatch.setattr(tokenizer_process, "_WALL_S", 0.1)
+    monkeypatch.setattr(tokenizer_process, "_WALL_S_PER_CPU_S", 0.2)
+    for text, deadline in (("Hello", "0.2"), ("Hello" * 2**14, "0.5")):
+        assert isolated._child.pid is not None
+        os.kill(isolated._child.pid, signal.SIGSTOP)
+        with pytest.raises(WorkerTimeout, match=f"took more than {deadline} s"):
+            isolated.encode(text)
+        monkeypatch.setattr(tokenizer_process, "_ENCODE_S", 60)
+        assert isolated.encode("Hello"), "another process serves the next text"
+        monkeypatch.setattr(tokenizer_process, "_ENCODE_S", 0.5)
+
+
+def test_readiness_asks_the_process(isolated: IsolatedTokenizer) -> None:
+    isolated.encode("Hello")
+    engine = SimpleNamespace(engine=SimpleNamespace(tokenizer=isolated))
+    assert isolated._child.pid is not None
+    os.kill(isolated._child.pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as thread:
+        probed = thread.submit(encode_probe, SimpleNamespace(async_engine=engine))  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError):
+            probed.result(0.5)
+        os.kill(isolated._child.pid, signal.SIGCONT)
+        probed.result(60)
 
 
 def test_the_process_ends_with_the_last_reference(plain: Tokenizer) -> None:

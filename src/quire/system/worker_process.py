@@ -60,13 +60,13 @@ class WorkerProcess:
         """The process id; None if no process runs."""
         return self._child.pid if self._child is not None else None
 
-    def ask(self, question: bytes) -> bytes:
-        """Return the worker's answer. Raises ValueError if the worker refused, WorkerTimeout after `wall_s`,
-        WorkerKilled if the process was killed from outside, and WorkerError if it ended otherwise or exceeded another
+    def ask(self, question: bytes, wall_s: float | None = None) -> bytes:
+        """Return the worker's answer. Raises ValueError if the worker refused, WorkerTimeout after `wall_s` seconds (by
+        default the limit's), WorkerKilled if the process was killed from outside, and WorkerError if it ended otherwise or exceeded another
         limit."""
         with self._lock:
             try:
-                answer = self._ask(question)
+                answer = self._ask(question, wall_s or self._limits.wall_s)
             except BaseException:  # also KeyboardInterrupt: the next caller must not receive this answer
                 self._end()
                 raise
@@ -74,7 +74,7 @@ class WorkerProcess:
             return answer[1:]
         raise ValueError(answer[1:].decode(errors="replace"))
 
-    def _ask(self, question: bytes) -> bytes:
+    def _ask(self, question: bytes, wall_s: float) -> bytes:
         if self._child is None or not self._child.is_alive():
             self._end()
             self._child = self._start()
@@ -83,17 +83,17 @@ class WorkerProcess:
         child, began = self._child, time.monotonic()
         alarm: threading.Timer | None = None
         if len(question) > _PIPE_BYTES:  # it may not even read
-            alarm = threading.Timer(self._limits.wall_s, child.kill)
+            alarm = threading.Timer(wall_s, child.kill)
             alarm.daemon = True
             alarm.start()
         try:
             child.commands.send_bytes(question)
-            if not child.reports.poll(self._limits.wall_s):
+            if not child.reports.poll(wall_s):
                 child.kill()
             return child.reports.recv_bytes()
         except (EOFError, OSError):
             child.wait()
-            raise self._describe_end(child, time.monotonic() - began) from None
+            raise self._describe_end(child, time.monotonic() - began, wall_s) from None
         finally:
             if alarm is not None:
                 alarm.cancel()
@@ -104,10 +104,10 @@ class WorkerProcess:
             child.run(_serve, self._make, self._limits)
         return child
 
-    def _describe_end(self, child: ChildProcess, seconds: float) -> WorkerError:
+    def _describe_end(self, child: ChildProcess, seconds: float, wall_s: float) -> WorkerError:
         name, status = f"the {self._name} process", child.process.returncode
-        if status == -signal.SIGKILL and seconds >= self._limits.wall_s:
-            return WorkerTimeout(f"{name} took more than {self._limits.wall_s:g} s")
+        if status == -signal.SIGKILL and seconds >= wall_s:
+            return WorkerTimeout(f"{name} took more than {round(wall_s, 1):g} s")
         if status == -signal.SIGKILL:
             return WorkerKilled(f"{name} was killed")
         if status == -signal.SIGXCPU:

@@ -18,9 +18,8 @@ from quire.text.tokenizer import Tokenizer
 RENDER_S = 5.0  # processor time to render a conversation; honest templates take milliseconds
 _ENCODE_S, _ENCODE_S_PER_CHARACTER = 5.0, 2e-5  # twenty times what ordinary tokenizers take
 _MEMORY_GIB = 2  # beyond the vocabulary
-_LIMITS = WorkerLimits(
-    memory_bytes=_MEMORY_GIB << 30, cpu_s=None, wall_s=300.0
-)  # a busy machine may take seconds to start it
+_LIMITS = WorkerLimits(memory_bytes=_MEMORY_GIB << 30, cpu_s=None)
+_WALL_S, _WALL_S_PER_CPU_S = 10.0, 4.0  # deadline: a busy machine takes seconds to start the process, and divides cores
 _NUM_THREADS = "4"  # of the tokenizers library; each costs address space
 
 
@@ -94,7 +93,7 @@ class IsolatedTokenizer(Tokenizer):
         except (TypeError, RecursionError) as error:
             raise ValueError(f"a chat template takes JSON values only: {error}") from None
         try:
-            head, _, rest = self._child.ask(asked).partition(b"\n")
+            head, _, rest = self._child.ask(asked, _WALL_S + _WALL_S_PER_CPU_S * seconds).partition(b"\n")
         except (WorkerTimeout, WorkerKilled):
             raise
         except WorkerError as error:
