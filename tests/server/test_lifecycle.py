@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -17,13 +18,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 
 from engines import thread_engine
-from quire.server.lifecycle import serve
+from quire.server.lifecycle import _Process, serve
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 from server.asgi import tell_state
@@ -101,6 +104,25 @@ def test_what_does_not_finish_in_time_is_cut_off_and_told(threads: ThreadPoolExe
         assert any('"error"' in line for line in stream.result.result())
         assert whole.result().status_code == 503
         assert "2 requests did not finish within 0.3 s and were cut off" in "".join(server.log)
+
+
+@pytest.mark.parametrize(("drain_s", "last_bytes_s"), [(0, 0.5), (0.01, 5)], ids=["takes all", "is short"])
+def test_clients_that_do_not_read_share_the_time_to_shut_down(drain_s: float, last_bytes_s: float) -> None:
+    timeout_s = 60.0 if drain_s else 0.2
+    given = []
+
+    async def drain(limit_s: float) -> int:
+        given.append(limit_s)
+        await asyncio.sleep(drain_s or limit_s)
+        return 0
+
+    server = SimpleNamespace(config=uvicorn.Config(tell_state))
+    settings = ServerSettings(shutdown_timeout_s=timeout_s)
+    engines: list[Any] = [SimpleNamespace(drain=drain)]
+    process = _Process(server, None, engines, settings, "", None, None, lambda: None)  # type: ignore[arg-type]
+    asyncio.run(process._drain(signal.SIGTERM))
+    assert given == [timeout_s * 0.95]
+    assert server.config.timeout_graceful_shutdown == last_bytes_s
 
 
 def test_background_work_ends_with_the_server_and_says_so() -> None:

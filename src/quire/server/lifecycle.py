@@ -48,6 +48,7 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 _INTERRUPT_TIMEOUT_S = 3.0  # after Ctrl-C: for running requests, and again for the running step
 _LAST_BYTES_TIMEOUT_S = 5  # after the drain, for answers on their way to slow readers
+_LAST_BYTES_SHARE, _MIN_LAST_BYTES_TIMEOUT_S = 0.05, 0.5  # its share of the drain's time if requests take all of it
 _STOP_TIMEOUT_S = 20.0  # for the running step: of a large model on a busy machine it takes many seconds
 _KEEP_ALIVE_S = 75  # longer than the usual 60 s of proxies, which should close idle connections themselves
 _MAX_FILES = 65536
@@ -220,7 +221,11 @@ class _Process:
         if signum == signal.SIGINT:
             timeout_s = min(timeout_s, _INTERRUPT_TIMEOUT_S)
         logger.info("stopping: running requests have %g s to finish; a second signal ends them now", timeout_s)
-        cut_off = sum(await asyncio.gather(*(engine.drain(timeout_s) for engine in self.engines)))
+        deadline = time.monotonic() + timeout_s
+        drain_s = timeout_s * (1 - _LAST_BYTES_SHARE)
+        cut_off = sum(await asyncio.gather(*(engine.drain(drain_s) for engine in self.engines)))
+        left_s = max(deadline - time.monotonic(), _MIN_LAST_BYTES_TIMEOUT_S)
+        self.server.config.timeout_graceful_shutdown = min(_LAST_BYTES_TIMEOUT_S, left_s)  # type: ignore[assignment]
         if cut_off:
             logger.warning("%d requests did not finish within %g s and were cut off", cut_off, timeout_s)
 

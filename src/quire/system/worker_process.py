@@ -62,8 +62,8 @@ class WorkerProcess:
 
     def ask(self, question: bytes, wall_s: float | None = None) -> bytes:
         """Return the worker's answer. Raises ValueError if the worker refused, WorkerTimeout after `wall_s` seconds (by
-        default the limit's), WorkerKilled if the process was killed from outside, and WorkerError if it ended otherwise or exceeded another
-        limit."""
+        default the limit's), WorkerKilled if the process was killed from outside, and WorkerError if it ended otherwise
+        or exceeded another limit."""
         with self._lock:
             try:
                 answer = self._ask(question, wall_s or self._limits.wall_s)
