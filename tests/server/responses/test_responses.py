@@ -12,6 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from family_templates import ANSWERS, QWEN, WEATHER
+from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.responses.endpoint import ResponseStore, StoredResponse
 from quire.server.responses.schema import InputItem
 from quire.server.settings import ServerSettings
@@ -204,6 +205,25 @@ def test_truncation_drops_the_oldest_turns(client: openai.OpenAI) -> None:
     assert cut.usage.input_tokens == kept.usage.input_tokens
     with pytest.raises(openai.BadRequestError, match="maximum context length"):
         client.responses.create(model=MODEL, input="x" * 3000, truncation="auto")
+
+
+def test_truncation_of_a_long_conversation_renders_a_few_times(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    SCRIPT.says = "Yes."
+    sizes: list[int] = []
+    prepare = ChatEndpoint.prepare
+
+    async def counted(self: ChatEndpoint, request: Any, body: Any, **options: Any) -> Any:
+        sizes.append(len(body.messages))
+        return await prepare(self, request, body, **options)
+
+    monkeypatch.setattr(ChatEndpoint, "prepare", counted)
+    items: Any = [{"role": "user", "content": f"Question {number} of many?"} for number in range(4000)]
+    answer = client.responses.create(model=MODEL, input=items, truncation="auto")
+    assert answer.output_text == "Yes."
+    assert max(sizes) < 1000
+    assert len(sizes) < 12
 
 
 def test_a_response_is_found_by_its_owner_only() -> None:

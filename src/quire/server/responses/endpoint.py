@@ -10,12 +10,14 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from quire.async_engine.messages import ModelState
 from quire.server.bodies.conversation import (
     AllowedToolChoice,
     AllowedTools,
@@ -48,6 +50,8 @@ from quire.server.responses.schema import (
 )
 from quire.server.responses.writer import ResponseWriter, encode_reply
 from quire.server.tools.parser import random_id
+
+_MAX_CHARACTERS_PER_TOKEN = 8  # of text on average, generously
 
 
 def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompletionRequest:
@@ -312,9 +316,10 @@ class ResponsesEndpoint:
         return work if body.stream else _json(writer.reply)
 
     async def _prepare(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> GenerationJob:
-        """Prepare a chat. With truncation, drop twice as many of the oldest turns each time it is too long."""
+        """Prepare a chat. With truncation, drop the oldest turns: first those that cannot fit by an estimate, and each
+        time it is still too long, twice as many more."""
         starts = [position for position, message in enumerate(messages) if message.role == "user"]
-        num_dropped = 0
+        num_dropped = num_certain = self._num_too_long(messages, starts) if body.truncation == "auto" else 0
         while True:
             kept = [*messages[: starts[0]], *messages[starts[num_dropped] :]] if num_dropped else messages
             try:
@@ -323,7 +328,15 @@ class ResponsesEndpoint:
                 is_last = num_dropped + 1 >= len(starts)
                 if body.truncation != "auto" or error.code != "context_length_exceeded" or is_last:
                     raise
-                num_dropped = min(2 * num_dropped + 1, len(starts) - 1)
+                num_dropped = min(2 * num_dropped - num_certain + 1, len(starts) - 1)
+
+    def _num_too_long(self, messages: list[Message], starts: list[int]) -> int:
+        """Count the turns that are too far from the end for any model, if a token has at most 8 characters."""
+        engines = [model.async_engine for model in self.chat.models.registry]
+        longest = max((each.engine.max_model_len for each in engines if each.state is ModelState.READY), default=0)
+        lengths = [1 + len(message.text) // _MAX_CHARACTERS_PER_TOKEN for message in messages]
+        to_end = list(accumulate(reversed(lengths)))[::-1]
+        return min(sum(to_end[start] > longest for start in starts), len(starts) - 1) if longest and starts else 0
 
     def _keep(self, stored: StoredResponse, reply: dict[str, Any]) -> None:
         """Store a finished response, unless it was deleted before."""
