@@ -56,9 +56,7 @@ class EngineConfig(EnvironmentSettings):
         "auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.", choices=DTYPES
     )
     quantization: str = setting(
-        "none",
-        "Quantize linear layers while loading (on cpu): int8, int4 or none.",
-        choices=QUANTIZATIONS,
+        "none", "Quantize linear layers while loading (on cpu): int8, int4 or none.", choices=QUANTIZATIONS
     )
     device: str = setting("auto", "auto (cuda if there is one), cpu or cuda.", choices=DEVICES)
     load_format: str = setting(

@@ -32,9 +32,12 @@ def start_engine(
     is_progressive: bool = False,
     processes: Sequence[RankProcess] = (),
 ) -> Engine:
-    """Load the model and return an engine that is ready for requests, with a KV pool of `memory_share` of the free
-    memory by default. See `load` for `is_progressive` and `reading`; `processes` of other ranks may run already.
-    ValueError for an unsupported model, file or combination of options; RuntimeError if a rank ended."""
+    """Load the model and return an engine that is ready for requests.
+
+    Unless the options set its size, the KV pool takes `memory_share` of the free memory. See `load` for `reading` and
+    `is_progressive`; `processes` are other ranks that run already. Raises ValueError for an unsupported model, file or
+    combination of options, and RuntimeError if a rank ended.
+    """
     start = StartupTimer()
     start.end("imports")
     if config.tensor_parallel_size > 1:

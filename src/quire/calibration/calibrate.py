@@ -128,10 +128,12 @@ def calibrate_engine(
     decodes: bool = True,
     on_trial: Callable[[str], None] = lambda trial: None,
 ) -> Calibration:
-    """Measure swapping and computing over `lengths` (rounded down to blocks; default: as far as the swap tier has
-    room), and with `decodes` decode steps, `repeats` times after a warm-up. Blocks are scattered over the pool, which
-    loses its cache. `on_trial` gets each measurement's name. ValueError if the engine is busy, has no swap tier, or a
-    length does not fit; BlocksLost from a transfer."""
+    """Measure what swapping and computing cost on an idle engine, whose pool loses its cached blocks.
+
+    Each of `lengths` tokens (rounded down to full blocks; by default up to what the swap tier holds) is measured
+    `repeats` times after a warm-up, and with `decodes` decode steps are too. `on_trial` gets each measurement's name.
+    Raises ValueError if the engine is busy, has no swap tier or a length does not fit; BlocksLost if a transfer failed.
+    """
     config = engine.scheduler.config
     microbenchmark = Microbenchmark(engine)
     num_slots = engine.scheduler.swap.tier.num_slots

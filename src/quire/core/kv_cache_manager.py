@@ -252,7 +252,8 @@ class KVCacheManager:
         seq.num_registered = end // self.block_size
 
     def pin(self, seq: Sequence, max_model_len: int) -> int:
-        """Hold the full blocks of `seq` for good; return their number. ValueError if the rest is too small."""
+        """Hold the full blocks of `seq` for good, and return their number. Raises ValueError if the rest of the pool
+        could not hold the longest sequence, of `max_model_len` tokens."""
         blocks = self.full_blocks(seq)
         num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
         if num_left * self.block_size < max_model_len:

@@ -386,9 +386,11 @@ class Engine:
         return self.scheduler.kv.pool.drop_cached()
 
     def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
-        """Delete the KV of the prompts' documents (each with its first token's position: earlier blocks are shared) and
-        all later tokens from disk; return the number of blocks. ValueError if the directory is not writable; OSError if
-        the disk failed."""
+        """Delete the KV of documents from disk, and return the number of deleted blocks.
+
+        Each prompt comes with the position of its document's first token. Earlier blocks, which other prompts share,
+        stay. Raises ValueError if the KV directory is not writable, and OSError if the disk failed.
+        """
         if self.runner.disk is None:
             return 0
         size = self.scheduler.config.block_size

@@ -1,9 +1,11 @@
-"""Digests of checkpoints without hashing them again: from the user's cache, or from a manifest beside the weights. The
-cache's file of a checkpoint is valid while device, inode, size, mtime and ctime of all weight files are unchanged
-(ctime reveals a set-back mtime); as in git's index, files modified within the last seconds are not cached. The manifest
-`quire-manifest.json` travels with a checkpoint and has name, size, mtime and a sample of each file, so it survives `cp
--a` but not training. A pack's own manifest (`loading.stage_manifest`) is found by names, sizes and samples: loading
-verifies the files' checksums."""
+"""Digests of checkpoints that were hashed before.
+
+The user's cache has a file per checkpoint. It is valid while device, inode, size, mtime and ctime of all weight files
+are unchanged; ctime reveals an mtime that was set back. As in git's index, files modified within the last seconds are
+not cached. The manifest `quire-manifest.json` lies beside the weights, with name, size, mtime and a sample of each
+file: it remains valid after `cp -a`, and not after training. A pack has its own manifest (`loading.stage_manifest`),
+whose names, sizes and samples must match; loading verifies the checksums.
+"""
 
 from __future__ import annotations
 

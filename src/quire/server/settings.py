@@ -26,10 +26,7 @@ class ServerSettings(EnvironmentSettings):
     uds: str | None = setting(None, "Unix socket to listen on, in place of a port.", metavar="PATH")
     root_path: str = setting("", "Prefix of paths behind a proxy, such as /llm.", metavar="PREFIX")
     served_model_names: tuple[str, ...] = setting(
-        (),
-        "Names of the only --model; answers show the first.",
-        name="served_model_name",
-        metavar="NAME [NAME ...]",
+        (), "Names of the only --model; answers show the first.", name="served_model_name", metavar="NAME [NAME ...]"
     )
     accept_any_model_name: bool = setting(False, "Map unknown model names to the first model, in place of 404.")
     api_keys: tuple[str, ...] = setting(
@@ -101,9 +98,7 @@ class ServerSettings(EnvironmentSettings):
         None, "Maximum number of concurrent sequences (prompts times n) of a key; further ones get 429.", at_least=1
     )
     priority_scope: str = setting(
-        "key",
-        "Requests that a body's priority may overtake: those of the same key, or all.",
-        choices=("key", "all"),
+        "key", "Requests that a body's priority may overtake: those of the same key, or all.", choices=("key", "all")
     )
     max_answers: int = setting(1024, "Maximum number of answers to a body: its prompts times n.", at_least=1)
     max_stored_responses: int = setting(1000, "Number of responses to keep for previous_response_id.", at_least=0)

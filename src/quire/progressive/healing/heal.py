@@ -51,10 +51,13 @@ def heal(
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_seconds: float = 60.0,
 ) -> Healed:
-    """Train an adapter and write it in PEFT's format to `out`, which is empty, new, or with `resume` that of an
-    interrupted run. The stage lacks `layers_out`. The full model adds `num_generated` texts to `data`
-    (`samples.read_rows`), beginning with `start`. `should_stop` ends the run with a checkpoint. Raises ModelLoadError,
-    and ValueError for unsuitable data, targets or directories."""
+    """Train an adapter for the stage without `layers_out`, and write it in PEFT's format to `out`.
+
+    `out` is new or empty; with `resume`, it is the directory of an interrupted run. The training texts are those of
+    `data` (`samples.read_rows`) and `num_generated` texts of the full model, each beginning with `start`. The run ends
+    with a checkpoint once `should_stop` returns True. Raises ModelLoadError, and ValueError for unsuitable data, targets
+    or directories.
+    """
     if not data and not num_generated:
         raise ValueError("there is nothing to learn from; give files by --data, or --generate N for the model's texts")
     if find_spec("peft") is None:

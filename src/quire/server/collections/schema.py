@@ -48,9 +48,7 @@ class CollectionRequest(Body):
     name: str = Field(description="Name of the collection: 1 to 200 printable characters, no slash.")
     public: bool | None = option("Let all keys read it; requires an admin key. Default: false.")
     chunk_tokens: int | None = option(
-        "Maximum chunk length in tokens. Default: 256, or less for a small embedder or model context.",
-        ge=8,
-        lt=2**31,
+        "Maximum chunk length in tokens. Default: 256, or less for a small embedder or model context.", ge=8, lt=2**31
     )
     overlap_tokens: int | None = option(
         "Maximum number of tokens that a chunk repeats from the previous one. Default: 32.", ge=0, lt=2**31
