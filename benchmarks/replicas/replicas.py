@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 
 from benchmarks.replicas.virtual_replica import FIRST_STAGE, ColdStart, VirtualReplica
 from quire.config import SchedulerConfig
+from quire.core.block_keys import PUBLIC_ONLY, extend_keys
 from quire.routing.policy import NO_SLO, SLO
 from quire.routing.replicas import Autoscaler, Autoscaling, ReplicaRouter, RoutedRequest
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.simulation import Arrival, SimulationFigures, prompt_keys
+from quire.simulate.simulation import ROOT, Arrival, SimulationFigures
 from quire.simulate.token_times import Distribution, distribution
 
 TICK_S = 0.25  #: between two looks of the autoscaler
@@ -79,7 +80,7 @@ def simulate_replicas(
         slo: limits of the counted requests.
         cold_start: duration of later starts.
         scaling: autoscaling limits.
-        keys: block keys of the prompts in order of arrival, if known (`prompt_keys`).
+        keys: block keys of the prompts in order of arrival, if known.
         note_ended: callback with the number of ended requests.
 
     Raises:
@@ -90,7 +91,16 @@ def simulate_replicas(
     fleet = Fleet(hardware, config, routing, recovery, slo, cold_start or ColdStart(), scaling, note_ended)
     for _ in range(num_replicas if scaling is None else 0):
         fleet.start(0.0, is_warm=True)
-    return fleet.play(ordered, [prompt_keys(each, config.block_size) for each in ordered] if keys is None else keys)
+    return fleet.play(ordered, [_prompt_keys(each, config.block_size) for each in ordered] if keys is None else keys)
+
+
+def _prompt_keys(arrival: Arrival, block_size: int) -> list[bytes]:
+    """Keys of a prompt's full blocks; none without token ids."""
+    keys: list[bytes] = []
+    if arrival.prompt_token_ids is not None:
+        num_full = len(arrival.prompt_token_ids) // block_size
+        extend_keys(keys, ROOT, PUBLIC_ONLY, arrival.prompt_token_ids, block_size, num_full)
+    return keys
 
 
 class Fleet:

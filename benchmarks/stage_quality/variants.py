@@ -20,7 +20,7 @@ from quire.progressive.calibration_text import by_length, padding_id, up_to_end
 from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import gap_of
 from quire.progressive.questions import ReadingQuestion, prompt_of
-from quire.progressive.reference import remove_layers, restore_layers
+from quire.progressive.reference import decoder_layers, remove_layers
 from quire.progressive.stage_plan import StagePlan
 from quire.text.tokenizer import Tokenizer
 
@@ -115,7 +115,7 @@ def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
         _check_adapter(variant.adapter, plan, variant.stage)
     with ExitStack() as stack:
         removed = remove_layers(model, out, linear_map)
-        stack.callback(restore_layers, model, removed)
+        stack.callback(_restore_layers, model, removed)
         if variant.adapter is not None:
             stack.enter_context(_adapted(model, variant.adapter))
         yield
@@ -261,3 +261,9 @@ def won_back(each: VariantAnswers, answered: Sequence[VariantAnswers]) -> float 
     if bare is None or full is None or each is bare or full.exact_match <= bare.exact_match:
         return None
     return (each.exact_match - bare.exact_match) / (full.exact_match - bare.exact_match)
+
+
+def _restore_layers(model: Any, removed: Mapping[int, Any]) -> None:
+    layers = decoder_layers(model)
+    for index, layer in removed.items():
+        layers[index] = layer

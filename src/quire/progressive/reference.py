@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -90,7 +90,7 @@ class AbsentLayer(nn.Module):
 
 
 def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None = None) -> dict[int, nn.Module]:
-    """Replace layers in place by `AbsentLayer`s and return them for `restore_layers`. `linear_map`, [..., hidden_size]
+    """Replace layers in place by `AbsentLayer`s and return them by index. `linear_map`, [..., hidden_size]
     -> the same, replaces a contiguous block. ValueError if layers are missing, none is left, or a map has a gap."""
     layers = decoder_layers(model)
     indices = sorted(out)
@@ -109,13 +109,6 @@ def remove_layers(model: Any, out: Sequence[int], linear_map: nn.Module | None =
     for index in indices:
         layers[index] = AbsentLayer(index, linear_map if index == indices[0] else None, returns_tuple=returns_tuple)
     return removed
-
-
-def restore_layers(model: Any, removed: Mapping[int, nn.Module]) -> None:
-    """Undo `remove_layers`, for all or some of its layers."""
-    layers = decoder_layers(model)
-    for index, layer in removed.items():
-        layers[index] = layer
 
 
 def _returns_tuple(model: Any, layer: nn.Module) -> bool:

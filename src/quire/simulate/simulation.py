@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from quire.config import SchedulerConfig
-from quire.core.block_keys import PUBLIC_ONLY, extend_keys
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver, record_recomputed
 from quire.core.decisions.recovery_log import RecoveryRecord
@@ -140,7 +139,7 @@ class Simulation:
 
     def add(self, arrival: Arrival, number: int | None = None, keys: Seq[bytes] = ()) -> int | None:
         """Add a request. Returns its sequence id; None if it exceeds the limits. `number` is unique and ascending, by
-        default counted; `keys` are the prompt's block keys, if known (`prompt_keys`)."""
+        default counted; `keys` are the prompt's block keys, if known."""
         number = self._num_added if number is None else number
         self._num_added = number + 1
         prompt = arrival.prompt_token_ids
@@ -236,15 +235,6 @@ def _unique_keys(number: int, num_blocks: int) -> list[bytes]:
     while len(_POSITIONS) < num_blocks:
         _POSITIONS.append(len(_POSITIONS).to_bytes(4, "little"))
     return [own + position for position in _POSITIONS[:num_blocks]]
-
-
-def prompt_keys(arrival: Arrival, block_size: int) -> list[bytes]:
-    """Keys of a prompt's full blocks; none without token ids."""
-    keys: list[bytes] = []
-    if arrival.prompt_token_ids is not None:
-        num_full = len(arrival.prompt_token_ids) // block_size
-        extend_keys(keys, ROOT, PUBLIC_ONLY, arrival.prompt_token_ids, block_size, num_full)
-    return keys
 
 
 def latencies(

@@ -55,8 +55,8 @@ def heal(
 
     `out` is new or empty; with `resume`, it is the directory of an interrupted run. The training texts are those of
     `data` (`samples.read_rows`) and `num_generated` texts of the full model, each beginning with `start`. The run ends
-    with a checkpoint once `should_stop` returns True. Raises ModelLoadError, and ValueError for unsuitable data, targets
-    or directories.
+    with a checkpoint once `should_stop` returns True. Raises ModelLoadError, and ValueError for unsuitable data,
+    targets or directories.
     """
     if not data and not num_generated:
         raise ValueError("there is nothing to learn from; give files by --data, or --generate N for the model's texts")
