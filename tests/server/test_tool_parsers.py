@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
+from quire.server.tools.answer_reader import AnswerForm, AnswerReader, ParsedAnswer
 from quire.server.tools.families import (
     REASONING_PARSERS,
     ForcedParser,
@@ -21,7 +21,7 @@ from quire.server.tools.families import (
     reasoning_markers,
     tool_parser,
 )
-from quire.server.tools.parser import CallStart, Event, ReasoningParser, ToolParser, merge
+from quire.server.tools.parser import CallStart, Event, ToolParser, merge
 
 THINK = REASONING_PARSERS["think"]
 PARIS, NIGHT = ("weather", {"city": "Paris"}), ("time", {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]})
@@ -124,7 +124,7 @@ RECORDED: dict[str, tuple[type[ToolParser], str, str, str, list[tuple[str, Any]]
 
 
 def reader(kind: type[ToolParser], **options: Any) -> AnswerReader:
-    return AnswerReader(ReasoningParser(THINK, is_open=False), kind(["weather", "time"]), **options)
+    return AnswerReader(AnswerForm(THINK, tools=kind, schemas={"weather": {}, "time": {}}, **options))
 
 
 def anonymous(events: list[Event]) -> list[Event]:
@@ -176,7 +176,8 @@ def test_a_qwen_coder_value_is_of_the_type_that_its_schema_names() -> None:
     def read(function: str, **given: str) -> Any:
         values = "".join(f"<parameter={name}>\n{value}\n</parameter>\n" for name, value in given.items())
         text = f"<tool_call>\n<function={function}>\n{values}</function>\n</tool_call>"
-        parsers = AnswerReader(None, QwenCoderParser(schemas)), AnswerReader(None, QwenCoderParser(schemas))
+        form = AnswerForm(tools=QwenCoderParser, schemas=schemas)
+        parsers = AnswerReader(form), AnswerReader(form)
         whole = ParsedAnswer.of(parsers[0].read(text)).calls[0].arguments
         pieces = [event for character in text for event in parsers[1].feed(character)] + parsers[1].finish()
         assert ParsedAnswer.of(pieces).calls[0].arguments == whole
@@ -214,10 +215,12 @@ def test_one_call_is_enough_where_that_was_asked_for() -> None:
 
 
 def test_thoughts_that_the_prompt_began_end_where_the_model_ends_them() -> None:
-    thinking = AnswerReader(ReasoningParser(THINK, is_open=True), None)
+    thinking = AnswerReader(AnswerForm(THINK, is_thinking=True))
     assert ParsedAnswer.of(thinking.read("\nhm\n</think>\n\nYes.")) == ParsedAnswer("hm", "Yes.", [])
-    hidden = AnswerReader(ReasoningParser(THINK, is_open=True), None, shows_reasoning=False)
+    hidden = AnswerReader(AnswerForm(THINK, is_thinking=True, shows_reasoning=False))
     assert ParsedAnswer.of(hidden.read("hm</think>Yes.")) == ParsedAnswer("", "Yes.", [])
+    exact = AnswerReader(AnswerForm(THINK, is_exact=True))
+    assert ParsedAnswer.of(exact.read("<think> hm </think> yes\n")) == ParsedAnswer("hm", " yes\n", [])
 
 
 def test_ids_are_as_the_family_s_template_wants_them() -> None:
@@ -266,6 +269,6 @@ def test_a_forced_call_s_schema_names_the_functions_and_their_arguments() -> Non
 
 def test_what_is_no_text_is_no_call() -> None:
     text = '<tool_call>{"name": "\\ud800", "arguments": {}}</tool_call>'
-    answer = ParsedAnswer.of(AnswerReader(None, HermesParser(["\ud800", "weather"])).read(text))
+    answer = ParsedAnswer.of(reader(HermesParser).read(text))
     assert not answer.calls
     answer.content.encode()

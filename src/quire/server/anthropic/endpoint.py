@@ -40,7 +40,7 @@ from quire.server.http.body import JsonRoute
 from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
 from quire.server.openai.schema import ChatCompletionRequest
-from quire.server.tools.answer_reader import AnswerForm
+from quire.server.tools.answer_reader import AnswerForm, AnswerReader
 from quire.server.tools.parser import CallArguments, CallStart, Content, Event, Reasoning, random_id
 
 JsonObject = dict[str, Any]
@@ -52,7 +52,7 @@ class MessageWriter(AnswerWriter):
     def __init__(self, job: GenerationJob, body: MessagesRequest) -> None:
         super().__init__(job)
         self._body = body
-        self._reader = (job.form or AnswerForm()).reader()
+        self._reader = AnswerReader(job.form or AnswerForm())
         self._blocks: list[JsonObject] = []
         self._arguments = ""  # of the call that is open
         self._is_open = False

@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from json.encoder import encode_basestring_ascii
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -20,7 +21,7 @@ from quire.outputs import CompletionOutput, Delta, Logprob, Logprobs, RequestOut
 from quire.server.errors import ApiError, error_body
 from quire.server.generation.generation import MANY_LOGPROBS, AnswerWriter, GenerationJob, event_of
 from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest, GenerationRequest
-from quire.server.tools.answer_reader import AnswerReader, ParsedAnswer
+from quire.server.tools.answer_reader import AnswerForm, AnswerReader, ParsedAnswer
 from quire.server.tools.parser import CallArguments, CallStart, Content, Reasoning, merge
 from quire.server.tools.parser import Event as AnswerEvent
 
@@ -301,7 +302,8 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
 
     def __init__(self, job: GenerationJob, body: ChatCompletionRequest) -> None:
         super().__init__(job, body)
-        self._readers: dict[int, AnswerReader] = {}  #: of a stream, by the index of a choice
+        make = partial(AnswerReader, job.form or AnswerForm())
+        self._readers: defaultdict[int, AnswerReader] = defaultdict(make)  #: of a stream, by the index of a choice
         self._token_ids: defaultdict[int, list[int]] = defaultdict(list)  #: of a stream, by the index of a choice
         last = body.messages[-1]
         self._echo = last.text if body.echo and last.role == "assistant" else ""
@@ -317,12 +319,13 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
         if self.job.form is None:
             return choice
         self._count_reasoning(completion.token_ids)
-        answer = ParsedAnswer.of(self.job.form.reader().read(completion.text))
+        answer = ParsedAnswer.of(AnswerReader(self.job.form).read(completion.text))
         message["content"] = self._echo + answer.content
+        if answer.reasoning or answer.calls:
+            message["content"] = message["content"] or None
         if answer.reasoning:
             message |= _thought(answer.reasoning)
         if answer.calls:
-            message["content"] = message["content"] or None
             message["tool_calls"] = [
                 {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
                 for call in answer.calls
@@ -342,12 +345,9 @@ class ChatWriter(ChunkWriter[ChatCompletionRequest]):
         return self.job.form is None and super()._has_template
 
     def _choices(self, number: int, delta: Delta) -> list[dict[str, Any]]:
-        form = self.job.form
-        if form is None:
+        if self.job.form is None:
             return super()._choices(number, delta)
-        reader = self._readers.get(delta.index)
-        if reader is None:
-            reader = self._readers[delta.index] = form.reader()
+        reader = self._readers[delta.index]
         events = reader.feed(delta.text)
         self._token_ids[delta.index] += delta.token_ids
         if delta.finish_reason is not None:
@@ -405,8 +405,9 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
 
     def __init__(self, job: GenerationJob, body: CompletionRequest) -> None:
         super().__init__(job, body)
-        self._hides_special_tokens = job.params.skip_special_tokens
-        self._writers: dict[tuple[int, int], CompletionLogprobsWriter] = {}  #: by prompt and index
+        self._hides_special_tokens = hides = job.params.skip_special_tokens
+        make = partial(CompletionLogprobsWriter, self._tokenizer, hides_special_tokens=hides, shows_ids=self._shows_ids)
+        self._writers: defaultdict[tuple[int, int], CompletionLogprobsWriter] = defaultdict(make)  #: by prompt, index
 
     def whole(self, outputs: list[RequestOutput]) -> bytes:
         if self.body.max_tokens == 0:
@@ -443,7 +444,8 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
             if self.body.echo and output.prompt_logprobs is not None:
                 ids, entries = output.prompt_token_ids + ids, cast(Logprobs, output.prompt_logprobs[:])
                 entries.extend(cast(Logprobs, completion.logprobs))
-            choice["logprobs"] = self._writer(number, completion.index).write(ids, entries, self._num_top, self._lists)
+            writer = self._writers[number, completion.index]
+            choice["logprobs"] = writer.write(ids, entries, self._num_top, self._lists)
         return choice
 
     def _openings(self, number: int, started: Started) -> list[dict[str, Any]]:
@@ -458,7 +460,7 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
         return {"text": text}
 
     def _logprobs(self, number: int, gained: CompletionOutput | Delta, entries: Sequence[Entry]) -> dict[str, Any]:
-        writer = self._writer(number, gained.index)
+        writer = self._writers[number, gained.index]
         return writer.write(gained.token_ids, cast(Logprobs, entries), self._num_top, self._lists)
 
     def _echo(self, number: int) -> str:
@@ -470,11 +472,3 @@ class CompletionWriter(ChunkWriter[CompletionRequest]):
             return prompt.text
         text: str = self._tokenizer.decode(prompt.token_ids, skip_special_tokens=self._hides_special_tokens)
         return text
-
-    def _writer(self, number: int, index: int) -> CompletionLogprobsWriter:
-        """Return the logprobs writer of a choice, which counts the choice's characters."""
-        if (number, index) not in self._writers:
-            self._writers[number, index] = CompletionLogprobsWriter(
-                self._tokenizer, hides_special_tokens=self._hides_special_tokens, shows_ids=self._shows_ids
-            )
-        return self._writers[number, index]

@@ -249,7 +249,7 @@ class MadeToolCall(Reply):
 
 class AssistantMessage(Reply):
     role: Literal["assistant"]
-    content: str | None = Field(description="Text; null if the model only calls functions.")
+    content: str | None = Field(description="Text; null beside reasoning or calls only.")
     refusal: None = None
     reasoning_content: str | None = Field(default=None, description="Reasoning of the model.")
     reasoning: str | None = Field(default=None, description="The same under its newer name.")

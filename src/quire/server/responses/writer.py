@@ -209,7 +209,7 @@ class ResponseWriter(AnswerWriter):
         self._body = body
         self._on_end = on_end
         self._form = job.form or AnswerForm()
-        self._reader = self._form.reader()
+        self._reader = AnswerReader(self._form)
         self._tokenizer = job.model.async_engine.engine.tokenizer
         self._logprobs: LogprobsReader | None = None
         if job.params.logprobs is not None:

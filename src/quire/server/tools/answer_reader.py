@@ -64,6 +64,7 @@ class AnswerForm:
         reasoning: markers; None without reasoning.
         is_thinking: whether the prompt ends within reasoning.
         shows_reasoning: False removes reasoning.
+        is_exact: keep blanks behind reasoning, which a grammar allows.
         tools: parser of calls; None without calls.
         is_parallel: False removes all calls but the first.
         specials: ids of special tokens that the text must keep.
@@ -72,19 +73,11 @@ class AnswerForm:
     reasoning: ReasoningMarkers | None = None
     is_thinking: bool = False
     shows_reasoning: bool = True
+    is_exact: bool = False
     tools: type[ToolParser] | None = None
     schemas: Mapping[str, Any] = field(default_factory=dict)  #: of parameters, by function
     is_parallel: bool = True
     specials: tuple[int, ...] = ()
-
-    def reader(self) -> AnswerReader:
-        """Return a reader for one answer."""
-        return AnswerReader(
-            None if self.reasoning is None else ReasoningParser(self.reasoning, is_open=self.is_thinking),
-            None if self.tools is None else self.tools(self.schemas),
-            is_parallel=self.is_parallel,
-            shows_reasoning=self.shows_reasoning,
-        )
 
     def num_reasoning_tokens(self, token_ids: Sequence[int], tokenizer: Any) -> int:
         """Return the number of tokens up to the end of the reasoning; all if it has no end, 0 if it has no start."""
@@ -110,21 +103,14 @@ class AnswerForm:
 class AnswerReader:
     """Parses one answer. The events do not depend on how its text is split.
 
-    Blanks around reasoning, and between content and calls, belong to the template and are removed. See `AnswerForm`.
+    Blanks around reasoning, and between content and calls, belong to the template and are removed.
     """
 
-    def __init__(
-        self,
-        reasoning: ReasoningParser | None,
-        tools: ToolParser | None,
-        *,
-        is_parallel: bool = True,
-        shows_reasoning: bool = True,
-    ) -> None:
-        self._reasoning = reasoning
-        self._tools = tools
-        self._is_parallel = is_parallel
-        self._shows_reasoning = shows_reasoning
+    def __init__(self, form: AnswerForm) -> None:
+        self._form = form
+        markers = form.reasoning
+        self._reasoning = None if markers is None else ReasoningParser(markers, is_open=form.is_thinking)
+        self._tools = None if form.tools is None else form.tools(form.schemas)
         self._reasoning_blanks = _Blanks(at_start=True)
         self._content_blanks = _Blanks(at_start=False)
         self.num_calls = 0  #: started calls
@@ -151,8 +137,8 @@ class AnswerReader:
     def _show(self, thought: str, events: Iterable[Event]) -> list[Event]:
         shown: list[Event] = []
         if thought:
-            self._content_blanks = _Blanks(at_start=True)
-            if self._shows_reasoning:
+            self._content_blanks = _Blanks(at_start=not self._form.is_exact)
+            if self._form.shows_reasoning:
                 shown.append(Reasoning(self._reasoning_blanks.strip(thought)))
         for event in events:
             match event:
@@ -160,10 +146,10 @@ class AnswerReader:
                     shown.append(Content(self._content_blanks.strip(event.text)))
                 case CallStart(index=index):
                     self._content_blanks = _Blanks(at_start=True)
-                    if self._is_parallel or not index:
+                    if self._form.is_parallel or not index:
                         self.num_calls += 1
                         shown.append(event)
-                case CallArguments(index=index) if self._is_parallel or not index:
+                case CallArguments(index=index) if self._form.is_parallel or not index:
                     shown.append(event)
         return merge(shown)
 

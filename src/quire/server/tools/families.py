@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -43,14 +43,11 @@ class LlamaParser(ToolParser):
     """
 
     openings = markers = ("<|python_tag|>",)
+    is_bare = True
     grammar = 'alternative: "<|python_tag|>"? body ("; " body)*'
 
-    def __init__(self, tools: Collection[str]) -> None:
-        super().__init__(tools)
-        self._open("")
-
     def start(self, name: str) -> bool:
-        return (bool(self._marker) or name in self.tool_names) and super().start(name)
+        return (bool(self._marker) or name in self.schemas) and super().start(name)
 
     def _read(self, marker: str, character: str) -> Reading[str]:
         character = yield from skip_blanks(character)
@@ -164,7 +161,7 @@ class QwenCoderParser(ToolParser):
 
     def _read_value(self, schema: Any, character: str) -> Reading[tuple[str, str]]:
         """Pass a value on as JSON. Returns the tag behind it, "" at the end of the text, and the next character."""
-        is_text = _takes_text_only(schema)
+        is_text = _types(schema) == {"string"}
         search, value, end = MarkerSearch(self._ends), "", None
         if character == "\n":
             character = yield
@@ -207,10 +204,6 @@ def _types(schema: Any) -> set[str]:
     if not types and isinstance(values, list) and all(isinstance(value, str) for value in values):
         return {"string"}
     return types
-
-
-def _takes_text_only(schema: Any) -> bool:
-    return _types(schema) == {"string"}
 
 
 def _refuse(constant: str) -> None:
@@ -295,10 +288,7 @@ class ForcedParser(ToolParser):
     """Parses answers that follow `forced_calls_schema`."""
 
     openings = markers = ()
-
-    def __init__(self, tools: Collection[str]) -> None:
-        super().__init__(tools)
-        self._open("")
+    is_bare = True
 
     def _read(self, marker: str, character: str) -> Reading[str]:
         character = yield from skip_blanks(character)

@@ -11,9 +11,9 @@ import json
 import secrets
 import string
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 Reading = Generator[None, str, T]
@@ -32,16 +32,6 @@ class NotACall(Exception):
     def __init__(self, rest: str) -> None:
         super().__init__(rest)
         self.rest = rest
-
-
-class CallSink(Protocol):
-    """Receives a call while it is read."""
-
-    def start(self, name: str) -> bool:
-        """Start a call. Returns False for an unknown function, which makes the text no call."""
-
-    def arguments(self, text: str) -> None:
-        """Append to its arguments."""
 
 
 def skip_blanks(character: str) -> Reading[str]:
@@ -100,7 +90,7 @@ def pass_value(character: str, sink: Callable[[str], None]) -> Reading[str]:
     return character
 
 
-def read_call(character: str, sink: CallSink) -> Reading[str]:
+def read_call(character: str, parser: ToolParser) -> Reading[str]:
     """Read {"name": ..., "arguments": {...}}. `parameters` is a synonym for arguments; other keys are skipped.
 
     Raises:
@@ -117,13 +107,13 @@ def read_call(character: str, sink: CallSink) -> Reading[str]:
         character = yield from skip_blanks(character)
         if key == "name" and early is not None:
             name, character = yield from read_string(character)
-            if not sink.start(name):
+            if not parser.start(name):
                 raise NotACall(character)
-            sink.arguments("".join(early))
+            parser.arguments("".join(early))
             early = None
         elif key in _ARGUMENTS and not has_arguments:
             has_arguments = True
-            character = yield from read_arguments(character, sink.arguments if early is None else early.append)
+            character = yield from read_arguments(character, parser.arguments if early is None else early.append)
         else:
             character = yield from pass_value(character, lambda skipped: None)
         character = yield from skip_blanks(character)
@@ -134,7 +124,7 @@ def read_call(character: str, sink: CallSink) -> Reading[str]:
         raise NotACall(character)
     character = yield from skip("}", character)
     if not has_arguments:
-        sink.arguments("{}")
+        parser.arguments("{}")
     return character
 
 
@@ -286,23 +276,21 @@ def random_id(length: int) -> str:
 
 
 class ToolParser(ABC):
-    """Separates content from tool calls, in text that may be split anywhere. Implements `CallSink`.
+    """Separates content from tool calls, in text that may be split anywhere.
 
-    A text that starts like a call and is none is content, as is half a marker at the end.
-
-    Args:
-        tools: names of the functions, or a mapping from their names to the JSON schemas of their parameters.
+    A text that starts like a call and is none is content, as is half a marker at the end. `schemas` are those of the
+    functions' parameters, by name.
     """
 
     markers: ClassVar[tuple[str, ...]]  #: all markers, often special tokens, which the text must keep
     openings: ClassVar[tuple[str, ...]]  #: markers that open calls
     closing: ClassVar[str | None] = None  #: marker behind a call, without meaning
+    is_bare: ClassVar[bool] = False  #: a call may begin the text, without a marker
     #: Lark rule of calls, from `body` (a call as JSON), NAME (of a function) and BLANK
     grammar: ClassVar[str] = r'alternative: "<tool_call>" BLANK body BLANK "</tool_call>" (BLANK alternative)?'
 
-    def __init__(self, tools: Collection[str]) -> None:
-        self.tool_names = frozenset(tools)
-        self.schemas: Mapping[str, Any] = tools if isinstance(tools, Mapping) else {}
+    def __init__(self, schemas: Mapping[str, Any]) -> None:
+        self.schemas = schemas
         self.num_calls = 0  #: started calls
         self._events: list[Event] = []
         self._search: MarkerSearch | None = MarkerSearch(self.openings)  # None within calls
@@ -310,6 +298,8 @@ class ToolParser(ABC):
         self._reading: Generator[None, str, str] | None = None
         self._attempt: list[str] | None = None  # text of a call without a name yet
         self._has_call = False  # behind the present marker
+        if self.is_bare:
+            self._open("")
 
     def feed(self, text: str) -> list[Event]:
         """Return the events in a further piece of text."""
@@ -342,12 +332,14 @@ class ToolParser(ABC):
         """Read the calls behind a marker, from this character on."""
 
     def start(self, name: str) -> bool:
+        """Start a call. Returns False for an unknown function, which makes the text no call."""
         self._events.append(CallStart(self.num_calls, self._new_id(), name))
         self.num_calls += 1
         self._attempt, self._has_call = None, True
         return True
 
     def arguments(self, text: str) -> None:
+        """Append to the arguments of the call."""
         if text:
             self._events.append(CallArguments(self.num_calls - 1, text))
 
