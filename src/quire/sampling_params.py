@@ -89,6 +89,8 @@ class StructuredOutputsParams:
     disable_any_whitespace: bool = False  #: no whitespace between the parts of JSON
     whitespace_pattern: str | None = None  #: regex of the whitespace between the parts of JSON
     alternative: str | None = None  #: Lark text of a rule `alternative` that the output may follow in place of JSON
+    #: markers of a free text before the output; the first is "" if the prompt contains it, else the text is optional
+    reasoning: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         given: Any = self.json
@@ -111,6 +113,11 @@ class StructuredOutputsParams:
             text = getattr(self, name)
             if text is not None and (not isinstance(text, str) or not text):
                 raise _error(name, text, "text, not empty")
+        if self.reasoning is not None:
+            marks = _as_tuple("reasoning", self.reasoning, "two markers")
+            if len(marks) != 2 or any(not isinstance(mark, str) for mark in marks) or not marks[1]:
+                raise _error("reasoning", marks, "an opening marker, which may be empty, and a closing one")
+            object.__setattr__(self, "reasoning", marks)
         if self.json_object is False:  # as if not given
             object.__setattr__(self, "json_object", None)
         if self.json_object is not None:

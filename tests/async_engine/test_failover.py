@@ -44,6 +44,7 @@ ASKED: dict[str, tuple[str, SamplingParams | BeamSearchParams]] = {
     "min_tokens": ("Four", SamplingParams(min_tokens=9, stop_token_ids=tuple(range(0, 256, 2)), **SAMPLED)),
     "a stop string held back": ("Five", SamplingParams(structured_outputs=LETTERS, stop="aaba", **SAMPLED)),
     "a grammar": ("Six", SamplingParams(structured_outputs=LETTERS, min_tokens=9, stop="aa", **SAMPLED)),
+    "reasoning": ("Six", SamplingParams(structured_outputs=replace(LETTERS, reasoning=("", "e")), n=2, **SAMPLED)),
     "a whole answer": ("Seven", SamplingParams(n=2, logprobs=1, **SAMPLED)),
     "beams": ("Eight", BeamSearchParams(beam_width=3, max_tokens=9)),
 }

@@ -74,6 +74,20 @@ def random_regex(rng: Random, depth: int) -> str:
             return random_regex(rng, depth - 1) + random_regex(rng, depth - 1)
 
 
+def with_reasoning(rng: Random, language: Language) -> Language:
+    """Put reasoning before the output, which may leave it out unless the prompt has opened it."""
+    wanted, is_in = language
+    opening = rng.choice(("", "", "("))
+
+    def is_in_behind(text: str) -> Any:
+        if text.startswith(opening):
+            _, marker, text = text.partition("q")
+            assert marker, "an end token does not end reasoning"
+        return is_in(text)
+
+    return replace(wanted, reasoning=(opening, "q")), is_in_behind
+
+
 def random_params(rng: Random, language: StructuredOutputsParams) -> SamplingParams:
     return SamplingParams(
         n=rng.choice((1, 1, 2, 3)),
@@ -86,6 +100,7 @@ def random_params(rng: Random, language: StructuredOutputsParams) -> SamplingPar
         logprobs=rng.choice((None, 0, 2)),
         repetition_penalty=rng.choice((1.0, 1.1)),
         structured_outputs=language,
+        logit_bias={ord("q"): 3} if language.reasoning else None,
     )
 
 
@@ -94,7 +109,8 @@ def random_params(rng: Random, language: StructuredOutputsParams) -> SamplingPar
 def test_an_output_is_in_its_language_whatever_happens_to_it(seed: int, blocks: int) -> None:
     rng = Random(seed)
     llm = make(blocks)
-    languages = [random_language(rng) for _ in range(6)]
+    languages = [random_language(rng) for _ in range(4)]
+    languages += [with_reasoning(rng, random_language(rng)) for _ in range(4)]
     asked = [random_params(rng, language) for language, _ in languages]
     preemptor = Preemptor(llm, seed)
     states = [llm.engine.add_request(f"Prompt {i}", params) for i, params in enumerate(asked)]
@@ -126,8 +142,18 @@ def check_output(completion: CompletionOutput, params: SamplingParams, is_in: Ca
     assert params.structured_outputs is not None  # cut off: a prefix of something in the language
     grammars = roomy().engine.grammars
     assert grammars is not None
-    matcher = grammars.matcher(params.structured_outputs, ())
-    assert matcher.state.validate_tokens(completion.token_ids) == len(completion.token_ids)
+    matcher = grammars.matcher(params.structured_outputs, (), completion.token_ids)
+    assert not matcher.state.is_error()
+
+
+def test_reasoning_has_the_tokens_that_it_has_without_a_grammar() -> None:
+    plain = SamplingParams(temperature=0, max_tokens=60, logprobs=1, ignore_eos=True)
+    wanted = StructuredOutputsParams(choice=("ab",), reasoning=("", "zz"))
+    constrained = replace(plain, ignore_eos=False, structured_outputs=wanted)
+    outputs = [roomy().generate("Hello", params, use_tqdm=False)[0].outputs[0] for params in (plain, constrained)]
+    assert outputs[0].token_ids == outputs[1].token_ids
+    assert outputs[0].logprobs == outputs[1].logprobs
+    assert "zz" not in outputs[0].text
 
 
 def test_min_tokens_yields_to_a_grammar_that_can_only_end() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from quire.sampling_params import StructuredOutputsParams
 from quire.structured.bits import bits_of, words_of
 from quire.structured.grammar import GrammarError, check, compile_grammar, grammar_text
+from quire.structured.reasoning import ReasoningMatcher, ReasoningTokens
 from quire.structured.vocabulary import make_vocabulary
 from quire.system.fair_executor import FairExecutor
 from quire.text.tokenizer import Tokenizer
@@ -32,11 +33,14 @@ _STEP_S = 0.005  # per step, before further masks wait for the next one
 
 class Matcher:
     """An output's position in its grammar, rebuildable from its tokens. Owns the llguidance matcher `start`, and has a
-    budget of processor time: other requests wait for its masks."""
+    budget of processor time: other requests wait for its masks. Without bound, `reasoning` comes before the grammar."""
 
-    def __init__(self, start: LLMatcher, vocab_size: int, end_ids: Sequence[int]) -> None:
+    def __init__(
+        self, start: LLMatcher, vocab_size: int, end_ids: Sequence[int], reasoning: ReasoningMatcher | None = None
+    ) -> None:
         self.state = start
         self.vocab_size = vocab_size
+        self._reasoning = reasoning
         self._end_ids = frozenset(end_ids)
         self._end_bits = bits_of(end_ids, vocab_size)
         self._token_s = _TOKEN_S + _ENTRY_S * vocab_size
@@ -48,10 +52,14 @@ class Matcher:
         """Append output tokens; the next `finish_mask` raises an error for tokens outside the grammar."""
         self.words = None
         for token in token_ids:
+            if self._reasoning is not None and self._reasoning.take(token):
+                continue
             began = time.thread_time()
             if token not in self._end_ids or self.state.validate_tokens([token]):
                 self.state.consume_token(token)
             self._over_s = max(0.0, self._over_s + time.thread_time() - began - self._token_s)
+        if self._reasoning is not None and not self._reasoning.is_optional:
+            self.words = self._reasoning.allowed()
 
     def fill(self, words: np.ndarray) -> None:
         """Compute a mask for `finish_mask` within the budget."""
@@ -71,6 +79,8 @@ class Matcher:
         words[at] &= ~bit
         if may_end:
             words[: len(self._end_bits)] |= self._end_bits
+        if self._reasoning is not None and (reasoning := self._reasoning.allowed()) is not None:
+            words |= reasoning
 
 
 class Grammars:
@@ -81,6 +91,7 @@ class Grammars:
         self.vocab_size = vocab_size
         self._end_ids = tuple(end_ids)
         self._vocabularies: dict[bool, LLTokenizer] = {}  #: without and with tool calls
+        self._reasoning: dict[tuple[str, str], ReasoningTokens] = {}  #: by markers
         self._executor: LLExecutor | None = None
         self._lock = threading.Lock()  # guards `_cached`
         self._cached: OrderedDict[StructuredOutputsParams, Future[LLMatcher]] = OrderedDict()  #: oldest use first
@@ -106,6 +117,8 @@ class Grammars:
         if (has_calls := params.alternative is not None) not in self._vocabularies:
             vocabulary = make_vocabulary(self._tokenizer, self.vocab_size, self._end_ids, has_calls=has_calls)
             self._vocabularies[has_calls] = vocabulary
+        if (markers := params.reasoning) is not None and markers not in self._reasoning:
+            self._reasoning[markers] = ReasoningTokens(self._tokenizer, self.vocab_size, *markers)
         return compile_grammar(grammar_text(params), self._vocabularies[has_calls])
 
     def matcher(
@@ -113,7 +126,8 @@ class Grammars:
     ) -> Matcher:
         """Return a matcher positioned after an output's tokens, compiling if necessary. Raises GrammarError."""
         start: LLMatcher = self.start_compiling(params).result().deep_copy()
-        matcher = Matcher(start, self.vocab_size, end_ids)
+        reasoning = None if params.reasoning is None else ReasoningMatcher(self._reasoning[params.reasoning], end_ids)
+        matcher = Matcher(start, self.vocab_size, end_ids, reasoning)
         matcher.advance(token_ids)
         return matcher
 

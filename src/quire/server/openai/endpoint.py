@@ -20,7 +20,7 @@ from quire.sampling_params import BeamSearchParams, SamplingParams, StructuredOu
 from quire.server.bodies.fields import Reply
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.bodies.retrieval import Passages, RetrievedPassages, Retriever
-from quire.server.errors import ApiError, invalid
+from quire.server.errors import invalid
 from quire.server.generation.generation import (
     GenerationJob,
     as_api_error,
@@ -40,6 +40,7 @@ from quire.server.openai.prompts import (
     encode_texts,
     fit,
     limit_logprobs,
+    may_think,
     own_template,
     tokenizer_of,
 )
@@ -57,14 +58,14 @@ from quire.server.openai.tool_calls import (
     check_tools,
     choose_parser,
     forced_schema,
-    has_format,
     has_tools,
     is_forced,
+    reason_first,
 )
 from quire.server.registry import ModelChooser, ServedModel
 from quire.server.settings import ServerSettings
 from quire.server.tools.answer_reader import AnswerForm
-from quire.server.tools.families import ForcedParser, reasoning_markers
+from quire.server.tools.families import reasoning_markers
 from quire.server.tools.parser import ToolParser
 
 #: Sampling fields that beam search uses. It draws no random numbers, so any seed is valid.
@@ -152,19 +153,13 @@ class GenerationEndpoint(ABC, Generic[B]):
             encode = partial(self._encode_one, body, model, key_id)
             prompt, about["retrieval"] = await retrieved.join(encode, engine.max_model_len, params.max_tokens)
             prompts = [retrieved.share(prompt, domains, body.cache_salt)]
-        prompts = fit(
-            prompts,
-            model,
-            keep=body.truncate_prompt_tokens,
-            keeps_end=body.truncation_side != "right",
-            max_tokens=params.max_tokens,
-            param=self.prompt_field,
-        )
+        prompts = fit(prompts, model, body, max_tokens=params.max_tokens, param=self.prompt_field)
         params = limit_logprobs(prompts, params, model, self.settings, is_stream=bool(body.stream), answer_id=answer_id)
         priority, owner = turn_of(key_id, body.priority or 0, self.settings)
         form = self._form(body, model, prompts)
-        if form is not None and form.specials:
+        if form is not None:
             prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
+            params = reason_first(params, form)
         return GenerationJob(
             model,
             prompts,
@@ -275,7 +270,7 @@ async def _check_grammar(
         raise as_api_error(error) from error
     except ValueError as error:
         structure = body.given_structure()
-        is_call = structure is None or (isinstance(body, ChatCompletionRequest) and is_forced(body))
+        is_call = isinstance(body, ChatCompletionRequest) and is_forced(body)
         name = "tools" if structure is None or is_call else structure[0]
         raise invalid(f"{name} cannot be served: {error}", name) from error
 
@@ -318,10 +313,9 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
 
     def _sampling_params(self, body: ChatCompletionRequest, model: ServedModel) -> SamplingParams:
         params = super()._sampling_params(body, model)
-        if params.structured_outputs is None or not has_tools(body):
-            return params
-        wanted = allow_calls(params.structured_outputs, body, self._call_parser(body, model))
-        return replace(params, structured_outputs=wanted)
+        return (
+            params if params.structured_outputs is None else allow_calls(params, body, self._call_parser(body, model))
+        )
 
     async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:
         """Return the length of a conversation's prompt, without running it."""
@@ -359,27 +353,26 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         Raises:
             ApiError: the way in which the model writes calls is unknown.
         """
-        tokenizer, structure = tokenizer_of(model), body.given_structure()
+        tokenizer = tokenizer_of(model)
         own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
         template = tokenizer.choose_chat_template(own, has_tools=has_tools(body))
-        reasoning = None if structure else reasoning_markers(self.settings.reasoning_parser, template)
-        tools: type[ToolParser] | None = None
-        if is_forced(body):
-            reasoning, tools = None, ForcedParser  # the grammar leaves no room for reasoning
-        elif structure is None or has_format(body):
-            tools = self._call_parser(body, model)
-        if reasoning is None and tools is None:
-            return None
+        has_grammar = is_forced(body) or body.given_structure() is not None
+        tools = self._call_parser(body, model)
         markers = [*(tools.markers if tools is not None else ())]
-        is_thinking = False
+        reasoning, is_thinking = reasoning_markers(self.settings.reasoning_parser, template), False
         if reasoning is not None:
             markers += [reasoning.opening, reasoning.closing]
-            tail: str = tokenizer.decode(prompts[0].token_ids[-_TAIL_TOKENS:], skip_special_tokens=False)
-            is_thinking = tail.rstrip().endswith(reasoning.opening)
+            tail = tokenizer.decode(prompts[0].token_ids[-_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
+            is_thinking = tail.endswith(reasoning.opening)
+            if has_grammar and not is_thinking and (tail.endswith(reasoning.closing) or not may_think(body)):
+                reasoning = None
+        if reasoning is None and tools is None:
+            return None
         return AnswerForm(
             reasoning,
             is_thinking=is_thinking,
             shows_reasoning=body.include_reasoning is not False,
+            is_exact=has_grammar,
             tools=tools,
             schemas={tool.function.name: tool.function.parameters or {} for tool in body.tools or ()},
             is_parallel=body.parallel_tool_calls is not False,
@@ -387,18 +380,12 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         )
 
     def _call_parser(self, body: ChatCompletionRequest, model: ServedModel) -> type[ToolParser] | None:
-        """Return the parser of the model's own calls, None without tools. A response format needs no known family."""
         if not has_tools(body):
             return None
-        tokenizer = tokenizer_of(model)
-        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
+        tokenizer, settings = tokenizer_of(model), self.settings
+        own = own_template(model, body, trusts_template=settings.trust_request_chat_template)
         template = tokenizer.choose_chat_template(own, has_tools=True)
-        try:
-            return choose_parser(self.settings.tool_call_parser, template, is_explained=not tokenizer.shows_tools(own))
-        except ApiError:
-            if has_format(body):
-                return None
-            raise
+        return choose_parser(body, settings.tool_call_parser, template, is_explained=not tokenizer.shows_tools(own))
 
 
 _MAX_TOKENS = 16  # OpenAI's default

@@ -28,6 +28,7 @@ from quire.server.http.middleware import key_id_of
 from quire.server.openai.schema import (
     DetokenizeReply,
     DetokenizeRequest,
+    GenerationRequest,
     TemplateOptions,
     TemplateReply,
     TemplateRequest,
@@ -131,6 +132,13 @@ def encode_messages(
     return Prompt(text, token_ids, answer_lead=lead)
 
 
+def may_think(options: TemplateOptions) -> bool:
+    """Whether an answer may begin with reasoning if the prompt neither opens nor closes it."""
+    if options.continue_final_message or options.add_generation_prompt is False:
+        return False
+    return _variables(options, shows_tools=False).get("enable_thinking") is not False
+
+
 def _variables(options: TemplateOptions, *, shows_tools: bool) -> dict[str, Any]:
     """Return the variables of the chat template."""
     variables = options.chat_template_kwargs or {}
@@ -151,21 +159,10 @@ MAX_LOGPROBS = 1_000_000  #: of one request, over all tokens; a quarter where an
 
 
 def fit(
-    prompts: Sequence[Prompt],
-    model: ServedModel,
-    *,
-    keep: int | None,
-    keeps_end: bool,
-    max_tokens: int | None,
-    param: str,
+    prompts: Sequence[Prompt], model: ServedModel, body: GenerationRequest, *, max_tokens: int | None, param: str
 ) -> list[Prompt]:
-    """Cut prompts to `keep` tokens (-1: leave room for the answer), and reject those that are too long or empty.
-
-    Args:
-        keeps_end: keep the last tokens, not the first.
-        param: field with the prompts, for errors.
-    """
-    longest = model.async_engine.engine.max_model_len
+    """Cut prompts as the body wants, and reject those that are too long or empty; `param` is their field."""
+    longest, keep = model.async_engine.engine.max_model_len, body.truncate_prompt_tokens
     if keep == 0:
         raise invalid("truncate_prompt_tokens=0 leaves nothing of the prompt", "truncate_prompt_tokens")
     if keep == -1:
@@ -173,7 +170,7 @@ def fit(
     fitting = []
     for prompt in prompts:
         if keep is not None and len(prompt.token_ids) > keep:
-            kept = prompt.token_ids[-keep:] if keeps_end else prompt.token_ids[:keep]
+            kept = prompt.token_ids[:keep] if body.truncation_side == "right" else prompt.token_ids[-keep:]
             prompt = replace(prompt, token_ids=kept, text=None)
         if not prompt.token_ids:
             raise invalid(f"the {param} came to no tokens; give at least one", param)

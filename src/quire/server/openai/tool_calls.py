@@ -6,11 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from quire.sampling_params import StructuredOutputsParams
+from quire.sampling_params import SamplingParams
 from quire.server.bodies.conversation import NamedToolChoice, Tool
 from quire.server.errors import invalid
 from quire.server.openai.schema import ChatCompletionRequest
-from quire.server.tools.families import AUTO, NONE, HermesParser, calls_grammar, forced_calls_schema, tool_parser
+from quire.server.tools.answer_reader import AnswerForm
+from quire.server.tools.families import (
+    AUTO,
+    NONE,
+    ForcedParser,
+    HermesParser,
+    calls_grammar,
+    forced_calls_schema,
+    tool_parser,
+)
 from quire.server.tools.parser import ToolParser
 
 
@@ -61,40 +70,47 @@ def forced_schema(body: ChatCompletionRequest) -> dict[str, Any]:
     return forced_calls_schema(_functions(tools), is_parallel=is_parallel)
 
 
-def allow_calls(
-    wanted: StructuredOutputsParams | None, body: ChatCompletionRequest, parser: type[ToolParser] | None
-) -> StructuredOutputsParams | None:
+def allow_calls(params: SamplingParams, body: ChatCompletionRequest, parser: type[ToolParser] | None) -> SamplingParams:
     """Let the model call a tool in place of an answer in the response format: the format holds for text."""
-    if wanted is None or parser is None or is_forced(body) or not has_format(body):
-        return wanted
-    return replace(wanted, alternative=calls_grammar(parser, _functions(body.tools or [])))
+    if (wanted := params.structured_outputs) is None or parser is None or parser is ForcedParser:
+        return params
+    wanted = replace(wanted, alternative=calls_grammar(parser, _functions(body.tools or [])))
+    return replace(params, structured_outputs=wanted)
 
 
-def has_format(body: ChatCompletionRequest) -> bool:
-    """Whether the body has a response format, and not another structure."""
-    structure = body.given_structure()
-    return structure is not None and structure[0] == "response_format"
+def reason_first(params: SamplingParams, form: AnswerForm) -> SamplingParams:
+    """Let the model reason before an answer in a grammar."""
+    if (wanted := params.structured_outputs) is None or form.reasoning is None:
+        return params
+    markers = ("" if form.is_thinking else form.reasoning.opening, form.reasoning.closing)
+    return replace(params, structured_outputs=replace(wanted, reasoning=markers))
 
 
 def _functions(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     return [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
 
 
-def choose_parser(name: str, template: str, *, is_explained: bool) -> type[ToolParser]:
-    """Return the parser of calls. Raises ApiError for a template of an unknown family.
+def choose_parser(
+    body: ChatCompletionRequest, name: str, template: str, *, is_explained: bool
+) -> type[ToolParser] | None:
+    """Return the parser of calls; None if there are none. Raises ApiError for a template of an unknown family, unless
+    the answer has a format.
 
     Args:
         is_explained: the prompt explains tools, since the template does not.
     """
-    if name == NONE:
-        raise invalid("this server runs with --tool-call-parser none: it takes no tools; leave them out", "tools")
-    if name == AUTO and is_explained:  # the prompt explains Hermes' form
-        return HermesParser
-    found = tool_parser(name, template)
-    if found is None:
-        raise invalid(
-            "the chat template is of no family whose calls this server can read; force them with "
-            'tool_choice="required", or have the server run with --tool-call-parser',
-            "tools",
+    structure = body.given_structure()
+    if is_forced(body):
+        return ForcedParser
+    if structure is not None and structure[0] != "response_format":
+        return None
+    found = HermesParser if name == AUTO and is_explained else tool_parser(name, template)
+    if found is None and structure is None:
+        why = (
+            "this server runs with --tool-call-parser none: it takes no tools; leave them out"
+            if name == NONE
+            else "the chat template is of no family whose calls this server can read; force them with "
+            'tool_choice="required", or have the server run with --tool-call-parser'
         )
+        raise invalid(why, "tools")
     return found
