@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from benchmarks.parallel_runs import Note
 from quire.config import SchedulerConfig
 from quire.simulate.hardware import HardwareProfile
-from quire.simulate.loads import arrive, draw_chat
+from quire.simulate.loads import arrive, draw_chat, draw_short_long
 from quire.simulate.paper_policies import make_compared_policy
+from quire.simulate.simulate_settings import CHAT, SHORT_LONG
 from quire.simulate.simulation import SimulationFigures, simulate
 
 BLOCK_SIZE = 16
 LONGEST = 2048  #: tokens of a request in the mix
 VLLM = "vllm-0.2.4"
+_DRAW = {SHORT_LONG: draw_short_long, CHAT: draw_chat}
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,12 @@ class Run:
     num_blocks: int
     rate: float | None  #: requests per second; None: all at once
     seed: int
+    lengths: str = CHAT
     num_requests: int = 200
 
 
 def play(run: Run, note: Note) -> SimulationFigures:
-    load = draw_chat(run.num_requests, run.seed)
+    load = _DRAW[run.lengths](run.num_requests, run.seed)
     if run.rate is not None:
         load = arrive(load, run.rate, run.seed)
     limits = run.machine.limits
