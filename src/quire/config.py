@@ -46,7 +46,10 @@ class EngineConfig(EnvironmentSettings):
     Every field is an option of the same name on the command line, and QUIRE_<NAME> in the environment.
     """
 
-    model: str = setting(REQUIRED, "A directory, a hub id, an embedded name or a preset such as random:qwen2.5-0.5b.")
+    model: str = setting(
+        REQUIRED,
+        "A directory, URL, hub id, embedded name or a preset such as random:qwen2.5-0.5b.",
+    )
     revision: str | None = setting(None, "Branch, tag or commit of a hub model.")
     download_dir: str | None = setting(None, "Directory for hub models; HF_HOME/hub by default.")
     hf_token: str | None = setting(

@@ -21,7 +21,7 @@ from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, keep_digest, known_digest, stat_weights
 from quire.loading.layer_loader import LayerLoader, wait_with_progress
 from quire.loading.reading.checkpoint_reading import CheckpointReading, read_checkpoint
-from quire.loading.source import ModelSource, resolve_model
+from quire.loading.source import ModelSource, read_directory, resolve_model
 from quire.loading.stage_manifest import StageManifest
 from quire.memory_plan import check_room
 from quire.models.base import CausalLM
@@ -119,7 +119,10 @@ def _load(
     device = choose_device(config.device)
     config.check_quantization(device)
     _set_up_process(config, device, is_progressive)
-    source = resolve_model(config.model, load_format=config.load_format, hub=config.hub)
+    if reading is not None:
+        source = read_directory(config.model, reading.directory)
+    else:
+        source = resolve_model(config.model, load_format=config.load_format, hub=config.hub)
     tokenizer = _make_tokenizer(config, source)
     is_random = source.path is None or config.load_format == "random"
     if reading is None and source.path is not None and not is_random:

@@ -44,7 +44,7 @@ Plot = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", callback=_check_plot, help="Draw a plot (PNG, SVG or PDF).")
 ]
 
-MODEL_HELP = "A directory, a hub id, an embedded name or a preset."
+MODEL_HELP = "A directory, a URL, a hub id, an embedded name or a preset."
 _ARGUMENT = "models_or_model"  #: parameter of the argument
 
 _CONFIG_HELP = (
@@ -246,7 +246,7 @@ def describe_default(field: Field[Any]) -> str:
 def _engine_option(field: Field[Any], models: Sequence[str], sweep: Sequence[str]) -> inspect.Parameter:
     if field.name == "model" and models:
         text = (
-            "A directory, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name. May be "
+            "A directory, a URL, a hub id, an embedded name or a preset; NAME=SOURCE serves it under that name. May be "
             "repeated; requests without a model go to the first one. "
             f"(default: {' and '.join(models)})"
         )

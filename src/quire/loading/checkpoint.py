@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.remote import open_file, remote_file
 from quire.loading.source import read_json_object
 
 SINGLE_FILE = "model.safetensors"
@@ -70,7 +71,7 @@ def weight_files(directory: Path) -> list[Path]:
 def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
     if not (directory / INDEX_FILE).is_file():
         file = directory / SINGLE_FILE
-        if not file.is_file():
+        if not file.is_file() and remote_file(file) is None:
             raise ModelLoadError(_no_weights(directory))
         return [file], {}
     weight_map = read_json_object(directory / INDEX_FILE).get("weight_map") or {}
@@ -86,7 +87,7 @@ def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
         if os.path.isabs(name) or ".." in Path(name).parts:
             raise ModelLoadError(f"{directory / INDEX_FILE} names {name!r:.100}, outside of the model's directory")
     files = [directory / name for name in names]
-    missing = [file.name for file in files if not os.path.isfile(file)]
+    missing = [file.name for file in files if not os.path.isfile(file) and remote_file(file) is None]
     if missing:
         raise ModelLoadError(
             f"{directory} lacks {len(missing)} of {len(files)} shards that {INDEX_FILE} names: "
@@ -113,8 +114,9 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
 def _read_header(path: Path) -> dict[str, TensorEntry]:
     size = 0
     try:
-        with path.open("rb") as file:
-            size = path.stat().st_size
+        with open_file(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
             return _parse_header(path, file, size)
     except OSError as error:
         raise unreadable(path, error) from None
@@ -229,7 +231,7 @@ def are_equal(a: TensorEntry, b: TensorEntry) -> bool:
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         return False
     try:
-        with a.file.open("rb", buffering=0) as file_a, b.file.open("rb", buffering=0) as file_b:
+        with open_file(a.file) as file_a, open_file(b.file) as file_b:
             file_a.seek(a.start)
             file_b.seek(b.start)
             for offset in range(0, a.num_bytes, _PIECE_BYTES):

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
+from quire.loading.remote import open_file
 from quire.models.model_config import ModelConfig
 
 PIECE_BYTES = 2**20  #: read and hashed at once
@@ -94,10 +95,10 @@ def _hash_tensor(name: str, span: TensorEntry, advance: Callable[[int], None], s
     buffer = memoryview(bytearray(min(PIECE_BYTES, span.num_bytes)))
     left = span.num_bytes
     try:
-        with span.file.open("rb", buffering=0) as file:
+        with open_file(span.file) as file:
             file.seek(span.start)
             while left and not stop.is_set():
-                count = file.readinto(buffer[:left])
+                count = file.readinto(buffer[:left])  # type: ignore[attr-defined]
                 if not count:
                     raise OSError("the file is truncated")
                 digest.update(buffer[:count])

@@ -25,6 +25,7 @@ from quire.loading.checkpoint import weight_files
 from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
 from quire.loading.progress import bytes_progress
+from quire.loading.remote import open_file, remote_file
 from quire.loading.stage_manifest import STAGES_FILE, is_pack, read_stage_manifest
 from quire.system.user_cache import replace_file, user_cache
 
@@ -56,11 +57,14 @@ def stat_weights(directory: Path) -> WeightFiles:
     """Return the identities of a checkpoint's weight files, by name."""
     found = []
     for path in weight_files(directory):
+        name = os.path.relpath(path, directory)
+        if (remote := remote_file(path)) is not None:
+            found.append(WeightFile(name, 0, remote.identity, remote.size, remote.modified_ns, 0))
+            continue
         try:
             stat = path.stat()
         except OSError as error:
             raise ModelLoadError(f"{path} cannot be read ({error.strerror or error})") from None
-        name = os.path.relpath(path, directory)
         found.append(WeightFile(name, stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
     return tuple(found)
 
@@ -195,7 +199,7 @@ def sample_file(path: Path, size: int) -> str:
     digest = hashlib.sha256()
     last = max(0, size - _SAMPLE_BYTES)
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_file(path) as file:
             for i in range(_SAMPLES):
                 file.seek(last * i // (_SAMPLES - 1))
                 digest.update(file.read(_SAMPLE_BYTES))

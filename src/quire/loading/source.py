@@ -17,6 +17,7 @@ from quire.config import HubOptions
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.hub import download_files
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
+from quire.loading.remote import check_url, fetch_directory, is_remote
 from quire.models.model_config import ModelConfig, ModelConfigError
 from quire.models.registry import find_architecture, read_model_config
 
@@ -67,25 +68,30 @@ class ModelSource:
 def resolve_model(
     name: str, *, load_format: str = "auto", hub: HubOptions | None = None, with_weights: bool = True
 ) -> ModelSource:
-    """Find a model by embedded name (first), path, preset (`random:NAME`) or hub id, whose weights are downloaded once
-    the config is checked. Without weights it imports no torch. Raises ModelLoadError or UnsupportedModelError."""
+    """Find a model by embedded name (first), path, preset (`random:NAME`), URL or hub id, whose weights are downloaded
+    once the config is checked. Without weights it imports no torch. Raises ModelLoadError or UnsupportedModelError."""
+    if is_remote(name):
+        return read_directory(name, fetch_directory(name))
     with_weights = with_weights and load_format != "random"
     return find_model(name) or _download(name, with_weights, hub or HubOptions())
 
 
 def find_model(name: str) -> ModelSource | None:
-    """Find a model on this machine; None for a hub id. Raises ModelLoadError as `resolve_model`."""
+    """Find a model on this machine; None for a hub id or a URL. Raises ModelLoadError as `resolve_model`."""
+    if is_remote(name):
+        check_url(name)
+        return None
     if name.startswith(PRESET_PREFIX):
         return ModelSource(name, None, preset_config(name))
     if (embedded := embedded_path(name)) is not None:
-        return _read_directory(name, embedded)
+        return read_directory(name, embedded)
     try:
         path = Path(name).expanduser()
     except RuntimeError:
         raise ModelLoadError(f"{name}: no such home directory; write the full path") from None
     mode = _mode(path)
     if stat.S_ISDIR(mode):
-        return _read_directory(name, path)
+        return read_directory(name, path)
     if path.suffix.lower() == ".gguf" or name.lower().endswith("gguf"):
         raise ModelLoadError(
             f"{name}: GGUF files are not supported; use the model's original checkpoint (config.json and safetensors)"
@@ -118,7 +124,8 @@ def _mode(path: Path) -> int:
         raise unreadable(path, error) from None
 
 
-def _read_directory(name: str, path: Path) -> ModelSource:
+def read_directory(name: str, path: Path) -> ModelSource:
+    """Read the JSON files of a model's directory; raises ModelLoadError."""
     config_path = path / "config.json"
     if not stat.S_ISREG(_mode(config_path)):
         try:
@@ -169,10 +176,10 @@ def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
     )
 
     try:
-        source = _read_directory(name, download_files(name, HUB_CONFIG_FILES, hub))
+        source = read_directory(name, download_files(name, HUB_CONFIG_FILES, hub))
         if with_weights:
             _ = source.config  # refuse unsupported models before the download
-            source = _read_directory(name, download_files(name, HUB_CONFIG_FILES + HUB_WEIGHT_FILES, hub))
+            source = read_directory(name, download_files(name, HUB_CONFIG_FILES + HUB_WEIGHT_FILES, hub))
     except ModelConfigError:
         raise
     except ModelLoadError as error:

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.loading.errors import ModelLoadError, check_inside, unreadable
+from quire.loading.remote import file_size
 from quire.system.user_cache import replace_file
 
 if TYPE_CHECKING:
@@ -137,12 +138,16 @@ def check_against(manifest: StageManifest, config: ModelConfig) -> None:
 
 def check_files(manifest: StageManifest) -> None:
     """Raise ModelLoadError if a needed file is missing or has another size."""
+    for name in _needed_files(manifest):
+        check_size(manifest, name)
+
+
+def _needed_files(manifest: StageManifest) -> list[str]:
     needed = [group.file for group in manifest.groups]
     for stage in manifest.stages:
         needed += adapter_files(stage.adapter) if stage.adapter is not None else ()
         needed += [stage.linear_map] if stage.linear_map is not None else []
-    for name in needed:
-        check_size(manifest, name)
+    return needed
 
 
 def check_size(manifest: StageManifest, name: str) -> None:
@@ -150,7 +155,7 @@ def check_size(manifest: StageManifest, name: str) -> None:
     path, expected = manifest.directory / name, manifest.files[name].num_bytes
     check_inside(manifest.directory, path)
     try:
-        size = path.stat().st_size if path.is_file() else None
+        size = file_size(path)
     except OSError as error:
         raise unreadable(path, error) from None
     if size is None:
@@ -244,11 +249,7 @@ def _check_layers(manifest: StageManifest) -> None:
 
 
 def _check_names(manifest: StageManifest) -> None:
-    groups = [group.file for group in manifest.groups]
-    needed = [*groups]
-    for stage in manifest.stages:
-        needed += adapter_files(stage.adapter) if stage.adapter is not None else ()
-        needed += [stage.linear_map] if stage.linear_map is not None else []
+    groups, needed = [group.file for group in manifest.groups], _needed_files(manifest)
     for name in (*needed, *manifest.files):
         if not _is_inside(name):
             raise ValueError(f"names {name!r}, which is not a file inside its directory")

@@ -20,8 +20,11 @@ def pull(
     """Download a model from the hub, as serve does at its first start."""
     config = EngineConfig.from_env(model=model, revision=revision, download_dir=download_dir, hf_token=hf_token)
 
+    from quire.loading.remote import is_remote
     from quire.loading.source import find_model, resolve_model
 
+    if is_remote(model):
+        raise ValueError(f"{model} is read from its server at each start; only hub models are downloaded")
     found = find_model(model)
     source = found or resolve_model(model, hub=config.hub)
     if source.path is None:

@@ -14,6 +14,7 @@ from torch import nn
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.known_digest import sample_file
 from quire.loading.reading.checkpoint_reading import ReadGroup
+from quire.loading.remote import open_file
 from quire.loading.stage_manifest import StageManifest
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
@@ -79,7 +80,8 @@ class GroupCheck:
 
 def _read_checked(manifest: StageManifest, path: Path) -> bytes:
     try:
-        data = path.read_bytes()
+        with open_file(path) as file:
+            data = file.read()
     except OSError as error:
         raise unreadable(path, error) from None
     if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:

@@ -19,7 +19,8 @@ from quire.loading.reading.reader import (
     run_of_file,
     runs_in_order_of_use,
 )
-from quire.loading.source import find_model
+from quire.loading.remote import is_remote, remote_file
+from quire.loading.source import find_model, resolve_model
 from quire.loading.stage_manifest import (
     STAGES_FILE,
     LayerGroup,
@@ -77,6 +78,7 @@ class CheckpointReading:
             groups = manifest.groups[:last_stage]
             self.groups = [_group_of(manifest, group, self.entries) for group in groups]
         self._reader: ByteReader | None = None
+        self._reread: set[tuple[int, object]] = set()  # group and state of damaged remote files that were read again
         self._found: list[tuple[int, ...] | None] = []  # state of each group's file when its last reader started
 
     def narrow(self, entries: Iterable[TensorEntry]) -> None:
@@ -104,7 +106,14 @@ class CheckpointReading:
         return reader
 
     def has_changed(self, group: int) -> bool:
-        """Return whether the file of a pack's group changed since its last reader started."""
+        """Return whether the file of a pack's group changed since its last reader started. A remote file is also read
+        again once as it is, since its bytes may have been damaged on their way."""
+        file = self.groups[group].file
+        if file is not None and (remote := remote_file(self.directory / file.name)) is not None:
+            state = (group, remote.current_state())
+            is_new = state not in self._reread
+            self._reread.add(state)
+            return is_new
         return self._stat(group) != self._found[group]
 
     def close(self) -> None:
@@ -116,7 +125,8 @@ class CheckpointReading:
     def _make_reader(self, first_group: int) -> ByteReader:
         self._found = [self._stat(group) for group in range(len(self.groups))]
         runs = [run for group in self.groups[first_group:] for run in group.runs]
-        return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes)
+        is_pinned = first_group == 0 or not self.groups[first_group].is_whole  # a retry may read a repaired file
+        return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes, is_pinned=is_pinned)
 
     def _stat(self, group: int) -> tuple[int, ...] | None:
         file = self.groups[group].file
@@ -132,9 +142,9 @@ class CheckpointReading:
 def begin_reading(
     model: str, *, load_format: str = "auto", bandwidth: float | None = None, last_stage: int | None = None
 ) -> CheckpointReading | None:
-    """Start reading a model's files if they are on this machine. Errors give None: loading reports them."""
+    """Start reading the files of a directory or URL. Errors give None: loading reports them."""
     try:
-        source = find_model(model)
+        source = resolve_model(model) if is_remote(model) else find_model(model)
         if source is None or source.path is None or load_format == "random":
             return None
         reading = read_checkpoint(

@@ -12,11 +12,12 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry
 from quire.loading.errors import ModelLoadError, UnreadableError
+from quire.loading.remote import RemoteFile, remote_file
 from quire.system.page_cache import resident_share
 
 # By name, since the models' classes import torch. A name that matches neither only costs memory or time.
@@ -102,6 +103,7 @@ class Pace:
 PIECE_BYTES = 4 * 2**20  #: size of a read
 BUFFER_BYTES = 256 * 2**20  #: limit of read-ahead
 NUM_READS = 4  #: concurrent reads
+NUM_REMOTE_READS = 8  #: concurrent range requests
 _END_S = 2.0  # limit of waiting for running reads
 _ALIGNMENT = 4096  # of offsets, lengths and memory; enough for any device
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
@@ -136,7 +138,8 @@ class _Range:
 
 
 class ByteReader:
-    """Reads runs in order, in its own threads; `bandwidth` emulates slower storage, in bytes per second."""
+    """Reads runs in order, in its own threads; `bandwidth` emulates slower storage, in bytes per second. With
+    `is_pinned`, remote files that changed are refused."""
 
     def __init__(
         self,
@@ -144,21 +147,24 @@ class ByteReader:
         *,
         bandwidth: float | None = None,
         buffer_bytes: int = BUFFER_BYTES,
-        num_reads: int = NUM_READS,
+        num_reads: int | None = None,
         uses_direct_io: bool | None = None,
+        is_pinned: bool = True,
     ) -> None:
+        if num_reads is None:
+            num_reads = NUM_REMOTE_READS if runs and remote_file(runs[0].file) is not None else NUM_READS
         self._ranges = [each for run in runs for each in _cut(run)]
         self._closing = threading.Event()
         self._pace = Pace(bandwidth, wait=self._closing.wait)
         self._max_buffers = max(num_reads, buffer_bytes // (PIECE_BYTES + _ALIGNMENT))
-        self._uses_direct_io = uses_direct_io
+        self._uses_direct_io, self._is_pinned = uses_direct_io, is_pinned
         self._changed = threading.Condition()
         self._free: list[mmap.mmap] = []
         self._num_buffers = 0
         self._next_read = 0  #: index of the next range to read
         self._next_given = 0
         self._done: dict[int, Piece | BaseException] = {}
-        self._files: dict[Path, _OpenFile] = {}
+        self._files: dict[Path, _OpenFile | _RemoteReads] = {}
         count = min(num_reads, len(self._ranges))
         self._threads = [threading.Thread(target=self._work, name="quire-read", daemon=True) for _ in range(count)]
 
@@ -257,11 +263,38 @@ class ByteReader:
         self._pace.end(due)
         return Piece(each.run, each.start, each.end, data, buffer)
 
-    def _open(self, path: Path) -> _OpenFile:
+    def _open(self, path: Path) -> _OpenFile | _RemoteReads:
         with self._changed:
             if path not in self._files:
-                self._files[path] = _OpenFile(path, self._uses_direct_io)
+                remote = remote_file(path)
+                self._files[path] = (
+                    _OpenFile(path, self._uses_direct_io) if remote is None else _RemoteReads(remote, self._is_pinned)
+                )
             return self._files[path]
+
+
+class _RemoteReads:
+    """A remote file, as `_OpenFile`."""
+
+    is_direct = False
+
+    def __init__(self, file: RemoteFile, is_pinned: bool) -> None:
+        self._read = (file if is_pinned else replace(file, etag=None, modified_ns=0)).reader()
+
+    def read(self, start: int, end: int, buffer: mmap.mmap) -> memoryview:
+        room = memoryview(buffer)[: end - start]
+        room[:] = self._read(start, end)
+        return room
+
+    def gather(self, ranges: Iterable[tuple[int, int]], buffer: mmap.mmap) -> memoryview:
+        """Read the ranges and the bytes between them at once: one request takes as long as a hundred rows."""
+        ranges = list(ranges)
+        first, last = ranges[0][0], ranges[-1][1]
+        whole = self._read(first, last)
+        return memoryview(bytearray().join(whole[start - first : end - first] for start, end in ranges))
+
+    def close(self) -> None:
+        """Connections end with the last reference."""
 
 
 class _OpenFile:
