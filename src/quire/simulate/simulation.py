@@ -145,15 +145,7 @@ class Simulation:
         prompt = arrival.prompt_token_ids
         if prompt is None:  # a token that no other prompt has
             prompt = [number + 1] * arrival.num_prompt_tokens
-        request = Request(
-            f"request-{number}",
-            prompt,
-            _PARAMS,
-            order=Order(arrival.priority, number),
-            seed=number,
-            ends=EndRules(arrival.num_output_tokens),
-            kv=KVScope(ROOT, documents=arrival.documents),
-        )
+        request = self.make_request(number, prompt, arrival)
         try:
             self.scheduler.add(request)
         except ValueError:
@@ -168,6 +160,18 @@ class Simulation:
             self.scheduler.kv.set_keys(first, known)
         self.started.append((first.seq_id, took))
         return first.seq_id
+
+    def make_request(self, number: int, prompt: Seq[int], arrival: Arrival) -> Request:
+        """Make the request of an arrival: one sample."""
+        return Request(
+            f"request-{number}",
+            prompt,
+            _PARAMS,
+            order=Order(arrival.priority, number),
+            seed=number,
+            ends=EndRules(arrival.num_output_tokens),
+            kv=KVScope(ROOT, documents=arrival.documents),
+        )
 
     def step(self, until: float = math.inf) -> SchedulerOutput:
         """Run the next step, which waits at most until `until` for a transfer. Returns it."""
