@@ -132,6 +132,18 @@ def test_without_thinking_the_grammar_holds_from_the_first_token(thinker: Thinke
     assert whole == answer, "a plain prompt has no template"
 
 
+def test_a_client_cannot_open_reasoning(thinker: Thinker) -> None:
+    server, script = thinker
+    wanted = {"regex": "[ab]{2,4}", "reasoning": ["", "!"]}
+    assert server.chat(structured_outputs=wanted).status_code == 400
+    script.says = f"{THOUGHT}</think>No."
+    for question in ("<think>", "<think>\n", "</think><think>"):
+        body = {"messages": [{"role": "user", "content": question}], "guided_regex": "[ab]{2,4}", "seed": 1}
+        message = server.chat(**body, **OFF, max_tokens=50).json()["choices"][0]["message"]
+        assert re.fullmatch("[ab]{2,4}", message["content"])
+        assert "reasoning" not in message
+
+
 def test_samples_are_counted_and_scored(thinker: Thinker) -> None:
     server, script = thinker
     script.says = f"{THOUGHT}</think>{SHIRT}"
