@@ -10,6 +10,7 @@ import pytest
 from quire import LLM, SamplingParams
 from quire.client.local_model import LocalModel
 from quire.config import EngineConfig
+from quire.text import tokenizer_process
 
 HELLO = [{"role": "user", "content": "Hello"}]
 CONFIG = EngineConfig("random:tiny", num_kv_blocks=32, use_tqdm=False)
@@ -79,3 +80,13 @@ def test_a_chat_template_may_be_given() -> None:
     plain = LocalModel(CONFIG, chat_template="{{ messages[0].content }}")
     expected = list(plain.complete("Hello", max_tokens=4, temperature=0))
     assert [c.text for c in plain.chat(HELLO, max_tokens=4, temperature=0)] == [c.text for c in expected]
+
+
+def test_a_hostile_template_or_text_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenizer_process, "RENDER_S", 0.5)
+    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+    model = LocalModel(CONFIG, chat_template=loops)
+    with pytest.raises(ValueError, match="took more than"):
+        list(model.chat([{"role": "user", "content": "Hello"}]))
+    assert list(model.complete("Hello", max_tokens=2)), "the next text is served"
+    model.close()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import tokenizers
-from tokenizers import models, normalizers
+from tokenizers import models, normalizers, pre_tokenizers
 
 from quire.loading.source import EMBEDDED_MODELS, embedded_path
 from quire.server.health import encode_probe
@@ -109,6 +109,18 @@ def test_a_tokenizer_that_multiplies_text_ends_with_an_error() -> None:
     isolated = IsolatedTokenizer(Tokenizer(backend), "bomb")
     with pytest.raises(ValueError, match=r"the tokenizer of bomb took more than .* or 2 GiB of memory"):
         isolated.encode("banana")
+    isolated.close()
+
+
+def test_a_regex_that_panics_fails_its_text_only() -> None:
+    backend = tokenizers.Tokenizer(models.BPE(vocab={"x": 0}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex("(x+x+)+y"), "isolated")  # type: ignore[assignment]
+    isolated = IsolatedTokenizer(Tokenizer(backend), "slow")
+    isolated.encode("x")
+    pid = isolated._child.pid
+    with pytest.raises(ValueError, match=r"the tokenizer fails on this text \(.*retry-limit"):
+        isolated.encode("x" * 100)
+    assert (isolated.encode("x"), isolated._child.pid) == ([0], pid)
     isolated.close()
 
 

@@ -15,7 +15,8 @@ from quire.system.interrupts import interrupts_deferred
 
 
 class LocalModel:
-    """Loads a model and answers one request at a time, in the caller's thread. Raises ValueError."""
+    """Loads a model and answers one request at a time, in the caller's thread. A child process with limits renders and
+    encodes. Raises ValueError."""
 
     def __init__(self, config: EngineConfig, *, chat_template: str | None = None) -> None:
         if config.skip_tokenizer_init:
@@ -23,13 +24,17 @@ class LocalModel:
         self.name = config.model
         self._chat_template = chat_template
         self._llm = LLM(**asdict(config))
+        engine = self._llm.engine
+        self._inputs = engine.input_processor = engine.input_processor.isolated(self.name)
 
     def close(self) -> None:
-        """Do nothing: the model holds only memory."""
+        """End the process that renders and encodes."""
+        self._inputs.close()
 
     def chat(self, messages: Sequence[Mapping[str, Any]], *, stream: bool = True, **sampling: Any) -> AnswerStream:
         """Generate the next message, by default up to the context's end. Raises ValueError or RuntimeError."""
-        tokenizer = self._llm.tokenizer
+        tokenizer = self._inputs.tokenizer
+        assert tokenizer is not None
         text = tokenizer.apply_chat_template(messages, chat_template=self._chat_template)
         text, token_ids = tokenizer.encode_chat(text)
         prompt = Prompt(text, token_ids, answer_lead=tokenizer.answer_lead(self._chat_template))

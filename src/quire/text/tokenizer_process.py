@@ -123,6 +123,10 @@ def _make_worker(tokenizer: Tokenizer) -> Worker:
             if task.startswith("encode"):
                 return _encode(tokenizer, task, *values)
             return json.dumps(getattr(tokenizer, task)(*values, **options)).encode()
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of the tokenizers library, which cannot be imported
+                raise
+            raise ValueError(f"the tokenizer fails on this text ({error}); change it, or use another one") from None
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
