@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from checkpoints import make_checkpoint
 from quire.loading import ModelLoadError, load_model, resolve_model
 from quire.loading.checkpoint import read_headers
-from quire.models.model_config import ModelConfigError
 from quire.text.tokenizer import Tokenizer
 
 FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", "index", "header")
@@ -72,15 +71,71 @@ def load(directory: Path) -> None:
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
         ({"hidden_size": -1}, "hidden_size is -1"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
+        ({"dtype": {"a": 1}, "torch_dtype": ["x"]}, r"dtype as \{'a': 1\}, which is not supported"),
         ({"architectures": [[]]}, r"\[\] is not supported; Quire serves"),
     ],
 )
 def test_an_absurd_field_is_named_before_anything_is_allocated(
     changes: dict[str, Any], message: str, honest: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises((ModelLoadError, ModelConfigError), match=message) as raised:
+    with pytest.raises(ValueError, match=message) as raised:
         load(edit(copy(honest, tmp_path), **changes))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "name"),
+    [([1] * 200_000, None), ([10**4000] * 300, None), ([-1, -1], None), ([2**40, 2**40], None), (None, "x" * 10**6)],
+    ids=["many dimensions", "long numbers", "negative", "too large", "a long name"],
+)
+def test_an_absurd_header_is_refused_in_one_short_sentence(
+    shape: list[int] | None, name: str | None, honest: Path, tmp_path: Path
+) -> None:
+    directory = copy(honest, tmp_path)
+    file = directory / "model.safetensors"
+    data = file.read_bytes()
+    end = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:end])
+    key = "model.norm.weight"
+    header[name or key] = {**header.pop(key), **({} if shape is None else {"shape": shape})}
+    changed = json.dumps(header).encode()
+    file.write_bytes(len(changed).to_bytes(8, "little") + changed + data[end:])
+    with pytest.raises(ModelLoadError, match=r"model\.norm\.weight") as raised:
+        load(directory)
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
+def test_a_file_of_the_tokenizer_that_is_too_large_is_refused_unread(name: str, honest: Path, tmp_path: Path) -> None:
+    directory = copy(honest, tmp_path)
+    (directory / name).touch()
+    os.truncate(directory / name, 10**11)
+    with pytest.raises(ValueError, match=rf"{name} has 100000000000 bytes, more than 100000000"):
+        Tokenizer.from_dir(directory)
+
+
+def test_many_added_tokens_are_refused(honest: Path, tmp_path: Path) -> None:
+    directory = copy(honest, tmp_path)
+    (directory / "added_tokens.json").write_text(json.dumps({f"<{i}>": 300 + i for i in range(20_001)}))
+    with pytest.raises(ValueError, match="adds 20001 tokens to its tokenizer, more than 20000"):
+        Tokenizer.from_dir(directory)
+
+
+def test_files_that_are_pipes_are_not_waited_for(honest: Path, tmp_path: Path) -> None:
+    directory = copy(honest, tmp_path)
+    (directory / "additional_chat_templates").mkdir()
+    for name in ("additional_chat_templates/x.jinja", "chat_template.jinja", "chat_template.json", INDEX):
+        os.mkfifo(directory / name)
+    load(directory)
+
+
+def test_a_header_that_takes_minutes_to_read_is_refused(honest: Path, tmp_path: Path) -> None:
+    directory = copy(honest, tmp_path)
+    file = directory / "model.safetensors"
+    file.write_bytes((26 * 10**6).to_bytes(8, "little"))
+    os.truncate(file, 10**8)
+    with pytest.raises(ModelLoadError, match="longer than 25000000 bytes"):
+        load(directory)
 
 
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer_config.json", INDEX])

@@ -228,6 +228,11 @@ def test_a_chat_template_file_is_read(tmp_path: Path) -> None:
         read_chat_template(tmp_path / "missing")
 
 
+def test_a_template_that_takes_long_to_compile_is_refused() -> None:
+    with pytest.raises(ValueError, match="the chat template has 300000 characters, more than 250000"):
+        read_chat_template("{{ x }}   " * 30_000)
+
+
 def test_a_chat_template_may_be_given_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for text in ("{{ messages }}", "{% for m in messages %}x{% endfor %}", "one line\nand another", "{{ x }}" * 9999):
         assert read_chat_template(text) == text

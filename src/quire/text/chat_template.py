@@ -17,6 +17,7 @@ import jinja2.nodes
 import jinja2.parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+_MAX_CHARACTERS = 250_000  # ordinary ones have some 10,000
 # Private-use characters, absent from conversations; the space at the end reveals whether the template trims messages.
 _CONTINUE_MARK = "\ue0c0quire-continue\ue0c0 "
 _ANSWER_MARK = "\ue0c0quire-answer\ue0c0"
@@ -211,6 +212,8 @@ def check_template(template: str) -> None:
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> tuple[jinja2.Template, bool]:
+    if len(template) > _MAX_CHARACTERS:  # so many take a second to compile
+        raise ValueError(f"the chat template has {len(template)} characters, more than {_MAX_CHARACTERS}")
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, optimized=False, extensions=[_GenerationBlock, jinja2.ext.loopcontrols]
     )

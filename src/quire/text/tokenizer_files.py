@@ -15,6 +15,7 @@ from quire.system.paths import is_inside
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast")
 _GPT2_TYPES = (None, "gpt2", "opt")
+_MAX_FILE_BYTES, _MAX_ADDED_TOKENS = 100 * 10**6, 20_000
 _MAX_GROWTH = 256  # characters for each character of a text
 _CONVERT = (
     "write one with `python -c \"from transformers import AutoTokenizer; d = '{path}'; "
@@ -56,8 +57,14 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
     return TokenizerFiles(backend, named_tokens, _read_chat_templates(directory, config))
 
 
+def _check_size(file: Path) -> None:
+    if (size := file.stat().st_size) > _MAX_FILE_BYTES:
+        raise ValueError(f"{file} has {size} bytes, more than {_MAX_FILE_BYTES}; take it from the original repository")
+
+
 def _read_text(file: Path) -> str:
     try:
+        _check_size(file)
         return file.read_text(encoding="utf-8")
     except PermissionError as error:
         raise _not_permitted(file, error) from None
@@ -82,6 +89,7 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 
 def _load(file: Path) -> tokenizers.Tokenizer:
+    _check_size(file)
     try:
         return tokenizers.Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception
@@ -168,13 +176,17 @@ def _add_special_tokens(
     if not added:
         added = {index: token for token, index in _read_json(directory / "added_tokens.json").items()}
     present = {token.content: token for token in backend.get_added_tokens_decoder().values()}
+    lacking: list[Any] = []
     for _, token in sorted(added.items(), key=lambda item: int(item[0])):
         content = _content(token)
         if content is None:
             raise ValueError(f"{directory / 'tokenizer_config.json'}: added_tokens_decoder has {token!r}, not a token")
         wanted = _added_token(token, isinstance(token, dict) and bool(token.get("special")))
         if repr(present.get(content)) != repr(wanted):
-            backend.add_tokens([wanted])
+            lacking.append(wanted)
+    if len(lacking) > _MAX_ADDED_TOKENS:  # the library's time grows with their square
+        raise ValueError(f"{directory} adds {len(lacking)} tokens to its tokenizer, more than {_MAX_ADDED_TOKENS}")
+    backend.add_tokens(lacking)
 
     named: dict[str, str] = {}
     specials: list[Any] = []
@@ -232,7 +244,7 @@ def _read_chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, s
     if (directory / "chat_template.jinja").is_file():
         templates["default"] = _read_template(directory, directory / "chat_template.jinja")
     more = sorted((directory / "additional_chat_templates").glob("*.jinja"))
-    return templates | {path.stem: _read_template(directory, path) for path in more}
+    return templates | {path.stem: _read_template(directory, path) for path in more if path.is_file()}
 
 
 def _read_template(directory: Path, file: Path) -> str:

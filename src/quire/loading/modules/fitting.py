@@ -112,9 +112,9 @@ def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch
     """Resolve auto: the config's dtype, else the files', else float32. Raises ValueError for other dtypes."""
     if dtype == "auto":
         dtype = config.dtype or in_files or "float32"
-        if dtype not in DTYPE_BYTES:
+        if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
             raise ValueError(
-                f"config.json gives the weights' dtype as {dtype!r}, which is not supported; if they are ordinary "
+                f"config.json gives the weights' dtype as {dtype!r:.100}, which is not supported; if they are ordinary "
                 f"floats, choose a dtype yourself: {', '.join(DTYPE_BYTES)}"
             )
     if dtype not in DTYPE_BYTES:
