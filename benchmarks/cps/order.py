@@ -38,7 +38,7 @@ MACHINES = {"paper": cps_paper, "free": _free}
 class OrderSettings(Settings):
     """Options of the study."""
 
-    machines: tuple[str, ...] = setting("paper,free", "Of paper and free.", read=names)
+    machines: tuple[str, ...] = setting("paper,free", "Costs: those of the paper, or free transfers.", read=names)
     policies: tuple[str, ...] = setting(
         "threshold:512,threshold:1024,threshold:1400,threshold:1024:swap-above", "Compared with both modes.", read=names
     )
