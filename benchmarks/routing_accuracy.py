@@ -15,8 +15,8 @@ from benchmarks.script import start
 from quire.cli.options import Json, options
 from quire.cli.route import RouteSettings, make_router
 from quire.cli.tables import write_figures
+from quire.routing.examples import LARGE, SMALL
 from quire.routing.policy import RoutingError
-from quire.routing.query import LARGE, SMALL
 from quire.routing.router import Router
 
 #: Label of the policy `query` -> role; other labels are roles themselves.

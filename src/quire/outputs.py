@@ -205,10 +205,21 @@ class LoadProgress:
     error: str | None = None  #: reason why reading stopped, or a stage is skipped
     phase: str = "weights"  #: imports, download, config, weights, first step, failed or unloaded
     last_stage: int = 0  #: last stage to load; 0 is the model's own last
+    stage_bytes: Sequence[int] = ()  #: bytes loaded when each stage is complete
 
     @property
     def is_complete(self) -> bool:
         return self.stage == (self.last_stage or self.num_stages)
+
+    @property
+    def stage_waits(self) -> dict[int, float]:
+        """Seconds until the present stage (0) and each later one serve, as far as they can be predicted."""
+        waits = {max(1, self.stage): 0.0}
+        left = self.bytes_total - self.bytes_loaded
+        if self.stage and self.seconds_left is not None and left > 0:
+            for stage in range(self.stage + 1, len(self.stage_bytes) + 1):
+                waits[stage] = self.seconds_left * max(0, self.stage_bytes[stage - 1] - self.bytes_loaded) / left
+        return waits
 
 
 @dataclass(slots=True)

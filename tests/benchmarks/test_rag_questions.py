@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from benchmarks.rag.questions import choose, draw_by_zipf, roles_of
 from benchmarks.rag.settings import RagSettings
 from benchmarks.routing_accuracy import evaluate
 from quire.routing.router import Router, RoutingConfig
+from routing.bags import BagOfWords
 
 PAIR = {"small": "a", "large": "b"}
 
@@ -22,7 +24,8 @@ def test_the_generated_set_has_the_papers_sizes_and_labels_that_a_router_can_fin
     counts = Counter((each.task, each.label) for each in made.questions)
     assert counts == {("query", "simple"): 60, ("query", "complex"): 140, ("domain", "reading"): 140,
                       ("domain", "chat"): 60}  # fmt: skip
-    assert evaluate(Router(RoutingConfig("query", PAIR)), made.questions).accuracy > 0.9
+    router = Router(RoutingConfig("query", PAIR, Path("train/routing/query.yaml")), embedder=BagOfWords())
+    assert evaluate(router, made.questions).accuracy > 0.9
 
 
 @pytest.mark.parametrize(("policy", "labels"), [("query", ("simple", "complex")), ("domain", ("chat", "reading")),

@@ -17,26 +17,40 @@ def quire(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["route", *map(str, arguments)])
 
 
-def test_a_choice_is_explained_with_its_numbers(tmp_path: Path):
-    result = quire("How do vaccines work?", "--policy", "query", "--models", "small=tiny,large=huge")
-    assert result.output.startswith("huge (query): complex: how it is done\n")
-    assert " score\n" in result.output
+@pytest.fixture(autouse=True)
+def _embedder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "load_query_embedder", lambda name: BagOfWords())
+
+
+@pytest.fixture
+def questions(tmp_path: Path) -> Path:
+    path = tmp_path / "questions.yaml"
+    path.write_text("small: [Who wrote it?, When was it?]\nlarge: [How do they work?, Why do they work?]\n")
+    return path
+
+
+def test_a_choice_is_explained_with_its_numbers(tmp_path: Path, questions: Path):
+    given = ("--examples", questions, "--models", "small=tiny,large=huge")
+    result = quire("How do vaccines work?", "--policy", "query", *given)
+    assert result.output.startswith("huge (query): large, by 'meaning' +")
+    assert " log odds of large\n" in result.output
     figures = tmp_path / "choice.json"
-    assert "tiny (query)" in quire("Who wrote Emma?", "--models", "small=tiny,large=huge", "--json", figures).output
+    assert "tiny (query)" in quire("Who wrote Emma?", *given, "--json", figures).output
     assert json.loads(figures.read_text())["role"] == "small"
-    assert json.loads(quire("Who wrote Emma?", "--json").output)["role"] == "small"
+    assert json.loads(quire("Who wrote Emma?", *given, "--json").output)["role"] == "small"
 
 
-def test_domain_takes_examples_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(route, "_load_embedder", lambda name: BagOfWords())
-    (tmp_path / "examples.yaml").write_text("cook: [boil potatoes]\nlaw: [sign a contract]\n")
+def test_domain_takes_examples_from_a_file(tmp_path: Path):
+    (tmp_path / "examples.yaml").write_text(
+        "cook: [boil potatoes, mash potatoes]\nlaw: [sign a contract, break a contract]\n"
+    )
     result = quire("a contract", "--policy", "domain", "--examples", tmp_path / "examples.yaml", "--models", "cook,law")
-    assert result.output.startswith("law (domain): nearest to law's examples, such as 'sign a contract'")
+    assert result.output.startswith("law (domain): law, by ")
 
 
-def test_a_configuration_file_is_taken_and_overruled(tmp_path: Path):
+def test_a_configuration_file_is_taken_and_overruled(tmp_path: Path, questions: Path):
     path = tmp_path / "routing.yaml"
-    path.write_text("policy: query\nmodels: {small: a, large: b}\n")
+    path.write_text(f"policy: query\nmodels: {{small: a, large: b}}\nquery: {{examples: {questions.name}}}\n")
     assert quire("Why?", "--config", path).output.startswith("b (query)")
     assert quire("Why?", "--config", path, "--policy", "round-robin").output.startswith("a (round-robin)")
 

@@ -24,12 +24,13 @@ def test_round_robin_gives_each_its_turn_from_any_thread():
 def test_a_file_configures_a_router_and_names_others_beside_it(tmp_path: Path):
     (tmp_path / "examples.yaml").write_text("a: [red fish]\nb: [blue bird]\n")
     path = tmp_path / "routing.yaml"
-    path.write_text("policy: domain\nmodels: {a: x, b: y}\ndomain: {examples: examples.yaml, top_k: 2}\n")
+    path.write_text("policy: domain\nmodels: {a: x, b: y}\ndomain: {examples: examples.yaml}\n")
     config = RoutingConfig.from_file(path)
-    assert (config.domain_examples, config.domain_top_k) == (tmp_path / "examples.yaml", 2)
+    assert config.domain_examples == tmp_path / "examples.yaml"
     assert Router(config, ["y", "x"], BagOfWords()).route("a bird").model == "y"
-    path.write_text("policy: query\nmodels: {small: x, large: y}\nquery: {threshold: 100}\n")
-    assert Router(RoutingConfig.from_file(path)).route("Why?").model == "x"
+    (tmp_path / "questions.yaml").write_text("small: [who is it]\nlarge: [why is it]\n")
+    path.write_text("policy: query\nmodels: {small: x, large: y}\nquery: {examples: questions.yaml, threshold: 100}\n")
+    assert Router(RoutingConfig.from_file(path), embedder=BagOfWords()).route("Why?").model == "x"
 
 
 @pytest.mark.parametrize(
@@ -41,10 +42,18 @@ def test_a_file_configures_a_router_and_names_others_beside_it(tmp_path: Path):
         ("policy: query\nmodels: [x, y]", "a mapping of roles"),
         ("policy: query\nmodels: {small: x}", "small=NAME,large=NAME; got small"),
         ("policy: query\nmodels: {small: x, large: z}", "'z' (large) is not served; served are x, y"),
-        ("policy: query\nmodels: {small: x, large: y}\nquery: {limit: 1}", "query has 'limit'; known are file, thresh"),
-        ("policy: query\nmodels: {small: x, large: y}\nquery: {file: none.yaml}", "none.yaml cannot be read"),
+        (
+            "policy: query\nmodels: {small: x, large: y}\nquery: {limit: 1}",
+            "query has 'limit'; known are examples, thr",
+        ),
+        ("policy: query\nmodels: {small: x, large: y}\nquery: {examples: none.yaml}", "none.yaml cannot be read"),
+        (
+            "policy: query\nmodels: {small: x, large: y}\nquery: {file: a.yaml}",
+            "of them, for small and for large, as exa",
+        ),
+        ("policy: query\nmodels: {small: x, large: y}", "the policy query needs an embedder"),
         ("policy: query\nmodels: {small: x, large: y}\nquery: 3", "query should be a mapping"),
-        ("policy: domain\nmodels: {a: x}\ndomain: {top_k: many}", "top_k should be a whole number"),
+        ("policy: domain\nmodels: {a: x}\ndomain: {top_k: 8}", "'top_k' is gone: all examples count"),
         ("policy: domain\nmodels: {a: x}", "needs an embedder"),
         ("- policy", "should be a mapping"),
         ("policy: [", "is not YAML"),
@@ -54,7 +63,7 @@ def test_a_wrong_configuration_says_what_is_wrong(tmp_path: Path, text: str, mes
     path = tmp_path / "routing.yaml"
     path.write_text(text)
     with pytest.raises(RoutingError) as error:
-        Router(RoutingConfig.from_file(path), ["x", "y"])
+        Router(RoutingConfig.from_file(path), ["x", "y"], BagOfWords() if "none.yaml" in text else None)
     assert message in str(error.value)
 
 
@@ -75,5 +84,5 @@ def test_models_are_named_by_role_or_by_themselves():
 
 def test_every_policy_has_its_name():
     assert set(POLICIES) == {"round-robin", "query", "domain", "slo"}
-    for name in ("round-robin", "query", "slo"):
+    for name in ("round-robin", "slo"):
         assert Router(RoutingConfig(name, MODELS)).policy.name == name

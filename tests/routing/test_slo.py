@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from quire.forecast import Forecast
-from quire.routing import SLO, Router, RoutingConfig, RoutingError
+from quire.outputs import LoadProgress
+from quire.routing import SLO, Choice, Router, RoutingConfig, RoutingError
 
 MODELS = {"large": "chat", "small": "mini"}
 #: A step takes 100 ms, plus 1 ms for each of up to 100 prompt tokens.
@@ -106,3 +107,48 @@ def test_a_key_may_have_an_slo_of_its_own(tmp_path: Path) -> None:
     file.write_text("policy: slo\nmodels: {large: chat}\nslo: {keys: {key-1: fast}}\n")
     with pytest.raises(RoutingError, match="slo: keys: key-1 should be a mapping"):
         RoutingConfig.from_file(file)
+
+
+def staged(quality: object, waits: dict[int, float], ttft_s: float | None, **forecasts: Forecast) -> Choice:
+    """Route with a model `large` that loads in stages; by default only it takes requests."""
+    config = RoutingConfig("slo", MODELS, slo=SLO(ttft_s), quality={"large": quality, "small": 60})  # type: ignore[dict-item]
+    known = {"chat": IDLE, "mini": None} | forecasts
+    return Router(config).route("Why?", num_tokens=50, forecasts=known, stage_waits={"chat": waits})
+
+
+def test_a_loading_model_answers_now_or_at_the_best_stage_that_comes_in_time() -> None:
+    waits, quality = {1: 0.0, 2: 4.0, 3: 20.0}, [50, 76, 79]
+    chosen = {limit: staged(quality, waits, limit) for limit in (1.0, 4.1, 4.2, 20.2)}
+    assert [choice.min_stage for choice in chosen.values()] == [1, 1, 2, 3]
+    assert chosen[4.2].why.endswith("TTFT 4.15 s of 4.2 s, TPOT 0.1 s, waiting for stage 2")
+    assert chosen[4.2].numbers["large, stage 3: TTFT s"] == pytest.approx(20.15)
+    assert staged(quality, {2: 0.0, 3: 3.0}, 3.2).min_stage == 3
+    assert staged(quality, {3: 0.0}, 1.0).min_stage == 1
+    assert staged(79, waits, 60.0).min_stage == 1, "without ranks of stages it never waits"
+    assert staged(quality, waits, None).min_stage == 1, "nor without a limit of the TTFT"
+    assert staged(quality, waits, 0.1).min_stage == 1, "and what is late anyway answers now"
+
+
+def test_another_model_answers_before_a_poor_stage_does() -> None:
+    waits, quality = {1: 0.0, 2: 4.0}, [50, 76]
+    found = [staged(quality, waits, limit, mini=QUICK) for limit in (1.0, 5.0)]
+    assert [(choice.role, choice.min_stage) for choice in found] == [("small", 1), ("large", 2)]
+
+
+def test_ranks_of_stages_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "routing.yaml"
+    path.write_text("policy: slo\nmodels: {a: x, b: y}\nslo: {quality: {a: [1, 3], b: 2}}\n")
+    config = RoutingConfig.from_file(path)
+    assert config.quality == {"a": [1, 3], "b": 2}
+    assert Router(config).route("?").model == "x", "by the last stage"
+    path.write_text("policy: slo\nmodels: {a: x, b: y}\nslo: {quality: {a: [1, good], b: 2}}\n")
+    with pytest.raises(RoutingError, match="quality: a: stage: 2 should be a number, got 'good'"):
+        RoutingConfig.from_file(path)
+
+
+def test_waits_for_stages_follow_from_the_bytes_that_are_missing() -> None:
+    load = LoadProgress(1, 3, 60, 100, 20.0, stage_bytes=(50, 70, 100))
+    assert load.stage_waits == {1: 0.0, 2: pytest.approx(5.0), 3: pytest.approx(20.0)}
+    assert replace(load, seconds_left=None).stage_waits == {1: 0.0}
+    assert replace(load, stage=3, bytes_loaded=100, seconds_left=0.0).stage_waits == {3: 0.0}
+    assert LoadProgress(1, 1, 9, 9).stage_waits == {1: 0.0}

@@ -1,53 +1,51 @@
-"""The query policy's weights are fitted as a logistic regression and written in place."""
+"""The classifiers of routing are learned from questions that the tests do not ask."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from train.routing.fit import fit, read_own, set_aside, write_weights
+from train.routing.__main__ import FORM_WEIGHTS, WEIGHTS, cross_validate, fill_frames, read_examples
 
-from benchmarks.routing_accuracy import LabelledQuestion
-from quire.routing.query import DEFAULT_FILE, MEASURES, QueryScoring
+from quire.routing.classifier import read_weights
+from quire.routing.forms import common_words
+from routing.bags import BagOfWords
 
-OWN = Path("train/routing/questions.tsv")
 TESTS = Path("tests/routing/questions.tsv")
 
 
 def test_no_question_of_the_tests_is_learned_from():
-    own, tests = ({each.question.lower().strip(" ?.") for each in read_own(path)} for path in (OWN, TESTS))
-    assert not own & tests
-    assert {each.label for each in read_own(OWN)} == {"simple", "complex"}
+    asked = {line.partition("\t")[2].lower().strip(" ?.!") for line in TESTS.read_text().splitlines()}
+    for name in FORM_WEIGHTS:
+        learned = {text.lower().strip(" ?.!") for texts in read_examples(name).values() for text in texts}
+        assert not asked & learned
 
 
-def test_a_form_of_one_class_gets_its_sign_and_classes_count_the_same():
-    random = np.random.default_rng(0)
-    is_complex = np.array([1.0] * 90 + [0.0] * 10)
-    noise = random.integers(0, 2, (100, 1 + len(MEASURES))).astype(float)
-    features = np.hstack([is_complex[:, None], noise, np.ones((100, 1))])
-    weights = fit(features, is_complex)
-    assert weights[0] > 3 * np.abs(weights[1:-1]).max()
-    flat = fit(np.hstack([np.zeros((100, 2 + len(MEASURES))), np.ones((100, 1))]), is_complex)
-    assert flat[-1] == pytest.approx(0, abs=1e-6)  # nine complex questions for each simple one move no bias
+def test_the_shipped_weights_are_of_these_questions(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("quire.routing.classifier._PROBE_TOLERANCE", 9.0)
+
+    class AnyVector(BagOfWords):
+        def embed(self, texts: Sequence[str]) -> np.ndarray:
+            return super().embed(texts)[:, :384]
+
+    for name in FORM_WEIGHTS:
+        examples, shipped = read_examples(name), read_weights(WEIGHTS / f"{name}.json", AnyVector())
+        assert shipped.roles == tuple(examples)
+        assert shipped.common == common_words([text for texts in examples.values() for text in texts])
 
 
-def test_a_quarter_of_each_label_is_set_aside_whatever_the_order():
-    questions = [LabelledQuestion(f"{label} {each}", label) for label in ("simple", "complex") for each in range(8)]
-    kept, aside = set_aside(questions)
-    assert [each.label for each in aside] == ["simple"] * 2 + ["complex"] * 2
-    assert set(set_aside(questions[::-1])[1]) == set(aside)
-    assert set(kept) | set(aside) == set(questions)
+def test_every_topic_is_asked_about_for_both_roles_and_always_in_the_same_words():
+    framed = fill_frames()
+    assert framed == fill_frames()
+    assert len(framed["small"]) == len(framed["large"]) > 400
+    assert not set(framed["small"]) & set(framed["large"])
+    assert "Relate " in " ".join(framed["large"])
 
 
-def test_weights_are_written_into_the_file_and_nothing_else_is(tmp_path: Path):
-    path = tmp_path / "forms.yaml"
-    path.write_text(DEFAULT_FILE.read_text())
-    names = [form.name for form in QueryScoring.from_file(path).forms] + list(MEASURES)
-    write_weights(path, names, np.arange(len(names) + 1) / 4)
-    written = QueryScoring.from_file(path)
-    assert [form.weight for form in written.forms] == [at / 4 for at in range(len(written.forms))]
-    assert written.bias == len(names) / 4
-    before, after = DEFAULT_FILE.read_text().splitlines(), path.read_text().splitlines()
-    changed = [line for line, other in zip(before, after, strict=True) if line != other]
-    assert all(line.startswith(("  ", "bias: ")) for line in changed)
+def test_cross_validation_finds_what_cannot_be_learned():
+    red, blue = ([f"{colour} item {each}" for each in range(20)] for colour in ("red", "blue"))
+    examples = {"a": [*red, "blue item 99"], "b": blue}
+    vectors = BagOfWords().embed([text for texts in examples.values() for text in texts])
+    assert cross_validate(examples, vectors, 1.0) == [("a", "blue item 99")]

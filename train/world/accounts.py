@@ -277,7 +277,7 @@ class _Account:
         name = self._rng.choice(names) if names else ""
         mine = happening.circumstances.get(name)
         for other in draw_alike(name, self._rng, 6, like=mine) if mine else ():
-            if other.answer != mine.answer and "{" not in other.text:
+            if mine and other.answer != mine.answer and "{" not in other.text:
                 return sentences.other_circumstance(teller, happening, name, other)
         return None
 

@@ -109,7 +109,7 @@ def one_of(values: tuple[str, ...], coin: float) -> Draw:
     return lambda rng: coined(rng) if rng.random() < coin else rng.choice(values)
 
 
-def described(adjectives: tuple[str, ...], nouns: tuple[str, ...], often: float) -> Draw:
+def described(adjectives: tuple[str, ...], nouns: tuple[str, ...], often: float) -> Callable[[Random], str]:
     def draw(rng: Random) -> str:
         noun = coined(rng) if rng.random() < 0.06 else rng.choice(nouns)
         return f"{rng.choice(adjectives)} {noun}" if rng.random() < often else noun
@@ -151,7 +151,7 @@ def date(rng: Random) -> str:
     day, month = rng.randrange(1, 29), rng.choice(MONTHS)
     ordinal = f"{day}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(day % 10 if day // 10 != 1 else 0, 'th') }"
     word = rng.choice(WORDS["ordinal"])
-    forms = (f"{day} {month}",) * 3 + (f"{month} {day}",) * 2
+    forms: tuple[str, ...] = (f"{day} {month}",) * 3 + (f"{month} {day}",) * 2
     forms += (f"the {ordinal} of {month}", f"the {word} of {month}", f"{month} the {word}", f"{ordinal} {month}")
     return rng.choice(forms)
 

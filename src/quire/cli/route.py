@@ -15,16 +15,16 @@ from quire.settings import Settings, setting
 
 if TYPE_CHECKING:
     from quire.routing import Router
-    from quire.routing.domain import QueryEmbedder
+    from quire.routing.classifier import QueryEmbedder
 
-EXAMPLE = 'Example: quire route "How do vaccines work?" --policy query --models small=quire-mini,large=quire-chat'
+EXAMPLE = 'Example: quire route "How do vaccines work?" --policy query --models small=quire-chat,large=quire-mini'
 
 _PRINT = "-"
 _DEFAULT_MODELS = {
-    "query": "small=quire-mini,large=quire-chat",
+    "query": "small=quire-chat,large=quire-mini",
     "domain": "reading=quire-mini,chat=quire-chat",
-    "round-robin": "small=quire-mini,large=quire-chat",
-    "slo": "large=quire-chat,small=quire-mini",
+    "round-robin": "small=quire-chat,large=quire-mini",
+    "slo": "large=quire-mini,small=quire-chat",
 }
 _MOST_TERMS = 12
 
@@ -59,9 +59,10 @@ class RouteSettings(Settings):
         metavar="ROLE=NAME,...",
     )
     config: Path | None = setting(None, "YAML file as for serve --routing.", metavar="FILE")
-    examples: Path | None = setting(None, "YAML file of example queries by role, for domain.", metavar="FILE")
+    examples: Path | None = setting(None, "YAML file of example queries by role, for query and domain.", metavar="FILE")
     embedder: str = setting(
-        "all-MiniLM-L6-v2", "Embedder for domain: a directory, a hub id, all-MiniLM-L6-v2, or hashing (tests)."
+        "all-MiniLM-L6-v2",
+        "Embedder for query and domain: a directory, a hub id, all-MiniLM-L6-v2, or hashing (tests).",
     )
 
 
@@ -83,7 +84,7 @@ def route(
 
 def make_router(settings: RouteSettings) -> Router:
     """Make the router that the settings describe. Raises ValueError."""
-    from quire.routing import Router, RoutingConfig, parse_models
+    from quire.routing import NEED_EMBEDDER, Router, RoutingConfig, parse_models
 
     models = settings.models
     if settings.config is None:
@@ -93,11 +94,12 @@ def make_router(settings: RouteSettings) -> Router:
         config = RoutingConfig.from_file(settings.config)
         config = replace(config, policy=settings.policy or config.policy)
         config = replace(config, models=parse_models(models)) if models else config
-    config = replace(config, domain_examples=settings.examples or config.domain_examples)
-    return Router(config, embedder=_load_embedder(settings.embedder) if config.policy == "domain" else None)
+    if settings.examples:
+        config = replace(config, query_examples=settings.examples, domain_examples=settings.examples)
+    return Router(config, embedder=load_query_embedder(settings.embedder) if config.policy in NEED_EMBEDDER else None)
 
 
-def _load_embedder(name: str) -> QueryEmbedder:
+def load_query_embedder(name: str) -> QueryEmbedder:
     from quire.rag.embedder import find_embedder, load_embedder
 
     found = load_embedder(find_embedder(name))

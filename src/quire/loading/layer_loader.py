@@ -99,7 +99,8 @@ class LayerLoader:
         self._stages = LoadedStages(self.model, self._manifest)
         self._changed = threading.Condition()
         self._failure: BaseException | None = None
-        self._status = LoadStatus(self.num_stages, self.last_stage, self.bytes_until(self.last_stage))
+        stage_bytes = [self.bytes_until(stage) for stage in range(1, self.last_stage + 1)]
+        self._status = LoadStatus(self.num_stages, self.last_stage, stage_bytes)
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -22,10 +22,10 @@ _RATE_WINDOW_S = 10.0  # over which the bandwidth is measured
 class LoadStatus:
     """The state of loading one model, reported to the current `load_listener`. Thread-safe."""
 
-    def __init__(self, num_stages: int, last_stage: int, bytes_total: int) -> None:
+    def __init__(self, num_stages: int, last_stage: int, stage_bytes: Sequence[int]) -> None:
         self.stage_ready = 0  #: the highest stage that can be served
         self._num_stages, self._last_stage = num_stages, last_stage
-        self._bytes_total = bytes_total
+        self._stage_bytes, self._bytes_total = stage_bytes, stage_bytes[-1]
         self._served_stage = 0
         self._bytes_loaded = self._bytes_of_group = 0
         self._error: str | None = None
@@ -86,6 +86,7 @@ class LoadStatus:
             seconds_left=self._seconds_left(),
             error=self._error,
             last_stage=self._last_stage,
+            stage_bytes=self._stage_bytes,
         )
 
     def notify(self) -> None:

@@ -1,47 +1,49 @@
-"""Compile the phrases of `query_policy.yaml` into regular expressions over a question's words."""
+"""The form of a text: its words, neighbouring words and opening. Words that are rare in the examples count as `*`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable
+from itertools import pairwise
 
-_WORD = r"\w\S*"
-_PART_OF_WORD = r"[\w'.%-]*"
-_ANY_WORDS = r"(?:(?![.?!;] )\S+ ){0,24}?"  # within the sentence; bounded, since matching time grows with it
-
-
-def compile_phrases(phrases: Sequence[str], words: Mapping[str, Sequence[str]]) -> re.Pattern[str]:
-    """Compile one expression for any of the phrases, over words with single blanks around them. Raises ValueError."""
-    return re.compile("|".join(_phrase(each, words) for each in phrases))
-
-
-def _phrase(phrase: str, words: Mapping[str, Sequence[str]]) -> str:
-    parts = phrase.split()
-    pattern = r"(?<= )"  # lookbehind, since the blank may end another match
-    if parts and parts[0] == "^":
-        pattern = r"\A "
-        parts = parts[1:]
-    if not parts:
-        raise ValueError(f"the phrase {phrase!r} is empty")
-    return pattern + "".join(_token(each, phrase, words) for each in parts)
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|[^\w\s]")
+_RARE = "*"
+_COMMON_SHARE = 0.008  #: of the examples, which hold a common word
+_OPENING = 4  #: words
+_OPENING_WEIGHT = 2.0
+_MAX_LENGTH = 6
+_MAX_CHARACTERS = 1000
 
 
-def _token(token: str, phrase: str, words: Mapping[str, Sequence[str]]) -> str:
-    if token == "...":
-        return _ANY_WORDS
-    if token == "$":
-        return r"(?:[.?!] )*\Z"
-    is_optional = len(token) > 1 and token.endswith("?")
-    alternatives: list[str] = []
-    if token.startswith("!<") and token[2:-1] in words:
-        return rf"(?!(?:{'|'.join(map(re.escape, words[token[2:-1]]))}) ){_WORD} "
-    for each in token.removesuffix("?").split("|") if is_optional else token.split("|"):
-        if each.startswith("<") and each.endswith(">"):
-            if each[1:-1] not in words:
-                raise ValueError(f"the phrase {phrase!r} names the list {each}; known lists: {', '.join(words)}")
-            alternatives += map(re.escape, words[each[1:-1]])
-        elif each == "_":
-            alternatives.append(_WORD)
-        else:
-            alternatives.append(_PART_OF_WORD.join(map(re.escape, each.split("*"))))
-    return f"(?:(?:{'|'.join(alternatives)}) )" + ("?" if is_optional else "")
+def shorten(text: str) -> str:
+    """Return a text, or both ends of a long one, where the question is."""
+    half = _MAX_CHARACTERS // 2
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:half]} . {text[-half:]}"
+
+
+def words_of(text: str) -> list[str]:
+    """Return words and punctuation marks in lower case."""
+    return _WORD.findall(text.lower().replace("’", "'"))
+
+
+def common_words(texts: Collection[str]) -> frozenset[str]:
+    counts = Counter(word for text in texts for word in set(words_of(text)))
+    return frozenset(word for word, count in counts.items() if count >= max(2, _COMMON_SHARE * len(texts)))
+
+
+def forms_of(text: str, common: Collection[str]) -> dict[str, float]:
+    """Return the weights of a text's forms: words, pairs ("how *"), openings ("^ how do *") and the length ("#4")."""
+    words = words_of(text)
+    masked = [word if word in common else _RARE for word in words]
+    found: dict[str, float] = dict.fromkeys(words, 1.0)
+    found |= dict.fromkeys(map(" ".join, pairwise([*masked, "$"])), 1.0)
+    found |= {" ".join(("^", *masked[:end])): _OPENING_WEIGHT for end in range(1, min(_OPENING, len(words)) + 1)}
+    found[f"#{min(_MAX_LENGTH, (len(words) + 1).bit_length())}"] = 1.0
+    return found
+
+
+def repeated_forms(texts: Iterable[str], common: Collection[str]) -> list[str]:
+    """Return the forms of more than one text, sorted."""
+    counts = Counter(form for text in texts for form in forms_of(text, common))
+    return sorted(form for form, count in counts.items() if count > 1)

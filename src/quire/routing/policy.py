@@ -38,6 +38,7 @@ class RoutingContext:
     slo: SLO = NO_SLO
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     num_cached: Mapping[str, int] = field(default_factory=dict)
+    stage_waits: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
 
 NO_CONTEXT = RoutingContext()
@@ -52,6 +53,7 @@ class Choice:
     why: str  #: for people
     numbers: Mapping[str, float] = field(default_factory=dict)  #: the compared figures by name, specific to the policy
     role: str = ""  #: such as small or large; the model's name if it has no other role
+    min_stage: int = 1  #: stage of the model to wait for
 
 
 class Policy(Protocol):

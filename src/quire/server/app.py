@@ -20,7 +20,7 @@ from starlette.routing import Match, Route
 import quire
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
-from quire.routing import Router, RoutingConfig
+from quire.routing import NEED_EMBEDDER, Router, RoutingConfig
 from quire.server.anthropic.endpoint import message_routes
 from quire.server.anthropic.schema import MessageEvent
 from quire.server.collections.passage_kv import PassageKV
@@ -247,9 +247,9 @@ def _router(registry: ModelRegistry, settings: ServerSettings, service: Collecti
         raise ValueError(f"a model is named {AUTO!r}, which asks for any of them where --routing is given; rename it")
     config = RoutingConfig.from_file(settings.routing.expanduser())
     try:
-        return Router(config, served, _Vectors(service) if config.policy == "domain" else None)
+        return Router(config, served, _Vectors(service) if config.policy in NEED_EMBEDDER else None)
     except ApiError as error:  # the embedder's
-        raise ValueError(f"the policy domain compares vectors: {error}") from None
+        raise ValueError(f"the policy {config.policy} compares vectors: {error}") from None
 
 
 class _Vectors:

@@ -100,8 +100,8 @@ class ModelChooser:
 
     async def choose(
         self, question: str | None, slo: Slo | None, *, num_characters: int, key_id: str
-    ) -> tuple[ServedModel, RoutingReply]:
-        """Return the model that the policy chooses, and its reason.
+    ) -> tuple[ServedModel, int, RoutingReply]:
+        """Return the model that the policy chooses, its stage to wait for, and the reason.
 
         Args:
             num_characters: approximate length of the whole prompt.
@@ -115,13 +115,16 @@ class ModelChooser:
         known: dict[str, Any] = {}
         if self._router.needs_forecasts:
             names = self._router.config.models.values()
-            known["forecasts"] = {each: self.registry.get(each).async_engine.forecast for each in names}
+            engines = {each: self.registry.get(each).async_engine for each in names}
+            known["forecasts"] = {each: engine.forecast for each, engine in engines.items()}
+            progress = {each: engine.load_progress for each, engine in engines.items()}
+            known["stage_waits"] = {each: load.stage_waits for each, load in progress.items() if load is not None}
             known["num_tokens"] = num_characters // _CHARACTERS_A_TOKEN
             known["key_id"] = key_id
             known["slo"] = None if slo is None else SLO(slo.ttft_s, slo.tpot_s)
         choice = self._prefer_ready(await asyncio.to_thread(partial(self._router.route, question, **known)))
         routing = RoutingReply(policy=choice.policy, why=choice.why, numbers=dict(choice.numbers))
-        return self.registry.get(choice.model), routing
+        return self.registry.get(choice.model), choice.min_stage, routing
 
     def _prefer_ready(self, choice: Choice) -> Choice:
         """Replace a model that is not ready by one that can answer sooner."""
@@ -132,5 +135,6 @@ class ModelChooser:
         for better in (ModelState.READY, ModelState.UNLOADED):
             for name in self._router.config.models.values():
                 if self.registry.get(name).async_engine.state is better:
-                    return replace(choice, model=name, why=f"{choice.why}; but {choice.model} is {state}")
+                    why = f"{choice.why}; but {choice.model} is {state}"
+                    return replace(choice, model=name, min_stage=1, why=why)
         return choice

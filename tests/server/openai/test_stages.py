@@ -23,9 +23,11 @@ from quire.async_engine.messages import Add, Finished, LoadReport, Report, Start
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.outputs import LoadProgress
+from quire.routing import Router, RoutingConfig
 from quire.server.registry import ServedModel
 from serving import MODEL, PATIENCE_S, SMALL, RunningServer, make_model, running, wait_until
 
+_PROGRESS = LoadProgress(2, 3, 600, 800, 12.34, "no such device", stage_bytes=(300, 600, 800))
 GREEDY = {"max_tokens": 6, "ignore_eos": True, "temperature": 0}
 
 
@@ -44,7 +46,7 @@ class StagedEngine(AsyncEngine):
         match report:
             case StateReport(input_processor=facts) if facts is not None:
                 facts.num_stages = facts.last_stage = 3
-                super()._handle_report(LoadReport(LoadProgress(2, 3, 600, 800, 12.34, "no such device")))
+                super()._handle_report(LoadReport(_PROGRESS))
             case LoadReport():
                 return
             case StepReport():
@@ -60,6 +62,22 @@ class StagedEngine(AsyncEngine):
 def staged() -> Iterator[RunningServer]:
     with running(ServedModel(MODEL, StagedEngine(), 1)) as server:
         yield server
+
+
+def test_a_request_that_has_the_time_waits_for_a_better_stage() -> None:
+    router = Router(RoutingConfig("slo", {"only": MODEL}, quality={"only": [50, 76, 79]}))
+    engine = StagedEngine()
+    with running(ServedModel(MODEL, engine, 1), router=router) as server:
+        server.complete(model=MODEL, **GREEDY)
+        wait_until(lambda: engine.forecast is not None)
+        patient = server.complete(model="auto", slo={"ttft_s": 3600}, **GREEDY).json()
+        assert engine.min_stages[-1] == 3
+        assert patient["routing"]["why"].endswith("waiting for stage 3")
+        assert patient["routing"]["numbers"]["only, stage 3: TTFT s"] > 12.34
+        server.complete(model="auto", slo={"ttft_s": 12}, **GREEDY)
+        assert engine.min_stages[-1] == 1
+        server.complete(model="auto", slo={"ttft_s": 12}, min_stage=2, **GREEDY)
+        assert engine.min_stages[-1] == 2
 
 
 @pytest.mark.parametrize("ask", [RunningServer.complete, RunningServer.chat])

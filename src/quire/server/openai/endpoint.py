@@ -132,12 +132,13 @@ class GenerationEndpoint(ABC, Generic[B]):
         key_id = key_id_of(request.scope)
         about: dict[str, Reply] = {}
         retrieved = None if body.retrieval is None else await self._retrieve(key_id, body)
-        model = self.models.named(body.model, body.slo)
+        model, min_stage = self.models.named(body.model, body.slo), body.min_stage or 1
         if model is None:
             num_characters = self._num_characters(body) + (retrieved.num_characters if retrieved is not None else 0)
-            model, about["routing"] = await self.models.choose(
+            model, stage, about["routing"] = await self.models.choose(
                 self._question(body), body.slo, num_characters=num_characters, key_id=key_id
             )
+            min_stage = max(min_stage, stage)
         report_usage(request.scope, model=model.name)
         _check_streaming(body)
         if model.async_engine.state is not ModelState.READY:
@@ -169,7 +170,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             priority=priority,
             owner=owner,
             beam=_beam_search(body, params, model) if body.use_beam_search else None,
-            min_stage=body.min_stage or 1,
+            min_stage=min_stage,
             form=form,
             about=about,
         )
