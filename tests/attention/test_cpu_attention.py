@@ -26,7 +26,7 @@ def make(request: pytest.FixtureRequest) -> MakeBackend:
     """Make the backend of one level."""
     if request.param not in (levels := runnable_levels()):
         pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
-    return partial(CpuAttention, library=load_library(request.param), takes_prompts=True)
+    return partial(CpuAttention, library=load_library(request.param))
 
 
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -79,14 +79,6 @@ def test_long_contexts_and_prompts_are_cut_and_put_together(
         lens, block_size=block_size, num_kv_heads=1, groups=groups, head_dim=head_dim, seed=1, dtype=dtype, make=make,
         past_end=np.nan,
     ).check(TOLERANCE[dtype])  # fmt: skip
-
-
-def test_a_level_takes_the_prompts_that_it_is_fit_for(make: MakeBackend) -> None:
-    lens = [(0, 20), (40, 1), (17, 5), (300, 1)]
-    by_default = partial(make, takes_prompts=None)
-    World(
-        lens, block_size=16, num_kv_heads=2, groups=2, head_dim=32, seed=3, dtype=torch.bfloat16, make=by_default
-    ).check(2e-2)
 
 
 def test_padding_is_written_nowhere(make: MakeBackend) -> None:
@@ -145,6 +137,34 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
     assert sorted(units[:, 2].tolist()) == [1] * 10 + [2, 3, 4]
     for row in range(7):
         assert torch.equal(together[row], attend([row], cache)[0])
+
+
+@pytest.mark.parametrize(("head_dim", "groups"), [(64, 7), (96, 2), (20, 9)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_prompt_has_the_same_bits_in_pieces_of_any_length(
+    make: MakeBackend, dtype: torch.dtype, head_dim: int, groups: int, request: pytest.FixtureRequest
+) -> None:
+    """Whole, in pieces, and token by token, over the edges of tiles and spans."""
+    if dtype == torch.bfloat16 and request.node.callspec.params["make"] == "amx":
+        pytest.xfail("with AMX, decoding pairs dimensions and prompts pair tokens")
+    layout = KVLayout(1, 2, 16, head_dim)
+    generator = torch.Generator().manual_seed(4)
+    q, k, v = (torch.randn(600, heads, head_dim, generator=generator).to(dtype) for heads in (2 * groups, 2, 2))
+    table = np.random.default_rng(0).permutation(38).astype(np.int32)
+    slots = table[np.arange(600) // 16].astype(np.int64) * 16 + np.arange(600) % 16
+
+    def attend(ends: list[int]) -> torch.Tensor:
+        backend = make(torch.zeros(layout.shape(38), dtype=dtype), layout, 2 * groups)
+        outs = []
+        for first, end in zip([0, *ends], ends, strict=False):
+            starts = np.array([0, end - first])
+            backend.plan(AttentionBatch(starts, np.array([end]), table[None], slots[first:end]))
+            outs.append(backend.attend(0, q[first:end], k[first:end], v[first:end]))
+        return torch.cat(outs)
+
+    whole = attend([600])
+    assert torch.equal(whole, attend(list(range(1, 601))))
+    assert torch.equal(whole, attend([1, 18, 58, 127, 129, 255, 256, 257, 400, 513, 599, 600]))
 
 
 def test_an_engine_takes_the_kernel_where_it_has_the_dtype() -> None:

@@ -1,5 +1,4 @@
-"""Paged attention by our own kernel (`kernels/csrc`), which reads KV blocks in place. Levels that must widen bfloat16
-leave bfloat16 prompts to torch."""
+"""Paged attention by our own kernel (`kernels/csrc`), which reads KV blocks in place."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ import numpy as np
 import torch
 
 from quire.attention.interface import AttentionBatch, KVLayout
-from quire.attention.torch_attention import TorchAttention
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import layout
 
@@ -35,7 +33,7 @@ class _AttentionPlan(ctypes.Structure):
 class _AttentionBatch(ctypes.Structure):
     """`QuireBatch` there."""
 
-    _fields_ = layout("int64 num_seqs", "pointer query_start_loc seq_lens", "int32 takes_prompts")
+    _fields_ = layout("int64 num_seqs", "pointer query_start_loc seq_lens")
 
 
 class _AttentionCall(ctypes.Structure):
@@ -48,17 +46,11 @@ class _AttentionCall(ctypes.Structure):
 
 
 class CpuAttention:
-    """See `AttentionBackend`. The cache is in main memory. `takes_prompts` None chooses the faster way for prompts."""
+    """See `AttentionBackend`. The cache is in main memory."""
 
-    def __init__(
-        self,
-        cache: torch.Tensor,
-        layout: KVLayout,
-        num_heads: int,
-        library: ctypes.CDLL,
-        *,
-        takes_prompts: bool | None = None,
-    ) -> None:
+    is_recordable = True  #: each layer of the planned step is exactly one kernel call
+
+    def __init__(self, cache: torch.Tensor, layout: KVLayout, num_heads: int, library: ctypes.CDLL) -> None:
         self.layout = layout
         self.dtype = cache.dtype
         self.cache = cache
@@ -69,11 +61,7 @@ class CpuAttention:
         self._span: int = library.quire_span()
         self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.element_size()
         self._num_heads = num_heads
-        if takes_prompts is None:
-            takes_prompts = cache.dtype == torch.float32 or bool(library.quire_has_bfloat16_products())
-        self._prompts = None if takes_prompts else TorchAttention(cache, layout, num_heads)
         self._partials = torch.empty(0, dtype=torch.float32)
-        self.is_recordable = False  #: whether each layer of the planned step is exactly one kernel call
         self._planned: tuple[np.ndarray, ...] = ()  # arrays that the plan points to
         self._units, self._merges, self._places = (np.empty((0, width), dtype=np.int64) for width in (7, 3, 1))
         self._plan = _AttentionPlan(
@@ -93,8 +81,6 @@ class CpuAttention:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, batch: AttentionBatch) -> None:
-        if self._prompts is not None:
-            self._prompts.plan_prefills(batch)
         starts, lens = (np.ascontiguousarray(each, dtype=np.int64) for each in (batch.query_start_loc, batch.seq_lens))
         slots = np.ascontiguousarray(batch.slot_mapping, dtype=np.int64)
         tables = np.ascontiguousarray(batch.block_tables, dtype=np.int32)
@@ -104,13 +90,12 @@ class CpuAttention:
         plan.num_threads = torch.get_num_threads()
         plan.num_tokens, plan.slot_mapping = len(slots), slots.ctypes.data
         plan.block_tables, plan.table_stride = tables.ctypes.data, tables.shape[1]
-        sequences = _AttentionBatch(len(lens), starts.ctypes.data, lens.ctypes.data, self._prompts is None)
+        sequences = _AttentionBatch(len(lens), starts.ctypes.data, lens.ctypes.data)
         num_partials = self._divide(ctypes.byref(plan), ctypes.byref(sequences))
         partial_size = self._num_heads * (self.layout.head_dim + 2)
         if self._partials.numel() < num_partials * partial_size:
             self._partials = torch.empty(num_partials * partial_size, dtype=torch.float32)
             plan.partials = self._partials.data_ptr()
-        self.is_recordable = self._prompts is None or len(slots) == len(lens)
 
     def _make_room(self, size: int) -> None:
         if size > len(self._units):
@@ -135,6 +120,4 @@ class CpuAttention:
         call.k_token_stride, call.k_head_stride, _ = k.stride()
         call.v_token_stride, call.v_head_stride, _ = v.stride()
         call_kernel(self._attend, call)
-        if self._prompts is not None:
-            self._prompts.attend_prefills(layer_index, q, k, v, out)
         return out

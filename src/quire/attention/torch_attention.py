@@ -71,10 +71,6 @@ class TorchAttention:
         self._write = self._to_device((part * layout.block_size + offsets[:, None]).reshape(-1))
         query_lens = batch.query_lens
         self._decodes = self._bucket(batch, np.flatnonzero(query_lens == 1))
-        self.plan_prefills(batch)
-
-    def plan_prefills(self, batch: AttentionBatch) -> None:
-        """Plan for `attend_prefills` only."""
         self._prefills = [self._plan_prefill(batch, int(i)) for i in np.flatnonzero(batch.query_lens > 1)]
 
     def _part_index(self, blocks: np.ndarray, heads: np.ndarray) -> np.ndarray:
@@ -145,16 +141,9 @@ class TorchAttention:
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for decode in self._decodes:
             self._attend_decode(decode, first_k, first_v, q, out)
-        self.attend_prefills(layer_index, q, k, v, out)
-        return out
-
-    def attend_prefills(
-        self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor
-    ) -> None:
-        """Fill the rows of `out` of sequences with several queries, whose K and V are in the cache."""
-        first_k = layer_index * 2 * self.layout.num_kv_heads
         for prefill in self._prefills:
-            self._attend_prefill(prefill, first_k, first_k + self.layout.num_kv_heads, q, k, v, out)
+            self._attend_prefill(prefill, first_k, first_v, q, k, v, out)
+        return out
 
     def _store(self, first: int, x: torch.Tensor) -> None:
         rows = self._slots[first * self.layout.block_size :]

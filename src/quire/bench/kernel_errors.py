@@ -85,7 +85,7 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
     starts = np.cumsum([0, *(queries for _, queries in lens)])
     q = _random(int(starts[-1]), groups * layout.num_kv_heads, layout.head_dim, dtype=dtype, chance=chance)
     new = torch.cat([kv[context:] for kv, (context, _) in zip(contents, lens, strict=True)])
-    backend = CpuAttention(cache, layout, q.shape[1], library, takes_prompts=True)
+    backend = CpuAttention(cache, layout, q.shape[1], library)
     backend.plan(AttentionBatch(starts, np.array([sum(each) for each in lens]), tables, np.concatenate(slots)))
     found = backend.attend(0, q, new[:, 0], new[:, 1])
     expected = []

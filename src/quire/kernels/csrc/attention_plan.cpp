@@ -107,7 +107,7 @@ int64_t quire_divide(QuirePlan* plan, const QuireBatch* batch) {
     if (num_seen * 2 * plan->num_kv_heads * plan->head_dim <= SERIAL_ELEMENTS) plan->num_threads = 1;
     plan->num_merges = 0;
     Division division{*plan, *batch};
-    if (batch->takes_prompts) division.add_prompts();
+    division.add_prompts();
     division.add_decoding();
     plan->num_units = division.units - plan->units;
     return division.num_partials;

@@ -2,9 +2,11 @@
 //
 // Online softmax (Milakov and Gimelshein, arXiv:1805.02867) keeps a running maximum and sum per row, so that a tile of
 // keys is read once (Dao et al., FlashAttention, arXiv:2205.14135). All query heads of a KV head, and adjacent queries of
-// a prompt, are rows of one tile. A decoding query's keys are divided into spans, which threads share and merge at the
-// end; a span that several sequences share is read once. A span's length depends on neither batch nor threads, and so the
-// order of sums does not either.
+// a prompt, are rows of one tile.
+//
+// A row's sums are those of tiles in a span of keys, joined span by span. Tiles and spans begin at fixed positions, so a
+// row has the same bits in a prompt, in any part of it, and decoding. Threads share the spans of a decoding query, and a
+// span that several sequences share is read once.
 #include "paged_attention.h"
 
 #include <atomic>
@@ -21,6 +23,7 @@ struct Call : QuirePlan, QuireAttention {};
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr float LOG2_E = 1.44269504f;
 constexpr int64_t SPAN = QUIRE_SPAN;
+constexpr int64_t MOST_IN_PAIRS = 16;  // rows for which bfloat16 is packed in pairs where that has no products
 constexpr int64_t MAX_WEIGHED = 16;  // rows of scores
 constexpr int64_t PAIRED = SPAN + 16;  // rows 1,024 bytes apart would share cache sets
 
@@ -33,42 +36,45 @@ class Scratch {
         const int64_t rows = max_rows + MAX_ROWS<T> - 1;  // a product reads MAX_ROWS from any row
         lay_out(nullptr, rows, head_dim);
         lay_out(kept.of<char>(end_ - static_cast<char*>(nullptr)), rows, head_dim);
-        std::memset(keys, 0, size_t(q_width / EACH<T> * TILE) * sizeof(uint32_t));
-        std::memset(values, 0, size_t(TILE / EACH<T> * width) * sizeof(uint32_t));
+        std::memset(keys, 0, size_t(q_width / LEAST_EACH * TILE) * sizeof(uint32_t));
+        std::memset(values, 0, size_t(TILE / LEAST_EACH * width) * sizeof(uint32_t));
         std::memset(zeros, 0, size_t(head_dim) * sizeof(T));
     }
 
     const int64_t q_width, width;  // head_dim rounded up to steps and to panels
     Left<T>* q;         // [rows][q_width]
-    uint32_t* keys;     // [q_width / EACH][TILE]
-    uint32_t* values;   // [TILE / EACH][width]
+    uint32_t* keys;     // [q_width / each][TILE]
+    uint32_t* values;   // [TILE / each][width]
     float* scores;      // [MAX_ROWS][TILE]
     Left<T>* weights;   // [MAX_ROWS][TILE]
     float* sums;        // [rows][width], weighted values
     float* maxima;      // [rows], maxima of scores; weights are 2^(score - maximum)
     float* totals;      // [rows][W], sums of weights by lane
+    // Of all spans so far: sums, weight and maximum.
+    float* joined;      // [rows][head_dim + 2]
+    float* share;       // [head_dim + 2], of one span
     T* zeros;           // [head_dim], key and value of absent tokens
     // For decoding in bfloat16.
     uint32_t* queries;  // [head_dim / 2][SPAN_ROWS], at most 16
     BFloat16* tail;     // [2][16][head_dim], keys and values of a partial block
     float* by_key;      // AMX: [SPAN][16], scores
     uint32_t* paired;   // [2][16][PAIRED], weights paired with zeros
-    float* by_row;      // pairs: [PAIR_ROWS][PAIRED], scores
-    BFloat16* by_pair;  // [PAIR_ROWS][PAIRED], weights
-    uint32_t* packed_keys;    // [head_dim / 2][SPAN]
-    uint32_t* packed_values;  // [SPAN / 2][head_dim]
 
   private:
+    static constexpr int LEAST_EACH = HAS_PAIRS ? EACH<T> : 1;
+
     void lay_out(char* memory, int64_t rows, int64_t head_dim) {
         end_ = memory;
         q = take<Left<T>>(rows * q_width);
-        keys = take<uint32_t>(q_width / EACH<T> * TILE);
-        values = take<uint32_t>(TILE / EACH<T> * width);
+        keys = take<uint32_t>(q_width / LEAST_EACH * TILE);
+        values = take<uint32_t>(TILE / LEAST_EACH * width);
         scores = take<float>(MAX_ROWS<T> * TILE);
         weights = take<Left<T>>(MAX_ROWS<T> * TILE);
         sums = take<float>(rows * width);
         maxima = take<float>(rows + 16);
         totals = take<float>(rows * W);
+        joined = take<float>(rows * (head_dim + 2));
+        share = take<float>(head_dim + 2);
         zeros = take<T>(head_dim);
 #if defined(__AVX512BF16__)
         if (sizeof(T) != 2) return;
@@ -77,11 +83,6 @@ class Scratch {
 #if defined(__AMX_BF16__)
         by_key = take<float>(SPAN * 16);
         paired = take<uint32_t>(2 * 16 * PAIRED);
-#else
-        by_row = take<float>(PAIR_ROWS * PAIRED);
-        by_pair = take<BFloat16>(PAIR_ROWS * PAIRED);
-        packed_keys = take<uint32_t>(head_dim / 2 * SPAN);
-        packed_values = take<uint32_t>(SPAN / 2 * head_dim);
 #endif
 #endif
     }
@@ -95,11 +96,13 @@ class Scratch {
     char* end_ = nullptr;
 };
 
-// Converts scores to weights: the first `num_seen` columns of each row; others become nearly zero. Updates maxima and
-// totals, and returns factors for earlier sums. These three have memory for whole vectors of rows; totals are W per row.
+// Converts scores to weights: the first `num_seen` columns of each row; others become zero. Updates maxima and totals, and
+// returns factors for earlier sums. These three have memory for whole vectors of rows; totals are W per row. Not inlined,
+// so that it rounds alike everywhere.
 template <class To>
-inline void weigh(float* scores, int64_t stride, int64_t rows, int64_t columns, const int64_t* num_seen, float scale,
-                  To* weights, int64_t weights_stride, float* maxima, float* totals, float* factors) {
+__attribute__((noinline)) void weigh(float* scores, int64_t stride, int64_t rows, int64_t columns,
+                                     const int64_t* num_seen, float scale, To* weights, int64_t weights_stride,
+                                     float* maxima, float* totals, float* factors) {
     Floats lanes = Floats{};
     for (int i = 0; i < W; ++i) lanes[i] = float(i);
     float highest[MAX_WEIGHED + W];
@@ -121,12 +124,32 @@ inline void weigh(float* scores, int64_t stride, int64_t rows, int64_t columns, 
         const float* x = scores + row * stride;
         Floats total = load_floats(totals + row * W) * factors[row];
         for (int64_t at = 0; at < columns; at += W) {
-            const Floats weight = exp2_of_negative<To>(load_floats(x + at) * scale - maxima[row]);
+            Floats weight = exp2_of_negative<To>(load_floats(x + at) * scale - maxima[row]);
+            if (at + W > num_seen[row]) weight = lanes < splat(float(num_seen[row] - at)) ? weight : Floats{};
             store_floats(weights + row * weights_stride + at, weight);
             total += weight;
         }
         store(totals + row * W, total);
     }
+}
+
+// Adds a span's share to `joined`; both are sums[head_dim], their weight and its exponent. Not inlined, so that prompts
+// and decoding round alike.
+__attribute__((noinline)) void join_span(const float* share, int64_t head_dim, float* joined) {
+    float *weight = joined + head_dim, *maximum = weight + 1;
+    const float highest = *maximum > share[head_dim + 1] ? *maximum : share[head_dim + 1];
+    const float kept = exp2_of_negative(*maximum - highest), factor = exp2_of_negative(share[head_dim + 1] - highest);
+    *weight = kept * *weight + factor * share[head_dim];
+    *maximum = highest;
+    int64_t dim = 0;
+    for (; dim + W <= head_dim; dim += W)
+        store(joined + dim, kept * load_floats(joined + dim) + factor * load_floats(share + dim));
+    for (; dim < head_dim; ++dim) joined[dim] = kept * joined[dim] + factor * share[dim];
+}
+
+inline void clear_joined(int64_t head_dim, float* joined) {
+    std::memset(joined, 0, size_t(head_dim + 1) * sizeof(float));
+    joined[head_dim + 1] = MINUS_INFINITY;
 }
 
 // A unit for one KV head, computed by one thread.
@@ -149,12 +172,10 @@ struct Task {
 
 // Writes a row's result: the output, or a part to merge.
 template <class T>
-void finish(const Call& call, const Task<T>& task, int64_t row, const float* sums, const float* totals,
-            float maximum) {
+void finish(const Call& call, const Task<T>& task, int64_t row, const float* sums, float total, float maximum) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, groups = call.num_groups, num_heads = call.num_kv_heads * groups;
     const int64_t query_head = task.head * groups + row % groups;
-    const float total = reduce_sum(load_floats(totals));
     if (unit.partial < 0) {
         T* out = static_cast<T*>(call.out) + ((unit.first_token + row / groups) * num_heads + query_head) * head_dim;
         narrow(sums, head_dim, 1.0f / total, out);
@@ -166,8 +187,8 @@ void finish(const Call& call, const Task<T>& task, int64_t row, const float* sum
     }
 }
 
-// tile: the unit's first tile; on return, the first tile of `following`.
-template <class T>
+// each: numbers in a packed word. tile: the unit's first tile; on return, the first tile of `following`.
+template <class T, int each>
 void attend(const Call& call, const Task<T>& task, const Task<T>* following, TileRows<T>& tile,
             Scratch<T>& scratch) {
     const QuireUnit& unit = task.unit;
@@ -178,43 +199,65 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
     for (int64_t row = 0; row < num_rows; ++row) {
         const T* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
         take_query(from, head_dim, q_width, scratch.q + row * q_width);
-        scratch.maxima[row] = MINUS_INFINITY;
     }
-    std::memset(scratch.sums, 0, size_t(num_rows * width) * sizeof(float));
-    std::memset(scratch.totals, 0, size_t(num_rows * W) * sizeof(float));
-
-    for (int64_t first = unit.first_key; first < unit.end_key; first += TILE) {
-        TileRows<T> next;
-        if (first + TILE < unit.end_key)
-            task.find(call, first + TILE, scratch.zeros, next);
-        else if (following)
-            following->find(call, following->unit.first_key, scratch.zeros, next);
-        Ahead ahead(next, head_dim);
-        pack_keys(tile, round_up(tile.count, PANEL), head_dim, scratch.keys, ahead);
-        pack_values(tile, head_dim, width, scratch.values, ahead);
-        // Queries before the tile do not attend to it.
-        const int64_t num_before = first - unit.first_position;
-        for (int64_t row = num_before > 0 ? num_before * groups : 0, rows; row < num_rows; row += rows) {
-            rows = num_rows - row < MAX_ROWS<T> ? num_rows - row : MAX_ROWS<T>;
-            float factors[MAX_ROWS<T> + W];
-            int64_t num_seen[MAX_ROWS<T>];
-            for (int64_t i = 0; i < rows; ++i) {
-                num_seen[i] = unit.first_position + (row + i) / groups + 1 - first;
-                if (num_seen[i] > tile.count) num_seen[i] = tile.count;
+    // Queries before a tile or span do not attend to it.
+    const auto first_row = [&](int64_t key) {
+        return key > unit.first_position ? (key - unit.first_position) * groups : 0;
+    };
+    const int64_t depth = HAS_PAIRS ? q_width : round_up(head_dim, each);
+    const bool is_joined = unit.end_key - unit.first_key > SPAN;
+    const int64_t stride = head_dim + 2;
+    for (int64_t row = 0; is_joined && row < num_rows; ++row) clear_joined(head_dim, scratch.joined + row * stride);
+    for (int64_t span = unit.first_key; span < unit.end_key; span += SPAN) {
+        const int64_t end = span + SPAN < unit.end_key ? span + SPAN : unit.end_key;
+        for (int64_t row = first_row(span); row < num_rows; ++row) scratch.maxima[row] = MINUS_INFINITY;
+        std::memset(scratch.sums, 0, size_t(num_rows * width) * sizeof(float));
+        std::memset(scratch.totals, 0, size_t(num_rows * W) * sizeof(float));
+        for (int64_t first = span; first < end; first += TILE) {
+            TileRows<T> next;
+            if (first + TILE < unit.end_key)
+                task.find(call, first + TILE, scratch.zeros, next);
+            else if (following)
+                following->find(call, following->unit.first_key, scratch.zeros, next);
+            Ahead ahead(next, head_dim);
+            pack_keys<each>(tile, round_up(tile.count, PANEL), head_dim, scratch.keys, ahead);
+            pack_values<each>(tile, head_dim, width, DEPTH<T>, scratch.values, ahead);
+            for (int64_t row = first_row(first), rows; row < num_rows; row += rows) {
+                rows = num_rows - row < MAX_ROWS<T> ? num_rows - row : MAX_ROWS<T>;
+                float factors[MAX_ROWS<T> + W];
+                int64_t num_seen[MAX_ROWS<T>];
+                for (int64_t i = 0; i < rows; ++i) {
+                    num_seen[i] = unit.first_position + (row + i) / groups + 1 - first;
+                    if (num_seen[i] > tile.count) num_seen[i] = tile.count;
+                }
+                const int64_t most_seen = num_seen[rows - 1], columns = round_up(most_seen, PANEL);
+                multiply<T, each>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, depth,
+                                  columns, nullptr, rows, ahead);
+                weigh(scratch.scores, TILE, rows, columns, num_seen, call.scale * LOG2_E, scratch.weights, TILE,
+                      scratch.maxima + row, scratch.totals + row * W, factors);
+                multiply<T, each>(scratch.weights, TILE, scratch.values, width, scratch.sums + row * width, width,
+                                  round_up(most_seen, DEPTH<T>), width, factors, rows, ahead);
             }
-            const int64_t most_seen = num_seen[rows - 1], columns = round_up(most_seen, PANEL);
-            multiply<T>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, q_width, columns,
-                        nullptr, rows, ahead);
-            weigh(scratch.scores, TILE, rows, columns, num_seen, call.scale * LOG2_E, scratch.weights, TILE,
-                  scratch.maxima + row, scratch.totals + row * W, factors);
-            multiply<T>(scratch.weights, TILE, scratch.values, width, scratch.sums + row * width, width,
-                        round_up(most_seen, DEPTH<T>), width, factors, rows, ahead);
+            tile = next;
         }
-        tile = next;
+        for (int64_t row = first_row(span); row < num_rows; ++row) {
+            float* sums = scratch.sums + row * width;
+            const float total = reduce_sum(load_floats(scratch.totals + row * W));
+            if (!is_joined) {
+                finish(call, task, row, sums, total, scratch.maxima[row]);
+                continue;
+            }
+            float* share = scratch.share;
+            std::memcpy(share, sums, size_t(head_dim) * sizeof(float));
+            share[head_dim] = total;
+            share[head_dim + 1] = scratch.maxima[row];
+            join_span(share, head_dim, scratch.joined + row * stride);
+        }
     }
-
-    for (int64_t row = 0; row < num_rows; ++row)
-        finish(call, task, row, scratch.sums + row * width, scratch.totals + row * W, scratch.maxima[row]);
+    for (int64_t row = 0; is_joined && row < num_rows; ++row) {
+        const float* joined = scratch.joined + row * stride;
+        finish(call, task, row, joined, joined[head_dim], joined[head_dim + 1]);
+    }
 }
 
 #if defined(__AVX512BF16__)
@@ -309,69 +352,46 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
             store(at, shuffle(evens, odds, typename Zip<0, Lanes>::type{}));
             store(at + W, shuffle(evens, odds, typename Zip<W / 2, Lanes>::type{}));
         }
-        finish(call, task, first_query * groups + row, sums, scratch.totals + row * W, scratch.maxima[row]);
+        const float total = reduce_sum(load_floats(scratch.totals + row * W));
+        finish(call, task, first_query * groups + row, sums, total, scratch.maxima[row]);
     }
 }
 #else
-// Computes the weights of rows of scores with all of their keys.
-inline void weigh_span(const Call& call, int64_t rows, int64_t num_keys, int64_t columns, Scratch<BFloat16>& scratch) {
-    int64_t num_seen[PAIR_ROWS];
-    float factors[PAIR_ROWS + W];
-    for (int64_t& each : num_seen) each = num_keys;
-    std::memset(scratch.totals, 0, size_t(rows * W) * sizeof(float));
-    store(scratch.maxima, splat(MINUS_INFINITY));
-    weigh(scratch.by_row, PAIRED, rows, columns, num_seen, call.scale * LOG2_E, scratch.by_pair, PAIRED, scratch.maxima,
-          scratch.totals, factors);
-}
-
-// The same with products of pairs (pairs.h).
+// Attends to a span with products of pairs (pairs.h), tile by tile as `attend` does.
 // ahead: one piece per piece of values, to prefetch.
 template <int rows>
 void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, const Pieces& pieces,
                  const BFloat16* const* ahead, Scratch<BFloat16>& scratch) {
+    constexpr int64_t each = TILE / 16;
     const QuireUnit& unit = task.unit;
-    const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
+    const int64_t head_dim = call.head_dim, num_keys = unit.end_key - unit.first_key;
     take_queries(call, task, first_query, rows, scratch.queries);
-    for (int64_t piece = 0; piece < pieces.count; ++piece)
-        score_keys<rows>(pieces.keys[piece], head_dim, scratch.queries, scratch.by_row + piece * 16, PAIRED,
-                         pieces.values[piece]);
-    weigh_span(call, rows, num_keys, pieces.count * 16, scratch);
-    constexpr int vectors = rows <= 4 ? 4 : 2;  // more with few rows, which would wait for their own sums
-    if (head_dim % (vectors * W) == 0)
-        sum_values<rows, vectors>(pieces.values, ahead, pieces.count, head_dim, scratch.by_pair, PAIRED, scratch.sums);
-    else
-        sum_values<rows, 2>(pieces.values, ahead, pieces.count, head_dim, scratch.by_pair, PAIRED, scratch.sums);
-    for (int64_t row = 0; row < rows; ++row)
-        finish(call, task, first_query * groups + row, scratch.sums + row * head_dim, scratch.totals + row * W,
-               scratch.maxima[row]);
-}
-
-// Packs a whole span once for all queries that share it.
-void attend_shared(const Call& call, const Task<BFloat16>& task, const Pieces& pieces, const BFloat16* const* ahead,
-                   Scratch<BFloat16>& scratch) {
-    static_assert(MAX_ROWS<BFloat16> <= PAIR_ROWS);
-    const QuireUnit& unit = task.unit;
-    const int64_t head_dim = call.head_dim, groups = call.num_groups, num_rows = unit.num_queries * groups;
-    for (int64_t piece = 0; piece < pieces.count; ++piece)
-        pack_keys(pieces.keys[piece], head_dim, scratch.packed_keys + piece * 16, SPAN, pieces.values[piece]);
-    for (int64_t piece = 0; piece < pieces.count; ++piece)
-        pack_values(pieces.values[piece], head_dim, scratch.packed_values + piece * 8 * head_dim, ahead[piece]);
-    const BFloat16* q = static_cast<const BFloat16*>(call.q) + unit.first_token * call.q_token_stride +
-                        task.head * groups * call.q_head_stride;
-    auto nothing = [] {};
-    for (int64_t first = 0, rows; first < num_rows; first += rows) {
-        rows = num_rows - first < MAX_ROWS<BFloat16> ? num_rows - first : MAX_ROWS<BFloat16>;
-        for (int64_t i = 0, row = first; i < rows; ++i, ++row)
-            take_query(q + row / groups * call.q_token_stride + row % groups * call.q_head_stride, head_dim, head_dim,
-                       scratch.q + i * head_dim);
-        multiply<BFloat16>(scratch.q, head_dim, scratch.packed_keys, SPAN, scratch.by_row, PAIRED, head_dim, SPAN,
-                           nullptr, rows, nothing);
-        weigh_span(call, rows, SPAN, SPAN, scratch);
-        multiply<BFloat16>(scratch.by_pair, PAIRED, scratch.packed_values, head_dim, scratch.sums, head_dim, SPAN,
-                           head_dim, nullptr, rows, nothing);
-        for (int64_t i = 0; i < rows; ++i)
-            finish(call, task, first + i, scratch.sums + i * head_dim, scratch.totals + i * W, scratch.maxima[i]);
+    std::memset(scratch.totals, 0, size_t(rows * W) * sizeof(float));
+    store(scratch.maxima, splat(MINUS_INFINITY));
+    for (int64_t first = 0; first < pieces.count; first += each) {
+        const int64_t count = pieces.count - first < each ? pieces.count - first : each;
+        for (int64_t piece = first; piece < first + count; ++piece)
+            score_keys<rows>(pieces.keys[piece], head_dim, scratch.queries, scratch.scores + (piece - first) * 16, TILE,
+                             pieces.values[piece]);
+        const int64_t left = num_keys - first * 16;
+        int64_t num_seen[PAIR_ROWS];
+        float factors[PAIR_ROWS + W];
+        for (int64_t& seen : num_seen) seen = left < TILE ? left : TILE;
+        weigh(scratch.scores, TILE, rows, count * 16, num_seen, call.scale * LOG2_E, scratch.weights, TILE,
+              scratch.maxima, scratch.totals, factors);
+        constexpr int vectors = rows <= 4 ? 4 : 2;  // more with few rows, which would wait for their own sums
+        const auto sum = [&](auto vectors) {
+            sum_values<rows, vectors>(pieces.values + first, ahead + first, count, head_dim, scratch.weights, TILE,
+                                      scratch.sums, first ? factors : nullptr);
+        };
+        if (head_dim % (vectors * W) == 0)
+            sum(std::integral_constant<int, vectors>{});
+        else
+            sum(std::integral_constant<int, 2>{});
     }
+    for (int64_t row = 0; row < rows; ++row)
+        finish(call, task, first_query * call.num_groups + row, scratch.sums + row * head_dim,
+               reduce_sum(load_floats(scratch.totals + row * W)), scratch.maxima[row]);
 }
 #endif
 
@@ -396,11 +416,6 @@ void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat
     const BFloat16* ahead[SPAN / 16];
     for (int64_t part = 0; part < pieces.count; ++part)
         ahead[part] = part < next.count ? next.keys[part] : pieces.values[part];
-    if (unit.num_queries > 1) {  // the span is whole
-        attend_shared(call, task, pieces, ahead, scratch);
-        pieces = next;
-        return;
-    }
 #endif
 
     for (int64_t query = 0, queries; query < unit.num_queries; query += queries) {
@@ -435,20 +450,12 @@ void merge(const Call& call, const QuireMerge& merge, int64_t head, Scratch<T>& 
     const int64_t head_dim = call.head_dim, num_heads = call.num_kv_heads * call.num_groups;
     const int64_t stride = num_heads * (head_dim + 2);
     const float* shares = call.partials + head * (head_dim + 2);
-    const int64_t* places = call.places + merge.first_place;
-    float maximum = MINUS_INFINITY, weight = 0;
-    for (int64_t i = 0; i < merge.num_places; ++i) {
-        const float exponent = shares[places[i] * stride + head_dim + 1];
-        maximum = exponent > maximum ? exponent : maximum;
-    }
-    std::memset(scratch.sums, 0, size_t(head_dim) * sizeof(float));
-    for (int64_t i = 0; i < merge.num_places; ++i) {
-        const float* share = shares + places[i] * stride;
-        const float factor = exp2_of_negative(share[head_dim + 1] - maximum);
-        weight += factor * share[head_dim];
-        for (int64_t dim = 0; dim < head_dim; ++dim) scratch.sums[dim] += factor * share[dim];
-    }
-    narrow(scratch.sums, head_dim, 1.0f / weight, static_cast<T*>(call.out) + (merge.token * num_heads + head) * head_dim);
+    float* joined = scratch.joined;
+    clear_joined(head_dim, joined);
+    for (int64_t i = 0; i < merge.num_places; ++i)
+        join_span(shares + call.places[merge.first_place + i] * stride, head_dim, joined);
+    narrow(joined, head_dim, 1.0f / joined[head_dim],
+           static_cast<T*>(call.out) + (merge.token * num_heads + head) * head_dim);
 }
 
 // Stores a token's K and V in its slot.
@@ -477,16 +484,20 @@ void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<T>& scratc
         next = turn++;
         const Task<T> task(call, index), following(call, next < num_tasks ? next : index);
         if (!tile.count) task.find(call, task.unit.first_key, scratch.zeros, tile);
-        attend(call, task, next < num_tasks ? &following : nullptr, tile, scratch);
+        const Task<T>* after = next < num_tasks ? &following : nullptr;
+        if (task.unit.num_queries * call.num_groups > MOST_IN_PAIRS)
+            attend<T, 1>(call, task, after, tile, scratch);
+        else
+            attend<T, EACH<T>>(call, task, after, tile, scratch);
     }
 }
 
 #if defined(__AVX512BF16__)
-// Whether to read a unit's keys and values in place. Must not depend on the number of sequences that share them, which
-// would change the order of sums.
+// Whether to read a unit's keys and values in place. With AMX this changes the order of sums, so it must not depend on
+// the number of sequences that share them; without, packing them pays where several do.
 bool reads_in_place(const Call& call, const QuireUnit& unit) {
     constexpr int64_t width = HAS_TILES ? 64 : 2 * W;
-    return call.num_groups <= SPAN_ROWS && call.head_dim % width == 0 && call.block_size % 16 == 0 &&
+    return (HAS_TILES || unit.num_queries == 1) && call.num_groups <= SPAN_ROWS && call.head_dim % width == 0 && call.block_size % 16 == 0 &&
            unit.first_position + 1 >= unit.end_key && unit.end_key - unit.first_key <= SPAN;
 }
 
@@ -506,7 +517,7 @@ void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<BFloat16>&
             attend_span(call, task, next < num_tasks ? &following : nullptr, pieces, scratch);
         } else {
             task.find(call, task.unit.first_key, scratch.zeros, tile);
-            attend<BFloat16>(call, task, nullptr, tile, scratch);
+            attend<BFloat16, 2>(call, task, nullptr, tile, scratch);
             pieces.count = 0;
         }
     }
@@ -539,10 +550,3 @@ void run(const Call& call) {
 
 void quire_attend_float32(const QuireAttention* call) { run<float>({*call->plan, *call}); }
 void quire_attend_bfloat16(const QuireAttention* call) { run<BFloat16>({*call->plan, *call}); }
-int quire_has_bfloat16_products() {
-#if defined(__AVX512BF16__)
-    return 1;
-#else
-    return 0;
-#endif
-}

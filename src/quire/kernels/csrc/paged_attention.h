@@ -52,7 +52,6 @@ struct QuireBatch {
     int64_t num_seqs;
     const int64_t* query_start_loc;  // [num_seqs + 1]
     const int64_t* seq_lens;         // [num_seqs], including the queries
-    int32_t takes_prompts;           // false skips sequences with several queries
 };
 
 struct QuireAttention {
@@ -70,6 +69,4 @@ QUIRE_EXPORT int64_t quire_span();
 QUIRE_EXPORT int64_t quire_divide(QuirePlan*, const QuireBatch*);
 QUIRE_EXPORT void quire_attend_float32(const QuireAttention*);
 QUIRE_EXPORT void quire_attend_bfloat16(const QuireAttention*);
-// Whether the level multiplies bfloat16 directly, so that its prompts are as fast as torch's.
-QUIRE_EXPORT int quire_has_bfloat16_products();
 }

@@ -1,5 +1,5 @@
 // Decoding with products of bfloat16 pairs, without AMX: keys and values are transposed in registers and used at once for
-// all rows. Packing them in memory pays only if several sequences share them; both ways sum in the same order.
+// all rows. Packing them in memory (tile.h) pays only if several queries share them; both ways sum in the same order.
 #pragma once
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
@@ -51,13 +51,20 @@ inline void interleave(const BFloat16* first, const BFloat16* second, Words (&pa
         pairs[i] = bits_as<Words>(_mm512_permutex2var_epi16(a, load<__m512i>(places[i]), b));
 }
 
-// Computes sums[rows][head_dim] of weighted values, 16 per piece. weights: [rows][stride], piece after piece; ahead: one
-// piece per piece, as above. head_dim is a multiple of 16 * vectors.
+// Computes sums[rows][head_dim] of weighted values, 16 per piece, beside factor[row] times the earlier sums if there is a
+// factor. weights: [rows][stride], piece after piece; ahead: one piece per piece, as above. head_dim is a multiple of
+// 16 * vectors.
 template <int rows, int vectors>
 inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahead, int64_t count, int64_t head_dim,
-                       const BFloat16* weights, int64_t stride, float* sums) {
+                       const BFloat16* weights, int64_t stride, float* sums, const float* factor) {
     for (int64_t dim = 0; dim < head_dim; dim += vectors * W) {
         Floats sum[rows][vectors] = {};
+        if (factor)
+#pragma GCC unroll 8
+            for (int row = 0; row < rows; ++row)
+#pragma GCC unroll 4
+                for (int i = 0; i < vectors; ++i)
+                    sum[row][i] = factor[row] * load_floats(sums + row * head_dim + dim + i * W);
         for (int64_t piece = 0; piece < count; ++piece) {
             const BFloat16 *values = pieces[piece] + dim, *line = ahead[piece] + 16 * dim;
             const BFloat16* weight = weights + piece * 16;
@@ -81,34 +88,6 @@ inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahe
 #pragma GCC unroll 4
             for (int i = 0; i < vectors; ++i) store(sums + row * head_dim + dim + i * W, sum[row][i]);
     }
-}
-
-// Packs 16 keys into columns of to[head_dim / 2][stride].
-inline void pack_keys(const BFloat16* keys, int64_t head_dim, uint32_t* to, int64_t stride, const BFloat16* ahead) {
-    for (int64_t word = 0; word < head_dim / 2; word += W) {
-        Words lanes[W];
-#pragma GCC unroll 16
-        for (int i = 0; i < W; ++i, ahead += LINE) {
-            ask_for(ahead);
-            lanes[i] = load<Words>(keys + i * head_dim + 2 * word);
-        }
-        transpose(lanes);
-#pragma GCC unroll 16
-        for (int i = 0; i < W; ++i) store(to + (word + i) * stride, lanes[i]);
-    }
-}
-
-// Packs 16 values into to[8][head_dim].
-inline void pack_values(const BFloat16* values, int64_t head_dim, uint32_t* to, const BFloat16* ahead) {
-    for (int pair = 0; pair < 8; ++pair, values += 2 * head_dim)
-        for (int64_t dim = 0; dim < head_dim; dim += 2 * W, to += 2 * W, ahead += 2 * LINE) {
-            ask_for(ahead);
-            ask_for(ahead + LINE);
-            Words pairs[2];
-            interleave(values + dim, values + head_dim + dim, pairs);
-            store(to, pairs[0]);
-            store(to + W, pairs[1]);
-        }
 }
 
 }  // namespace

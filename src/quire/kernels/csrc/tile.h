@@ -1,5 +1,5 @@
 // A tile of keys and values, copied from the KV cache's blocks into dense memory: keys transposed, and bfloat16 numbers
-// paired in words.
+// paired in words or widened.
 //
 // So both products of attention read whole vectors, with any block size, head size and dtype. The tile stays in the L1
 // cache for all queries of a group or chunk.
@@ -64,51 +64,70 @@ class Ahead {
     int part_;
 };
 
-inline uint32_t to_word(const float* from, int64_t) { return bits_as<uint32_t>(*from); }
+template <int each>
+inline uint32_t to_word(const float* from, int64_t) {
+    return bits_as<uint32_t>(*from);
+}
+template <int each>
 inline uint32_t to_word(const BFloat16* from, int64_t count) {
+    if (each == 1) return uint32_t(from->bits) << 16;
     return from[0].bits | (count > 1 ? uint32_t(from[1].bits) << 16 : 0);
 }
 
+// W words from consecutive numbers.
+template <int each>
+inline Words to_words(const float* from) {
+    return load<Words>(from);
+}
+template <int each>
+inline Words to_words(const BFloat16* from) {
+    return each == 1 ? load_words(from) << 16 : load<Words>(from);
+}
+
 // Fills to[words][columns] of to[words][TILE]; columns are whole panels.
-template <class T>
+template <int each, class T>
 inline void pack_keys(const TileRows<T>& rows, int64_t columns, int64_t head_dim, uint32_t* to, Ahead& ahead) {
-    const int64_t words = divide_up(head_dim, EACH<T>);
+    const int64_t words = divide_up(head_dim, each);
     for (int64_t token = 0; token < columns; token += W) {
         int64_t word = 0;
-        for (; word + W <= head_dim / EACH<T>; word += W) {
+        for (; word + W <= head_dim / each; word += W) {
             ahead(4);
             Words lanes[W];
 #pragma GCC unroll 16
-            for (int i = 0; i < W; ++i) lanes[i] = load<Words>(rows.keys[token + i] + word * EACH<T>);
+            for (int i = 0; i < W; ++i) lanes[i] = to_words<each>(rows.keys[token + i] + word * each);
             transpose(lanes);
 #pragma GCC unroll 16
             for (int i = 0; i < W; ++i) store(to + (word + i) * TILE + token, lanes[i]);
         }
         for (; word < words; ++word)
             for (int i = 0; i < W; ++i)
-                to[word * TILE + token + i] =
-                    to_word(rows.keys[token + i] + word * EACH<T>, head_dim - word * EACH<T>);
+                to[word * TILE + token + i] = to_word<each>(rows.keys[token + i] + word * each, head_dim - word * each);
     }
 }
 
-// Makes a row of words from `EACH` rows of values.
+// Makes a row of words from `each` rows of values.
+template <int each>
 inline void join(const float* const* from, int64_t head_dim, uint32_t* to) {
     std::memcpy(to, from[0], size_t(head_dim) * sizeof(float));
 }
+template <int each>
 inline void join(const BFloat16* const* from, int64_t head_dim, uint32_t* to) {
     int64_t dim = 0;
     for (; dim + W <= head_dim; dim += W)
-        store(to + dim, load_words(from[0] + dim) | load_words(from[1] + dim) << 16);
-    for (; dim < head_dim; ++dim) to[dim] = from[0][dim].bits | uint32_t(from[1][dim].bits) << 16;
+        store(to + dim, each == 1 ? load_words(from[0] + dim) << 16
+                                  : load_words(from[0] + dim) | load_words(from[1] + dim) << 16);
+    for (; dim < head_dim; ++dim)
+        to[dim] = each == 1 ? uint32_t(from[0][dim].bits) << 16 : from[0][dim].bits | uint32_t(from[1][dim].bits) << 16;
 }
 
-// to[count / EACH][width]
-template <class T>
-inline void pack_values(const TileRows<T>& rows, int64_t head_dim, int64_t width, uint32_t* to, Ahead& ahead) {
-    const int64_t count = round_up(rows.count, DEPTH<T>);
-    for (int64_t token = 0; token < count; token += EACH<T>, to += width) {
+// to[count / each][width]; count: a multiple of `depth` that is at least the tile's.
+template <int each, class T>
+inline void pack_values(const TileRows<T>& rows, int64_t head_dim, int64_t width, int64_t depth, uint32_t* to,
+                        Ahead& ahead) {
+    const int64_t count = round_up(rows.count, depth);
+    for (int64_t token = 0; token < count; token += each, to += width) {
         ahead(1);
-        join(rows.values + token, head_dim, to);
+        join<each>(rows.values + token, head_dim, to);
     }
 }
 
