@@ -150,7 +150,8 @@ def test_a_llama_cpp_start_script_starts(monkeypatch: pytest.MonkeyPatch) -> Non
     options = "-c 512 -ngl -1 -fa --jinja -fa on -np 4 -b 256 -ub 64 -t 1 --no-mmap -a name --metrics"
     result = serve("-m", "random:tiny", *options.split())
     assert result.exit_code == 0, result.output
-    config = given[0]["name"]
+    engines, settings = given[:2]
+    config = settings.named(engines)[0]["name"]
     assert (config.max_model_len, config.max_num_seqs, config.max_num_batched_tokens) == (512, 4, 256)
 
 

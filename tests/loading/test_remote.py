@@ -248,8 +248,10 @@ def test_an_object_that_changes_during_loading_is_refused(place: str, server: Ra
             server.on_get = lambda name, start: None
             data = bytearray(file.read_bytes())
             data[-1] ^= 1
-            file.write_bytes(data)
-            os.utime(file, (2e9, 2e9))
+            changed = file.with_suffix(".new")  # requests meanwhile see the file before or after
+            changed.write_bytes(data)
+            os.utime(changed, (2e9, 2e9))
+            changed.replace(file)
 
     server.on_get = change
     with pytest.raises(ModelLoadError, match=r"plain/model.safetensors changed after loading started"):

@@ -107,7 +107,7 @@ class WorkerProcess:
     def _describe_end(self, child: ChildProcess, seconds: float, wall_s: float) -> WorkerError:
         name, status = f"the {self._name} process", child.process.returncode
         if status == -signal.SIGKILL and seconds >= wall_s:
-            return WorkerTimeout(f"{name} took more than {round(wall_s, 1):g} s")
+            return WorkerTimeout(f"{name} took more than {wall_s:.3g} s")
         if status == -signal.SIGKILL:
             return WorkerKilled(f"{name} was killed")
         if status == -signal.SIGXCPU:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from quire.assembly import start_engine
+from quire.config import EngineConfig
+from quire.engine.engine import Engine
 from quire.server.settings import ServerSettings
 from serving import MODEL, SMALL, RunningServer, make_model, running, wait_until
 
@@ -78,9 +83,22 @@ def test_every_endpoint_but_health_needs_a_key() -> None:
         assert document["security"] == [{"key": []}]
 
 
+def start_slow(config: EngineConfig) -> Engine:
+    """Start an engine whose requests last longer than this process may be delayed."""
+    engine = start_engine(config)
+    execute = engine.runner.execute
+
+    def execute_slowly(*args: Any) -> Any:
+        time.sleep(0.02)
+        return execute(*args)
+
+    engine.runner.execute = execute_slowly  # type: ignore[method-assign]
+    return engine
+
+
 def test_a_full_queue_answers_with_a_retry_time() -> None:
     config = replace(SMALL, max_num_seqs=1, max_model_len=2048, num_kv_blocks=128)
-    with running(make_model(config, max_queue=1)) as server:
+    with running(make_model(config, max_queue=1, start=start_slow)) as server:
         with server.client() as client:
             long = {"max_tokens": 2000, "stream": True, "extra_body": {"ignore_eos": True}}
             running_one = client.completions.create(model=MODEL, prompt="First", **long)
