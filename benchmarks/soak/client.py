@@ -49,6 +49,8 @@ async def _ask(client: httpx.AsyncClient, planned: Planned) -> dict[str, Any]:
     except TimeoutError:
         if planned.leave_after_s is not None:
             return {**ended, "outcome": "cancelled"}
+        if (planned.body or {}).get("priority", 0) > 0:  # others may always come first
+            return {**ended, "outcome": "overtaken"}
         return {**ended, "outcome": "unanswered", "problem": f"no answer within {PATIENCE_S} s"}
     except httpx.HTTPError as error:
         return {**ended, "outcome": "unanswered", "problem": repr(error)}

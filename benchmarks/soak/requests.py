@@ -123,7 +123,7 @@ def _malformed(rng: random.Random) -> Planned:
         {**good, "best_of": 7}, {**good, prompt: []}, {**good, prompt: None}, {**good, prompt: 5}, {**good, prompt: ""},
         {**good, prompt: [[]]}, {**good, prompt: [[-1]]}, {**good, prompt: [10**9]}, {**good, prompt: "word " * 20_000},
         {**good, prompt: [300] * 60_000}, {**good, "prompt_logprobs": 1, "stream": True},
-        {"messages": [{"role": "narrator", "content": "x"}]},
+        {"messages": [{"content": "x"}]},
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
     ]  # fmt: skip
     ways = [
