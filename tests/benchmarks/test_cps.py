@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.cps.fit import fit_rate
+from benchmarks.cps.fit import Loads, fit_rate
 from benchmarks.cps.map import LOADS, Cell, main, make_machine
 from benchmarks.cps.runs import VLLM
 from benchmarks.script import make_app
@@ -17,7 +17,7 @@ from quire.simulate.study import PAPERS_FIGURES
 
 
 def test_a_fit_gives_the_same_point_again() -> None:
-    first, second = (fit_rate(512, 1.0, (2.0, 8.0), 3, range(1)) for _ in range(2))
+    first, second = (fit_rate(Loads(512, "chat", 1), 1.0, (2.0, 8.0), 3) for _ in range(2))
     assert first == second
     assert first.rate is not None
     assert 2.0 < first.rate < 8.0
