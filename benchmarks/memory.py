@@ -14,7 +14,8 @@ and holds what its policy reserves:
 
 The wasted share is 1 - (sum of used) / (sum of reserved), over all steps of all requests (time-weighted), or over the
 last steps (at completion). Sums are linear in the requests, so their concurrency does not matter. External
-fragmentation is left out. The engine's own waste is measured over real steps.
+fragmentation is left out (`benchmarks.paged_attention` has it). The engine's own waste is measured over real steps:
+slots of used blocks without a token, at most `block_size - 1` a sequence.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.null_runner import NullRunner
+from benchmarks.paged_attention.lengths import draw_lengths
 from benchmarks.script import start
 from quire.bench.report import Column, Report
 from quire.bench.workload import Lengths, make_workload, read_trace
@@ -36,10 +38,11 @@ from quire.config import SchedulerConfig
 from quire.engine.engine import Engine, ModelFacts
 from quire.runner.batch import InputBatch
 from quire.sampling_params import SamplingParams
-from quire.settings import REQUIRED, Settings, integers, setting
+from quire.settings import Settings, integers, setting
 
 MAX_MODEL_LEN = 2048  #: the OPT models' of the PagedAttention paper
 ENGINE_REQUESTS = 500  #: run on the real scheduler and pool
+NUM_DRAWN = 20_000
 PUBLISHED = (
     "For comparison, the PagedAttention paper (SOSP '23, Figure 2) has 79.6 % for max_model_len, 73.2 % for output's "
     "power, 61.8 % for oracle and 3.7 % for blocks of 16."
@@ -52,7 +55,8 @@ Tokens = npt.NDArray[np.int64]
 class MemorySettings(Settings):
     """Options of the memory benchmark."""
 
-    trace: Path = setting(REQUIRED, "CSV with TIMESTAMP,ContextTokens,GeneratedTokens.")
+    trace: Path | None = setting(None, "CSV with TIMESTAMP,ContextTokens,GeneratedTokens.")
+    lengths: str | None = setting(None, "Drawn lengths instead of a trace: sharegpt or alpaca.")
     max_model_len: tuple[int, ...] | None = setting(
         None, "Limits to reserve; by default 2048 and one that cuts no request.", read=integers, at_least=2
     )
@@ -176,8 +180,14 @@ def draw(figure: Any, studies: Sequence[WasteStudy], trace: str) -> None:
 
 def run(settings: MemorySettings, json_path: Path | None = None, plot_path: Path | None = None) -> None:
     """Measure and publish. The default limits are the paper's, and the least power of two that cuts no request."""
-    trace, limits = settings.trace.name, settings.max_model_len
-    lengths = read_trace(settings.trace).first(settings.num_requests)
+    limits = settings.max_model_len
+    if settings.trace is not None and settings.lengths is None:
+        trace, lengths = settings.trace.name, read_trace(settings.trace)
+    elif settings.trace is None and settings.lengths is not None:
+        trace, lengths = f"{settings.lengths} lengths", draw_lengths(settings.lengths, NUM_DRAWN)
+    else:
+        raise ValueError("give either --trace FILE or --lengths NAME")
+    lengths = lengths.first(settings.num_requests)
     if limits is None:
         longest = max(p + o for p, o in zip(lengths.prompt, lengths.output, strict=True))
         enough = int(next_power_of_two(np.asarray([longest], dtype=np.int64))[0])

@@ -15,10 +15,9 @@ from quire.bench.report import Column, Report
 from quire.settings import Settings, integers, setting
 
 _SHARES = (0.4, 0.7, 0.85, 0.95, 1.05, 1.2)
-_IN_QUEUE = 600
 _SAMPLES = tuple(Decoding(width, is_beam) for is_beam in (False, True) for width in (2, 4, 6))
 _BLOCK_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_FIXED_RATES = {"sharegpt": 1.7, "alpaca": 24.0}  #: of Figure 18, below the knee of blocks of 16
+_FIXED_RATES = {"sharegpt": 2.0, "alpaca": 30.0}  #: requests per second in Figures 13 and 18
 _NAMES = {
     "paged": "paged", "oracle": "Orca (Oracle)", "pow2": "Orca (Pow2)", "max": "Orca (Max)", "static": "static batches"
 }  # fmt: skip
@@ -64,9 +63,6 @@ class PagedAttentionSettings(Settings):
             seed=self.load_seed,
         )
 
-    def sweep(self, loads: Sequence[Load]) -> list[Sweep]:
-        return sweep_all(loads, _SHARES, max(20, round(_IN_QUEUE * self.scale)), self.workers)
-
 
 _RATE_COLUMNS = (
     Column("panel", "load"),
@@ -81,7 +77,9 @@ _RATE_COLUMNS = (
 
 def rates_report(settings: PagedAttentionSettings, number: str, title: str, panels: dict[str, list[Load]]) -> Report:
     """Sweep the loads of all panels. The first load of a panel is the one to compare with."""
-    sweeps = iter(settings.sweep([load for loads in panels.values() for load in loads]))
+    sweeps = iter(
+        sweep_all([load for loads in panels.values() for load in loads], _SHARES, settings.scale, settings.workers)
+    )
     figures = []
     for panel, loads in panels.items():
         base: Sweep | None = None
@@ -126,8 +124,7 @@ def figure_12(settings: PagedAttentionSettings) -> Report:
 
 
 def figure_13(settings: PagedAttentionSettings) -> Report:
-    rates = {"sharegpt": 2.0, "alpaca": 30.0}
-    loads = [settings.load(each, name, 1200 / rate) for name, rate in rates.items() for each in SYSTEMS]
+    loads = [settings.load(each, name, 1200 / rate) for name, rate in _FIXED_RATES.items() for each in SYSTEMS]
     figures = [
         {
             "panel": load.lengths,
@@ -139,7 +136,7 @@ def figure_13(settings: PagedAttentionSettings) -> Report:
             **served,
         }
         for load, served in zip(
-            loads, serve_all([(load, rates[load.lengths]) for load in loads], settings.workers), strict=True
+            loads, serve_all([(load, _FIXED_RATES[load.lengths]) for load in loads], settings.workers), strict=True
         )
     ]
     columns = (
@@ -159,7 +156,7 @@ def figure_13(settings: PagedAttentionSettings) -> Report:
 def figure_14(settings: PagedAttentionSettings) -> Report:
     panels = {
         decoding.name: [
-            replace(settings.load(each, "alpaca", 60 if decoding.is_beam else 120), decoding=decoding)
+            replace(settings.load(each, "alpaca", 180 / decoding.width), decoding=decoding)
             for each in ("paged", "oracle", "pow2", "max")
         ]
         for decoding in _SAMPLES
@@ -170,14 +167,14 @@ def figure_14(settings: PagedAttentionSettings) -> Report:
 def figure_16(settings: PagedAttentionSettings) -> Report:
     panels = {}
     for name in ("wmt-1-shot", "wmt-5-shot"):
-        loads = [settings.load(each, name, 240) for each in ("paged", "paged", "oracle", "max")]
+        loads = [settings.load(each, name, 120) for each in ("paged", "paged", "oracle", "max")]
         panels[name] = [replace(loads[0], has_prefix_caching=True), *loads[1:]]
     return rates_report(settings, "16", "Translation with a shared prefix of 80 or 341 tokens (Figure 16)", panels)
 
 
 def figure_18(settings: PagedAttentionSettings) -> Report:
     loads = [
-        replace(settings.load("paged", name, 600 / rate), block_size=size)
+        replace(settings.load("paged", name, 1200 / rate), block_size=size)
         for name, rate in _FIXED_RATES.items()
         for size in _BLOCK_SIZES
     ]

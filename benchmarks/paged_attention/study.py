@@ -14,6 +14,7 @@ from benchmarks.paged_attention.service import ONE_SAMPLE, Decoding, Service, ma
 from quire.config import SchedulerConfig
 
 T = TypeVar("T")
+_IN_QUEUE = 600  #: sequences of the queue that measures a capacity
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,9 @@ class Sweep:
         return None
 
 
-def _sweep(task: tuple[Load, Sequence[float], int]) -> Sweep:
-    load, shares, num_in_queue = task
-    capacity = load.capacity(num_in_queue)
+def _sweep(task: tuple[Load, Sequence[float], float]) -> Sweep:
+    load, shares, scale = task
+    capacity = load.capacity(max(60, round(_IN_QUEUE * scale / load.decoding.width)))
     return Sweep(load, capacity, [load.serve(share * capacity) for share in shares])
 
 
@@ -94,9 +95,9 @@ def _serve(task: tuple[Load, float]) -> dict[str, Any]:
     return load.serve(rate)
 
 
-def sweep_all(loads: Sequence[Load], shares: Sequence[float], num_in_queue: int, workers: int) -> list[Sweep]:
-    """Serve each load at shares of its own capacity, ascending."""
-    return _map(_sweep, [(load, shares, num_in_queue) for load in loads], workers)
+def sweep_all(loads: Sequence[Load], shares: Sequence[float], scale: float, workers: int) -> list[Sweep]:
+    """Serve each load at shares of its own capacity, ascending. `scale` shortens the queue that measures it."""
+    return _map(_sweep, [(load, shares, scale) for load in loads], workers)
 
 
 def serve_all(tasks: Sequence[tuple[Load, float]], workers: int) -> list[dict[str, Any]]:
