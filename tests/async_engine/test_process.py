@@ -186,7 +186,7 @@ def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_en
         async with in_process(treacherous) as engine:
             pid = pid_of(engine)
             drawn = SamplingParams(n=2, temperature=1.3, max_tokens=150, ignore_eos=True)  # with random seeds
-            lost = asyncio.create_task(collect(engine, [1], greedy(400), request_id="lost"))
+            lost = asyncio.create_task(collect(engine, [69], greedy(80), request_id="lost"))  # slow
             whole = asyncio.create_task(finish(engine, [2], drawn, request_id="whole", wants_progress=False))
             waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
             await until(lambda: len(engine._sent) == 3 and engine.num_queued <= 2)
@@ -198,7 +198,7 @@ def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_en
             assert [len(output.token_ids) for output in (await whole).outputs] == [150, 150]
             assert (await waits).outputs[0].finish_reason == "length"
             assert pid_of(engine) != pid
-            undisturbed = await finish(engine, [1], greedy(400), request_id="lost")
+            undisturbed = await finish(engine, [69], greedy(80), request_id="lost")
             assert [token for delta in deltas_of(events) for token in delta.token_ids] == undisturbed.outputs[
                 0
             ].token_ids
