@@ -23,11 +23,12 @@ _NAMES = {
 }  # fmt: skip
 _OF = dict(zip(_NAMES.values(), COLOURS, strict=False))
 
-#: Figures 12, 14 and 16: how much more requests a second vLLM sustains than each system (sections 6.2 to 6.4).
+#: Figures 12, 14, 16 and 17: how much more requests a second vLLM sustains than each system (sections 6.2 to 6.5).
 _PAPERS_RATIOS = {
     ("12", "sharegpt", "oracle"): "1.7–2.7", ("12", "sharegpt", "max"): "2.7–8", ("12", "sharegpt", "static"): "≤ 22",
     ("12", "alpaca", "oracle"): "1.3", ("14", "6 beams", "oracle"): "2.3",
     ("16", "wmt-1-shot", "oracle"): "1.67", ("16", "wmt-5-shot", "oracle"): "3.58",
+    ("17", "chatbot", "oracle"): "2", ("17", "chatbot", "pow2"): "2", ("17", "chatbot", "max"): "2",
 }  # fmt: skip
 _PAPERS_BATCHED = {  # Figure 13
     ("sharegpt", "max"): 7.00, ("sharegpt", "pow2"): 9.81, ("sharegpt", "oracle"): 13.62, ("sharegpt", "paged"): 30.42,
@@ -40,7 +41,7 @@ _PAPERS_FILLED = {"max": 0.204, "pow2": 0.268, "oracle": 0.382, "paged": 0.963} 
 class PagedAttentionSettings(Settings):
     """Options of the PagedAttention figures."""
 
-    figure: tuple[int, ...] = setting("12,13,14,16,18", "Figures to run.", read=integers)
+    figure: tuple[int, ...] = setting("12,13,14,16,17,18", "Figures to run.", read=integers)
     latency: float = setting(0.2, "Normalised latency at which rates are compared, in seconds per token.", above=0)
     scale: float = setting(1.0, "Factor of the simulated time.", above=0)
     num_slots: int = setting(NUM_SLOTS, "Tokens of KV memory.", at_least=2048)
@@ -172,6 +173,11 @@ def figure_16(settings: PagedAttentionSettings) -> Report:
     return rates_report(settings, "16", "Translation with a shared prefix of 80 or 341 tokens (Figure 16)", panels)
 
 
+def figure_17(settings: PagedAttentionSettings) -> Report:
+    panels = {"chatbot": [settings.load(each, "chatbot", 900) for each in SYSTEMS[:-1]]}
+    return rates_report(settings, "17", "Conversations of up to 1,024 tokens (Figure 17)", panels)
+
+
 def figure_18(settings: PagedAttentionSettings) -> Report:
     loads = [
         replace(settings.load("paged", name, 1200 / rate), block_size=size)
@@ -205,7 +211,7 @@ def figure_18(settings: PagedAttentionSettings) -> Report:
 
 
 FIGURES: dict[int, Callable[[PagedAttentionSettings], Report]] = {
-    12: figure_12, 13: figure_13, 14: figure_14, 16: figure_16, 18: figure_18
+    12: figure_12, 13: figure_13, 14: figure_14, 16: figure_16, 17: figure_17, 18: figure_18
 }  # fmt: skip
 
 

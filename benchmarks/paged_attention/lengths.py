@@ -29,6 +29,7 @@ class Preset:
 PRESETS = {
     "sharegpt": Preset(161, 1.1, 338, 0.86, source="means: Figure 11; spreads: assumed"),
     "alpaca": Preset(19.3, 0.45, 58.5, 0.95, source="means: Figure 11; spreads: assumed"),
+    "chatbot": Preset(1024, 0.0, 338, 0.7, source="histories: section 6.5; mean output: as ShareGPT; spread: assumed"),
     "wmt-1-shot": Preset(40, 0.5, 40, 0.5, prefix=80, source="prefix: section 6.4; sentences: assumed"),
     "wmt-5-shot": Preset(40, 0.5, 40, 0.5, prefix=341, source="prefix: section 6.4; sentences: assumed"),
 }

@@ -114,6 +114,13 @@ def test_paged_kv_serves_most_then_oracle_power_of_two_and_maximum(number: int, 
         assert values[0] > 1.5 * values[3], panel  # the maximum
 
 
+def test_conversations_make_all_reservations_equal_and_paged_kv_serves_more(tmp_path: Path) -> None:
+    (rows,) = _panels(17, tmp_path).values()
+    paged, *reserved = [row["capacity"] for row in rows]
+    assert len(set(reserved)) == 1  # 1,024 tokens and an answer round up to 2,048
+    assert paged > 1.1 * reserved[0]
+
+
 def test_larger_blocks_waste_more_and_never_serve_faster(tmp_path: Path) -> None:
     for panel, rows in _panels(18, tmp_path).items():
         wasted = [row["wasted"] for row in rows]
