@@ -16,6 +16,7 @@ from quire.assembly import runner as assembly_runner
 from quire.assembly.rank import config_of_rank
 from quire.config import EngineConfig
 from quire.core.block_keys import Namespace
+from quire.kernels.loaded import load_kernels, runnable_levels
 from quire.loading import ModelLoadError
 from quire.loading.digest import hash_checkpoint
 from quire.loading.known_digest import checkpoint_digest
@@ -72,6 +73,17 @@ def test_random_weights_have_a_name_that_outlives_the_process(tmp_path: Path) ->
     assert assembly_runner.namespace_of(load(config), replace(config, seed=1)) == tiny, (
         "the seed that the weights were made with"
     )
+
+
+def test_kv_of_other_kernels_has_another_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = namespace_of("random:tiny")
+    levels = [level for level in (*runnable_levels(), "none") if level != load_kernels().level]
+    others = set()
+    for level in levels:
+        monkeypatch.setenv("QUIRE_KERNELS", level)
+        others.add(namespace_of("random:tiny"))
+    assert len(others - {here}) == len(levels)
+    assert {replace(other, computed_by=here.computed_by) for other in others} <= {here}, "nothing else differs"
 
 
 @pytest.mark.parametrize("is_known", [False, True])

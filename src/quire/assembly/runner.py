@@ -15,7 +15,7 @@ from quire.attention.interface import AttentionBackend, KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.config import EngineConfig, format_size, num_spare_seats
 from quire.core.block_keys import Namespace
-from quire.kernels.loaded import load_kernels
+from quire.kernels.loaded import describe_arithmetic, load_kernels
 from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
 from quire.models.linear.quantized_weight import RECIPES
@@ -206,13 +206,14 @@ def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bo
         dtype=name_of(loaded.model.dtype),
         quantization=loaded.model.quantization,
         block_size=config.block_size,
+        device=loaded.device,
     )
 
 
 def make_namespace(
-    shape: ModelConfig, *, weights: str, dtype: str, block_size: int, quantization: str = "none"
+    shape: ModelConfig, *, weights: str, dtype: str, block_size: int, device: str, quantization: str = "none"
 ) -> Namespace:
-    """Return the namespace of a whole model's KV blocks. `weights` is their digest."""
+    """Return the namespace of a whole model's KV blocks, computed by this machine. `weights` is their digest."""
     return Namespace(
         weights=weights,
         dtype=dtype,
@@ -220,5 +221,6 @@ def make_namespace(
         geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}",
         rope=repr(shape.rope),
         arithmetic=shape.arithmetic,
+        computed_by=describe_arithmetic(device),
         quantization=RECIPES[quantization],
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import NamedTuple
 
-_VERSION = b"quire-kv-1"
+_VERSION = b"quire-kv-2"
 
 
 def _tagged(tag: bytes, data: bytes) -> bytes:
@@ -34,6 +34,7 @@ class Namespace:
     geometry: str  #: layers, heads, head size, block size
     rope: str
     arithmetic: str  #: digest of every other config value that changes a result
+    computed_by: str = ""  #: kernels and their build, torch's version, the kind of device
     quantization: str = "none"
     layers: str = ""  #: the stage: `name_layers`
     parallel_slice: str = "0/1"

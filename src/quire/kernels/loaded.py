@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
@@ -62,6 +63,22 @@ def load_library(level: str) -> ctypes.CDLL:
 @functools.cache
 def _load(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
+
+
+def describe_arithmetic(device: str) -> str:
+    """Name what computes on a device: machines of equal names get equal bits from equal weights and tokens."""
+    import torch
+
+    if device != "cpu":
+        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    level = load_kernels().level
+    build = torch.backends.cpu.get_cpu_capability() if level == "none" else _digest(library_path(level))
+    return f"{level} {build}, torch {torch.__version__}"
+
+
+@functools.cache
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _why_none() -> str:

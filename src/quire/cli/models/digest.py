@@ -33,6 +33,7 @@ def digest(
     )
 
     from quire.assembly import make_namespace
+    from quire.assembly.model import choose_device
     from quire.loading import known_digest, resolve_model
     from quire.loading.checkpoint import checkpoint_dtype, read_headers
     from quire.loading.digest import random_digest
@@ -53,7 +54,7 @@ def digest(
         weights = known_digest.checkpoint_digest(source.path, is_strict=True, use_tqdm=config.use_tqdm)
     facts: dict[str, Any] = {"weights": weights, "dtype": dtype}
     facts |= {"quantization": config.quantization, "block_size": config.block_size}
-    namespace = make_namespace(shape, **facts).root().hex()
+    namespace = make_namespace(shape, **facts, device=choose_device("auto")).root().hex()
     if as_json:
         typer.echo(json.dumps({"model": model, **facts, "namespace": namespace}))
         return
