@@ -114,6 +114,35 @@ class ColdStartSettings(Settings):
 
 
 @dataclass(frozen=True)
+class ExactSettings(Settings):
+    """`quire bench exact`."""
+
+    known_ways: ClassVar[tuple[str, ...]] = (
+        "batch", "chunks", "mixed", "device", "host", "disk", "swap", "recompute", "resume", "threads", "ranks",
+        "stages",
+    )  # fmt: skip
+    ways: tuple[str, ...] = setting(
+        (),
+        f"Ways to serve the requests, of {', '.join(known_ways)}; by default all, and stages with a pack.",
+        read=names,
+        metavar="WAY[,WAY...]",
+    )
+    num_prompts: int = setting(12, "Random prompts; some share their beginning.", at_least=2)
+    prompt_len: tuple[int, int] = setting("45-280", "Prompt lengths, drawn evenly.", read=integer_range)
+    output_len: int = setting(24, "Tokens per answer.", at_least=2)
+    pack: Path | None = setting(
+        None, "The same model in stages, as quire stages pack writes it: compares its last stage."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := [way for way in self.ways if way not in self.known_ways]:
+            raise ValueError(f"ways={unknown[0]} is none of {', '.join(self.known_ways)}")
+        if "stages" in self.ways and self.pack is None:
+            raise ValueError("ways=stages needs pack")
+
+
+@dataclass(frozen=True)
 class CalibrateSettings(Settings):
     """`quire calibrate`."""
 

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import typer
 
-from quire.bench.bench_settings import ColdStartSettings, LatencySettings, ThroughputSettings
+from quire.bench.bench_settings import ColdStartSettings, ExactSettings, LatencySettings, ThroughputSettings
 from quire.bench.serving.serve_settings import ServeSettings
 from quire.cli.client_options import failures_in_one_line
 from quire.cli.command import App
 from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
+#: Options that `exact` chooses for each way.
+SET_BY_EXACT = (
+    "tensor_parallel_size", "num_kv_blocks", "kv_cache_memory", "max_num_seqs", "max_num_batched_tokens", "target_itl",
+    "max_model_len", "enable_prefix_caching", "watermark", "pin_prefix", "recovery_policy", "swap_space", "kv_dir",
+    "kv_dir_size", "kv_dir_keep_prompts", "skip_tokenizer_init", "load_overlap", "promotion_policy", "use_tqdm",
+)  # fmt: skip
+
 app = App(
-    help="Measure this machine: latency, throughput, a server under load, cold starts.",
+    help="Measure this machine: latency, throughput, a server under load, cold starts, exactness.",
     epilog="Example: quire bench throughput --model random:tiny",
 )
 
@@ -46,6 +53,17 @@ def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = No
 
     with failures_in_one_line():
         run(engine, settings, json)
+
+
+@app.command(epilog="Example: quire bench exact --model quire-mini --dtype bfloat16")
+@options(without=SET_BY_EXACT)
+def exact(engine: EngineConfig, settings: ExactSettings, json: Json = None) -> None:
+    """Whether answers keep their bits in batches, chunks, cache hits, preemptions and restarts."""
+    from quire.bench.exact import run
+
+    with failures_in_one_line():
+        if not run(engine, settings, json):
+            raise typer.Exit(1)
 
 
 @app.command(epilog="Example: quire bench serve --url http://127.0.0.1:8000 --sweep 1,2,4 --goodput ttft:500,tpot:100")
