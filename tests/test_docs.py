@@ -48,7 +48,7 @@ def commands_of(page: Path) -> Iterator[str]:
                 words = part.strip().removeprefix(".venv/bin/")
                 if words.startswith(("quire ", "python -m benchmarks.")):
                     yield words
-    yield from re.findall(r"`(quire [a-z][^`]*?--[^`]*)`", text)
+    yield from re.findall(r"`((?:quire [a-z]|python -m benchmarks\.)[^`]*?--[^`]*)`", text)
 
 
 def options_of(command: Any) -> set[str]:

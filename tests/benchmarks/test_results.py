@@ -28,8 +28,8 @@ def test_every_script_of_a_page_exists(page: str) -> None:
     assert not [name for name in names if importlib.util.find_spec(name) is None]
 
 
-def test_the_readme_names_every_script() -> None:
+def test_the_readme_or_the_page_of_the_papers_names_every_script() -> None:
     scripts = {path.stem for path in FOLDER.glob("*.py") if '"__main__"' in path.read_text()}
     scripts |= {path.parent.name for path in FOLDER.glob("*/__main__.py")}
-    text = (FOLDER / "README.md").read_text()
+    text = (FOLDER / "README.md").read_text() + (FOLDER.parent / "docs" / "papers.md").read_text()
     assert not [name for name in scripts if f"benchmarks.{name}" not in text]
