@@ -57,13 +57,16 @@ def packed(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(original: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
+def server(
+    original: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[RangeServer]:
     """Serves bucket/plain and bucket/pack by HTTP and S3. Reads are small and fail early."""
     shutil.copytree(original, tmp_path / "root" / "bucket" / "plain")
     shutil.copytree(packed, tmp_path / "root" / "bucket" / "pack")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("quire.loading.reading.reader.PIECE_BYTES", 16384)
-    monkeypatch.setitem(remote._TIMEOUTS, "read_timeout", "300ms")
+    is_stalling = "stall" in request.node.name
+    monkeypatch.setitem(remote._TIMEOUTS, "read_timeout", "400ms" if is_stalling else "10s")
     pauses = {"init_backoff": timedelta(milliseconds=10), "max_backoff": timedelta(milliseconds=20)}
     retries = {"max_retries": 3, "retry_timeout": timedelta(seconds=20), "backoff": pauses}
     monkeypatch.setattr(remote, "_RETRIES", retries)
