@@ -11,7 +11,7 @@ from typing import Any
 from async_engine.harness import make
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.host import EngineHost, ThreadHost
-from quire.cluster.placement import ReplicaCall
+from quire.cluster.placement import Placement, ReplicaCall
 from quire.cluster.replica import ModelReplica
 from quire.cluster.replicas_host import ReplicasHost
 from quire.cluster.share import ReplicaShare
@@ -31,6 +31,7 @@ class Replica(ModelReplica):
     def __init__(self, make_engine: Callable[[], Engine]) -> None:
         self.made = make_engine
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.last_stats: dict[str, Any] | None = None  #: of a replica that is cut off
         super().__init__("tiny", CONFIG, share=ReplicaShare(1, 1, 1, 0), hang_timeout_s=100, load_wait_s=100)
 
     def _make_host(self, name: str, make_engine: Callable[[], Engine], hang_timeout_s: float) -> EngineHost:
@@ -49,6 +50,8 @@ class Replica(ModelReplica):
                 await asyncio.wait([taken, self.death], return_when=asyncio.FIRST_COMPLETED)
                 if self.death.done():
                     raise Died("the actor died")
+                if self.last_stats is not None:
+                    await asyncio.Event().wait()
                 yield await taken
             except StopAsyncIteration:
                 return
@@ -62,6 +65,7 @@ class Cluster:
     def __init__(self) -> None:
         self.replicas: dict[str, Replica] = {}
         self.calls: list[str] = []
+        self.placement: Placement | None = None  #: of the first call
 
     async def add(self, name: str, make_engine: Callable[[], Engine] = make) -> Replica:
         replica = Replica(make_engine)
@@ -71,12 +75,20 @@ class Cluster:
     def kill(self, name: str) -> None:
         self.replicas.pop(name).death.set_result(None)
 
+    def cut_off(self, name: str) -> None:
+        """A replica's machine is out of reach: no report and no token arrives, and no error."""
+        self.replicas[name].last_stats = self.replicas[name].record_routing_stats()
+
+    def update(self, placement: Placement) -> dict[str, Any]:
+        stats = {name: each.last_stats or each.record_routing_stats() for name, each in self.replicas.items()}
+        placement.update(stats)
+        return stats
+
     async def find(self, call: ReplicaCall) -> Replica:
         """Choose a replica as Serve's router does."""
         while True:
-            stats = {name: replica.record_routing_stats() for name, replica in self.replicas.items()}
-            call.placement.update(stats)
-            name = call.choose(stats)
+            self.placement = call.placement
+            name = call.choose(self.update(call.placement))
             if name is not None:
                 return self.replicas[name]
             await asyncio.sleep(0.01)

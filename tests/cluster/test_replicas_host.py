@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from async_engine.harness import check_nothing_leaks, collect, deltas_of, finish, generate, greedy, run, until
-from cluster.harness import cluster
+from cluster.harness import CONFIG, Cluster, cluster
+from quire import __version__
 from quire.async_engine.messages import EngineLost, EngineUnavailable, ModelState, Preempted, Progress, Resumed
+from quire.cluster import placement
 from quire.cluster.placement import Placement, ReplicaCall
+from quire.cluster.replica import ModelReplica
+from quire.cluster.share import ReplicaShare
 from quire.cluster.wire import ReplicaNews
 from quire.routing.replicas import RoutedRequest
 from quire.sampling_params import SamplingParams
@@ -55,6 +60,80 @@ def test_a_stream_whose_replica_dies_goes_on_elsewhere_with_the_same_tokens(para
                 tokens = [token for delta in deltas_of(events, index) for token in delta.token_ids]
                 assert tokens == events[-1].output.outputs[index].token_ids == whole[-1].output.outputs[index].token_ids
                 assert "".join(delta.text for delta in deltas_of(events, index)) == whole[-1].output.outputs[index].text
+
+    run(main())
+
+
+def test_a_stream_whose_replica_is_cut_off_goes_on_elsewhere_with_the_same_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placement, "SILENT_S", 0.3)
+
+    async def main() -> None:
+        async with cluster() as (found, engine):
+            await found.add("r1")
+            tokens: list[int] = []
+            async for event in generate(engine, PROMPT, greedy(24), request_id="a"):
+                tokens += [token for delta in deltas_of([event], 0) for token in delta.token_ids]
+                if tokens and "r2" not in found.replicas:
+                    await found.add("r2")
+                    found.cut_off("r1")
+                    reports = asyncio.create_task(report_always(found))
+            assert found.calls == ["r1", "r2"]
+            assert tokens == (await finish(engine, PROMPT, greedy(24), request_id="b")).outputs[0].token_ids
+            assert found.calls[2:] == ["r2"]  # though the prefix is on the first one too
+            found.replicas["r1"].last_stats = None
+            await asyncio.sleep(0.1)
+            stream = generate(engine, PROMPT, greedy(200), request_id="c")
+            await anext(stream)
+            await finish(engine, [token + 100 for token in PROMPT], request_id="d")
+            await stream.aclose()
+            assert found.calls[3:] == ["r2", "r1"]
+            reports.cancel()
+
+    run(main())
+
+
+async def report_always(found: Cluster) -> None:
+    while True:
+        assert found.placement is not None
+        found.update(found.placement)
+        await asyncio.sleep(0.02)
+
+
+def test_a_replica_is_lost_if_it_alone_is_silent_or_is_removed_while_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, lost = 0.0, list[str]()
+    monkeypatch.setattr(placement, "time", SimpleNamespace(monotonic=lambda: now))
+    watched = Placement("prefix", on_lost=lost.append)
+
+    def update(at: float, **numbers: int) -> None:
+        nonlocal now
+        now = at
+        watched.update(
+            {name: ReplicaNews(number, stage=1, num_blocks=9).as_stats() for name, number in numbers.items()}
+        )
+
+    update(0, a=1, b=1, c=1, d=1)
+    update(20, a=1, b=1, c=1, d=1)  # Serve's controller itself was slow
+    assert lost == []
+    update(21, a=2, b=1, c=2, d=2)
+    assert lost == ["b"]
+    update(22, a=3, b=1, c=3)  # the replica stops after its last requests
+    update(29, a=3, b=1)
+    assert lost == ["b", "c"]
+    update(30, a=4, b=2)
+    update(40, a=4)
+    assert lost == ["b", "c", "b"]
+    update(50, a=5)
+    assert lost == ["b", "c", "b"]
+
+
+def test_a_machine_with_another_version_is_refused() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=rf"has Quire {__version__}, the application Quire 0.0.1; install one"):
+            ModelReplica(
+                "tiny", CONFIG, share=ReplicaShare(1, 1, 1, 0), hang_timeout_s=9, load_wait_s=9, version="0.0.1"
+            )
 
     run(main())
 
@@ -125,10 +204,10 @@ def test_a_model_that_cannot_be_loaded_says_why() -> None:
 
 
 def test_a_call_that_has_ended_counts_nowhere_though_a_replica_is_still_looked_for() -> None:
-    placement = Placement("least-loaded")
-    placement.update({name: ReplicaNews(1, stage=1, num_blocks=100).as_stats() for name in ("r1", "r2")})
-    ended = ReplicaCall(placement, RoutedRequest("a", 1000))
+    found = Placement("least-loaded")
+    found.update({name: ReplicaNews(1, stage=1, num_blocks=100).as_stats() for name in ("r1", "r2")})
+    ended = ReplicaCall(found, RoutedRequest("a", 1000))
     ended.end()
     first = ended.choose(["r1", "r2"])
-    assert ReplicaCall(placement, RoutedRequest("b", 1000)).choose(["r1", "r2"]) == first
-    assert ReplicaCall(placement, RoutedRequest("c", 1000)).choose(["r1", "r2"]) not in (None, first)
+    assert ReplicaCall(found, RoutedRequest("b", 1000)).choose(["r1", "r2"]) == first
+    assert ReplicaCall(found, RoutedRequest("c", 1000)).choose(["r1", "r2"]) not in (None, first)

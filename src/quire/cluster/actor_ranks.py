@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from quire import __version__
 from quire.cluster.share import ReplicaShare
+from quire.cluster.wire import check_version
 from quire.config import EngineConfig
 from quire.runner.ranks.guard import StepGuard
 from quire.runner.ranks.interface import RankLost
@@ -84,7 +86,8 @@ def _free_port() -> int:
 
 
 class RankActor:
-    def __init__(self) -> None:
+    def __init__(self, version: str) -> None:
+        check_version(version)
         self._guard = StepGuard()
         self._worker: Any = None
 
@@ -124,7 +127,7 @@ class ActorRank:
             max_restarts=0,
             scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank // machines.share.ranks_a_machine),
         )
-        self._actor = actor.remote()
+        self._actor = actor.remote(__version__)
         life = self._actor.live.options(concurrency_group="life").remote()
         threading.Thread(target=self._wait_for_end, args=(life,), name=f"watch {self._name}", daemon=True).start()
         self._built: Callable[[float | None], Any] | None = None

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from quire import __version__
 from quire.cluster.settings import AppSpec, ClusterSettings
 from quire.cluster.share import share_of
 from quire.config import EngineConfig
@@ -24,7 +25,8 @@ _NO_LIMIT = 1_000_000  # concurrent requests; engines and the application have t
 _NEWS_S = 0.5  # period of replicas' reports, and the delay until requests reach a new replica
 _LOOK_BACK_S = 2.0  # window of request counts; `Autoscaler` has a longer one
 _COUNT_S = 1.0  # period of request counts
-_HEALTH_PERIOD_S = 2.0
+_HEALTH = {"health_check_period_s": 2.0, "health_check_timeout_s": 5.0}  # three failures in a row replace a replica
+_HEAD = "node:__internal_head__"  # Ray's resource of the head's machine
 _DRAIN_POLL_S = 0.5
 
 
@@ -82,13 +84,13 @@ def deploy(spec: AppSpec) -> Application:
             max_ongoing_requests=_NO_LIMIT,
             graceful_shutdown_timeout_s=settings.shutdown_timeout_s,
             graceful_shutdown_wait_loop_s=_DRAIN_POLL_S,
-            health_check_period_s=_HEALTH_PERIOD_S,
             request_router_config={
                 "request_router_class": _ROUTER,
                 "request_routing_stats_period_s": _NEWS_S,
                 "max_backoff_s": _NEWS_S / 5,
             },
             **share_of(config, cluster).placement(),
+            **_HEALTH,
             **_scaling(cluster),
         ).bind(
             name,
@@ -96,6 +98,7 @@ def deploy(spec: AppSpec) -> Application:
             share=share_of(config, cluster),
             hang_timeout_s=settings.hang_timeout_s,
             load_wait_s=settings.load_wait_s,
+            version=__version__,
         )
         for name, config in spec.engines.items()
     ]
@@ -106,11 +109,12 @@ def deploy(spec: AppSpec) -> Application:
     ingress = serve.deployment(
         serve.ingress(make_asgi_app)(),
         name="ingress",
-        ray_actor_options={"num_cpus": 0},
+        # Ray's cluster depends on its head anyway; elsewhere, streams would depend on a second machine.
+        ray_actor_options={"num_cpus": 0, "resources": {_HEAD: 0.001}},
         max_ongoing_requests=_NO_LIMIT,
         graceful_shutdown_timeout_s=settings.shutdown_timeout_s,
         graceful_shutdown_wait_loop_s=_DRAIN_POLL_S,
-        health_check_period_s=_HEALTH_PERIOD_S,
+        **_HEALTH,
     )
     return ingress.bind(*models)
 

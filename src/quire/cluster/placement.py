@@ -14,22 +14,28 @@ from quire.forecast import Forecast
 from quire.outputs import LoadProgress
 from quire.routing.replicas import ReplicaRouter, RoutedRequest
 
+SILENT_S = 5.0  #: time without reports, while other replicas report, after which a replica counts as lost
+
 
 class Placement:
-    """Gives `on_load` the most loaded replica's progress, and `on_metrics` the engines' counters by replica."""
+    """Gives `on_load` the most loaded replica's progress, `on_metrics` the engines' counters by replica, and `on_lost`
+    the names of replicas that stopped reporting, as after a failure of their machine or its network."""
 
     def __init__(
         self,
         policy: str,
         on_load: Callable[[LoadProgress], None] = lambda progress: None,
         on_metrics: Callable[[Mapping[str, Sequence[float]]], None] = lambda metrics: None,
+        on_lost: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._router = ReplicaRouter(policy)  #: holds serving replicas only
         self._on_load = on_load
         self._on_metrics = on_metrics
+        self._on_lost = on_lost
         self._lock = threading.Lock()
-        self._heard: dict[str, int] = {}  #: number of the last report, by serving replica
+        self._heard: dict[str, tuple[int, float]] = {}  #: number and time of the last report, by listed replica
         self._dead: set[str] = set()  #: Serve may list them for a while longer
+        self._silent: set[str] = set()  #: listed replicas that stopped reporting, and may do so again
         self._progress: LoadProgress | None = None
         self._sent: dict[str, str] = {}  #: replica by request
 
@@ -37,36 +43,48 @@ class Placement:
         """Apply Serve's list of replicas, each with its last report (`ReplicaNews.as_stats`)."""
         news = {name: ReplicaNews.of(stats) for name, stats in replicas.items()}
         with self._lock:
-            for name in set(self._router.replicas) - set(news):
-                self._remove(name)
-            for name, latest in news.items():
-                if latest is not None and latest.stage and name not in self._dead:
-                    self._apply(name, latest)
+            lost = self._hear(news)
+            for name in (set(self._router.replicas) - set(news)) | lost:
+                self._router.remove(name)
             loads = (each.progress for each in news.values() if each is not None and each.progress is not None)
             best = max(loads, key=lambda progress: (progress.stage, progress.bytes_loaded), default=None)
             has_changed, self._progress = best != self._progress, best
+            gone = self._dead | self._silent
             self._on_metrics(
-                {name: each.metrics for name, each in news.items() if each is not None and name not in self._dead}
+                {name: each.metrics for name, each in news.items() if each is not None and name not in gone}
             )
         if has_changed and best is not None:
             self._on_load(best)
+        for name in lost:
+            self._on_lost(name)
 
-    def _apply(self, name: str, news: ReplicaNews) -> None:
-        if name not in self._router.replicas:
-            self._router.add(name, num_blocks=news.num_blocks, block_size=news.block_size, stage=news.stage)
-        elif news.number <= self._heard[name]:
-            return  # Serve repeats all reports whenever one is new
-        self._heard[name] = news.number
-        self._router.report(name, time.monotonic(), news.forecast, stage=news.stage)
-
-    def _remove(self, name: str) -> None:
-        self._router.remove(name)
-        self._heard.pop(name, None)
+    def _hear(self, news: Mapping[str, ReplicaNews | None]) -> set[str]:
+        """Apply new reports; return the replicas that have become silent. Serve repeats all reports if one is new."""
+        now = time.monotonic()
+        for name, latest in news.items():
+            if latest is None or name in self._dead or latest.number <= self._heard.get(name, (-1, now))[0]:
+                continue
+            self._heard[name] = latest.number, now
+            self._silent.discard(name)
+            if latest.stage:
+                if name not in self._router.replicas:
+                    sizes = {"num_blocks": latest.num_blocks, "block_size": latest.block_size}
+                    self._router.add(name, stage=latest.stage, **sizes)
+                self._router.report(name, now, latest.forecast, stage=latest.stage)
+        newest = max((heard for name, (_, heard) in self._heard.items() if name in news), default=now)
+        lost = {
+            name
+            for name, (_, heard) in self._heard.items()
+            if heard < (newest if name in news else now) - SILENT_S and name not in self._silent | self._dead
+        }
+        self._silent = (self._silent | lost) & set(news)
+        self._heard = {name: heard for name, heard in self._heard.items() if name in news}
+        return lost
 
     def lose(self, name: str) -> None:
         with self._lock:
             self._dead.add(name)
-            self._remove(name)
+            self._router.remove(name)
 
     def choose(self, request: RoutedRequest, names: Iterable[str]) -> str | None:
         """Choose among these replicas and count the request there, not at an earlier choice; None to wait."""
@@ -115,6 +133,7 @@ class ReplicaCall:
         self.placement = placement
         self.replica: str | None = None
         self.waits_since = time.monotonic()
+        self.is_lost = False  #: the replica stopped reporting
         self._request = request
         self._data = data
         self._is_over = False

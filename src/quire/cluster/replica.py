@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from quire import __version__
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.host import EngineHost
@@ -19,7 +20,7 @@ from quire.async_engine.process import ProcessHost
 from quire.cluster import actor_ranks
 from quire.cluster.metrics import metric_values
 from quire.cluster.share import ReplicaShare
-from quire.cluster.wire import ReplicaNews, pack_events, unpack_request
+from quire.cluster.wire import ReplicaNews, check_version, pack_events, unpack_request
 from quire.config import EngineConfig
 from quire.engine.input_processor import InputProcessor
 from quire.prompt import Prompt
@@ -37,8 +38,16 @@ class ModelReplica:
     """A Ray Serve replica. Requests wait up to `load_wait_s` for a lost engine's restart."""
 
     def __init__(
-        self, name: str, config: EngineConfig, *, share: ReplicaShare, hang_timeout_s: float, load_wait_s: float
+        self,
+        name: str,
+        config: EngineConfig,
+        *,
+        share: ReplicaShare,
+        hang_timeout_s: float,
+        load_wait_s: float,
+        version: str = __version__,
     ) -> None:
+        check_version(version)
         num_cpus = share.cpus_a_machine
         if config.num_threads is None:
             config = replace(config, num_threads=max(1, int(num_cpus)))

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 from quire.async_engine.async_engine import LOAD_WAIT_S
@@ -29,7 +30,7 @@ from quire.async_engine.messages import (
     StateReport,
     StepReport,
 )
-from quire.cluster.placement import Placement, ReplicaCall
+from quire.cluster.placement import SILENT_S, Placement, ReplicaCall
 from quire.cluster.wire import ReplicaClock, pack_request
 from quire.core.block_keys import extend_keys
 from quire.engine.input_processor import InputProcessor
@@ -66,10 +67,13 @@ class ReplicasHost(EngineHost):
         self._handle = handle
         self._is_dead = is_dead
         self._generate = handle.options(method_name="generate", stream=True)
-        self._placement = Placement(policy, lambda progress: self._report(LoadReport(progress)), on_metrics)
+        self._placement = Placement(
+            policy, lambda progress: self._report(LoadReport(progress)), on_metrics, partial(self._in_loop, self._lose)
+        )
         self._wait_s = max(_LEAST_WAIT_S, load_wait_s)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: dict[int, asyncio.Task[None]] = {}  #: by key of the request
+        self._running: dict[ReplicaCall, asyncio.Task[Any] | None] = {}
         self._others: set[asyncio.Task[None]] = set()
         self._fetching: asyncio.Task[None] | None = None
 
@@ -121,6 +125,13 @@ class ReplicasHost(EngineHost):
         if self._calls.get(key) is task:
             del self._calls[key]
 
+    def _lose(self, replica: str) -> None:
+        """Take its calls back from a replica that stopped reporting."""
+        for call, task in self._running.items():
+            if call.replica == replica and task is not None and not call.is_lost:
+                call.is_lost = True
+                task.cancel()
+
     def _create_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Create a task without the HTTP request's context, by which Serve would identify and route only the first of
         several calls."""
@@ -140,13 +151,16 @@ class ReplicasHost(EngineHost):
     async def _serve(self, add: Add) -> None:
         """Call one replica and report its events to the last."""
         call = ReplicaCall(self._placement, self._describe(add), pack_request(add))
+        self._running[call] = asyncio.current_task()
         timeout = self._in_background(self._time_out(add, call))
         response = self._generate.remote(call)
         try:
             why = await self._forward(add, call, response)
         except asyncio.CancelledError:
             response.cancel()
-            raise
+            if not call.is_lost:
+                raise
+            why = f"it sent no report for {SILENT_S:g} s"
         except Exception as error:  # from Ray: the replica, its machine or the network
             why = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             if call.replica is not None and self._is_dead(error):
@@ -154,6 +168,7 @@ class ReplicasHost(EngineHost):
         finally:
             timeout.cancel()
             call.end()
+            del self._running[call]
         if why is not None:
             logger.warning("%s: replica %s was lost with a request: %s", self.name, call.replica, why)
             self._report(RequestsLost([add.key], f"replica {call.replica}: {why}"))

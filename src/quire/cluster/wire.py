@@ -4,12 +4,14 @@ ours."""
 from __future__ import annotations
 
 import pickle
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Self
 
+from quire import __version__
 from quire.async_engine.messages import Add, Event, Finished, StepReport, dump, load
 from quire.forecast import Forecast
 from quire.outputs import LoadProgress, RequestMetrics, RequestOutput
@@ -51,6 +53,13 @@ class ReplicaNews:
         known["forecast"] = known["forecast"] and Forecast(*known["forecast"])
         known["progress"] = known["progress"] and LoadProgress(*known["progress"])
         return cls(**known)
+
+
+def check_version(version: str) -> None:
+    """Raise RuntimeError if the application has another version of Quire than this machine."""
+    if version != __version__:
+        where = f"{socket.gethostname()} has Quire {__version__}, the application Quire {version}"
+        raise RuntimeError(f"{where}; install one version on all machines")
 
 
 def pack_request(add: Add) -> bytes:
