@@ -95,7 +95,8 @@ def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
     try:
         ray.init(**options)
     except ConnectionError as error:
-        raise ValueError(f"cannot join a Ray cluster at {address}: {error}; start one with: ray start --head") from None
+        remedy = "start one with: ray start --head. A cluster with a token needs RAY_AUTH_MODE=token on every machine"
+        raise ValueError(f"cannot join a Ray cluster at {address}: {error}; {remedy}") from None
     except Exception as error:  # of any class
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         raise ValueError(f"Ray does not start ({reason}); its logs are in {_ray_logs()}") from None

@@ -32,7 +32,8 @@ class OpenFile:
             os.fchmod(self.fd, 0o600)  # whatever the umask
 
     def __del__(self) -> None:
-        self.close()
+        with contextlib.suppress(OSError):  # of a lost file server
+            self.close()
 
     def close(self) -> None:
         fd, self.fd = self.fd, -1
