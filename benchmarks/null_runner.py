@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
+from quire.outputs import BlockDifference, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.runner.batch import InputBatch
 
 
@@ -48,6 +48,9 @@ class NullRunner:
 
     def poll_store(self) -> StoreChanges | None:
         return None
+
+    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+        return [None] * len(pairs)
 
     def watch(self, on_end: Callable[[str], None]) -> None:
         pass

@@ -150,6 +150,13 @@ class EngineConfig(EnvironmentSettings):
     )
     kv_dir_keep_prompts: bool = setting(False, "Keep the KV of whole prompts in kv_dir, not only of documents.")
 
+    kv_audit_rate: float = setting(
+        6.0,
+        "Audits per hour of idle time: KV found in memory or on disk is computed again, and compared bit by bit; 0 for "
+        "none.",
+        at_least=0,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.model:

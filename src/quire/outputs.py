@@ -138,6 +138,18 @@ class StepOutput:
     stall_s: float = 0.0  #: seconds in which copying blocks stopped the step
 
 
+@dataclass(frozen=True, slots=True)
+class BlockDifference:
+    """Difference of two KV blocks."""
+
+    num_values: int  #: that differ
+    of: int
+    layer: int  #: the first that differs
+
+    def __str__(self) -> str:
+        return f"{self.num_values:,} of {self.of:,} values, from layer {self.layer} on"
+
+
 @dataclass(slots=True)
 class RecoveryStats:
     """Preemptions and recoveries of a step. Modes are `RecoveryMode.value`."""
@@ -178,6 +190,7 @@ class Stats:
     prefix_queries: int = 0  #: tokens looked up by requests that began
     prefix_hits: int = 0  #: tokens found
     hits_by_tier: Counter[str] = field(default_factory=Counter)  #: found tokens by tier, "device" among them
+    audits: Counter[tuple[str, str]] = field(default_factory=Counter)  #: by tier and result: equal, different
     preemptions: int = 0  #: in this step
     schedule_s: float = 0.0
     execute_s: float = 0.0

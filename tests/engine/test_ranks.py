@@ -91,6 +91,17 @@ def test_four_ranks_of_which_some_have_the_same_kv_heads(name: str) -> None:
     assert_all_greedy(name, jobs)
 
 
+def test_blocks_are_compared_on_all_ranks() -> None:
+    llm = MultiRankLLM("llama", 2)
+    drive(llm, [Job(PROMPTS[4])])
+    runner = llm.engine.runner
+    assert runner.compare_blocks([(0, 0), (1, 1)]) == [None, None]
+    llm.workers[0].built.runner.cache.tensor[1, 2, 0, 0, 0, 0] += 1.0
+    same, different = runner.compare_blocks([(0, 0), (1, 2)])
+    assert same is None
+    assert different is not None
+
+
 def test_what_sampling_asks_for_is_the_first_ranks_work() -> None:
     params = [
         SamplingParams(n=3, seed=7, temperature=0.9, top_p=0.9, max_tokens=8, ignore_eos=True),

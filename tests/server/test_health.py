@@ -302,3 +302,15 @@ def test_openapi_describes_it(path: str) -> None:
     described = app.openapi()["paths"][path]["get"]["responses"]
     assert "200" in described
     assert ("503" in described) == (path != "/version")
+
+
+def test_wrong_kv_degrades_a_model_that_goes_on() -> None:
+    async def ask() -> None:
+        async with asking(make) as (client, engines):
+            await engines[0].wait_ready()
+            assert await health(client) == (200, "ok")
+            engines[0].has_wrong_kv = True  # as after an audit
+            assert await health(client) == (200, "degraded")
+            assert (await client.get("/readyz")).json()["models"] == [{"state": "degraded", "model": "m0"}]
+
+    run(ask())

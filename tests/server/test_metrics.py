@@ -77,6 +77,7 @@ PROMISED = {
     "quire_prefix_decisions_total": "counter",
     "quire_kv_dir_moved_blocks_total": "counter",
     "quire_kv_dir_failed_blocks_total": "counter",
+    "quire_kv_audits_total": "counter",
     "quire_kv_dir_blocks": "gauge",
     "quire_kv_dir_bytes": "gauge",
 }

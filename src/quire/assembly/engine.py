@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from quire.assembly.model import LoadedModel
+from quire.assembly.model import LoadedModel, name_of
 from quire.assembly.rank import MultiRankArrivals
 from quire.assembly.runner import BuiltRunner, make_runner
 from quire.calibration.calibrate import quick_profile
@@ -19,8 +19,10 @@ from quire.core.block_keys import Namespace
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.recovery_policy import RecoveryPolicy, make_policy
 from quire.engine.engine import Engine, ModelFacts
+from quire.engine.kv_auditor import KVAuditor
 from quire.engine.pinned_prefix import pin_prefix
 from quire.engine.promotion import Promoter
+from quire.kernels.loaded import has_exact_kernels
 from quire.loading.source import ModelSource
 from quire.loading.stage_manifest import Stage
 from quire.runner.model_runner import ModelRunner
@@ -126,6 +128,9 @@ def make_engine(
     if isinstance(runner, MultiRankRunner):
         engine.on_close.append(runner.close)
     costs.keep(engine, loaded, first.transfer_worker)
+    is_exact = has_exact_kernels(loaded.device, name_of(loaded.model.dtype))
+    if is_exact and config.enable_prefix_caching and config.kv_audit_rate:
+        engine.auditor = KVAuditor(engine, config.kv_audit_rate)
     if built.prefix:
         if loaded.loader is not None:
             engine.on_stats.append(loaded.loader.report_progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from quire.loading.layer_loader import LayerLoader
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.source import resolve_model
 from quire.models.parallel import ModelSplit, ParallelGroup
-from quire.outputs import SchedulerOutput, StepOutput, StoreChanges
+from quire.outputs import BlockDifference, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.ranks.group import RankGroup, Rendezvous
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.system.threads import keep_to_ranks_node, rank_threads
@@ -67,6 +67,9 @@ class ModelRank:
 
     def poll_store(self) -> StoreChanges | None:
         return self._runner.poll_store()
+
+    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+        return self._runner.compare_blocks(pairs)
 
     def forget(self, keys: set[bytes]) -> int:
         return 0 if self._runner.disk is None else self._runner.disk.store.delete(keys)

@@ -57,9 +57,8 @@ class AsyncEngine:
     Args:
         max_queue: limit of waiting requests, including those that wait for the model; None for no limit.
         load_wait_s: seconds that requests wait for a model that is being loaded.
-        on_stats: receives the stats of each step. Called in the thread that reads the engine's reports; must be quick.
-        on_finished, on_ready: receive each ended request's output, and the limits after each load; called like
-            `on_stats`.
+        on_stats: receives the stats of each step, in the thread that reads the engine's reports; must be quick.
+        on_finished, on_ready: likewise receive each ended request's output, and the limits after each load.
         on_accepted: receives n and max_tokens of each queued request; called by its sender.
         on_load: receives each change of `load_progress`, in any thread.
     """
@@ -85,6 +84,7 @@ class AsyncEngine:
         self._input_processor: InputProcessor | None = None
         self._forecast: Forecast | None = None  #: the engine's latest forecast
         self._last_use = 0.0  #: `time.monotonic`
+        self.has_wrong_kv = False  #: an audit has found some (`engine.kv_auditor`)
         self._keys = itertools.count()
         self._grammars = GrammarChecker()
         self._threads = FairExecutor(f"text {name}", _NUM_THREADS)
@@ -92,13 +92,12 @@ class AsyncEngine:
         host.connect(self._handle_report)
         self._heartbeats = Heartbeats()
         self._loading = LoadWatch(name, partial(self._call, on_load))
-        self._sent = OpenRequests(self._lock, self._host.send, self._keys, partial(self._call, on_finished))
+        end = partial(self._call, on_finished)
+        self._sent = OpenRequests(self._lock, self._host.send, self._keys, end)
         self._gate = AdmissionGate(
             name, self._sent, self._lock, self._host.wake, max_queue=max_queue, wait_s=load_wait_s
         )
-        self._failover = Failover(
-            name, self._sent, self._loading, self._lock, load_wait_s, partial(self._call, on_finished)
-        )
+        self._failover = Failover(name, self._sent, self._loading, self._lock, load_wait_s, end)
         if host.starts_on_demand:
             self._gate.state = ModelState.UNLOADED
 
@@ -369,6 +368,7 @@ class AsyncEngine:
     def _handle_step(self, report: StepReport) -> None:
         if report.stats is not None:
             self._call(self._on_stats, report.stats)
+            self.has_wrong_kv |= any(result == "different" for _, result in report.stats.audits)
         for output in report.outputs:
             self._call(self._on_finished, output)
         forecast = report.stats.forecast if report.stats is not None else None

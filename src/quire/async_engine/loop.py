@@ -223,7 +223,7 @@ class EngineLoop:
             self._step_began = None
             engine.pause()
             engine.promote_if_ready()  # drops an unused older stage
-            command: Command | None = self.inbox.get()
+            command: Command | None = self._wait_for_command(engine)
             self._device.enter()
         else:
             command = self._next_command()
@@ -259,6 +259,14 @@ class EngineLoop:
             by_tenant.setdefault(add.processed.owner.tenant, []).append(request_id)
         in_turn = chain.from_iterable(zip_longest(*by_tenant.values()))
         return list(islice(filter(None, in_turn), _ADDS_A_STEP))
+
+    def _wait_for_command(self, engine: Engine) -> Command | None:
+        """Wait for a command. After long idling begin an audit instead, and return None."""
+        with suppress(queue.Empty):
+            return self.inbox.get(timeout=engine.auditor.wait_s() if engine.auditor is not None else None)
+        if engine.auditor is not None:
+            engine.auditor.begin()
+        return None
 
     def _next_command(self) -> Command | None:
         try:

@@ -35,6 +35,7 @@ class DiskTier:
         self._claims: list[tuple[bytes, float]] = []  #: to send with the next step
         self._dropped: list[bytes] = []
         self._invalidated: list[bytes] = []
+        self._is_closed = False
 
     @property
     def has_messages(self) -> bool:
@@ -45,9 +46,14 @@ class DiskTier:
         out.dropped_claims, self._dropped = self._dropped, []
         out.invalidated, self._invalidated = self._invalidated, []
 
+    def close(self) -> None:
+        """Neither load from the disk nor save to it any more."""
+        self._is_closed = True
+        self._swap.on_disk.clear()
+
     def add_request(self, request: Request) -> None:
         """Save the blocks of a new request that are to be kept."""
-        if request.num_to_keep >= self._kv.block_size:
+        if not self._is_closed and request.num_to_keep >= self._kv.block_size:
             self._keeping[request.request_id] = request
 
     def remove_request(self, request: Request) -> None:
@@ -101,7 +107,8 @@ class DiskTier:
             self._delete(set(changes.deleted), requests)
         on_disk = self._swap.on_disk
         on_disk.difference_update(changes.removed)
-        on_disk.update(changes.added)
+        if not self._is_closed:
+            on_disk.update(changes.added)
         woken: list[Request] = []
         for key in changes.granted:
             waiting = self._asked.pop(key, [])

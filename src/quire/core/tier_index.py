@@ -104,6 +104,11 @@ class TierIndex:
             self._remove(entry)
             self._settle(entry)
 
+    def clear(self) -> None:
+        """Remove all keys."""
+        for key in list(self._entries):
+            self.invalidate(key)
+
     def _remove(self, entry: Entry) -> None:
         if entry.is_valid:
             entry.is_valid = False

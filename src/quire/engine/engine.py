@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from quire.config import SchedulerConfig
 from quire.core.block_keys import Namespace, extend_keys
@@ -44,6 +44,30 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...] = ()
     namespace: Namespace | None = None  #: of its KV blocks
     sampling_defaults: dict[str, Any] = field(default_factory=dict)  #: from the model's own files
+
+
+class Auditor(Protocol):
+    """Checks found KV while the engine is idle (`engine.kv_auditor.KVAuditor`)."""
+
+    def note(self, request: Request) -> None:
+        """Remember an ended request whose prefix was found."""
+        ...
+
+    def wait_s(self) -> float | None:
+        """Seconds until an idle engine should `begin`; None if there is nothing to audit."""
+        ...
+
+    def begin(self) -> None:
+        """Begin an audit, if possible."""
+        ...
+
+    def check(self) -> None:
+        """After a step: conclude the audit if it is computed."""
+        ...
+
+    def cancel(self) -> None:
+        """Drop the audit under way: a request has come."""
+        ...
 
 
 class Engine:
@@ -92,6 +116,7 @@ class Engine:
         self.on_stats: list[Callable[[Stats], None]] = []
         self.on_scheduled: Callable[[SchedulerOutput], None] = lambda out: None  #: called before each step executes
         self.on_close: list[Callable[[], None]] = []
+        self.auditor: Auditor | None = None
         self.grammars = grammars
         if grammars is not None:
             self.on_close.append(grammars.close)
@@ -135,6 +160,8 @@ class Engine:
         Raises:
             ValueError: the id is in use, or the request cannot be resumed here.
         """
+        if self.auditor is not None:
+            self.auditor.cancel()
         so_far = resumption or _FRESH
         request = self._make_request(processed, request_id, resumption, serial)
         if so_far.outputs:
@@ -318,6 +345,8 @@ class Engine:
         with self.cost_model.at_stage(out.stage):
             self.costs.observe(scheduler.step_shape, stats.busy_s, result.transfers)
         changed = self._update(result, executed, stats.token_gaps)
+        if self.auditor is not None:
+            self.auditor.check()
         stats.time = self.clock()
         stats.update_s = stats.time - executed
         self.step_stats.finish(stats, out, result.transfers)
@@ -373,6 +402,8 @@ class Engine:
             if state is not None:
                 state.finish(now)
                 states.append(state)
+                if self.auditor is not None:
+                    self.auditor.note(state.request)
                 if state.request.error is not None:
                     logger.error("request %s failed: %s", request_id, state.request.error)
         return states
@@ -384,6 +415,23 @@ class Engine:
     def reset_prefix_cache(self) -> int:
         """Drop the device's cached blocks, for measurements. Other tiers keep theirs. Returns their number."""
         return self.scheduler.kv.pool.drop_cached()
+
+    def quarantine(self, key: bytes, *, closes_disk: bool) -> None:
+        """Drop all cached blocks in memory, and on disk the block of a key with all that follow it, or the whole tier
+        for this engine. Only between steps, without requests."""
+        self.reset_prefix_cache()
+        self.scheduler.swap.tier.clear()
+        if self.runner.disk is None or self.scheduler.disk is None:
+            return
+        try:
+            if not closes_disk:
+                self.runner.disk.store.delete({key})
+        except (OSError, ValueError) as error:
+            logger.error("the blocks could not be deleted: %s", error)
+            closes_disk = True
+        if closes_disk:
+            logger.error("the KV directory is not used any more by this engine; its files stay as they are")
+            self.scheduler.disk.close()
 
     def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
         """Delete the KV of documents from disk, and return the number of deleted blocks.

@@ -15,6 +15,7 @@ class StepStats:
     def __init__(self, scheduler: Scheduler, forecaster: Forecaster) -> None:
         self._scheduler = scheduler
         self._forecaster = forecaster
+        self.audits: Counter[tuple[str, str]] = Counter()  #: since the last step that was reported
         self.begin()
 
     def begin(self) -> None:
@@ -46,6 +47,7 @@ class StepStats:
         return stats
 
     def describe_state(self, stats: Stats) -> None:
+        stats.audits, self.audits = self.audits, Counter()
         scheduler, kv = self._scheduler, self._scheduler.kv
         tier, block_bytes = scheduler.swap.tier, scheduler.config.block_bytes
         stats.num_running = len(scheduler.queue.running)

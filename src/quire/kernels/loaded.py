@@ -76,6 +76,13 @@ def describe_arithmetic(device: str) -> str:
     return f"{level} {build}, torch {torch.__version__}"
 
 
+def has_exact_kernels(device: str, dtype: str) -> bool:
+    """Whether a token's bits depend only on the model and the tokens before it. Sums of torch and of GPUs depend on the
+    number of rows, and AMX adds up tiles of bfloat16 in an order of its own."""
+    exact = {"none": (), "amx": ("float32",)}.get(load_kernels().level, ("float32", "bfloat16"))
+    return device == "cpu" and dtype in exact
+
+
 @functools.cache
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 
 from quire.attention.interface import KVLayout
+from quire.outputs import BlockDifference
 from quire.system.pages import new_zeros
+
+_BITS = {2: torch.int16, 4: torch.int32}  #: by bytes of a value
 
 
 class KVCache:
@@ -24,6 +27,15 @@ class KVCache:
         """Copy whole blocks, all reads before all writes."""
         if src:
             self.tensor[self._index(dst)] = self.tensor[self._index(src)]
+
+    def compare(self, first: int, second: int) -> BlockDifference | None:
+        """Compare two blocks bit by bit; None if they are equal."""
+        one, other = (self.tensor[block].view(_BITS[self.tensor.element_size()]) for block in (first, second))
+        if torch.equal(one, other):
+            return None
+        differs = one != other  # [num_layers, 2, num_kv_heads, block_size, head_dim]
+        layers = differs.flatten(1).any(1).nonzero()
+        return BlockDifference(int(differs.sum()), differs.numel(), int(layers[0]))
 
     def _index(self, blocks: list[int]) -> torch.Tensor:
         return torch.tensor(blocks, dtype=torch.int64, device=self.tensor.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Protocol
 from weakref import WeakValueDictionary
@@ -16,7 +16,7 @@ from quire.models.base import CausalLM
 from quire.models.layers import select_rows
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.stages import ServableStage
-from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
+from quire.outputs import BlockDifference, BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.row_state import RowState
@@ -82,6 +82,10 @@ class Runner(Protocol):
 
     def poll_store(self) -> StoreChanges | None:
         """Return the disk tier's changes since the last call; None if there are none, or no disk tier."""
+        ...
+
+    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+        """Compare pairs of KV blocks bit by bit, on all ranks; None for equal ones."""
         ...
 
 
@@ -155,6 +159,9 @@ class ModelRunner:
         self._collect_reports(result, wait=not (out.seq_ids or unsampled))
         result.stall_s = sum(wait() for wait in staged) + self.model.take_waited_s()
         return result
+
+    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+        return [self.cache.compare(*pair) for pair in pairs]
 
     def poll_store(self) -> StoreChanges | None:
         return None if self.disk is None else self.disk.poll()

@@ -39,7 +39,8 @@ class ModelHealth(BaseModel):
 
 
 class Health(BaseModel):
-    """The most severe state of all models; degraded: some have failed, and the others serve."""
+    """The most severe state of all models; degraded: some have failed, and the others serve; or an audit has found
+    wrong KV."""
 
     status: HealthStatus
     models: list[ModelHealth] | None = Field(default=None, description="/readyz: each model, in order.")
@@ -128,8 +129,9 @@ class _Probe:
         is_silent = engine.state in serving and not await self._answers(engine)
         if is_silent and engine.state in serving and engine.load_progress is progress:
             return "hanging"
-        is_ok = engine.state in (ModelState.READY, ModelState.UNLOADED)
-        return "ok" if is_ok else cast(HealthStatus, engine.state.value)
+        if engine.state in (ModelState.READY, ModelState.UNLOADED):
+            return "degraded" if engine.has_wrong_kv else "ok"
+        return cast(HealthStatus, engine.state.value)
 
     async def _answers(self, engine: AsyncEngine) -> bool:
         if self._encoding is None or self._encoding.done():

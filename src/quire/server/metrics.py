@@ -150,6 +150,12 @@ class StepMetrics:
             "KV blocks that could not be written (out), or were missing or damaged when read (in).",
             direction=_BOTH,
         )
+        self._audits = counter(
+            "kv_audits",
+            "Audits of KV found in a tier, by result: equal to its computation, or different.",
+            tier=("device", *TIERS),
+            result=("equal", "different"),
+        )
         self._disk_blocks = families.gauge("kv_dir_blocks", "KV blocks of this model in the KV directory.")
         self._disk_bytes = families.gauge("kv_dir_bytes", "Bytes of these blocks.")
 
@@ -184,6 +190,8 @@ class StepMetrics:
         for kind, direction in _DIRECTIONS.items():
             self._disk_moved.labels(model, direction).inc(stats.disk_moved[kind])
             self._disk_failed.labels(model, direction).inc(stats.disk_failed[kind])
+        for (tier, result), number in stats.audits.items():
+            self._audits.labels(model, tier, result).inc(number)
         self._disk_blocks.labels(model).set(stats.num_disk_blocks)
         self._disk_bytes.labels(model).set(stats.disk_bytes)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from quire.outputs import SchedulerOutput, StepOutput, StoreChanges
+from quire.outputs import BlockDifference, SchedulerOutput, StepOutput, StoreChanges
 
 GRACE_S = 10.0  #: time for all ranks to end a step that failed on one of them
 
@@ -20,6 +20,10 @@ class RankWorker(Protocol):
 
     def poll_store(self) -> StoreChanges | None:
         """See `Runner.poll_store`, for this rank's slices."""
+        ...
+
+    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+        """See `ModelRunner.compare_blocks`, for this rank's slices."""
         ...
 
     def forget(self, keys: set[bytes]) -> int:

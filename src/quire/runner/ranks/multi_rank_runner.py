@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from quire.models.stages import ServableStage
-from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TransferReport
+from quire.outputs import BlockDifference, SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.runner.model_runner import ModelRunner, RunnerLost
 from quire.runner.ranks.interface import GRACE_S, RankHandle, RankLost
 from quire.runner.ranks.merged_stores import MergedStores
@@ -90,6 +90,11 @@ class MultiRankRunner:
             return None
         waits, self._store_waits = self._store_waits or self._start_calls("poll_store"), []
         return self._stores.merge([self.first.poll_store(), *self._wait_for(waits)])
+
+    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+        waits = self._start_calls("compare_blocks", pairs)
+        of_ranks = [self.first.compare_blocks(pairs), *self._wait_for(waits)]
+        return [next(filter(None, each), None) for each in zip(*of_ranks, strict=True)]
 
     # -- stages --------------------------------------------------------------------------------------------------------
 
