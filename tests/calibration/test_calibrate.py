@@ -17,7 +17,9 @@ from quire.calibration.microbenchmark import BlocksLost, Microbenchmark
 from quire.calibration.profiles import ProfilePlace, profile_place, profiles_directory
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import StepShape
 from quire.engine.engine import Engine, ModelFacts
+from quire.outputs import SchedulerOutput, StepOutput
 from quire.runner.batch import InputBatch
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
@@ -207,6 +209,26 @@ def test_a_quick_profile_keeps_to_its_time(engine: Engine) -> None:
     quick_profile(engine, model, seconds=2.0)
     assert model.steps.num_observed <= 4
     assert_clean(engine)
+
+
+def test_a_quick_profile_sees_that_a_block_beside_streams_costs_little_where_steps_wait_for_weights(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = make_engine(replace(CONFIG, max_num_batched_tokens=160), loaded)
+    now, execute = 0.0, engine.runner.execute
+
+    def slow(out: SchedulerOutput) -> StepOutput:
+        nonlocal now
+        now += 0.020 + 0.001 * max(0, out.total_tokens - 32)
+        return execute(out)
+
+    monkeypatch.setattr(engine.runner, "execute", slow)
+    engine.clock = lambda: now
+    model = CostModel()
+    quick_profile(engine, model)
+    stream = StepShape(1, 1, 0.0, 64)
+    added_s = model.step(stream.plus_chunk(0, 16)) - model.step(stream)
+    assert added_s < 0.5 * model.recompute(160, beside=stream) / 10
 
 
 @pytest.mark.parametrize("tokens", [20, 8, 3], ids=lambda tokens: f"up to {tokens}")

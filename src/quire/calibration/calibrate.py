@@ -191,11 +191,12 @@ def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0
     with Microbenchmark(engine) as microbenchmark:
         trials = [
             partial(_decode, microbenchmark, 1, 16),
+            partial(_decode, microbenchmark, 8, 64),
+            partial(_compute_blocks, microbenchmark, min(config.block_size, longest)),
             *(
                 partial(_compute_and_swap, microbenchmark, length, may_skip_swap=True)
                 for length in _whole_blocks(lengths, config.block_size, longest)
             ),
-            partial(_decode, microbenchmark, 8, 64),
         ]
         for _ in range(2):
             last = 0.0
@@ -234,6 +235,16 @@ def _compute_and_swap(microbenchmark: Microbenchmark, length: int, *, may_skip_s
         transfers = [microbenchmark.swap_out(seq), microbenchmark.swap_in(seq)]
     microbenchmark.forget(seq)
     return _Trial(steps, transfers)
+
+
+def _compute_blocks(microbenchmark: Microbenchmark, length: int) -> _Trial:
+    """Measure short prompts: where steps wait for weights, a block costs far less than its share of a long prompt."""
+    steps = []
+    for _ in range(_DECODE_STEPS):
+        seq, timings = microbenchmark.compute(length)
+        microbenchmark.forget(seq)
+        steps += timings
+    return _Trial(steps)
 
 
 def _decode(microbenchmark: Microbenchmark, num_seqs: int, context: int) -> _Trial:
