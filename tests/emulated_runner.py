@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from quire.config import SchedulerConfig, num_spare_seats
+from quire.config import SchedulerConfig, num_batch_rows
 from quire.core.block_keys import PUBLIC
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
 from quire.runner.batch import Batch, InputBatch
@@ -263,9 +263,7 @@ class EmulatedRunner:
         link_fails: int = 0,
     ) -> None:
         self.config = config
-        self.batch = InputBatch(
-            config.max_num_seqs + num_spare_seats(config.max_num_seqs), config.max_model_len, config.block_size
-        )
+        self.batch = InputBatch(num_batch_rows(config.max_num_seqs), config.max_model_len, config.block_size)
         self.blocks = np.full((config.num_blocks, config.block_size), GARBAGE, dtype=np.uint64)
         self.transfer_worker = EmulatedLink(self.blocks, config.num_swap_slots, link_seed, link_fails)
         self.num_copies = 0

@@ -309,6 +309,7 @@ class Player:
             scheduler.kv.pool.drop_cached()
         out = self._schedule()
         self._check(in_flight=True)
+        ahead = {seq.seq_id for seq in scheduler.documents.sequences}  # their requests go on waiting
         self.owners.update((seq_id, scheduler.request_of(seq_id)) for seq_id in out.seq_ids)
         self._check_step(out, oldest, preemptions, yields)
         sent = pickle.loads(pickle.dumps(out))
@@ -318,7 +319,8 @@ class Player:
             poisoned = [i for i in self.schedule.poisoned.get(self.step, ()) if i < len(out.seq_ids)]
             result = self.runner.execute(sent, fails=self.schedule.failing.get(self.step, ""), poisoned=poisoned)
         except StepFailed:
-            hit = {id(self.owners[seq_id]) for seq_id in out.seq_ids if not self.owners[seq_id].status.is_finished}
+            owners = [self.owners[seq_id] for seq_id in out.seq_ids if seq_id not in ahead]
+            hit = {id(request) for request in owners if not request.status.is_finished}
             failed = scheduler.fail_step("injected")
             assert {id(request) for request in failed} == hit
             assert all(request.error == "injected" for request in failed)
@@ -348,7 +350,8 @@ class Player:
         scheduler, config = self.scheduler, self.config
         assert sum(out.num_scheduled_tokens) == out.total_tokens <= config.max_num_batched_tokens
         num_spare = scheduler.queue.num_spare_seqs
-        assert len(out.seq_ids) == len(set(out.seq_ids)) <= config.max_num_seqs + num_spare
+        num_seats = config.max_num_seqs + num_spare
+        assert len(out.seq_ids) == len(set(out.seq_ids)) <= num_seats + len(scheduler.documents.sequences)
         assert num_spare == 0 or scheduler.queue.turns.are_taken
         assert all(count > 0 for count in out.num_scheduled_tokens)
         served = {self.owners[seq_id].request_id for seq_id in out.seq_ids}
@@ -455,6 +458,7 @@ def play(schedule: Schedule) -> Player:
         ("deleted from disk", store.deleted),
         ("computed the front while the back loaded", player.scheduler.prefixes.ways["both"]),
         ("loaded while it waited", player.scheduler.prefixes.ways["ahead"]),
+        ("computed while it waited", player.scheduler.counts.ahead_tokens),
     ):
         if is_so:
             note(what)

@@ -230,6 +230,11 @@ def num_spare_seats(max_num_seqs: int) -> int:
     return max(1, max_num_seqs // 8)
 
 
+def num_batch_rows(max_num_seqs: int) -> int:
+    """Return the most sequences of a step: all seats, spare ones included, and a waiting request's document."""
+    return max_num_seqs + num_spare_seats(max_num_seqs) + 1
+
+
 @dataclass(frozen=True)
 class SchedulerConfig:
     """Limits and sizes for the scheduler, once the model and the pool are known."""

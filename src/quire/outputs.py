@@ -189,6 +189,7 @@ class Stats:
     num_kv_tokens: int = 0  #: tokens with KV of running sequences; shared ones count several times
     prefix_queries: int = 0  #: tokens looked up by requests that began
     prefix_hits: int = 0  #: tokens found
+    ahead_tokens: int = 0  #: tokens of documents computed for waiting requests
     hits_by_tier: Counter[str] = field(default_factory=Counter)  #: found tokens by tier, "device" among them
     audits: Counter[tuple[str, str]] = field(default_factory=Counter)  #: by tier and result: equal, different
     preemptions: int = 0  #: in this step

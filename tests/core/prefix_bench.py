@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from quire.config import SchedulerConfig
 from quire.core.block_keys import PUBLIC_ONLY, extend_keys
 from quire.core.decisions.costs import StepShape
-from quire.core.request import EndRules, KVScope, Order, Request
+from quire.core.request import NO_OWNER, EndRules, KVScope, Order, Owner, Request
 from quire.core.scheduler import Scheduler
 from quire.outputs import SchedulerOutput, StepOutput, StoreChanges, TransferReport
 from quire.sampling_params import SamplingParams
@@ -65,7 +65,13 @@ class Bench:
         return keys
 
     def ask(
-        self, document: Sequence[int] = DOCUMENT, *, max_tokens: int = 2, priority: int = 0, **options: int
+        self,
+        document: Sequence[int] = DOCUMENT,
+        *,
+        max_tokens: int = 2,
+        priority: int = 0,
+        owner: Owner = NO_OWNER,
+        **options: int,
     ) -> Request:
         """Add a request about a document, with a question of two tokens."""
         number = self._num_requests = self._num_requests + 1
@@ -73,7 +79,7 @@ class Bench:
             f"request-{number}",
             [*document, 1000 + number, 7],
             SamplingParams(max_tokens=max_tokens, **options),  # type: ignore[arg-type]
-            order=Order(priority, number),
+            order=Order(priority, number, owner),
             ends=EndRules(max_tokens),
             kv=KVScope(documents=(len(document),) if document else ()),
         )

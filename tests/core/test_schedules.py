@@ -174,10 +174,51 @@ def test_what_comes_from_disk_is_right_whatever_others_do_to_it(schedule: Schedu
     play(schedule)
 
 
+@st.composite
+def queueing_schedules(draw: st.DrawFn) -> Schedule:
+    """Questions about documents that are nowhere wait for a few seats or for blocks, in a pool with some to spare."""
+    block_size, max_model_len = draw(st.sampled_from((2, 1, 4))), draw(st.integers(16, 40))
+    config = SchedulerConfig(
+        num_blocks=-(-max_model_len // block_size) * draw(st.sampled_from((2, 3, 4))),
+        block_size=block_size,
+        max_num_seqs=draw(st.sampled_from((1, 2, 3))),
+        max_num_batched_tokens=draw(st.sampled_from((64, 16))),
+        max_model_len=max_model_len,
+        num_swap_slots=draw(st.sampled_from((0, 64))),
+        block_bytes=block_size,
+        has_disk_tier=draw(st.booleans()),
+    )
+    asked = []
+    for plan in draw(st.lists(plans(config, ("ann", "bob", "")), min_size=4, max_size=8)):
+        prompt = (*draw(st.sampled_from(BASES))[: max_model_len - 9], plan.prompt[0])
+        width = min(plan.n, 2, config.max_num_seqs)
+        plan = replace(plan, prompt=prompt, n=width, beam=None, max_tokens=8, min_tokens=0, stops=False)
+        end = draw(st.sampled_from((len(prompt), len(prompt) - 1, len(prompt) // 2)))
+        asked.append(replace(plan, documents=(end,), domains=PUBLIC_ONLY, wants_prompt_logprobs=False))
+    failing = draw(st.dictionaries(st.integers(1, 40), st.sampled_from(("early", "late")), max_size=2))
+    promotions = draw(st.sampled_from(((), (), (9,))))
+    return Schedule(
+        config, tuple(asked), failing, whim=draw(st.integers(1, 1000)), promotions=promotions,
+        forgets_every=draw(st.sampled_from((0, 0, 3))),
+    )  # fmt: skip
+
+
+@deep(40)
+@given(queueing_schedules())
+def test_documents_computed_for_waiting_requests_change_no_token_and_keep_no_block(schedule: Schedule) -> None:
+    play(schedule)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @deep(4000)
-@given(schedules() | schedules(may_fail=True, tenants=("ann", "bob", "")) | swapping_schedules() | document_schedules())
+@given(
+    schedules()
+    | schedules(may_fail=True, tenants=("ann", "bob", ""))
+    | swapping_schedules()
+    | document_schedules()
+    | queueing_schedules()
+)
 def test_tokens_and_blocks_are_right_over_thousands_of_schedules(schedule: Schedule) -> None:
     play(schedule)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from engine.documents import DOCUMENT, NUM_FULL, QUESTIONS, DocumentLLM, ask, cached
+from engine.documents import DOCUMENT, NUM_FULL, QUESTIONS, DocumentLLM, SpareCosts, ask, cached
 from engine.harness import (
     NUM_TOKENS,
     Job,
@@ -173,6 +173,18 @@ def test_loaded_while_its_request_waits_for_a_seat(tmp_path: Path) -> None:
     assert llm.ways == {"ahead": 1}
     assert [cached(job) for job in jobs] == [{}, {"disk": NUM_FULL}, {"device": NUM_FULL}]
     assert llm.moved["load"] == NUM_FULL // 4
+    llm.close()
+
+
+@one_of_each_family
+def test_computed_while_the_request_waits(name: str, tmp_path: Path) -> None:
+    llm = DocumentLLM(name, tmp_path, max_num_seqs=1)
+    llm.engine.scheduler.decider.costs = SpareCosts(1.0, 0.0)
+    jobs = [Job(QUESTIONS[9], greedy_params(60)), ask(1), ask(2, document=random_ids(30, 80)), ask(3)]
+    assert_all_greedy(name, drive(llm, jobs))
+    assert llm.engine.scheduler.counts.ahead_tokens == NUM_FULL + 30 // 4 * 4
+    assert [cached(job) for job in jobs[1:]] == [{}, {}, {"device": NUM_FULL}], "a hit is what another one computed"
+    assert llm.moved["save"] == NUM_FULL // 4 + 30 // 4
     llm.close()
 
 

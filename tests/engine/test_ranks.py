@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from checkpoints import ARCHITECTURES
-from engine.documents import DOCUMENT, NUM_FULL, ChosenCosts, ask
+from engine.documents import DOCUMENT, NUM_FULL, ChosenCosts, SpareCosts, ask
 from engine.harness import (
     PROMPTS,
     Job,
@@ -142,6 +142,14 @@ def test_a_step_that_raises_on_one_rank_or_all_fails_its_requests_and_no_more() 
     assert all("the device is gone" in str(job.output.error) for job in failed)
     assert_all_greedy("llama", [job for job in jobs if job not in failed])
     assert len(failed) < len(jobs)
+
+
+def test_documents_of_waiting_requests_are_computed_on_all_ranks() -> None:
+    llm = MultiRankLLM("llama", 2, block_size=4, max_num_seqs=1)
+    llm.engine.scheduler.decider.costs = SpareCosts(1.0, 0.0)
+    jobs = drive(llm, [Job(PROMPTS[3], greedy_params(60)), ask(1), ask(2)])
+    assert llm.engine.scheduler.counts.ahead_tokens == NUM_FULL
+    assert_all_greedy("llama", jobs)
 
 
 def test_a_model_in_stages_goes_up_on_all_ranks_at_once(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ PROMISED = {
     "quire_swap_space_bytes": "gauge",
     "quire_swap_space_used_bytes": "gauge",
     "quire_prefix_cache_hits_by_tier_total": "counter",
+    "quire_computed_ahead_tokens_total": "counter",
     "quire_prefix_decisions_total": "counter",
     "quire_kv_dir_moved_blocks_total": "counter",
     "quire_kv_dir_failed_blocks_total": "counter",
@@ -118,6 +119,7 @@ def test_where_prefixes_came_from_is_counted_by_tier() -> None:
         STATS,
         hits_by_tier=Counter(device=4, disk=2),
         prefix_ways=Counter(both=1),
+        ahead_tokens=48,
         disk_moved=Counter(load=5, save=3),
         disk_failed=Counter(load=1),
         num_blocked=Counter(document=2),
@@ -129,6 +131,7 @@ def test_where_prefixes_came_from_is_counted_by_tier() -> None:
     assert found["quire_prefix_cache_hits_by_tier_total{device}"] == 4
     assert found["quire_prefix_cache_hits_by_tier_total{disk}"] == 2
     assert found["quire_prefix_decisions_total{both}"] == 1
+    assert found["quire_computed_ahead_tokens_total"] == 48
     assert found["quire_kv_dir_moved_blocks_total{in}"] == 5
     assert found["quire_kv_dir_moved_blocks_total{out}"] == 3
     assert found["quire_kv_dir_failed_blocks_total{in}"] == 1

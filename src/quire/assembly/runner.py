@@ -13,7 +13,7 @@ from quire.assembly.model import LoadedModel, name_of
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.config import EngineConfig, format_size, num_spare_seats
+from quire.config import EngineConfig, format_size, num_batch_rows
 from quire.core.block_keys import Namespace
 from quire.kernels.loaded import describe_arithmetic, load_kernels
 from quire.loading.known_digest import checkpoint_digest
@@ -82,7 +82,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         model,
         cache,
         make_attention(cache.tensor, layout, model.split.num_heads),
-        InputBatch(config.max_num_seqs + num_spare_seats(config.max_num_seqs), plan.max_model_len, config.block_size),
+        InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         shape.vocab_size,
         worker,
         _open_disk_tier(config, cache, plan.block_bytes, namespace, loaded.source.name),

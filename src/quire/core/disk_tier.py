@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from quire.core.decisions.costs import Costs
 from quire.core.kv_cache_manager import KVCacheManager
-from quire.core.request import Request
+from quire.core.request import Request, Sequence
 from quire.core.swap_manager import SwapManager
 from quire.outputs import SchedulerOutput, StoreChanges
 
@@ -152,13 +152,19 @@ class DiskTier:
                 continue
             end = min(seq.num_computed_tokens, request.num_to_keep) // self._kv.block_size
             if end > request.num_kept:
-                self._keep(request, end)
+                self._keep(request, seq, end)
             if request.num_kept == request.num_to_keep // self._kv.block_size:
                 del self._keeping[request.request_id]
 
-    def _keep(self, request: Request, end: int) -> None:
+    def keep_ahead(self, seq: Sequence) -> None:
+        """Save the blocks to keep of a sequence that the last step computed for a waiting request."""
+        request, end = seq.request, seq.num_computed_tokens // self._kv.block_size
+        if request.request_id in self._keeping and end > request.num_kept:
+            self._keep(request, seq, end)
+
+    def _keep(self, request: Request, seq: Sequence, end: int) -> None:
         """Save the blocks before position `end`, unless too many are being saved."""
-        swap, seq, first = self._swap, request.sequences[0], request.num_kept
+        swap, first = self._swap, request.num_kept
         keys = self._kv.keys_of(seq, end)
         missing = [at for at in range(first, end) if not swap.is_on_disk(keys[at])]
         cost_s = self._compute_seconds(first, end) / (end - first) if missing else 0.0

@@ -43,6 +43,7 @@ from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import BlockedReason, Request, RequestStatus, Sequence, check_limits, check_outputs
 from quire.core.request_queue import RequestQueue
 from quire.core.scheduling.counts import SchedulerCounts
+from quire.core.scheduling.document_prefill import DocumentPrefill
 from quire.core.scheduling.starter import SequenceStarter
 from quire.core.scheduling.step_builder import StepBuilder
 from quire.core.scheduling.step_planner import StepPlanner
@@ -85,7 +86,10 @@ class Scheduler:
         admission = Admission(config, self.kv, self.swap, self.disk)
         self.lookahead = Lookahead(config, self.swap, self.decider, admission)
         self._step = StepBuilder(config.block_size)
-        starter = SequenceStarter(self.kv, admission, self.prefixes, self.lookahead, self.counts)
+        self.documents = DocumentPrefill(
+            config, self.queue, self.swap, self._step, self.budget, self.decider, admission, self.disk, self.counts
+        )
+        starter = SequenceStarter(self.kv, admission, self.prefixes, self.lookahead, self.documents, self.counts)
         self.planner = StepPlanner(
             self.queue, self.swap, self.stages, self._step, self.budget, self.recovery, admission, starter, self.counts
         )
@@ -109,6 +113,7 @@ class Scheduler:
             if step.num_seqs:
                 self.stages.record_served(stage)
                 break
+        self.documents.add_chunk()
         self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.transfers.pop_new(), self.swap.transfers.pop_cancelled())
         if self.disk is not None:
@@ -129,6 +134,7 @@ class Scheduler:
         if self.disk is not None:
             self.disk.end_saves(ended_saves)
             self.disk.keep_computed()
+        self.documents.end_step(is_computed=True)
         return self._results.apply(result, only_ended=only_ended)
 
     def fail_step(self, error: str) -> list[Request]:
@@ -137,6 +143,7 @@ class Scheduler:
         out, self._in_flight = self._in_flight, None
         assert out is not None, "no step is in flight"
         unwritten = self.kv.fail_step()
+        self.documents.end_step(is_computed=False)
         self._step.restore(out)
         sequences = self.queue.sequences
         touched = {sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in sequences}
@@ -246,6 +253,7 @@ class Scheduler:
     def _release(self, request: Request) -> None:
         self.stages.leave(request)
         self.lookahead.remove(request)
+        self.documents.pop_computed(request)
         self.recovery.log.close(request.request_id)
         if self.disk is not None:
             self.disk.remove_request(request)
@@ -313,7 +321,8 @@ class Scheduler:
 
     def check_integrity(self) -> None:
         queue = self.queue
-        self.swap.check_integrity([seq for request in queue.requests.values() for seq in request.unfinished])
+        sequences = [seq for request in queue.requests.values() for seq in request.unfinished]
+        self.swap.check_integrity(sequences + self.documents.sequences)
         queue.check_integrity()
         self.stages.check_integrity(queue.requests.values())
         assert queue.num_running_seqs - queue.num_spare_seqs <= self.config.max_num_seqs

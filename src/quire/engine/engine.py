@@ -358,6 +358,8 @@ class Engine:
     def _record_first_scheduled(self, out: SchedulerOutput, now: float, stats: Stats) -> None:
         for new in out.new_sequences:
             request = self.scheduler.request_of(new.seq_id)
+            if request.status is not RequestStatus.RUNNING:  # a part of its document, while it waits
+                continue
             metrics = self._states[request.request_id].metrics
             if metrics.first_scheduled_time is None:
                 metrics.first_scheduled_time = now

@@ -28,6 +28,7 @@ class StepStats:
         stats.num_sampled_tokens = counts.sampled_tokens - before.sampled_tokens
         stats.prefix_queries = counts.prefix_queries - before.prefix_queries
         stats.prefix_hits = counts.prefix_hits - before.prefix_hits
+        stats.ahead_tokens = counts.ahead_tokens - before.ahead_tokens
         stats.prefix_ways = self._scheduler.prefixes.ways - self._ways
         stats.hits_by_tier = counts.hits_by_tier - before.hits_by_tier
         stats.preemptions = counts.preemptions - before.preemptions

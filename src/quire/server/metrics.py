@@ -142,6 +142,7 @@ class StepMetrics:
             "and those loaded ahead, in part, while the request waited.",
             way=("load", "compute", "both", "ahead"),
         )
+        self._ahead = counter("computed_ahead_tokens", "Tokens of documents computed while their requests waited.")
         self._disk_moved = counter(
             "kv_dir_moved_blocks", "KV blocks moved to the KV directory (out) and from it (in).", direction=_BOTH
         )
@@ -187,6 +188,7 @@ class StepMetrics:
             self._hits_by_tier.labels(model, tier).inc(count)
         for way, count in stats.prefix_ways.items():
             self._prefix_ways.labels(model, way).inc(count)
+        self._ahead.labels(model).inc(stats.ahead_tokens)
         for kind, direction in _DIRECTIONS.items():
             self._disk_moved.labels(model, direction).inc(stats.disk_moved[kind])
             self._disk_failed.labels(model, direction).inc(stats.disk_failed[kind])

@@ -31,6 +31,8 @@ from quire.core.swap_manager import SwapManager
 
 SPLIT_GAIN = 0.05  #: share of the time that a split must save over the better pure way: it keeps step and link busy
 DELAY_WEIGHT = 0.3  #: of a second by which computing delays other sequences; loading only occupies the link
+AHEAD_SHARE = 0.1  #: of the time of decoding that documents of waiting requests may take
+AHEAD_GAIN = 0.75  #: share of a later prefill's seconds that count as saved: the request may end without it
 LATE = 1.2  #: a transfer that takes this many times as long as computing is cancelled
 PIN_LIMIT_S = 10.0  #: maximum life of an older stage; its remaining requests are recomputed then
 
@@ -202,6 +204,21 @@ class LoadOrCompute:
         counts = range(1, num_queued + most + 1)
         in_time = bisect_right(counts, seconds, key=lambda count: costs.load(count * size, tier))
         return max(in_time - num_queued, 0 if num_queued else 1)
+
+    def choose_ahead(self, step: StepShape, start: int, end: int, most: int, most_s: float) -> tuple[int, float]:
+        """Choose how many tokens of a waiting request's document [start, end) to compute in a step: whole blocks, at
+        most `most`, that save most against computing them when the request runs, and add at most `most_s` seconds.
+        Returns their number and the seconds that they add; 0 if none saves."""
+        costs = self._known_costs
+        alone_s, later_s = costs.step(step), AHEAD_GAIN * self._compute_s(start, end) / (end - start)
+        best, best_s, most_saved_s = 0, 0.0, 0.0
+        for count in range(self._block_size, most + 1, self._block_size):
+            added_s = costs.step(step.plus_chunk(start, count)) - alone_s
+            if added_s > most_s:
+                break
+            if count * later_s - added_s > most_saved_s:
+                best, best_s, most_saved_s = count, added_s, count * later_s - added_s
+        return best, best_s
 
     def plan_recovery(self, victim: Victim) -> RecoveryPlan:
         """Choose which full blocks of a victim to save, if any: saving pays if the request is back sooner than by

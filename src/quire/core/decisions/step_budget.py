@@ -67,6 +67,11 @@ class StepBudget:
         elif self._beside is not None:
             self._beside = self._beside.plus_chunk(start, num_tokens)
 
+    def count_spare(self, step: StepShape, start: int, most: int) -> int:
+        """How many of `most` tokens from `start` on of a waiting request the step can compute beside its streams."""
+        most = max(0, min(most, self.left, self.most_beside_streams - step.num_tokens))
+        return most if self._target_s is None else self._within_target(step, start, most)
+
     @property
     def max_decodes(self) -> int:
         """How many sequences may decode now (`charge_decodes`)."""

@@ -11,6 +11,7 @@ from quire.core.decisions.prefix_loader import PrefixLoader
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Loading, Request, Sequence
 from quire.core.scheduling.counts import SchedulerCounts
+from quire.core.scheduling.document_prefill import DocumentPrefill
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class SequenceStarter:
     admission: Admission
     prefixes: PrefixLoader
     lookahead: Lookahead
+    documents: DocumentPrefill
     counts: SchedulerCounts
 
     def count_missing(self, seq: Sequence, found: list[int]) -> int:
@@ -37,7 +39,8 @@ class SequenceStarter:
             loaded_ahead = self.lookahead.pop_loaded_ahead(request, len(found))
             if loaded_ahead:
                 self.prefixes.ways["ahead"] += 1
-            self._count_cached(request, "device", len(found) - loaded_ahead.total())
+            num_computed = self.documents.pop_computed(request)  # for it while it waited: no hit
+            self._count_cached(request, "device", max(0, len(found) - loaded_ahead.total() - num_computed))
             for tier, count in loaded_ahead.items():
                 self._count_cached(request, tier, count)
         self.kv.adopt_prefix(seq, found)
