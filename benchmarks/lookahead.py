@@ -1,7 +1,8 @@
-"""Gain from loading the documents of waiting requests: the same arrivals with lookahead and without, in turns.
+"""Gain from preparing the documents of waiting requests: the same arrivals with and without, in turns.
 
-All documents start on disk. Requests arrive at the rate that the engine just holds without lookahead, so they queue;
-the disk is limited to a multiple of the bandwidth at which loading a document takes as long as computing it.
+All documents start on disk, and lookahead loads them; with `--computed` they are nowhere, and are computed in steps
+that decode. Requests arrive at the rate that the engine just holds without, so they queue; the disk is limited to a
+multiple of the bandwidth at which loading a document takes as long as computing it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import typer
 
 from benchmarks.document_kv import DocumentBench, DocumentKvSettings, opened_bench
@@ -23,15 +25,19 @@ from benchmarks.script import start
 from quire.bench.plots import PlotRow, draw_rows
 from quire.bench.report import Column, Report, summarise
 from quire.bench.workload import poisson_arrivals
+from quire.calibration.calibrate import quick_profile
 from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig, format_size
 from quire.core.block_keys import PUBLIC, Domain
+from quire.core.decisions.cost_model import CostModel
 from quire.engine.request_state import RequestState
+from quire.outputs import Stats
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.settings import Settings, setting
 
-_MOST_TTFT, _MOST_TPOT = 0.9, 1.05  #: targets, over those without lookahead
+#: Targets, over those without.
+_TARGETS = (("ttft_s", "Mean TTFT", 0.9), ("tpot_s", "Mean TPOT", 1.05), ("itl_p99_s", "P99 ITL", 1.05))
 _NUM_WARM_UP = 2
 _NUM_TO_LEARN = 3  #: loads that teach the cost model the disk's bandwidth
 
@@ -49,11 +55,26 @@ class LookaheadSettings(Settings):
     bandwidth: float = setting(3.0, "Limit of the disk's bandwidth, as a multiple of the crossing.", above=0)
     seed: int = setting(0, "Seed of the arrivals.", name="load_seed")
     runs: int = setting(3, "Pairs of runs, with and without.", at_least=1)
+    computed: bool = setting(False, "Documents are nowhere: compute them ahead instead of loading them.")
+    processor_time: bool = setting(False, "Count the process's time on the processor, where others use it too.")
 
     @property
     def of_documents(self) -> DocumentKvSettings:
         lengths = {name: getattr(self, name) for name in ("document_tokens", "question_tokens")}
         return DocumentKvSettings(output_len=(self.output_len,), **lengths)
+
+
+class ProcessorClock:
+    """Seconds that this process has used, and those in which it had nothing to do."""
+
+    def __init__(self) -> None:
+        self._idle_s = 0.0
+
+    def __call__(self) -> float:
+        return time.process_time() + self._idle_s
+
+    def skip(self, seconds: float) -> None:
+        self._idle_s += seconds
 
 
 @dataclass(frozen=True)
@@ -62,9 +83,15 @@ class LookaheadRun:
 
     ttft_s: list[float]  #: from the due time
     tpot_s: list[float]
+    itl_s: list[float]
     wall_s: float
     cached: Counter[str]  #: tokens by tier
+    num_computed: int  #: tokens computed ahead
     tokens: list[list[int]]
+
+    @property
+    def itl_p99_s(self) -> list[float]:
+        return [float(np.percentile(self.itl_s, 99))]
 
 
 class LookaheadBench:
@@ -79,6 +106,16 @@ class LookaheadBench:
     def prepare(self) -> None:
         """Save the documents to disk, and limit the disk."""
         bench = self.bench
+        if self.settings.processor_time:
+            bench.engine.clock = ProcessorClock()
+            measured = CostModel()
+            quick_profile(bench.engine, measured)
+            bench.engine.cost_model.take_over(measured.to_dict())
+        if self.settings.computed:
+            self.documents = [bench.document() for _ in range(self.settings.num_requests)]
+            for _ in range(_NUM_WARM_UP):
+                bench.ask(bench.document(), 2)
+            return
         for _ in range(_NUM_WARM_UP):
             bench.ask_disk(bench.store(), "load", 2)
         self.documents = [bench.store() for _ in range(self.settings.num_requests)]
@@ -91,7 +128,19 @@ class LookaheadBench:
         """Send each request at its due time."""
         engine, settings = self.bench.engine, self.settings
         engine.reset_prefix_cache()
-        engine.scheduler.lookahead.is_enabled = is_ahead
+        scheduler = engine.scheduler
+        if settings.computed:
+            engine.delete_documents([(self._prompt(tokens), 0) for tokens in self.documents])
+            engine.step()  # learns it
+            scheduler.documents.is_enabled = is_ahead
+        else:
+            scheduler.lookahead.is_enabled = is_ahead
+        num_before, itl_s = scheduler.counts.ahead_tokens, list[float]()
+
+        def record(stats: Stats) -> None:
+            itl_s.extend(stats.token_gaps)
+
+        engine.on_stats.append(record)
         params = SamplingParams(temperature=0.0, max_tokens=settings.output_len, ignore_eos=True, detokenize=False)
         states: list[RequestState] = []
         started = engine.clock()
@@ -103,8 +152,14 @@ class LookaheadBench:
             if engine.has_unfinished():
                 engine.step()
             elif len(states) < len(due_s):
-                time.sleep(max(0.0, due_s[len(states)] - now))
-        return _measured(states, engine.clock() - started)
+                idle_s = max(0.0, due_s[len(states)] - now)
+                if isinstance(engine.clock, ProcessorClock):
+                    engine.clock.skip(idle_s)
+                else:
+                    time.sleep(idle_s)
+        engine.on_stats.remove(record)
+        num_computed = scheduler.counts.ahead_tokens - num_before
+        return _measured(states, itl_s, engine.clock() - started, num_computed)
 
     def _prompt(self, tokens: Sequence[int]) -> Prompt:
         end = self.settings.document_tokens
@@ -112,7 +167,7 @@ class LookaheadBench:
         return Prompt(token_ids=tokens, domains=((0, PUBLIC), (end, question)), documents=(end,))
 
 
-def _measured(states: Sequence[RequestState], wall_s: float) -> LookaheadRun:
+def _measured(states: Sequence[RequestState], itl_s: list[float], wall_s: float, num_computed: int) -> LookaheadRun:
     ttft_s, tpot_s, cached, tokens = [], [], Counter[str](), []
     for state in states:
         request, metrics = state.request, state.metrics
@@ -126,7 +181,7 @@ def _measured(states: Sequence[RequestState], wall_s: float) -> LookaheadRun:
             tpot_s.append((metrics.last_token_time - metrics.first_token_time) / (len(ids) - 1))
         cached.update(request.cached_tokens or {})
         tokens.append(ids)
-    return LookaheadRun(ttft_s, tpot_s, wall_s, cached, tokens)
+    return LookaheadRun(ttft_s, tpot_s, itl_s, wall_s, cached, num_computed, tokens)
 
 
 def experiment_config(config: EngineConfig, settings: LookaheadSettings) -> EngineConfig:
@@ -143,8 +198,10 @@ COLUMNS = (
     Column("ttft_s", "mean TTFT ms", scale=1e3, digits=0),
     Column("ttft_max_s", "longest ms", scale=1e3, digits=0),
     Column("tpot_s", "mean TPOT ms", scale=1e3, digits=1),
+    Column("itl_p99_s", "P99 ITL ms", scale=1e3, digits=1),
     Column("wall_s", "wall s"),
     Column("from_disk", "of documents from disk", scale=100, digits=0, unit=" %"),
+    Column("computed_ahead", "computed ahead", scale=100, digits=0, unit=" %"),
 )
 
 
@@ -164,7 +221,7 @@ def make_report(
         [_figure(settings, is_ahead, [pair[is_ahead] for pair in pairs]) for is_ahead in (False, True)],
     )
     report.settings = {**settings.as_json(), "engine": asdict(config)}
-    ratios = {name: summarise(_ratio(pair, name) for pair in pairs) for name in ("ttft_s", "tpot_s")}
+    ratios = {name: summarise(_ratio(pair, name) for pair in pairs) for name, _, _ in _TARGETS}
     report.more = {
         "ratios": ratios,
         "ratios_of_pairs": [{name: _ratio(pair, name) for name in ratios} for pair in pairs],
@@ -172,15 +229,18 @@ def make_report(
         "bandwidth": bandwidth,
         "crossing_bandwidth": bench.crossing,
     }
+    disk = f"A disk of {format_size(bandwidth)} a second ({settings.bandwidth:g} times the crossing)"
     report.notes.append(
-        f"A disk of {format_size(bandwidth)} a second ({settings.bandwidth:g} times the crossing), {rate:.2f} requests "
-        f"a second ({settings.load:g} times what the engine holds without lookahead)."
+        f"{'Documents are nowhere' if settings.computed else disk}, {rate:.2f} requests a second ({settings.load:g} "
+        "times what the engine holds without lookahead)."
     )
-    for name, label, most in (("ttft_s", "TTFT", _MOST_TTFT), ("tpot_s", "TPOT", _MOST_TPOT)):
+    if settings.processor_time:
+        report.notes.append("All times are of the processor, which other work shared.")
+    for name, label, most in _TARGETS:
         ratio = ratios[name]
         if ratio is not None:
             report.notes.append(
-                f"Mean {label} with lookahead over that without, in {len(pairs)} pairs of runs: {ratio['median']:.2f} "
+                f"{label} with lookahead over that without, in {len(pairs)} pairs of runs: {ratio['median']:.2f} "
                 f"({ratio['min']:.2f} to {ratio['max']:.2f}); target {most}."
             )
     return report
@@ -199,7 +259,9 @@ def _figure(settings: LookaheadSettings, is_ahead: bool, runs: Sequence[Lookahea
         "ttft_max_s": summarise(max(run.ttft_s) for run in runs),
         "tpot_s": summarise(statistics.mean(run.tpot_s) for run in runs if run.tpot_s),
         "wall_s": summarise(run.wall_s for run in runs),
+        "itl_p99_s": summarise(run.itl_p99_s[0] for run in runs),
         "from_disk": summarise(run.cached["disk"] / whole for run in runs),
+        "computed_ahead": summarise(run.num_computed / whole for run in runs),
     }
 
 
@@ -217,7 +279,7 @@ def draw(figure: Any, title: str, pairs: Sequence[dict[bool, LookaheadRun]]) -> 
 
 @options()
 def main(engine: EngineConfig, settings: LookaheadSettings, json: Json = None, plot: Plot = None) -> None:
-    """Documents loaded for waiting requests: the same arrivals with and without lookahead; in float32."""
+    """Documents loaded or computed for waiting requests: the same arrivals with and without; in float32."""
     config = experiment_config(engine, settings)
     with opened_bench(config, settings.of_documents) as documents:
         bench = LookaheadBench(documents, settings)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.document_kv import DocumentBench
 from benchmarks.lookahead import LookaheadBench, LookaheadSettings, experiment_config, make_report
-from engine.documents import DocumentLLM
+from engine.documents import DocumentLLM, SpareCosts
 from quire.bench.workload import poisson_arrivals
 from quire.config import EngineConfig
 
@@ -27,4 +27,18 @@ def test_requests_queue_for_a_seat_and_get_the_same_tokens_with_lookahead_and_wi
     report = make_report(config, settings, bench, 2.0, [pair])
     assert [figure["lookahead"] for figure in report.figures] == ["off", "on"]
     assert report.more["ratios"]["ttft_s"]["median"] > 0
+    llm.close()
+
+
+def test_documents_that_are_nowhere_are_computed_with_lookahead_and_give_the_same_tokens(tmp_path: Path) -> None:
+    settings = LookaheadSettings(
+        num_requests=4, document_tokens=16, question_tokens=2, output_len=12, seats=1, computed=True
+    )
+    llm = DocumentLLM("llama", tmp_path, max_num_seqs=1)
+    bench = LookaheadBench(DocumentBench(llm.engine, settings.of_documents, tmp_path), settings)
+    bench.prepare()
+    llm.engine.scheduler.decider.costs = SpareCosts(1.0, 0.0)
+    without, ahead = (bench.play([0.0] * 4, is_ahead=is_ahead) for is_ahead in (False, True))
+    assert (without.num_computed, ahead.num_computed) == (0, 3 * 16)
+    assert ahead.tokens == without.tokens
     llm.close()
