@@ -36,8 +36,7 @@ def read_tables() -> dict[str, list[Command]]:
     for section in (ROOT / "docs" / "papers.md").read_text().split("\n## ")[1:]:
         title, _, text = section.partition("\n")
         for row in re.findall(r"^\| .* \|$", text, re.M)[1:]:
-            cell = row.split(" | ")[2]
-            for command, time in re.findall(r"`((?:quire|python -m) [^`]+)`(?: \(([^)]+)\))?", cell):
+            for command, time in re.findall(r"`((?:quire|python -m) [^`]+)`(?: \(([^)]+)\))?", row.split("|")[3]):
                 amount, unit = re.findall(r"(\d+)? ?(s|min|hours?)$", time)[0] if time else ("0", "s")
                 found.setdefault(title, []).append(Command(command, int(amount or 1) * SECONDS[unit]))
     return found
