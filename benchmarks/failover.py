@@ -28,9 +28,11 @@ NUM_TOKENS = 300
 _HEADER = ["streams", "texts as before", "errors", "longest silence, s", "undisturbed, s"]
 
 
-async def read(client: httpx.AsyncClient, number: int, begun: asyncio.Semaphore) -> tuple[str, float, int]:
+async def read(
+    client: httpx.AsyncClient, number: int, begun: asyncio.Semaphore, num_tokens: int = NUM_TOKENS
+) -> tuple[str, float, int]:
     """Read one stream. Returns its text, its longest silence and its number of errors."""
-    body: dict[str, Any] = {"model": MODEL, "prompt": f"The number {number}", "max_tokens": NUM_TOKENS, "stream": True}
+    body: dict[str, Any] = {"model": MODEL, "prompt": f"The number {number}", "max_tokens": num_tokens, "stream": True}
     body |= {"temperature": 0} if number % 2 else {"temperature": 1, "seed": number}
     text, silence, num_errors, last = "", 0.0, 0, None
     async with client.stream("POST", "/v1/completions", json={**body, "ignore_eos": True}) as answer:

@@ -45,7 +45,7 @@ class RangeServer:
 
 
 @contextmanager
-def serve_directory(directory: Path) -> Iterator[RangeServer]:
+def serve_directory(directory: Path, host: str = "127.0.0.1") -> Iterator[RangeServer]:
     """Serve a directory at `url`, until the block ends."""
     served = RangeServer(directory)
 
@@ -119,11 +119,11 @@ def serve_directory(directory: Path) -> Iterator[RangeServer]:
             """Say nothing."""
 
     closing = threading.Event()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
-    served.url = f"http://127.0.0.1:{server.server_port}"
+    served.url = f"http://{host}:{server.server_port}"
     try:
         yield served
     finally:

@@ -1,0 +1,1 @@
+"""Two network namespaces as hosts of a cluster."""
