@@ -16,6 +16,7 @@ constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows laid out together: at most 
 constexpr int64_t SLICE = 2048;           // most inputs laid out at once, if all are too many
 constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums kept for the next slice
 constexpr int64_t FEW_ROWS = 4;           // up to this, plain vectors stream faster than AMX
+constexpr int64_t WIDE_ROWS = 9;          // from this on, widening a panel of bfloat16 pays
 
 // -- epilogue: from a tile's sums to the output ------------------------------------------------------------------------
 
@@ -81,6 +82,16 @@ void finish(const QuireLinear& call, const float* sums, const float* up_sums, in
     }
 }
 
+// From pairs of inputs to one after the other.
+inline void widen(const BFloat16* panel, int64_t depth, float* wide) {
+    for (int64_t step = 0; step < depth; step += 2, panel += 2 * OUTPUTS, wide += 2 * OUTPUTS)
+        for (int half = 0; half < 2; ++half) {
+            const Words words = load<Words>(panel + 2 * half * W);
+            store(wide + half * W, words << 16);
+            store(wide + OUTPUTS + half * W, words & 0xffff0000u);
+        }
+}
+
 // -- rows by panels ---------------------------------------------------------------------------------------------------
 
 // A thread's block of rows, with a slice [first, end) of their inputs.
@@ -90,16 +101,15 @@ struct Block {
     int64_t first_row, rows, first, end;
 };
 
-// Multiplies all rows of a block by one panel. With several tiles, each step prefetches a bit of the next panel, so that
-// its first tile need not wait for memory.
-template <class T, class Tile, class Finish>
-inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, float* sums, Finish&& finish_tile) {
+// A block's rows by a panel, tile by tile. With several tiles, each step prefetches a bit of the next panel at `ahead`, so
+// that its first tile need not wait for memory.
+template <class Right, class Tile, class Finish>
+inline void multiply_tiles(const Block<Tile>& block, const Right* panel, int64_t depth, float* sums, const char* ahead,
+                           int64_t bytes_ahead, Finish&& finish_tile) {
     const int64_t tiles = divide_up(block.rows, Tile::MOST), slice = block.end - block.first;
     const int64_t tile_rows = round_up(divide_up(block.rows, tiles), Tile::ROWS);
     const int64_t part = tiles > 1 ? smaller(slice, Tile::DEPTH_PART) : slice;
-    const int64_t lines = tiles > 1 || ASKS_AHEAD ? divide_up(OUTPUTS * 32 * sizeof(T) / 64, tiles) : 0;
-    panel += block.first * OUTPUTS;
-    const char* ahead = reinterpret_cast<const char*>(panel) + (tiles > 1 ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD);
+    const int64_t lines = tiles > 1 || ASKS_AHEAD ? divide_up(bytes_ahead / 64, tiles) : 0;
     for (int64_t first = 0; first < slice; first += part) {
         const int64_t end = smaller(first + part, slice);
         for (int64_t row = 0; row < block.rows; row += tile_rows) {
@@ -110,6 +120,24 @@ inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, fl
             if (block.first + end == depth) finish_tile(row, count);
         }
     }
+}
+
+// Multiplies all rows of a block by one panel. Without products of bfloat16, a panel is widened once for many rows. Both
+// ways add up in the same order.
+template <class T, class Tile, class Finish>
+inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, float* sums, float* wide,
+                     Finish&& finish_tile) {
+    panel += block.first * OUTPUTS;
+    const char* next = reinterpret_cast<const char*>(panel) +
+                       (block.rows > Tile::MOST ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD);
+    constexpr int64_t bytes_ahead = OUTPUTS * 32 * sizeof(T);
+    if constexpr (WIDENS<T>)
+        if (block.rows >= WIDE_ROWS) {
+            widen(panel, block.end - block.first, wide);
+            const Block<RowTile<float>> same{block.left, block.first_row, block.rows, block.first, block.end};
+            return multiply_tiles(same, wide, depth, sums, next, bytes_ahead, finish_tile);
+        }
+    multiply_tiles(block, panel, depth, sums, next, bytes_ahead, finish_tile);
 }
 
 // Division of a call: blocks of rows by groups of panels. A block's rows stay in the L2 cache while a group's panels
@@ -144,8 +172,9 @@ void run(const QuireLinear& call) {
     const Cut<T, Tile> cut(call);
 #pragma omp parallel num_threads(call.num_threads) if (call.num_threads > 1)
     {
-        static thread_local Kept kept_left, kept_sums;
+        static thread_local Kept kept_left, kept_sums, kept_wide;
         Block<Tile> block{kept_left.of<Left>(Tile::size(cut.block_rows, cut.slice)), -1, 0, 0, 0};
+        float* wide = WIDENS<T> && call.num_rows >= WIDE_ROWS ? kept_wide.of<float>(cut.slice * OUTPUTS) : nullptr;
         float* sums = kept_sums.of<float>(2 * cut.panels_kept * cut.num_sums);
 #if defined(__AMX_BF16__)
         using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, Tiles, int>;
@@ -170,9 +199,9 @@ void run(const QuireLinear& call) {
                     float* own = sums + (panel - first_panel) % cut.panels_kept * 2 * cut.num_sums;
                     float* up_own = own + cut.num_sums;
                     if (call.up)
-                        multiply<T>(block, static_cast<const T*>(call.up) + at, cut.depth, up_own,
+                        multiply<T>(block, static_cast<const T*>(call.up) + at, cut.depth, up_own, wide,
                                     [](int64_t, int64_t) {});
-                    multiply<T>(block, static_cast<const T*>(call.weight) + at, cut.depth, own,
+                    multiply<T>(block, static_cast<const T*>(call.weight) + at, cut.depth, own, wide,
                                 [&](int64_t row, int64_t count) {
                                     finish<T>(call, own + row * OUTPUTS, call.up ? up_own + row * OUTPUTS : nullptr,
                                               first_row + row, count, column);

@@ -23,9 +23,15 @@ constexpr int64_t DEPTH = EACH<T>;
 #endif
 
 #if defined(__AVX512F__)
-constexpr int64_t MOST_ROWS = 12;  // 24 of 32 registers hold sums
+constexpr int64_t MOST_ROWS = 12;          // 24 of 32 registers hold sums
+constexpr int64_t DEPTH_PART = INT64_MAX;  // parts of a panel that stay in the L1 cache for all tiles gain nothing here
+template <class T>
+constexpr bool WIDENS = false;
 #else
 constexpr int64_t MOST_ROWS = 6;  // 12 of 16
+constexpr int64_t DEPTH_PART = 256;
+template <class T>
+constexpr bool WIDENS = sizeof(T) == 2;  // words of pairs need registers, too: 4 rows at most, or panels widened before
 #endif
 
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -44,8 +50,8 @@ struct RowTile {
     using Left = float;
 #endif
     static constexpr int64_t ROWS = 1;  // laid out together
-    static constexpr int64_t MOST = MOST_ROWS;
-    static constexpr int64_t DEPTH_PART = INT64_MAX;
+    static constexpr int64_t MOST = WIDENS<T> ? 4 : MOST_ROWS;
+    static constexpr int64_t DEPTH_PART = ::DEPTH_PART;
 
     static int64_t stride(int64_t depth) { return (divide_up(depth * int64_t(sizeof(Left)), 64) | 1) * 64 / sizeof(Left); }
     static int64_t size(int64_t rows, int64_t depth) { return rows * stride(depth); }
@@ -64,9 +70,10 @@ struct RowTile {
     }
 
     // Computes sums[rows][OUTPUTS] for rows of x from `row` on. Prefetches `lines` lines per 32 of depth.
-    static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t, int64_t, bool adds,
+    static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end, bool adds,
                          const T* panel, float* sums, const char* ahead, int64_t lines) {
-        with_rows<MOST_ROWS>(rows, left + row * stride(depth), depth, adds, panel, sums, ahead, lines);
+        with_rows<MOST>(rows, left + row * stride(depth) + first, stride(depth), end - first, adds,
+                             panel + first * OUTPUTS, sums, ahead, lines);
     }
 
   private:
@@ -77,9 +84,8 @@ struct RowTile {
     }
 
     template <int64_t rows>
-    __attribute__((noinline)) static void add_up(const Left* left, int64_t depth, bool adds, const T* panel,
-                                                 float* sums, const char* ahead, int64_t lines) {
-        const int64_t between = stride(depth);
+    __attribute__((noinline)) static void add_up(const Left* left, int64_t between, int64_t depth, bool adds,
+                                                 const T* panel, float* sums, const char* ahead, int64_t lines) {
         Floats sum[rows][2] = {};
         // Loops over the sums are unrolled: the compiler would store an array in each step that prefetches.
         if (adds)
