@@ -48,7 +48,7 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     from quire.loading import resolve_model
     from quire.loading.modules.fitting import choose_dtype
     from quire.models.linear.layer import Linear
-    from quire.models.linear.packed_weight import OneDnnWeight, pack_weight
+    from quire.models.linear.packed_weight import OneDnnWeight, has_onednn, pack_weight
     from quire.models.linear.quantized_weight import BITS, quantize_weight
     from quire.models.registry import build_model
     from quire.system.threads import default_num_threads
@@ -69,7 +69,10 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     model = build_model(source.config, dtype, "meta")
     shapes = [(each.out_features, each.in_features) for each in model.modules() if isinstance(each, Linear)]
     head = (model.lm_head.out_features, model.lm_head.in_features)
-    kinds: dict[str, list[PackedWeight]] = {kind: [] for kind in settings.weights}
+    skips_onednn = not has_onednn(dtype)  # the processor has no arithmetic of this dtype
+    kinds: dict[str, list[PackedWeight]] = {
+        kind: [] for kind in settings.weights if kind != "onednn" or not skips_onednn
+    }
     for shape in shapes:
         weight = torch.empty(shape, dtype=dtype).normal_(std=0.02)
         for kind, weights in kinds.items():

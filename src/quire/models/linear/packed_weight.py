@@ -36,11 +36,11 @@ def pack_weight(weight: Tensor) -> PackedWeight | None:
 
 def can_pack(dtype: torch.dtype) -> bool:
     """Return whether our kernels or oneDNN support packed weights of a dtype."""
-    return panel_kernels(dtype) is not None or _has_onednn(dtype)
+    return panel_kernels(dtype) is not None or has_onednn(dtype)
 
 
 @functools.cache
-def _has_onednn(dtype: torch.dtype) -> bool:
+def has_onednn(dtype: torch.dtype) -> bool:
     """Test whether this torch build and CPU have oneDNN's packed kernels for a dtype."""
     if dtype not in (torch.bfloat16, torch.float32) or not torch.backends.mkldnn.is_available():
         return False
