@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -23,8 +23,19 @@ from engine.harness import (
     outputs,
 )
 from quire import BeamSearchParams, SamplingParams
+from quire.kernels.loaded import has_exact_kernels
+from quire.outputs import Logprobs
 
 FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3")
+FORMATS: dict[str, dict[str, str]] = {
+    "float32": {},
+    "bfloat16": {"dtype": "bfloat16"},
+    "int8": {"dtype": "bfloat16", "quantization": "int8"},
+    "int4": {"dtype": "bfloat16", "quantization": "int4"},
+}
+needs_exact_kernels = pytest.mark.skipif(
+    not has_exact_kernels("cpu", "bfloat16"), reason="bits of bfloat16 depend on the batch here"
+)
 
 
 @dataclass(frozen=True)
@@ -69,10 +80,33 @@ plans = st.builds(
 )
 
 
+def params_of(kind: str, prompt: int, length: int, n: int) -> SamplingParams | BeamSearchParams:
+    if kind == "beam":
+        return BeamSearchParams(n, max_tokens=length, ignore_eos=True)
+    params = greedy_params(length, n=n)
+    if kind == "sampled":
+        params = SamplingParams(n=n, seed=prompt, temperature=0.8, top_p=0.95, max_tokens=length, ignore_eos=True)
+    return replace(params, logprobs=0)
+
+
 @cache
-def sampled_alone(name: str, prompt: int, length: int, n: int) -> list[list[int]]:
-    params = SamplingParams(n=n, seed=prompt, temperature=0.8, top_p=0.95, max_tokens=length, ignore_eos=True)
-    return outputs(drive(make_llm(name), [Job(PROMPTS[prompt], params)])[0])
+def alone(name: str, format_name: str, job: tuple[str, int, int, int]) -> list[tuple[list[int], list[float]]]:
+    kind, prompt, length, n = job
+    llm = make_llm(name, **FORMATS[format_name])
+    llm.engine.eos_token_ids = ()
+    return bits(drive(llm, [Job(PROMPTS[prompt], params_of(kind, prompt, length, n))])[0])
+
+
+def bits(job: Job) -> list[tuple[list[int], list[float]]]:
+    """Token ids and log-probabilities of each output; of beams, their sum."""
+    found: list[tuple[list[int], list[float]]] = []
+    for output in job.output.outputs:
+        logprobs = output.logprobs.logprobs.tolist() if isinstance(output.logprobs, Logprobs) else []
+        if isinstance(job.params, BeamSearchParams):
+            assert output.cumulative_logprob is not None
+            logprobs = [output.cumulative_logprob]
+        found.append((list(output.token_ids), logprobs))
+    return found
 
 
 class FailsAt:
@@ -104,22 +138,24 @@ class FailsAt:
         return waited_s
 
 
-def run(name: str, plan: Plan) -> None:
+def run(name: str, plan: Plan, format_name: str = "float32") -> None:
     llm = make_llm(
-        name, block_size=plan.block_size, num_kv_blocks=plan.num_tokens // plan.block_size, watermark=0,
-        max_num_batched_tokens=plan.budget, max_num_seqs=plan.max_num_seqs, enable_prefix_caching=plan.caching,
-    )  # fmt: skip
+        name,
+        **FORMATS[format_name],
+        block_size=plan.block_size,
+        num_kv_blocks=plan.num_tokens // plan.block_size,
+        watermark=0,
+        max_num_batched_tokens=plan.budget,
+        max_num_seqs=plan.max_num_seqs,
+        enable_prefix_caching=plan.caching,
+    )
     preemptor = Preemptor(llm, plan.victims)
     llm.engine.eos_token_ids = ()
     longest = llm.engine.max_model_len
     jobs = []
     kinds = {}
     for prompt, kind, length, n, arrival, priority, abort_at in plan.jobs:
-        params: SamplingParams | BeamSearchParams = greedy_params(length, n=n)
-        if kind == "sampled":
-            params = SamplingParams(n=n, seed=prompt, temperature=0.8, top_p=0.95, max_tokens=length, ignore_eos=True)
-        elif kind == "beam":
-            params = BeamSearchParams(n, max_tokens=length, ignore_eos=True)
+        params = params_of(kind, prompt, length, n)
         if len(PROMPTS[prompt]) >= longest:
             with pytest.raises(ValueError, match="max_model_len"):
                 llm.engine.add_request(list(PROMPTS[prompt]), params)
@@ -147,12 +183,20 @@ def run(name: str, plan: Plan) -> None:
         if kind != "beam":
             for token_ids, reason in zip(outputs(job), reasons, strict=True):
                 assert len(token_ids) == room or reason == "abort"
+        if kind != "beam" or (is_whole and format_name != "float32"):
+            expected_bits = alone(name, format_name, (kind, prompt, room, n))
+            for (token_ids, logprobs), (all_ids, all_logprobs) in zip(
+                bits(job), expected_bits, strict=False
+            ):  # aborted: fewer
+                assert token_ids == all_ids[: len(token_ids)]
+                assert logprobs == all_logprobs[: len(logprobs)]
+        if format_name != "float32":
+            continue
         if kind == "greedy":
             for token_ids in outputs(job):
                 assert_same_tokens(name, job.prompt, token_ids)
         elif kind == "sampled":
-            for i, token_ids in enumerate(outputs(job)):
-                assert token_ids == sampled_alone(name, prompt, length, n)[i][: len(token_ids)]
+            continue
         elif is_whole and n > 1:
             expected = beams(name, job.prompt, BeamSearchParams(n, max_tokens=room, ignore_eos=True))
             assert tuple(map(tuple, outputs(job))) == expected.token_ids
@@ -172,6 +216,27 @@ BASICS: dict[str, Any] = {
 @given(plan=plans)
 def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
     run(name, plan)
+
+
+@needs_exact_kernels
+@pytest.mark.parametrize(
+    ("name", "format_name"), [("llama", "bfloat16"), ("qwen3", "int8"), ("gpt2", "int4"), ("opt-350m", "bfloat16")]
+)
+@settings(max_examples=10, derandomize=True, **BASICS)
+@given(plan=plans)
+def test_whatever_comes_the_bits_are_the_same(name: str, format_name: str, plan: Plan) -> None:
+    run(name, plan, format_name)
+
+
+@needs_exact_kernels
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("format_name", ["bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("name", FAMILIES)
+@settings(max_examples=300, **BASICS)
+@given(plan=plans)
+def test_whatever_comes_the_bits_are_the_same_for_long(name: str, format_name: str, plan: Plan) -> None:
+    run(name, plan, format_name)
 
 
 @pytest.mark.slow
