@@ -26,7 +26,7 @@ from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
 
-_VERSION = 2  #: version of the file format
+_VERSION = 3  #: version of the file format
 _WRITE_EVERY_S = 300.0
 
 
