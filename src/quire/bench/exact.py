@@ -89,7 +89,7 @@ class ExactBench:
     """One model in memory, and engines over it."""
 
     def __init__(self, config: EngineConfig, settings: ExactSettings) -> None:
-        self._config = replace(config, use_tqdm=False)
+        self._config = replace(config, use_tqdm=False, skip_tokenizer_init=True)
         self.settings = settings
         self.loaded: LoadedModel = load(self._config)
         longest = settings.prompt_len[1] + settings.output_len
