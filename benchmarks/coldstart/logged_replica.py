@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
+import time
 from typing import Any
 
+from quire.async_engine.host import EngineHost
 from quire.cluster.replica import ModelReplica
+
+IMPORTS = "-imports"  #: suffix of models whose engines import
 
 
 class LoggedReplica(ModelReplica):
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, name: str, *args: Any, **options: Any) -> None:
+        if name.endswith(IMPORTS):
+            del os.environ["RAY_RAYLET_PID"]  # so that it does not find the machine's fork server
         logging.basicConfig(format="%(message)s")
         logging.getLogger("quire").setLevel(logging.INFO)
-        super().__init__(*args, **options)
+        super().__init__(name, *args, **options)
+
+    def _make_host(self, *args: Any) -> EngineHost:
+        print(f"engine started at {time.time():.3f}", file=sys.stderr, flush=True)
+        return super()._make_host(*args)

@@ -15,12 +15,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
-from benchmarks.coldstart.logged_replica import LoggedReplica
+from benchmarks.coldstart.logged_replica import IMPORTS, LoggedReplica
 from benchmarks.script import start
 from quire.bench.bench_settings import ColdStartSettings
 from quire.bench.coldstart.cold_server import make_prompt
@@ -33,6 +33,7 @@ from quire.cluster.run import node_environment
 from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
+from quire.settings import names, setting
 
 _REQUEST, _ACTOR = "request to actor", "actor to engine"  #: Serve's decision; worker process, its imports, constructor
 _REST = "all else"
@@ -47,6 +48,20 @@ _COLUMNS = (
 )
 
 
+@dataclass(frozen=True)
+class ReplicaSettings(ColdStartSettings):
+    """Options of the starts of replicas."""
+
+    known_modes: ClassVar[tuple[str, ...]] = (*ColdStartSettings.known_modes, "imports")
+    modes: tuple[str, ...] = setting(
+        "at-once,overlap,staged",
+        "Loading modes: at-once, overlap, staged (the pack), imports (at once, and the engine imports instead of being "
+        "forked).",
+        read=names,
+        metavar="MODE[,MODE...]",
+    )
+
+
 class ReplicaStarts(ColdStartBench):
     """Starts of one application's deployments, one for each mode and bandwidth."""
 
@@ -56,7 +71,7 @@ class ReplicaStarts(ColdStartBench):
 
     def measure(self) -> list[ColdStart]:
         kinds = {
-            f"model-{number}": kind
+            f"model-{number}{IMPORTS if kind[0] == 'imports' else ''}": kind
             for number, kind in enumerate(
                 (mode, bandwidth)
                 for bandwidth in self.settings.storage_bandwidth
@@ -66,7 +81,7 @@ class ReplicaStarts(ColdStartBench):
         }
         self._names = {kind: name for name, kind in kinds.items()}
         with serving({name: self._engine(*kind) for name, kind in kinds.items()}, self.port):
-            self.start(*next(iter(kinds.values())))  # also starts the application
+            self.start(*next(iter(kinds.values())))  # also starts the application, and what replicas share
             return super().measure()
 
     def start(self, mode: str, bandwidth: float) -> ColdStart:
@@ -77,8 +92,9 @@ class ReplicaStarts(ColdStartBench):
         self._request(name)
         ended = time.time()
         (replica,) = replicas()
-        created, began = replica["start_time_s"], _engine_start(replica["pid"])
-        phases = {_ACTOR: began - created, **_read_phases(replica["pid"]), _REQUEST: created - requested}
+        created = replica["start_time_s"]
+        began, phases = _read_log(replica["pid"])
+        phases |= {_ACTOR: began - created, _REQUEST: created - requested}
         ttft_s = ended - created
         return ColdStart(mode, bandwidth, ttft_s, ttft_s, phases, resident)
 
@@ -126,20 +142,12 @@ def replicas() -> list[dict[str, Any]]:
     return [each for name, details in found.items() if name != "ingress" for each in details["replicas"]]
 
 
-def _engine_start(pid: int) -> float:
-    """Time at which the engine process of a replica began, to a hundredth of a second."""
-    children = [
-        child for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-    fields = Path(f"/proc/{children[0]}/stat").read_text().rpartition(")")[2].split()
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def _read_phases(pid: int) -> dict[str, float]:
-    """The engine's phases, from the replica's log."""
+def _read_log(pid: int) -> tuple[float, dict[str, float]]:
+    """The time at which the engine process was started, and the engine's phases, from the replica's log."""
     log = Path(f"/proc/{pid}/fd/2").readlink().read_text()
+    began = float(log.rpartition("engine started at ")[2].partition("\n")[0])
     line = log.rpartition("cold start: ")[2].partition("\n")[0]
-    return {name: float(seconds) for name, seconds in _PHASE.findall(line)}
+    return began, {name: float(seconds) for name, seconds in _PHASE.findall(line)}
 
 
 def _wait_until_idle() -> None:
@@ -151,7 +159,7 @@ def _wait_until_idle() -> None:
 
 
 @options(without=("storage_bandwidth", "load_overlap"))
-def main(settings: ColdStartSettings, engine: EngineConfig, port: int = 8790, json: Json = None) -> None:
+def main(settings: ReplicaSettings, engine: EngineConfig, port: int = 8790, json: Json = None) -> None:
     """From the creation of a replica's actor to its first token: at once, overlapped, in stages."""
     bench = ReplicaStarts(engine, settings, port)
     starts = bench.measure()

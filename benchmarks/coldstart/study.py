@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 from benchmarks.coldstart.picture import draw
 from benchmarks.coldstart.quality import draw_quality, read_quality
 from benchmarks.coldstart.running import StreamCost, run_alone, run_while_loading
+from benchmarks.coldstart.serverless_llm import convert
 from benchmarks.coldstart.transformers_start import start_transformers
 from quire.bench.bench_settings import ColdStartSettings
 from quire.bench.coldstart.cold_server import make_prompt
@@ -28,16 +32,18 @@ from quire.settings import names, setting
 _GAIN_SHARE = 0.95
 _MOST_FULL = 1.05
 _MOST_TPOT = 1.10
+_SERVERLESS_LLM = (sys.executable, "-c", "from benchmarks.coldstart.serverless_llm import main; main()", "serve")
 
 
 @dataclass(frozen=True)
 class ComparisonSettings(ColdStartSettings):
     """Options of the cold start comparison."""
 
-    known_modes: ClassVar[tuple[str, ...]] = ("transformers", *ColdStartSettings.known_modes)
+    known_modes: ClassVar[tuple[str, ...]] = ("transformers", "serverlessllm", *ColdStartSettings.known_modes)
     modes: tuple[str, ...] = setting(
-        ",".join(known_modes),
-        "Loading modes: transformers (only without a bandwidth), at-once, overlap, staged (the pack).",
+        ",".join(name for name in known_modes if name != "serverlessllm"),
+        "Loading modes: transformers (only without a bandwidth), serverlessllm (its loader in Quire's server), "
+        "at-once, overlap, staged (the pack).",
         read=names,
         metavar="MODE[,MODE...]",
     )
@@ -57,13 +63,27 @@ class Comparison(ColdStartBench):
 
     settings: ComparisonSettings
 
+    def __init__(self, config: EngineConfig, settings: ComparisonSettings) -> None:
+        super().__init__(config, settings)
+        if "serverlessllm" in settings.modes:
+            self._folder = TemporaryDirectory(prefix="serverlessllm-", dir=Path.cwd())  # /tmp may be other storage
+            self.converted = Path(self._folder.name) / "model"
+            convert(self.directory, self.converted)
+
     def start(self, mode: str, bandwidth: float) -> ColdStart:
+        if mode == "serverlessllm":
+            with patch("quire.bench.coldstart.cold_server.SERVE", _SERVERLESS_LLM):
+                return super().start(mode, bandwidth)
         if mode != "transformers":
             return super().start(mode, bandwidth)
         config, prompt = self.config, make_prompt(self.settings.prompt_len)
         resident = self.drop_files(self.directory)
         other = start_transformers(str(self.directory), prompt, dtype=config.dtype, num_threads=config.num_threads)
         return ColdStart(mode, bandwidth, other.ttft_s, other.full_s, other.phases, resident)
+
+    def server_options(self, mode: str, bandwidth: float) -> tuple[EngineConfig, list[str]]:
+        config, options = super().server_options(mode, bandwidth)
+        return (replace(config, model=str(self.converted)) if mode == "serverlessllm" else config), options
 
     def can_start(self, mode: str, bandwidth: float) -> bool:
         """The reads of transformers cannot be limited."""
@@ -94,6 +114,7 @@ def run(config: EngineConfig, settings: ComparisonSettings, json: Path | None, p
     bench = Comparison(config, settings)
     starts = bench.measure()
     report = make_report(bench.sizes, settings, starts)
+    add_speeds(report, bench.sizes, starts)
     add_targets(report, bench.sizes, starts)
     if settings.running:
         add_streams(report, settings, bench.measure_running())
@@ -103,6 +124,21 @@ def run(config: EngineConfig, settings: ComparisonSettings, json: Path | None, p
     else:
         report.more["quality"] = {str(stage): value for stage, value in quality.items()}
         report.publish(json, plot, lambda figure: draw_quality(figure, report.title, starts, quality))
+
+
+def add_speeds(report: Report, sizes: WeightSizes, starts: Sequence[ColdStart]) -> None:
+    """Add the bytes per second, of what each mode needs, to the first token and to the whole model."""
+    columns = (Column("first_bytes_s", "MB/s to token", 1e-6, 0), Column("full_bytes_s", "to whole", 1e-6, 0))
+    report.columns = [*report.columns, *columns]
+    for figure in report.figures:
+        of_mode = [
+            each
+            for each in starts
+            if (each.mode, describe_bandwidth(each.bandwidth)) == (figure["mode"], figure["bandwidth"])
+        ]
+        needed = sizes.first_bytes if figure["mode"] == "staged" else sizes.num_bytes
+        figure["first_bytes_s"] = summarise(needed / each.ttft_s for each in of_mode)
+        figure["full_bytes_s"] = summarise(sizes.num_bytes / each.full_s for each in of_mode)
 
 
 def add_targets(report: Report, sizes: WeightSizes, starts: Sequence[ColdStart]) -> None:
