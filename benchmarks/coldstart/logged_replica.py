@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from typing import Any
@@ -16,8 +15,7 @@ IMPORTS = "-imports"  #: suffix of models whose engines import
 
 class LoggedReplica(ModelReplica):
     def __init__(self, name: str, *args: Any, **options: Any) -> None:
-        if name.endswith(IMPORTS):
-            del os.environ["RAY_RAYLET_PID"]  # so that it does not find the machine's fork server
+        options["forks_engines"] = not name.endswith(IMPORTS)
         logging.basicConfig(format="%(message)s")
         logging.getLogger("quire").setLevel(logging.INFO)
         super().__init__(name, *args, **options)

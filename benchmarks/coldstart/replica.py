@@ -38,6 +38,7 @@ from quire.settings import names, setting
 _REQUEST, _ACTOR = "request to actor", "actor to engine"  #: Serve's decision; worker process, its imports, constructor
 _REST = "all else"
 _TIMEOUT_S = 900.0
+_FORK_SERVER_S = 15.0  #: until it is ready
 _PHASE = re.compile(r"([a-z][a-z ]*?) (\d+(?:\.\d+)?) s\b")
 _COLUMNS = (
     Column("bandwidth", "reads"),
@@ -81,7 +82,8 @@ class ReplicaStarts(ColdStartBench):
         }
         self._names = {kind: name for name, kind in kinds.items()}
         with serving({name: self._engine(*kind) for name, kind in kinds.items()}, self.port):
-            self.start(*next(iter(kinds.values())))  # also starts the application, and what replicas share
+            self.start(*next(iter(kinds.values())))  # also starts the application and the fork server
+            time.sleep(_FORK_SERVER_S)
             return super().measure()
 
     def start(self, mode: str, bandwidth: float) -> ColdStart:

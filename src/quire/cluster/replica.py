@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from quire.prompt import Prompt
 from quire.server.metrics import Metrics
 from quire.startup import start_engine
 from quire.system.child_process import ChildProcess
+from quire.system.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
@@ -45,6 +47,7 @@ class ModelReplica:
         share: ReplicaShare,
         hang_timeout_s: float,
         load_wait_s: float,
+        forks_engines: bool = False,
         version: str = __version__,
     ) -> None:
         check_version(version)
@@ -58,6 +61,7 @@ class ModelReplica:
             start = partial(start_engine, config)
         self._numbers = itertools.count()
         self._metrics = Metrics((name,))
+        self._forks_engines = forks_engines and sys.platform == "linux" and not share.num_gpus
         make_engine = partial(start, memory_share=min(1.0, num_cpus / (os.cpu_count() or 1)))
         self._engine = AsyncEngine(
             self._make_host(name, make_engine, hang_timeout_s),
@@ -67,7 +71,8 @@ class ModelReplica:
         self._engine.start(asyncio.get_running_loop())
 
     def _make_host(self, name: str, make_engine: Callable[[], Engine], hang_timeout_s: float) -> EngineHost:
-        child = ChildProcess("engine", imports="quire.assembly")
+        fork = ForkServer(int(os.environ["RAY_RAYLET_PID"]), "quire.assembly").fork if self._forks_engines else None
+        child = ChildProcess("engine", imports="quire.assembly", fork=fork)
         return ProcessHost(name, make_engine, hang_timeout_s=hang_timeout_s, child=child)
 
     # -- requests ------------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ class WorkerProcess:
                 alarm.cancel()
 
     def _start(self) -> ChildProcess:
-        child = ChildProcess(self._name, niceness=self._niceness)
+        child = ChildProcess(self._name, nice=self._niceness)
         with suppress(OSError):  # it has ended already, which `_ask` reports
             child.run(_serve, self._make, self._limits)
         return child

@@ -28,7 +28,7 @@ class RankProcess:
         self, rank: int, size: int, *, environment: Mapping[str, str] | None = None, imports: str = "quire.assembly"
     ) -> None:
         self._name = f"rank {rank} of {size}"
-        self._child = ChildProcess(self._name, imports=imports, environment=environment)
+        self._child = ChildProcess(self._name, imports=imports, env=environment)
         with suppress(OSError):  # it has ended already, which the first call reports
             self._child.run(_serve_rank)
         self._pending: deque[_Answer] = deque()
