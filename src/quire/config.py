@@ -250,6 +250,7 @@ class SchedulerConfig:
     watermark_blocks: int = 0
     num_swap_slots: int = 0  #: blocks of the swap tier; 0 without one
     block_bytes: int = 0  #: bytes per block, for the cost of transfers
+    swap_is_synchronous: bool = False  #: transfers of the swap tier stop the engine, as in some simulated ones
     has_disk_tier: bool = False  #: there is a KV directory
     keep_prompts: bool = False  #: keep whole prompts on disk, and not only documents
     enable_lookahead: bool = True  #: load prefixes from other tiers for waiting requests

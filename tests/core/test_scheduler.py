@@ -354,7 +354,7 @@ def test_blocks_that_the_tier_has_need_no_saving() -> None:
 def test_a_return_that_computes_what_was_saved_is_noted() -> None:
     bench, _, recovery = preempt_by(Scripted(RecoveryMode.SWAP))
     bench.scheduler.recovery.policy.always_loads = False
-    bench.scheduler.decider.split = lambda first, start, tiers, num_tokens: start + len(tiers)  # type: ignore[method-assign]
+    bench.scheduler.decider.split_saved = lambda start, tiers: start + len(tiers)  # type: ignore[method-assign]
     bench.run()
     assert recovery.num_saved == 8
     assert recovery.num_loaded == 0

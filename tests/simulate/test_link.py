@@ -118,8 +118,9 @@ class Noting(Cost):
         return choice
 
 
-@pytest.mark.parametrize(("usual_s", "other_s"), [(FAST_S, SLOW_S), (SLOW_S, FAST_S)])
+@pytest.mark.parametrize(("usual_s", "other_s"), [(FAST_S, SLOW_S), (SLOW_S / 2, FAST_S)])
 def test_decisions_turn_over_within_twenty_where_the_link_changes(usual_s: float, other_s: float) -> None:
+    """A victim has four blocks, so a probe's block costs a fifth of it or more: slower links are probed more rarely."""
     after, model = 20, learner(ChangingLink(FAST_S, FAST_S, after=1))
     costs = ChangingLink(usual_s, usual_s, after=after, other_s=other_s)
     policy = Noting(costs.modes)

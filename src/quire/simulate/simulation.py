@@ -94,6 +94,7 @@ def simulate(
     ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
     if engine == "vllm-0.2.4":
         hardware = replace(hardware, swap_is_synchronous=True)
+    config = replace(config, swap_is_synchronous=hardware.swap_is_synchronous)
     make = VllmScheduler if engine == "vllm-0.2.4" else Scheduler
     scheduler = make(config, policy, learner or hardware.costs)
     return Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner).run(ordered)

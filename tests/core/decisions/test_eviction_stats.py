@@ -42,7 +42,7 @@ def test_old_returns_are_forgotten() -> None:
 
 def test_some_of_those_that_are_preempted_are_preempted_again() -> None:
     eviction_stats = EvictionStats()
-    assert eviction_stats.again == 0.5, "as likely as not"
+    assert eviction_stats.again == 0.0, "nothing is expected of saves before it is seen"
     for at in range(60):
         eviction_stats.observe_preemption(is_repeated=at % 3 == 1)
-    assert eviction_stats.again == pytest.approx(21 / 62)
+    assert eviction_stats.again == pytest.approx(20 / 61)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,78 +11,23 @@ from hypothesis import strategies as st
 
 from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
-from quire.core.decisions.costs import EMPTY_STEP, Costs, StepShape
+from quire.core.decisions.costs import Costs, StepShape
 from quire.core.decisions.load_or_compute import (
     DELAY_WEIGHT,
     SPLIT_GAIN,
-    LoadOrCompute,
     RecoveryMode,
     RecoveryPlan,
     Victim,
 )
-from quire.core.decisions.recovery_log import RecoveryLog
+from quire.core.decisions.recovery_log import PROBE_SHARE, STALE_AFTER, RecoveryLog
 from quire.core.decisions.recovery_policy import Cost, Recompute, RecoveryPolicy, Swap, make_policy
-from quire.core.decisions.step_budget import StepBudget
-from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Request
 from quire.core.scheduler import Scheduler
-from quire.core.swap_manager import SwapManager
-from quire.core.transfers import Transfers
+from quire.outputs import TransferReport
 from quire.sampling_params import SamplingParams
 from quire.simulate.hardware import cps_paper
 from quire.simulate.paper_policies import Threshold, make_compared_policy
-
-BLOCK = 16
-BLOCK_BYTES = 1000
-
-
-class QueuedTransfers(Transfers):
-    """Transfers that wait on each link."""
-
-    def __init__(self, queued: int) -> None:
-        super().__init__()
-        self.queued = queued
-
-    def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
-        return self.queued
-
-
-def decider_of(
-    costs: Costs | None,
-    *,
-    beside: StepShape = EMPTY_STEP,
-    block_size: int = BLOCK,
-    block_bytes: int = BLOCK_BYTES,
-    chunk: int = 512,
-    queued: int = 0,
-) -> LoadOrCompute:
-    """A decider that expects no repeated preemption."""
-    config = SchedulerConfig(
-        num_blocks=1024, block_size=block_size, block_bytes=block_bytes, max_num_batched_tokens=chunk, max_model_len=64
-    )
-    swap = SwapManager(KVCacheManager(1024, block_size, True), 0)
-    swap.transfers = QueuedTransfers(queued)
-    decider = LoadOrCompute(config, swap, costs, StepBudget(config, costs))
-    decider.begin_step(beside)
-    preempt_again(decider, 0, of=10**6)
-    return decider
-
-
-def preempt_again(decider: LoadOrCompute, count: int, of: int = 64) -> None:
-    """Report this share of the latest preemptions as repeated."""
-    for at in range(min(of, 64)):
-        decider.evictions.observe_preemption(is_repeated=at < count)
-
-
-def victim_of(
-    num_tokens: int = 160, *, name: str = "r", width: int = 1, num_shared: int = 0, saved: Iterable[int] = (),
-    free_slots: int = 10_000,
-) -> Victim:  # fmt: skip
-    """A victim with `saved` blocks in the swap tier, and the first `num_shared` shared with others."""
-    full = num_tokens // BLOCK
-    kept = set(saved)
-    unsaved = [at >= num_shared and at not in kept for at in range(full)]
-    return Victim(Request(name, [1], SamplingParams(n=width)), num_tokens, min(num_shared, full), unsaved, free_slots)
+from victims import BLOCK, BLOCK_BYTES, decider_of, preempt_again, victim_of
 
 
 class FlatCosts:
@@ -234,9 +179,16 @@ def test_a_save_is_worth_more_where_requests_are_preempted_again() -> None:
 
 
 def test_a_load_waits_behind_the_queue_of_its_link() -> None:
-    costs = FlatCosts(token=1e-3, save=2e-6, load=3e-6)
-    assert plan(costs, victim_of(160)).mode is not RecoveryMode.RECOMPUTE
-    assert plan(costs, victim_of(160), queued=100).mode is RecoveryMode.RECOMPUTE
+    assert plan(flat(0.99), victim_of(160)).mode is not RecoveryMode.RECOMPUTE
+    assert plan(flat(0.99), victim_of(160), queued=100).mode is RecoveryMode.RECOMPUTE, "as cheap, and sooner"
+    assert plan(flat(0.9), victim_of(160), queued=100).mode is RecoveryMode.SWAP, "the cheaper way may take longer"
+
+
+def test_saved_blocks_are_loaded_where_loading_takes_fewer_seconds() -> None:
+    decider = decider_of(FlatCosts(token=1e-3, load=1.5e-5), beside=StepShape(4, 4, 0.0, 2000))
+    assert decider.split_saved(2, ["host"] * 8) == 2
+    decider = decider_of(FlatCosts(token=1e-3, load=1.7e-5), beside=StepShape(4, 4, 0.0, 2000))
+    assert decider.split_saved(2, ["host"] * 8) == 10
 
 
 @pytest.mark.parametrize(("ratio", "mode"), [(0.3, RecoveryMode.SWAP), (3.0, RecoveryMode.RECOMPUTE)])
@@ -393,6 +345,7 @@ class Life:
         self.num_tokens = num_tokens
         self.model = CostModel()
         self.policy = Cost()
+        self.log = RecoveryLog()
         self.block_bytes = 36_864 * BLOCK
         self.decider = decider_of(self.model, block_bytes=self.block_bytes, beside=StepShape(8, 8, 0.0, 4000))
         self.count = 0
@@ -409,6 +362,7 @@ class Life:
         num_bytes = num_blocks * self.block_bytes
         seconds = self.noisy(1e-3 + num_bytes / self.bandwidth)
         self.model.observe_transfer(kind, num_bytes, seconds)
+        self.log.record_transfers([TransferReport(kind, list(range(num_blocks)), num_bytes, seconds)])
         return seconds
 
     def compute(self, num_tokens: int, start: int = 0) -> float:
@@ -420,19 +374,25 @@ class Life:
             self.model.observe_step(shape, self.noisy(self.seconds(shape)))
         chunk = StepShape(7, 7, 0.0, 3500).plus_chunk(0, self.random.randint(100, 500))
         self.model.observe_step(chunk, self.noisy(self.seconds(chunk)))
+        log, name = self.log, str(self.count)
         while self._loads:
-            self.transfer("load", self._loads.pop())
+            num_blocks = self._loads.pop()
+            log.record_loads(log.open_record(name), range(num_blocks))
+            self.transfer("load", num_blocks)
+        log.close(name)
         self.count += 1
-        one = victim_of(self.num_tokens, name=str(self.count))
+        name = str(self.count)
+        one = victim_of(self.num_tokens, name=name)
+        one = replace(one, probe_s=log.probe_budget_s, is_link_fresh=log.is_link_fresh)
         choice = self.policy.plan(one, self.decider)
-        if choice.mode is RecoveryMode.RECOMPUTE:
-            actual = self.compute(self.num_tokens)
-        else:
-            num_blocks = one.num_full_blocks - choice.keep_from
-            saved = self.transfer("save", num_blocks)
+        is_saved = choice.mode is not RecoveryMode.RECOMPUTE
+        num_blocks = one.num_full_blocks - choice.keep_from if is_saved else 0
+        log.open(name, self.count, self.num_tokens, choice, range(num_blocks))
+        actual = self.compute(self.num_tokens - num_blocks * BLOCK)
+        log.record_compute(name, actual)
+        if is_saved:
+            actual += 2 * self.transfer("save", num_blocks)
             self._loads.append(num_blocks)
-            front = self.compute(choice.keep_from * BLOCK)
-            actual = 2 * saved + front
         self.errors.append(abs(choice.predicted[choice.mode.value] - actual) / actual)
         return choice
 
@@ -444,13 +404,43 @@ class Life:
         raise AssertionError("decisions never turn over")
 
 
-def test_a_link_that_is_not_worth_it_is_tried_again_ever_more_rarely() -> None:
-    for costs in (flat(9.0), CostModel()):
-        policy = Cost()
-        modes = [mode_of(policy, victim_of(1600), costs) for _ in range(100)]
-        tries = [at for at, mode in enumerate(modes) if mode is RecoveryMode.SWAP]
-        assert tries[:6] == [2, 7, 16, 33, 50, 67]
-        assert mode_of(policy, victim_of(15), costs) is RecoveryMode.RECOMPUTE, "nothing to try it with"
+def test_a_probe_saves_one_block_where_it_is_due_paid_for_and_possible() -> None:
+    costs = flat(3.0)  # a block takes 16 ms to compute, 48 to swap
+    victim = replace(victim_of(1600), probe_s=0.05, is_link_fresh=False)
+    found = Cost().plan(victim, decider_of(costs))
+    assert (found.mode, found.keep_from, found.is_probe) == (RecoveryMode.MIXED, 99, True)
+    assert found.predicted["mixed"] == pytest.approx(99 * 0.016 + 0.048)
+    for other in (
+        replace(victim, probe_s=0.04),
+        replace(victim, is_link_fresh=True),
+        replace(victim, free_slots=0),
+        replace(victim_of(1600, saved=[99]), probe_s=0.05, is_link_fresh=False),
+        replace(victim_of(1600, width=2), probe_s=0.05, is_link_fresh=False),
+        replace(victim_of(15), probe_s=0.05, is_link_fresh=False),
+    ):
+        assert not Cost().plan(other, decider_of(costs)).is_probe
+    synchronous = decider_of(costs)
+    synchronous._config = replace(synchronous._config, swap_is_synchronous=True)
+    assert Cost().plan(victim, synchronous).mode is RecoveryMode.RECOMPUTE
+
+
+def test_probes_take_at_most_their_share_of_the_seconds_of_recovery() -> None:
+    log = RecoveryLog()
+    assert log.is_link_fresh, "a profile has been measured"
+    assert log.probe_budget_s == 0.0
+    log.open("a", 1, 100, RecoveryPlan(RecoveryMode.RECOMPUTE), [])
+    log.record_compute("a", 10.0)
+    log.complete("a")
+    assert log.probe_budget_s == pytest.approx(10.0 * PROBE_SHARE)
+    log.open("b", 2, 100, RecoveryPlan(RecoveryMode.MIXED, 5, is_probe=True), [7])
+    assert log.probe_budget_s == 0.0, "one at a time"
+    log.record_transfers([TransferReport("save", [7], 1000, 0.25)])
+    log.complete("b")
+    assert log.probe_budget_s == pytest.approx(10.25 * PROBE_SHARE - 0.25)
+    for count in range(STALE_AFTER):
+        assert log.is_link_fresh
+        log.open(f"c{count}", 3, 100, RecoveryPlan(RecoveryMode.RECOMPUTE), [])
+    assert not log.is_link_fresh
 
 
 def test_a_link_that_fails_gets_no_more_than_tries() -> None:

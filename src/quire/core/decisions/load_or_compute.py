@@ -3,13 +3,14 @@
     on the device | computed meanwhile | loaded          | rest of the prompt
     first blocks  | .. split           | split .. end    | end ..
 
-The decider takes the cheapest way by the cost model. A way costs the seconds until the next token, plus a share of the
-seconds by which its computing delays other sequences. A longer front makes computing longer and loading
-shorter, so the best split is where they meet; bisection finds it. Loads under way are reconsidered before each step.
-Computing one end of a prefix while the other loads is the idea of Cake (Jin et al., 2024, arXiv:2410.03065).
+For a prefix, a way costs the seconds until the next token, plus a share of the seconds by which its computing delays
+other sequences. A longer front makes computing longer and loading shorter, so the best split is where they meet;
+bisection finds it. Loads under way are reconsidered before each step. Computing one end of a prefix while the other
+loads is the idea of Cake (Jin et al., 2024, arXiv:2410.03065). For a preempted request, a way costs the seconds of the
+link and of steps that it takes from all requests.
 
-The same predictions answer the other questions: whether a preempted request's blocks are worth saving, how many blocks
-a link can load in time, and which requests finish on their stage at a promotion.
+The same predictions tell how many blocks a link can load in time, and which requests finish on their stage at a
+promotion.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ SPLIT_GAIN = 0.05  #: share of the time that a split must save over the better p
 DELAY_WEIGHT = 0.3  #: of a second by which computing delays other sequences; loading only occupies the link
 AHEAD_SHARE = 0.1  #: of the time of decoding that documents of waiting requests may take
 AHEAD_GAIN = 0.75  #: share of a later prefill's seconds that count as saved: the request may end without it
+NEAR = 0.02  #: share by which the recovery that ends soonest may spend more than the cheapest
 LATE = 1.2  #: a transfer that takes this many times as long as computing is cancelled
 PIN_LIMIT_S = 10.0  #: maximum life of an older stage; its remaining requests are recomputed then
 
@@ -54,6 +56,8 @@ class Victim:
     num_shared: int  #: full blocks at the front that other requests hold too: they stay on the device
     is_unsaved: Seq[bool]  #: per full block: preemption frees it, and neither swap tier nor disk has it
     free_slots: int  #: of the swap tier
+    probe_s: float = 0.0  #: seconds that a probe of the swap link may take
+    is_link_fresh: bool = True  #: the link has been measured lately
 
     @property
     def num_full_blocks(self) -> int:
@@ -77,13 +81,15 @@ class RecoveryPlan:
     mode: RecoveryMode
     keep_from: int = 0  #: the first full block to save; RECOMPUTE saves none
     predicted: dict[str, float] = field(default_factory=dict)  #: seconds of link and steps by `RecoveryMode.value`
+    is_probe: bool = False  #: it saves a block to measure the link
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
     keep_from: int
-    cost_s: float  #: less the value of its saves for later preemptions
     spent_s: float  #: of the link and of steps
+    cost_s: float  #: the same, less the value of its saves for later preemptions
+    wait_s: float  #: until the next token
 
 
 class LoadOrCompute:
@@ -220,46 +226,70 @@ class LoadOrCompute:
                 best, best_s, most_saved_s = count, added_s, count * later_s - added_s
         return best, best_s
 
-    def plan_recovery(self, victim: Victim) -> RecoveryPlan:
-        """Choose which full blocks of a victim to save, if any: saving pays if the request is back sooner than by
-        computing. Blocks that will still be cached count for neither way (`EvictionStats`). Saved blocks stay in the
-        tier."""
-        options = {RecoveryMode.RECOMPUTE: self._option(victim, victim.num_full_blocks)}
-        if victim.can_keep(0):
-            options[RecoveryMode.SWAP] = self._option(victim, victim.num_shared)
-        is_link_usable = self._known_costs.is_link_usable
-        if is_link_usable and (mixed := self._best_mixed(victim)) is not None:
-            pure_s = min(option.cost_s for option in options.values())
-            if mixed.cost_s < (1.0 - SPLIT_GAIN) * pure_s:
-                options[RecoveryMode.MIXED] = mixed
-        mode = min(options, key=lambda each: options[each].cost_s) if is_link_usable else RecoveryMode.RECOMPUTE
-        predicted = {each.value: option.spent_s for each, option in options.items()}
-        return RecoveryPlan(mode, options[mode].keep_from if mode is RecoveryMode.MIXED else 0, predicted)
+    def split_saved(self, start: int, tiers: Seq[str]) -> int:
+        """`split` for a preempted request, whose blocks from `start` on are loaded if that takes fewer seconds."""
+        end, size = start + len(tiers), self._block_size
+        if self.costs is None or self._load_s(tiers, is_queued=False) <= self._compute_s(start * size, end * size):
+            return start
+        return end
 
-    def _best_mixed(self, victim: Victim) -> _Option | None:
-        """The best plan that saves only a part: what will be evicted, what is unsaved, or the back of a split."""
+    def plan_recovery(self, victim: Victim) -> RecoveryPlan:
+        """Choose which full blocks of a victim to save, if any: those that save seconds of link and steps; of ways that
+        are `NEAR` the cheapest, the soonest. Blocks that will still be cached count for no way (`EvictionStats`). Saved
+        blocks stay in the tier."""
+        options = [(RecoveryMode.RECOMPUTE, self._option(victim, victim.num_full_blocks))]
+        if victim.can_keep(0):
+            options.append((RecoveryMode.SWAP, self._option(victim, victim.num_shared)))
+        is_link_usable = self._known_costs.is_link_usable
+        if is_link_usable:
+            options += self._mixed(victim)
+        least_s = min(option.cost_s for _, option in options) * (1.0 + NEAR)
+        near = [each for each in options if each[1].cost_s <= least_s]
+        mode, best = min(near, key=lambda each: each[1].wait_s) if is_link_usable else options[0]
+        predicted = {each.value: option.spent_s for each, option in [*options, (mode, best)]}
+        return RecoveryPlan(mode, best.keep_from if mode is RecoveryMode.MIXED else 0, predicted)
+
+    def plan_probe(self, victim: Victim) -> RecoveryPlan | None:
+        """Save the victim's last block to measure the link; None if that is not due, not paid for or impossible. On a
+        synchronous link every request would wait for it."""
+        costs, last = self._known_costs, victim.num_full_blocks - 1
+        is_due = not (victim.is_link_fresh and costs.is_link_usable) and not self._config.swap_is_synchronous
+        if not is_due or victim.request.width > 1 or not victim.can_keep(last) or not victim.is_unsaved[last]:
+            return None
+        if costs.save(self._block_bytes) + costs.load(self._block_bytes) > victim.probe_s:
+            return None
+        mode = RecoveryMode.MIXED if last > victim.num_shared else RecoveryMode.SWAP
+        return RecoveryPlan(mode, last, {mode.value: self._option(victim, last).spent_s}, is_probe=True)
+
+    def _mixed(self, victim: Victim) -> list[tuple[RecoveryMode, _Option]]:
+        """Ways that save only a part: what will be evicted, what is unsaved, or the back of a split."""
         first, end = victim.num_shared, victim.num_full_blocks
         if victim.request.width > 1 or first + 1 >= end:  # several tables have no common front and back
-            return None
+            return []
         meeting = self._meeting(first, first, ["host"] * (end - first))
         places = {end - lost for lost in self._expect_lost(victim)} | {meeting - 1, meeting, victim.saved_from}
-        options = [self._option(victim, at) for at in sorted(places) if first < at < end and victim.can_keep(at)]
-        return min(options, key=lambda option: option.cost_s, default=None)
+        possible = [at for at in sorted(places) if first < at < end and victim.can_keep(at)]
+        return [(RecoveryMode.MIXED, self._option(victim, at)) for at in possible]
 
     def _option(self, victim: Victim, keep_from: int) -> _Option:
         """Costs of saving the blocks from `keep_from` on; of computing, if there are none."""
         end, size, costs = victim.num_full_blocks, self._block_size, self._known_costs
         num_tokens = victim.num_tokens + 1  # the last token has no KV yet
         save_s = costs.save(sum(victim.is_unsaved[keep_from:]) * self._block_bytes)
-        cost_s, spent_s = [], []
+        again = self.evictions.again
+        wait_s, spent_s, gain_s = [], [], []
         for lost in self._expect_lost(victim):
             first = end - lost
             split = max(first, keep_from)
             tiers = ["host"] * (end - split)
-            cost_s.append(self._cost_s(first, split, tiers, num_tokens))
+            wait_s.append(self._cost_s(first, split, tiers, num_tokens))
+            load_s = self._load_s(tiers, is_queued=False)
             computed_s = self._compute_s(first * size, split * size) + self._compute_s(end * size, victim.num_tokens)
-            spent_s.append(computed_s + self._load_s(tiers, is_queued=False))
-        return _Option(keep_from, fmean(cost_s) + save_s * (1.0 - self.evictions.again), fmean(spent_s) + save_s)
+            spent_s.append(save_s + load_s + computed_s)
+            each_s = max(0.0, self._compute_s(split * size, end * size) - load_s)  # gained by each later preemption
+            gain_s.append(min(again * save_s, again / (1.0 - again) * each_s))
+        spent = fmean(spent_s)
+        return _Option(keep_from, spent, spent - fmean(gain_s), save_s + fmean(wait_s))
 
     def _expect_lost(self, victim: Victim) -> list[int]:
         num_freed = victim.num_full_blocks - victim.num_shared
@@ -271,7 +301,7 @@ class LoadOrCompute:
         if costs is None:
             return False
         swap_s = costs.save(num_bytes) * (1.0 - self.evictions.again) + costs.load(num_bytes)
-        return swap_s > LATE * self._compute_cost_s(start * size, end * size)
+        return swap_s > LATE * self._compute_s(start * size, end * size)
 
     def choose_pinned(self, running: Seq[Request]) -> list[Request]:
         """Choose the requests that finish on the current stage when the next one arrives: those with the fewest tokens
@@ -340,8 +370,8 @@ class EvictionStats:
 
     @property
     def again(self) -> float:
-        """Share of preempted requests that are preempted again (Laplace's rule of succession)."""
-        return (sum(self._is_repeated) + 1) / (len(self._is_repeated) + 2)
+        """Share of preempted requests that are preempted again; one more was not."""
+        return sum(self._is_repeated) / (len(self._is_repeated) + 1)
 
     def observe(self, num_freed: int, num_lost: int) -> None:
         """Record a resumed request: full blocks that its preemption freed, and how many of them were evicted."""

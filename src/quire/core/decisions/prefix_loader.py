@@ -48,7 +48,14 @@ class PrefixLoader:
             return
         tiers = self._tiers(seq, span)
         is_forced = was_swapped and self._recovery.policy.always_loads
-        split = span.start if is_forced else self._decider.split(first, span.start, tiers, len(seq.token_ids))
+        if is_forced:
+            split = span.start
+        elif record is not None and record.is_probe:
+            split = span.end - 1
+        elif was_swapped:
+            split = self._decider.split_saved(span.start, tiers)
+        else:
+            split = self._decider.split(first, span.start, tiers, len(seq.token_ids))
         num_new = span.end - first - swap.count_loading(seq.block_keys[split : span.end])
         has_room = self._kv.pool.num_available >= num_new
         if has_room and not was_swapped:

@@ -108,6 +108,8 @@ class Recovery:
             num_shared=next((at for at, block in enumerate(first_table) if block in freed), len(first_table)),
             is_unsaved=[block in freed and not swap.is_kept(key) for block, key in full.items()],
             free_slots=swap.tier.num_available,
+            probe_s=self.log.probe_budget_s,
+            is_link_fresh=self.log.is_link_fresh,
         )
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from quire.core.decisions.load_or_compute import RecoveryMode, RecoveryPlan
 from quire.outputs import RecoveryStats, TransferReport
 
+PROBE_SHARE = 0.02  #: share of all seconds of recovery that probes of the link may take
+STALE_AFTER = 16  #: preemptions without a transfer after which the link may have changed
 _MAX_CLOSED = 10_000  #: records
 
 
@@ -31,6 +33,7 @@ class RecoveryRecord:
     num_saving: int = 0  #: blocks whose saves have not been reported
     num_full: int = 0  #: full blocks at the preemption, of a request with one sequence
     num_freed: int = 0  #: how many of them no other request held
+    is_probe: bool = False  #: a block was saved to measure the link
     is_complete: bool = False  #: the request got back to where it was; else it was preempted again, or ended
 
     @property
@@ -80,6 +83,9 @@ class RecoveryLog:
         self._open: dict[str, RecoveryRecord] = {}
         self._record_of: dict[int, RecoveryRecord] = {}  #: by op_id of a save or load
         self._stats: RecoveryStats | None = None  #: since `take_stats`
+        self.spent_s = self.probed_s = 0.0  #: of all recoveries, and of the transfers of probes
+        self._probe: RecoveryRecord | None = None  #: the latest
+        self._num_unseen = 0  #: preemptions since the latest transfer, or the start
 
     def take_stats(self) -> RecoveryStats | None:
         """Sums since the last call; None if nothing happened."""
@@ -90,6 +96,18 @@ class RecoveryLog:
         if self._stats is None:
             self._stats = RecoveryStats()
         return self._stats
+
+    @property
+    def is_link_fresh(self) -> bool:
+        """Whether a transfer has been measured in the last `STALE_AFTER` preemptions; a profile counts as one."""
+        return self._num_unseen < STALE_AFTER
+
+    @property
+    def probe_budget_s(self) -> float:
+        """Seconds that the next probe may take; 0 until the last one has ended."""
+        probe = self._probe
+        is_open = probe is not None and (probe.num_saving > 0 or self._open.get(probe.request_id) is probe)
+        return 0.0 if is_open else PROBE_SHARE * self.spent_s - self.probed_s
 
     def begin_step(self) -> None:
         self.recomputed.clear()
@@ -106,7 +124,12 @@ class RecoveryLog:
     ) -> RecoveryRecord:
         """Open a record for a request with `num_tokens` computed; `save_ids` are op_ids of the saves of its blocks."""
         self.close(request_id)
-        record = RecoveryRecord(request_id, plan.mode, num_tokens, step_id, dict(plan.predicted))
+        record = RecoveryRecord(
+            request_id, plan.mode, num_tokens, step_id, dict(plan.predicted), is_probe=plan.is_probe
+        )
+        self._num_unseen += 1
+        if plan.is_probe:
+            self._probe = record
         self._open[request_id] = record
         self._current_stats().preemptions[plan.mode.value] += 1
         for op_id in save_ids:
@@ -138,6 +161,7 @@ class RecoveryLog:
         """Add the share of a step that recomputed a request's tokens."""
         if (record := self._open.get(request_id)) is not None:
             record.compute_s += seconds
+            self.spent_s += seconds
             self._current_stats().seconds[record.mode.value] += seconds
 
     def record_transfers(self, reports: Iterable[TransferReport]) -> None:
@@ -149,6 +173,8 @@ class RecoveryLog:
             num_blocks = len(report.op_ids)
             num_cancelled = num_blocks if report.is_cancelled else 0
             num_arrived = num_blocks - num_cancelled - len(report.failed)
+            if num_arrived and report.tier == "host":
+                self._num_unseen = 0
             if num_cancelled:
                 stats.cancelled_blocks[report.kind] += num_cancelled
             stats.swapped_blocks[report.kind] += num_arrived
@@ -157,6 +183,8 @@ class RecoveryLog:
             for op_id in report.op_ids:
                 if (record := self._record_of.pop(op_id, None)) is not None:
                     stats.seconds[record.mode.value] += each_s
+                    self.spent_s += each_s
+                    self.probed_s += each_s if record.is_probe else 0.0
                     record.end_transfer(report.kind, each_s, is_cancelled=report.is_cancelled)
 
     def complete(self, request_id: str) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence as Seq
-from dataclasses import replace
 
 from quire.config import RECOVERY_POLICIES
 from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
 from quire.core.request import Request
 
 MAX_PREEMPTIONS = 8  #: per request, for every policy; afterwards it is admitted to stay (see `core.scheduler`)
-_FIRST_PROBE, _RAREST_PROBE = 2, 16  #: consecutive recomputed victims before one probes the link
 
 
 class RecoveryPolicy(ABC):
@@ -44,25 +42,14 @@ class Swap(RecoveryPolicy):
 
 
 class Cost(RecoveryPolicy):
-    """Saves what brings the victim back soonest, by the decider's predictions. A slow or failing link may have changed:
-    after some recomputed victims one is swapped as a probe, with exponential back-off, and cancelled if it is late."""
+    """Recovers with the fewest seconds of link and steps, by the decider's predictions. A link that is not worth using
+    may have changed: a recomputed victim may probe it with one block (`LoadOrCompute.plan_probe`)."""
 
     always_loads = False
 
-    def __init__(self) -> None:
-        self._num_recomputed = 0  #: consecutive victims
-        self._patience = _FIRST_PROBE
-
     def plan(self, victim: Victim, decider: LoadOrCompute) -> RecoveryPlan:
         plan = decider.plan_recovery(victim)
-        if plan.mode is not RecoveryMode.RECOMPUTE:
-            self._num_recomputed, self._patience = 0, _FIRST_PROBE
-        elif victim.can_keep(0):
-            self._num_recomputed += 1
-            if self._num_recomputed > self._patience:
-                self._num_recomputed, self._patience = 0, min(_RAREST_PROBE, 2 * self._patience)
-                return replace(plan, mode=RecoveryMode.SWAP)
-        return plan
+        return plan if plan.mode is not RecoveryMode.RECOMPUTE else decider.plan_probe(victim) or plan
 
 
 def make_policy(name: str) -> RecoveryPolicy:
