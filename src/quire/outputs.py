@@ -138,7 +138,7 @@ class StepOutput:
     stall_s: float = 0.0  #: seconds in which copying blocks stopped the step
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BlockDifference:
     """Difference of two KV blocks."""
 

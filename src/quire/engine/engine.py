@@ -49,8 +49,8 @@ class ModelFacts:
 class Auditor(Protocol):
     """Checks found KV while the engine is idle (`engine.kv_auditor.KVAuditor`)."""
 
-    def note(self, request: Request) -> None:
-        """Remember an ended request whose prefix was found."""
+    def note(self, request: Request, now: float) -> None:
+        """Remember an ended request whose prefix was found; `now` is on the engine's clock."""
         ...
 
     def wait_s(self) -> float | None:
@@ -405,7 +405,7 @@ class Engine:
                 state.finish(now)
                 states.append(state)
                 if self.auditor is not None:
-                    self.auditor.note(state.request)
+                    self.auditor.note(state.request, now)
                 if state.request.error is not None:
                     logger.error("request %s failed: %s", request_id, state.request.error)
         return states

@@ -66,8 +66,8 @@ class KVAuditor:
     def _next_due(self) -> float:
         return self._engine.clock() + self._period_s * self._random.uniform(0.5, 1.5)
 
-    def note(self, request: Request) -> None:
-        self._due = max(self._due, self._engine.clock() + _REST_S)
+    def note(self, request: Request, now: float) -> None:
+        self._due = max(self._due, now + _REST_S)
         found, size = request.num_cached_tokens, self._engine.scheduler.config.block_size
         if found < size or not request.cached_tokens or request.error is not None:
             return
