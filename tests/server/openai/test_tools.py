@@ -110,7 +110,7 @@ def test_a_streamed_call_is_its_name_and_then_pieces_of_its_arguments(agent: Run
     assert first.function
     assert (first.index, first.type, first.function.name, first.function.arguments) == (0, "function", "weather", "")
     assert first.id
-    assert len(rest) > 3
+    assert len(rest) > 1, "in pieces; a slow reader gets larger ones"
     assert all(call.id is None and call.function and call.function.name is None for call in rest)
     assert json.loads("".join(call.function.arguments or "" for call in rest if call.function)) == ARGUMENTS
 
