@@ -24,7 +24,7 @@ from benchmarks.coldstart.logged_replica import IMPORTS, LoggedReplica
 from benchmarks.script import start
 from quire.bench.bench_settings import ColdStartSettings
 from quire.bench.coldstart.cold_server import make_prompt
-from quire.bench.coldstart.cold_start_report import PHASES
+from quire.bench.coldstart.cold_start_report import PHASES, starts_by_kind
 from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, describe_bandwidth
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
@@ -166,12 +166,8 @@ def main(settings: ReplicaSettings, engine: EngineConfig, port: int = 8790, json
     bench = ReplicaStarts(engine, settings, port)
     starts = bench.measure()
     report = Report("replica", f"Cold start of a Ray replica of {engine.model}", _COLUMNS)
-    for bandwidth in settings.storage_bandwidth:
-        here = [each for each in starts if each.bandwidth == bandwidth]
-        at_once = [each for each in here if each.mode == "at-once"]
-        for mode in settings.modes:
-            if of_mode := [each for each in here if each.mode == mode]:
-                report.figures.append(_figure(of_mode, at_once))
+    kinds = starts_by_kind(starts, settings.storage_bandwidth, settings.modes)
+    report.figures = [_figure(of_mode, at_once) for of_mode, at_once in kinds]
     report.notes = [
         f"TTFT counts from the creation of the actor, as ProgressiveServe's; median of {settings.runs} and range.",
         f"{_REQUEST}: before that, Serve decides to start a replica. sooner: than at-once, in the same turn.",

@@ -1,4 +1,4 @@
-"""An idle engine audits found KV, gives way to requests, and reports what differs."""
+"""Audits of cached KV by an idle engine: requests cancel them, and differences are reported."""
 
 from __future__ import annotations
 

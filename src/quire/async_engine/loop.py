@@ -262,10 +262,11 @@ class EngineLoop:
 
     def _wait_for_command(self, engine: Engine) -> Command | None:
         """Wait for a command. After long idling begin an audit instead, and return None."""
+        if (auditor := engine.auditor) is None:
+            return self.inbox.get()
         with suppress(queue.Empty):
-            return self.inbox.get(timeout=engine.auditor.wait_s() if engine.auditor is not None else None)
-        if engine.auditor is not None:
-            engine.auditor.begin()
+            return self.inbox.get(timeout=auditor.wait_s())
+        auditor.begin()
         return None
 
     def _next_command(self) -> Command | None:

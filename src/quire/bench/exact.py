@@ -13,7 +13,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -193,22 +193,16 @@ class ExactBench:
 
     def _on_two_ranks(self) -> Outcome:
         config = replace(self._settled(), tensor_parallel_size=2)
-        engine = start_engine(config)
-        try:
+        with closing(start_engine(config)) as engine:
             return Outcome(self._one_by_one(engine), "2 processes")
-        finally:
-            engine.close()
 
     def _at_the_last_stage(self) -> Outcome:
         config = replace(self._settled(), model=str(self.settings.pack))
-        engine = start_engine(config, is_progressive=True)
-        try:
+        with closing(start_engine(config, is_progressive=True)) as engine:
             assert engine.promoter is not None
             while engine.stage < engine.promoter.last_stage:
                 engine.promote_if_ready()
             return Outcome(self._one_by_one(engine), f"stage {engine.stage}", engine.stage - 1)
-        finally:
-            engine.close()
 
     def _with_hits(self, engine: Engine, tier: str) -> Outcome:
         states = [self._run(engine, [prompt], self._params)[0] for prompt in self.prompts]

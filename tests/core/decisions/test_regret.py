@@ -1,4 +1,4 @@
-"""What `cost` spends on recovery beyond the best static policy in hindsight, on the same victims."""
+"""The regret of `cost`: recovery seconds beyond those of the best static policy in hindsight, on the same victims."""
 
 from __future__ import annotations
 

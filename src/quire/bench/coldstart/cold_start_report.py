@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,8 @@ def make_report(sizes: WeightSizes, settings: ColdStartSettings, starts: Sequenc
     """One row for each mode and bandwidth; `Report.more` holds every start."""
     title = f"Cold start of {sizes.model}: {format_size(sizes.num_bytes)} of weights"
     report = Report("coldstart", title + (f" on {sizes.filesystem}" if sizes.filesystem else ""), COLUMNS)
-    for bandwidth in settings.storage_bandwidth:
-        here = [start for start in starts if start.bandwidth == bandwidth]
-        at_once = [start for start in here if start.mode == "at-once"]
-        for mode in settings.known_modes:
-            if of_mode := [start for start in here if start.mode == mode]:
-                report.figures.append(_figure(of_mode, at_once))
+    kinds = starts_by_kind(starts, settings.storage_bandwidth, settings.known_modes)
+    report.figures = [_figure(of_mode, at_once) for of_mode, at_once in kinds]
     report.columns = [column for column in COLUMNS if any(column.cell(each) != "–" for each in report.figures)]
     resident = max((start.resident for start in starts), default=0.0)
     report.notes = [
@@ -62,6 +58,18 @@ def make_report(sizes: WeightSizes, settings: ColdStartSettings, starts: Sequenc
         "starts": [{**asdict(start), "bandwidth": describe_bandwidth(start.bandwidth)} for start in starts],
     }
     return report
+
+
+def starts_by_kind(
+    starts: Sequence[ColdStart], bandwidths: Sequence[float], modes: Sequence[str]
+) -> Iterator[tuple[list[ColdStart], list[ColdStart]]]:
+    """Yield the starts of each bandwidth and mode that was measured, and those at once at the same bandwidth."""
+    for bandwidth in bandwidths:
+        here = [start for start in starts if start.bandwidth == bandwidth]
+        at_once = [start for start in here if start.mode == "at-once"]
+        for mode in modes:
+            if of_mode := [start for start in here if start.mode == mode]:
+                yield of_mode, at_once
 
 
 def _figure(starts: Sequence[ColdStart], at_once: Sequence[ColdStart]) -> dict[str, Any]:
