@@ -130,7 +130,9 @@ class GlooGroup(ParallelGroup):
 def _load_as_rank(rank: int, size: int, meeting: str, directory: str, queue: SimpleQueue[Loaded]) -> None:
     import torch.distributed
 
-    torch.set_num_threads(1)
+    from quire.system.threads import set_num_threads
+
+    set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=size)
     group = GlooGroup()
     logits_of(load("random:tiny", group), num_tokens=4)  # finishes imports and connects the ranks

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from attention.world import MakeBackend, World, check_reading_what_another_writes
 from quire.assembly.runner import make_attention
+from quire.attention import cpu_attention
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
@@ -99,7 +100,7 @@ def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypat
     lens = np.array([900, 100, 513])  # enough work for several threads
 
     def attend(rows: list[int], num_threads: int) -> torch.Tensor:
-        monkeypatch.setattr(torch, "get_num_threads", lambda: num_threads)
+        monkeypatch.setattr(cpu_attention, "num_threads", lambda: num_threads)
         backend = make(cache.clone(), layout, 14)
         slots = tables[rows, (lens[rows] - 1) // 16].astype(np.int64) * 16 + (lens[rows] - 1) % 16
         backend.plan(AttentionBatch(np.arange(len(rows) + 1), lens[rows], tables[rows], slots))

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 
 from quire.assembly import LoadedModel, load, make_engine
 from quire.async_engine.async_engine import AsyncEngine
@@ -26,6 +25,7 @@ from quire.core.decisions.recovery_policy import make_policy
 from quire.engine.engine import Engine
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
+from quire.system.threads import num_threads
 
 CONFIG = EngineConfig(
     "random:tiny", device="cpu", num_kv_blocks=20, max_model_len=160, max_num_seqs=4, max_num_batched_tokens=48,
@@ -102,7 +102,8 @@ def test_a_script_that_ends_has_kept_what_it_learnt(place: ProfilePlace) -> None
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from test_profiles import *
-torch.set_num_threads({torch.get_num_threads()})
+from quire.system.threads import set_num_threads
+set_num_threads({num_threads()})
 engine = make_engine(CONFIG, load(CONFIG))
 teach(engine.costs.model, 2.0)
 """

@@ -14,6 +14,7 @@ from torch import Tensor
 from checkpoints import make_config
 from quire.kernels.build import LEVELS
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
+from quire.models.linear import panel_weight
 from quire.models.linear.packed_weight import pack_weight
 from quire.models.linear.panel_weight import PanelWeight, panel_kernels
 from quire.models.registry import build_model, read_model_config
@@ -83,10 +84,10 @@ def test_threads_and_neighbours_do_not_change_a_bit(
     x = torch.randn(140, 4864).to(dtype)
     exact = F.silu(F.linear(x.double(), weight.double())) * F.linear(x.double(), up.double())
     packed, packed_up = PanelWeight(weight, library), PanelWeight(up, library)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(panel_weight, "num_threads", lambda: 3)
     together = packed.gated_product(x, None, packed_up, None)
     torch.testing.assert_close(together.double(), exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(panel_weight, "num_threads", lambda: 1)
     assert torch.equal(packed.gated_product(x, None, packed_up, None), together)
     for few in (7, 40):  # packed as a whole
         assert torch.equal(packed.gated_product(x[:few], None, packed_up, None), together[:few])

@@ -29,7 +29,7 @@ from quire.models.model_config import check_tokenizer_fits
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.runner.ranks.group import RankGroup
 from quire.system.malloc import keep_freed_memory
-from quire.system.threads import default_num_threads, keep_to_one_node
+from quire.system.threads import default_num_threads, keep_to_one_node, set_num_threads
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
 
@@ -176,7 +176,7 @@ def _set_up_process(config: EngineConfig, device: str, is_progressive: bool) -> 
         keep_freed_memory()
         if config.num_threads is None and is_progressive:  # a server; a script's own thread is not bound
             keep_to_one_node()
-    torch.set_num_threads(config.num_threads or min(torch.get_num_threads(), default_num_threads()))
+    set_num_threads(config.num_threads or default_num_threads())
 
 
 def _make_tokenizer(config: EngineConfig, source: ModelSource) -> Tokenizer | None:

@@ -10,6 +10,7 @@ import torch
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import layout
+from quire.system.threads import num_threads
 
 _FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
 
@@ -87,7 +88,7 @@ class CpuAttention:
         self._planned = (slots, tables)
         plan = self._plan
         self._make_room(len(slots) + len(lens) + int(lens.sum()) // self._span)
-        plan.num_threads = torch.get_num_threads()
+        plan.num_threads = num_threads()
         plan.num_tokens, plan.slot_mapping = len(slots), slots.ctypes.data
         plan.block_tables, plan.table_stride = tables.ctypes.data, tables.shape[1]
         sequences = _AttentionBatch(len(lens), starts.ctypes.data, lens.ctypes.data)

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from quire.assembly import LoadedModel, load, make_engine, start_engine
 from quire.assembly.model import name_of
 from quire.bench.bench_settings import ExactSettings
@@ -35,6 +33,7 @@ from quire.engine.request_state import RequestState
 from quire.kernels.loaded import load_kernels
 from quire.outputs import Logprobs, OutputSoFar, Resumption
 from quire.sampling_params import SamplingParams
+from quire.system.threads import num_threads, set_num_threads
 
 _SHARED = 3  #: different beginnings of the prompts
 _CHUNK = 40  #: tokens; no multiple of a block
@@ -183,13 +182,13 @@ class ExactBench:
             return Outcome([Answer.of(state) for state in states], f"after {half} tokens, all at once")
 
     def _with_other_threads(self) -> Outcome:
-        usual = torch.get_num_threads()
-        torch.set_num_threads(other := 1 if usual > 1 else 2)
+        usual = num_threads()
+        set_num_threads(other := 1 if usual > 1 else 2)
         try:
             with self._engine() as engine:
                 return Outcome(self._one_by_one(engine), f"{other} in place of {usual}")
         finally:
-            torch.set_num_threads(usual)
+            set_num_threads(usual)
 
     def _on_two_ranks(self) -> Outcome:
         config = replace(self._settled(), tensor_parallel_size=2)

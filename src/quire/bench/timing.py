@@ -28,6 +28,7 @@ from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.sampling_params import SamplingParams
+from quire.system.threads import num_threads
 
 _WARM_UP = make_workload("warm-up", fixed_lengths(2, 64, 8), seed=1)
 
@@ -191,11 +192,10 @@ def _labels(configs: Sequence[EngineConfig]) -> list[str]:
 
 
 def _facts(config: EngineConfig, engine: Engine) -> dict[str, Any]:
-    import torch
 
     return {
         "model": config.model,
-        "threads": torch.get_num_threads(),
+        "threads": num_threads(),
         "prefix_cache": config.enable_prefix_caching,
         "block_size": config.block_size,
         "max_model_len": engine.max_model_len,

@@ -21,6 +21,7 @@ from quire.kernels.loaded import load_kernels
 from quire.models.base import CausalLM
 from quire.outputs import Stats
 from quire.system.machine import cpu_name, memory_gib, num_usable_cores
+from quire.system.threads import num_threads
 from quire.system.user_cache import replace_file, user_cache
 from quire.tiers.transfer_worker import TransferWorker
 
@@ -75,7 +76,7 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         "dtype": str(model.dtype),
         "quantization": model.quantization,
         "block_size": config.block_size,
-        "threads": torch.get_num_threads(),
+        "threads": num_threads(),
         "kernels": load_kernels().level if device == "cpu" else "none",
         "swap_tier": _tier(config, device),
         "swap_bandwidth": config.swap_bandwidth,

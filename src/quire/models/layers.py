@@ -16,6 +16,7 @@ from quire.models.linear.layer import Linear, empty_parameter
 from quire.models.linear.panel_weight import PanelWeight
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.split import Share, TensorShare
+from quire.system.threads import num_threads
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
@@ -85,7 +86,7 @@ class RMSNorm(nn.Module):
     def _norm(self, x: int | None, y: Tensor, kernels: Elementwise) -> Tensor:
         out = new_output(y.shape, y.dtype)
         size, num_elements = self.size[0], y.numel()
-        threads = threads_for(num_elements, torch.get_num_threads())
+        threads = threads_for(num_elements, num_threads())
         kernels.norm(
             x, y.data_ptr(), self.weight.data_ptr(), out.data_ptr(), num_elements // size, size, self.eps, threads
         )

@@ -11,6 +11,7 @@ from torch import Tensor
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import PassMemory, PassRecorder, RecordedPass
 from quire.models.layers import select_rows
+from quire.system.threads import num_threads
 
 #: Larger passes are not recorded: their products dominate the overhead between them.
 MAX_TOKENS = 64
@@ -43,7 +44,7 @@ class RecordedPasses:
         if self._attention is not attention:
             self._passes.clear()
             self._attention = attention
-        key = (len(first), torch.get_num_threads())
+        key = (len(first), num_threads())
         if key not in self._passes:
             return select_rows(self._record(key, compute, attend, inputs), rows)
         recorded = self._passes[key]

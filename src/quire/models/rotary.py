@@ -10,6 +10,7 @@ from torch import Tensor
 from quire.kernels.elementwise import Elementwise, threads_for
 from quire.models.layers import RMSNorm, is_plain
 from quire.models.model_config import RopeConfig
+from quire.system.threads import num_threads
 
 
 class RotaryEmbedding:
@@ -70,7 +71,7 @@ def rotate_heads(
         None if norms is None else norms[0].weight.data_ptr(),
         None if norms is None else norms[1].weight.data_ptr(),
         0.0 if norms is None else norms[0].eps,
-        threads_for(num_tokens * num_heads * dim, torch.get_num_threads()),
+        threads_for(num_tokens * num_heads * dim, num_threads()),
     )
     q, k, v = torch.split_with_sizes(qkv, sizes, 1)  # half the time of three slices
     return q, k, v

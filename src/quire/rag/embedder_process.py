@@ -11,7 +11,7 @@ import numpy as np
 
 from quire.rag.embedder import EmbedderSource, load_embedder
 from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
-from quire.system.threads import default_num_threads, spin_briefly
+from quire.system.threads import default_num_threads, set_num_threads, spin_briefly
 from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 _LIMITS = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # loading a trusted checkpoint may take memory
@@ -60,9 +60,7 @@ class EmbedderProcess:
 def _make_worker(source: EmbedderSource, num_threads: int) -> Worker:
     spin_briefly()
     if source.path is not None:
-        import torch
-
-        torch.set_num_threads(num_threads)
+        set_num_threads(num_threads)
     embedder = load_embedder(source)
 
     def answer(question: bytes) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from quire.attention.interface import KVLayout
+from quire.ops.arrays import as_tensor, name_of, numpy_dtype
 from quire.outputs import BlockDifference
 from quire.system.pages import new_zeros
 
@@ -43,4 +44,6 @@ class KVCache:
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Zeros; in main memory, pages take memory only once written."""
-    return new_zeros(shape, dtype) if device.type == "cpu" else torch.zeros(shape, dtype=dtype, device=device)
+    if device.type == "cpu":
+        return as_tensor(new_zeros(shape, numpy_dtype(name_of(dtype))))
+    return torch.zeros(shape, dtype=dtype, device=device)

@@ -9,6 +9,7 @@ import torch
 
 from quire.kernels.elementwise import threads_for
 from quire.models.layers import kernels_for
+from quire.system.threads import num_threads
 
 ALL = np.uint32(0xFFFFFFFF)
 #: Minus infinity as an integer, by dtype of the logits.
@@ -24,10 +25,10 @@ def apply_masks(logits: torch.Tensor, rows: list[int], words: np.ndarray) -> Non
         kernels = kernels_for(logits.dtype) if logits.stride(1) == 1 else None
         if kernels is not None:
             at, words = np.array(rows, dtype=np.int64), np.ascontiguousarray(words)
-            num_threads = threads_for(words.size * 32, torch.get_num_threads())
+            count = threads_for(words.size * 32, num_threads())
             kernels.ban(
                 logits.data_ptr(), logits.stride(0), logits.shape[1], at.ctypes.data, len(rows),
-                words.ctypes.data, words.shape[1], num_threads,
+                words.ctypes.data, words.shape[1], count,
             )  # fmt: skip
             return
         integers = logits.view(_INTEGERS[logits.element_size()]).numpy()

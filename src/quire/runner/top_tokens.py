@@ -6,6 +6,7 @@ import torch
 
 from quire.kernels.elementwise import threads_for
 from quire.models.layers import kernels_for
+from quire.system.threads import num_threads
 
 _CHUNK = 512  # tokens
 
@@ -17,10 +18,8 @@ def best_tokens(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     kernels = kernels_for(logits.dtype) if logits.is_cpu and logits.stride(1) == 1 else None
     if kernels is not None:
         best, places = torch.empty(num_rows, dtype=torch.float32), torch.empty(num_rows, dtype=torch.int64)
-        num_threads = threads_for(logits.numel(), torch.get_num_threads())
-        kernels.best(
-            logits.data_ptr(), num_rows, size, logits.stride(0), best.data_ptr(), places.data_ptr(), num_threads
-        )
+        count = threads_for(logits.numel(), num_threads())
+        kernels.best(logits.data_ptr(), num_rows, size, logits.stride(0), best.data_ptr(), places.data_ptr(), count)
         return best, places
     whole = size // _CHUNK * _CHUNK
     if not whole:

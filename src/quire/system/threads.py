@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 
 from quire.system.memory import CGROUP, control_groups
@@ -13,6 +14,23 @@ _SPIN_COUNT = 10_000
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
 _CGROUP = CGROUP
+_num_threads: int | None = None  # set for this process
+
+
+def num_threads() -> int:
+    """Return the number of threads of this process's kernels."""
+    global _num_threads
+    if _num_threads is None:
+        _num_threads = default_num_threads()
+    return _num_threads
+
+
+def set_num_threads(number: int) -> None:
+    """Set the number of threads of this process's kernels, and of torch if it is imported."""
+    global _num_threads
+    _num_threads = number
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(number)
 
 
 def num_cores() -> int:

@@ -15,7 +15,7 @@ from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
-from quire.system.pages import new_empty
+from quire.ops.arrays import empty
 
 
 class Unit:
@@ -104,7 +104,7 @@ def _give_memory(module: nn.Module, device: torch.device) -> None:
 
 def _empty_like(parameter: Tensor, device: torch.device) -> Tensor:
     if device.type == "cpu":
-        return new_empty(parameter.shape, parameter.dtype)
+        return empty(parameter.shape, parameter.dtype)
     return torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
 
 

@@ -11,7 +11,8 @@ from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import layout
 from quire.models.linear.interface import Activation
-from quire.system.pages import new_empty
+from quire.ops.arrays import empty
+from quire.system.threads import num_threads
 
 _NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 #: Up to this size, one thread is faster than waking a second one.
@@ -56,7 +57,7 @@ class PanelWeight:
         is_whole = (num_rows, num_columns) == weight.shape and weight.is_contiguous()
         if weight.stride(1) != 1:
             weight = weight.contiguous()
-        self._packed = weight if is_whole else new_empty((num_rows, num_columns), weight.dtype)
+        self._packed = weight if is_whole else empty((num_rows, num_columns), weight.dtype)
         self.num_bytes = self._packed.numel() * self._packed.element_size()
         pack = getattr(library, f"quire_pack_{name}")
         pack.restype = self._multiply.restype = None
@@ -86,7 +87,7 @@ class PanelWeight:
         """Return rows of the unpacked weight: int64 [n] -> [n, in_features]. Raises IndexError for a bad id."""
         ids = ids.contiguous()
         to = self._packed.new_empty(len(ids), self.in_features)
-        num_threads = torch.get_num_threads() if len(ids) > _SERIAL_ROWS else 1
+        count = num_threads() if len(ids) > _SERIAL_ROWS else 1
         call = _PanelRows(
             self._packed.data_ptr(),
             self.in_features,
@@ -94,7 +95,7 @@ class PanelWeight:
             len(ids),
             ids.data_ptr(),
             to.data_ptr(),
-            num_threads,
+            count,
         )
         if not self._read_rows(ctypes.byref(call)):
             raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
@@ -123,7 +124,7 @@ class PanelWeight:
             out.data_ptr(),
             self.out_features,
             silu,
-            1 if is_small else torch.get_num_threads(),
+            1 if is_small else num_threads(),
         )
         call_kernel(self._multiply, call)
         return out

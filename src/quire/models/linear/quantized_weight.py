@@ -22,7 +22,8 @@ from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import layout
 from quire.models.linear.interface import Activation, PackedWeight
-from quire.system.pages import new_empty
+from quire.ops.arrays import empty
+from quire.system.threads import num_threads
 
 logger = logging.getLogger("quire")
 
@@ -100,7 +101,7 @@ class QuantizedWeight:
         num_columns = -(-self.out_features // _PANEL) * _PANEL
         library.quire_quantized_bytes.restype = ctypes.c_int64
         sizes = (ctypes.c_int64(self.out_features), ctypes.c_int64(self.in_features), ctypes.c_int32(bits))
-        self._packed = new_empty((library.quire_quantized_bytes(*sizes),), torch.uint8)
+        self._packed = empty((library.quire_quantized_bytes(*sizes),), torch.uint8)
         self._scales = torch.empty(num_columns if bits == 8 else 0, dtype=torch.float32, device="cpu")
         self.num_bytes = self._packed.nbytes + self._scales.nbytes
         call = _Quantize(
@@ -111,7 +112,7 @@ class QuantizedWeight:
             packed=self._packed.data_ptr(),
             scales=self._scales.data_ptr(),
             bits=bits,
-            num_threads=torch.get_num_threads(),
+            num_threads=num_threads(),
         )
         getattr(library, f"quire_quantize_{_name(weight.dtype)}")(ctypes.byref(call))
         self._weight = _Weight(
@@ -147,7 +148,7 @@ class QuantizedWeight:
             num_rows,
             out.data_ptr(),
             form,
-            torch.get_num_threads(),
+            num_threads(),
         )
         call_kernel(self._functions[x.dtype], call)
         return out

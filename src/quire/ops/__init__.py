@@ -1,0 +1,1 @@
+"""Arrays of numpy and of torch, and the operations that models need, written once for both."""

@@ -1,0 +1,113 @@
+"""Arrays of two kinds: numpy's, in main memory, and torch's tensors, on a GPU or where torch is the reference.
+
+A dtype tells the kind: `np.dtype` (bfloat16 is `ml_dtypes`') or `torch.dtype`. Both kinds share `shape`, `dtype`,
+`nbytes`, `reshape`, indexing and arithmetic; what they do not share is here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
+
+import ml_dtypes
+import numpy as np
+
+from quire.system.pages import new_empty
+
+Array: TypeAlias = Any  #: np.ndarray or torch.Tensor
+DType: TypeAlias = Any  #: np.dtype or torch.dtype
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOAT32 = np.dtype(np.float32)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def is_numpy(x: Array | DType) -> bool:
+    """Return whether an array or a dtype is numpy's."""
+    return isinstance(x, np.ndarray | np.dtype)
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """Return numpy's dtype of a name such as bfloat16."""
+    return BFLOAT16 if name == "bfloat16" else np.dtype(name)
+
+
+def torch_dtype(name: str) -> DType:
+    """Return torch's dtype of a name."""
+    import torch
+
+    return getattr(torch, name)
+
+
+def name_of(dtype: DType) -> str:
+    """Return a dtype's name, such as bfloat16."""
+    return dtype.name if isinstance(dtype, np.dtype) else str(dtype).removeprefix("torch.")
+
+
+def empty(shape: Sequence[int], dtype: DType, device: str = "cpu") -> Array:
+    """Return an uninitialized array; on the device "meta", one that has a shape but no memory."""
+    if not isinstance(dtype, np.dtype):
+        import torch
+
+        if device == "cpu":
+            return as_tensor(new_empty(shape, numpy_dtype(name_of(dtype))))
+        return torch.empty(tuple(shape), dtype=dtype, device=device)
+    if device == "meta":
+        return np.broadcast_to(np.zeros((), dtype), tuple(shape))
+    if device != "cpu":
+        raise ValueError(f"numpy has no arrays on {device}")
+    return new_empty(shape, dtype)
+
+
+def as_numpy(tensor: Array) -> np.ndarray:
+    """Return the same memory as a numpy array. A tensor must be in main memory."""
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    if name_of(tensor.dtype) == "bfloat16":
+        return as_numpy(tensor.detach().view(torch_dtype("int16"))).view(BFLOAT16)
+    return cast(np.ndarray, tensor.detach().numpy())
+
+
+def as_tensor(array: Array) -> Array:
+    """Return the same memory as a tensor."""
+    if not isinstance(array, np.ndarray):
+        return array
+    import torch
+
+    if array.dtype == BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def takes_tensors(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function (or method) of numpy arrays take tensors in main memory too; it then returns tensors."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        first = args[0] if hasattr(args[0], "dtype") else args[1]
+        if isinstance(first, np.ndarray):
+            return function(*args, **kwargs)
+        numpy: Any = function
+        result = numpy(*map(_as_given, args), **{name: _as_given(each) for name, each in kwargs.items()})
+        return cast(T, tuple(map(as_tensor, result)) if isinstance(result, tuple) else as_tensor(result))
+
+    return call
+
+
+def _as_given(each: Any) -> Any:
+    return as_numpy(each) if type(each).__module__ == "torch" else each
+
+
+def widen(x: np.ndarray) -> np.ndarray:
+    """Return floats as float32, a copy unless they are."""
+    if x.dtype != BFLOAT16:
+        return x.astype(np.float32, copy=False)
+    return (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32)  # ten times as fast as ml_dtypes
+
+
+def is_finite(x: np.ndarray) -> bool:
+    """Return whether no value is NaN or infinite."""
+    return bool(np.isfinite(widen(x).sum(dtype=np.float64)))
