@@ -15,6 +15,7 @@ from quire.attention.interface import AttentionBackend, AttentionBatch
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
+from quire.ops.arrays import as_tensor
 from quire.settings import Settings, integers, setting
 
 if TYPE_CHECKING:
@@ -86,10 +87,10 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
     if not isinstance(kernel, CpuAttention):
         raise ValueError(f"there is nothing to compare: kernels: {load_kernels()}")
     cache = runner.cache
-    cache.tensor.normal_()  # memory that was never written would be one page of zeros
-    reference = TorchAttention(cache.tensor, cache.layout, runner.model.config.num_heads)
+    blocks = as_tensor(cache.blocks).normal_()  # memory that was never written would be one page of zeros
+    reference = TorchAttention(blocks, cache.layout, runner.model.config.num_heads)
     backends = {"torch": _Timed(reference), load_kernels().level: _Timed(kernel)}
-    kv_bytes = cache.layout.block_bytes(cache.tensor.element_size()) // config.block_size * settings.context
+    kv_bytes = cache.layout.block_bytes(blocks.itemsize) // config.block_size * settings.context
     piece = torch.ones(_READ_BYTES // 4)
     figures = []
     with Microbenchmark(engine) as bench:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.bench.report import Column, Report, summarise
 from quire.config import EngineConfig
+from quire.ops.arrays import as_tensor
 from quire.sampling_params import SamplingParams
 from quire.settings import Settings, integers, setting
 
@@ -160,7 +161,7 @@ def measure(config: EngineConfig, settings: ProfileSettings) -> tuple[list[dict[
     )
     engine = make_engine(config, load(config))
     assert isinstance(engine.runner, ModelRunner)
-    engine.runner.cache.tensor.normal_()  # memory that was never written would be one page of zeros
+    as_tensor(engine.runner.cache.blocks).normal_()  # memory that was never written would be one page of zeros
     profile = _Profile(engine, settings.runs)
     figures = []
     for running in settings.running:

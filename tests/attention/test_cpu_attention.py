@@ -18,6 +18,8 @@ from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.kernels.build import LEVELS
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
+from quire.ops.arrays import numpy_dtype
+from quire.runner.kv_cache import KVCache
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
@@ -171,7 +173,7 @@ def test_a_prompt_has_the_same_bits_in_pieces_of_any_length(
 def test_an_engine_takes_the_kernel_where_it_has_the_dtype() -> None:
     layout = KVLayout(1, 1, 4, 8)
     kernels = load_kernels()
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        backend = make_attention(torch.zeros(layout.shape(2), dtype=dtype), layout, 2)
-        has_kernel = kernels.functions is not None and dtype != torch.float16
+    for dtype in ("float32", "bfloat16", "float16"):
+        backend = make_attention(KVCache(2, layout, numpy_dtype(dtype)).blocks, layout, 2)
+        has_kernel = kernels.functions is not None and dtype != "float16"
         assert isinstance(backend, CpuAttention if has_kernel else TorchAttention)

@@ -14,6 +14,7 @@ from checkpoints import ARCHITECTURES
 from engine.harness import Job, drive, greedy, greedy_params, greedy_together, make_llm, outputs, random_ids
 from quire import LLM, SamplingParams
 from quire.core import kv_cache_manager
+from quire.ops.arrays import as_tensor
 
 NUM_PROMPTS = 12
 NUM_TOKENS = 8
@@ -37,7 +38,7 @@ def replace_with_noise(cache: torch.Tensor, blocks: list[int]) -> None:
 def share_of_changed_outputs(llm: LLM, name: str, mutation: Mutation | None) -> float:
     """Return the share over all prompts at once, each of which finds its blocks in the cache."""
     expected = greedy_together(name, MUTATED_PROMPTS, NUM_TOKENS)
-    cache = llm.engine.runner.cache.tensor
+    cache = as_tensor(llm.engine.runner.cache.blocks)
     original = cache.clone()
     for blocks in [cached_blocks(llm, prompt) for prompt in MUTATED_PROMPTS]:
         if mutation is not None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from quire.attention.interface import KVLayout
+from quire.ops.arrays import as_tensor
 from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
 from quire.tiers.disk_space import DiskSpace
@@ -28,7 +29,7 @@ def make_cache(
     num_blocks: int, layout: KVLayout = LAYOUT, dtype: torch.dtype = torch.float32, device: str = "cpu", seed: int = 0
 ) -> KVCache:
     """Make a cache with all bit patterns, including NaNs."""
-    cache = KVCache(num_blocks, layout, dtype, torch.device(device))
+    cache = KVCache(num_blocks, layout, dtype, device)
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randint(0, 256, (num_blocks, layout.block_bytes(dtype.itemsize)), generator=generator)
     as_bytes(cache).copy_(noise.to(torch.uint8))
@@ -37,7 +38,7 @@ def make_cache(
 
 def as_bytes(cache: KVCache) -> torch.Tensor:
     """View the cache's memory as [num_blocks, block_bytes]."""
-    return cache.tensor.view(len(cache.tensor), -1).view(torch.uint8)
+    return as_tensor(cache.blocks).view(len(cache.blocks), -1).view(torch.uint8)
 
 
 def make_space(kind: str, directory: Path, num_slots: int, block_bytes: int, pinned: bool = False) -> SwapSpace:

@@ -133,4 +133,4 @@ def test_memory_that_the_host_does_not_give_ends_the_start(monkeypatch: pytest.M
 def test_the_pool_and_the_swap_tier_agree_on_what_a_block_is() -> None:
     engine = start(swap_space="1MiB")
     assert isinstance(engine.runner, ModelRunner)
-    assert engine.scheduler.config.block_bytes == engine.runner.cache.tensor[0].nbytes
+    assert engine.scheduler.config.block_bytes == engine.runner.cache.blocks[0].nbytes

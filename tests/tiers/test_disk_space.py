@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -33,8 +33,8 @@ def space(tmp_path: Path) -> Iterator[DiskSpace]:
     space.close()
 
 
-def contents(*numbers: int) -> torch.Tensor:
-    return torch.stack([torch.arange(n, n + BLOCK_BYTES).to(torch.uint8) for n in numbers])
+def contents(*numbers: int) -> np.ndarray:
+    return np.stack([np.arange(n, n + BLOCK_BYTES).astype(np.uint8) for n in numbers])
 
 
 def write(space: DiskSpace, slots: list[int]) -> list[int]:
@@ -44,10 +44,10 @@ def write(space: DiskSpace, slots: list[int]) -> list[int]:
 
 def lost(space: DiskSpace, slots: list[int]) -> list[int]:
     """Return unreadable slots, and check the others."""
-    into = torch.full((len(slots), BLOCK_BYTES), 99, dtype=torch.uint8)
+    into = np.full((len(slots), BLOCK_BYTES), 99, np.uint8)
     failed = space.read(slots, [key(slot) for slot in slots], into)
     for i, slot in enumerate(slots):
-        assert i in failed or torch.equal(into[i : i + 1], contents(slot)), "a wrong byte"
+        assert i in failed or np.array_equal(into[i : i + 1], contents(slot)), "a wrong byte"
     return [slots[i] for i in failed]
 
 
@@ -61,9 +61,9 @@ def test_a_slot_has_its_last_content_only(space: DiskSpace) -> None:
     write(space, [2])
     space.write([2], [key(77)], contents(77))
     assert lost(space, [2]) == [2]
-    into = torch.empty(1, BLOCK_BYTES, dtype=torch.uint8)
+    into = np.empty((1, BLOCK_BYTES), np.uint8)
     assert space.read([2], [key(77)], into) == []
-    assert torch.equal(into, contents(77))
+    assert np.array_equal(into, contents(77))
 
 
 def test_neighbouring_slots_are_written_and_read_at_once(space: DiskSpace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_a_torn_write_loses_its_block(space: DiskSpace, end: int) -> None:
     after = os.pread(space._file.fd, RECORD_BYTES, start)
     torn = after[:end] + before[end:]
     os.pwrite(space._file.fd, torn, start)
-    into = torch.empty(1, BLOCK_BYTES, dtype=torch.uint8)
+    into = np.empty((1, BLOCK_BYTES), np.uint8)
     assert (space.read([4], [key(9)], into) == [0]) == (torn != after)
     assert (space.read([4], [key(4)], into) == [0]) == (torn != before)
 

@@ -10,6 +10,7 @@ from functools import cache as cached
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -20,6 +21,7 @@ from quire.attention.interface import KVLayout
 from quire.attention.torch_attention import TorchAttention
 from quire.config import EngineConfig, SchedulerConfig
 from quire.engine.engine import Engine, ModelFacts
+from quire.ops.arrays import as_tensor
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
@@ -45,9 +47,9 @@ def make_runner(kind: str, tmp_path: Path) -> ModelRunner:
     model = tiny().model
     shape = model.config
     layout = KVLayout(shape.num_layers, shape.num_kv_heads, BLOCK_SIZE, shape.head_dim)
-    cache = KVCache(NUM_BLOCKS, layout, model.dtype, torch.device("cpu"))
-    link = TransferWorker(cache.tensor, make_space(kind, tmp_path, 4, layout.block_bytes(model.dtype.itemsize)))
-    attention = TorchAttention(cache.tensor, layout, shape.num_heads)
+    cache = KVCache(NUM_BLOCKS, layout, model.dtype)
+    link = TransferWorker(cache.blocks, make_space(kind, tmp_path, 4, layout.block_bytes(model.dtype.itemsize)))
+    attention = TorchAttention(as_tensor(cache.blocks), layout, shape.num_heads)
     return ModelRunner(model, cache, attention, InputBatch(4, 64, BLOCK_SIZE), shape.vocab_size, link)
 
 
@@ -161,7 +163,7 @@ class GatedMemory(HostSpace):
 
     gate = threading.Event()
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         assert self.gate.wait(60)
         return super().read(slots, keys, into)
 
@@ -169,7 +171,7 @@ class GatedMemory(HostSpace):
 def test_a_step_with_sequences_does_not_wait_for_the_link(tmp_path: Path) -> None:
     runner = make_runner("host", tmp_path)
     space = GatedMemory(4, as_bytes(runner.cache).shape[1])
-    runner.transfer_worker = TransferWorker(runner.cache.tensor, space)
+    runner.transfer_worker = TransferWorker(runner.cache.blocks, space)
     result = runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[load(0, 9, 0, op_id=1)]))
     assert (result.seq_ids, result.transfers) == ([1], [])
     assert runner.execute(transfers_only()).transfers == [], "it waits, but not for ever"
@@ -186,7 +188,7 @@ class SlowDisk(DiskSpace):
         super().__init__(*args)
         self.gate = threading.Event()
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         assert self.gate.wait(60)
         return super().write(slots, keys, blocks)
 
@@ -200,7 +202,7 @@ def test_a_step_says_how_long_it_stood_still_although_the_disk_is_not_done(tmp_p
         return now[0]
 
     disk = SlowDisk(tmp_path, 4, as_bytes(runner.cache).shape[1], b"namespace")
-    runner.transfer_worker = TransferWorker(runner.cache.tensor, disk, clock=clock)
+    runner.transfer_worker = TransferWorker(runner.cache.blocks, disk, clock=clock)
     result = runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[save(0, 0, op_id=1)]))
     assert (result.stall_s, result.transfers) == (1.0, []), "before and after staging"
     later = runner.execute(SchedulerOutput(2, removed_seq_ids=[1]))
@@ -218,7 +220,7 @@ def test_what_a_step_cancels_is_of_earlier_steps_or_of_its_own(
     disk = SlowDisk(tmp_path, 4, as_bytes(runner.cache).shape[1], b"namespace")
     assert runner.transfer_worker is not None
     runner.transfer_worker.close()
-    runner.transfer_worker = TransferWorker(runner.cache.tensor, disk)
+    runner.transfer_worker = TransferWorker(runner.cache.blocks, disk)
     runner.execute(step(1, PROMPT, [3, 4, 5], transfers=[save(0, 0, op_id=1)]))
     runner.execute(step(2, OTHER, [6, 7], transfers=[save(1, 1, op_id=2), load(2, 8, 1, op_id=3)]))
     transfers = [save(2, 2, op_id=4), save(3, 3, op_id=5), load(0, 9, 0, op_id=6), load(0, 10, 0, op_id=7)]

@@ -11,7 +11,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +25,7 @@ from quire.runner.kv_cache import KVCache
 from quire.tiers import swap_space
 from quire.tiers import transfer_worker as worker_module
 from quire.tiers.disk_space import DiskSpace
+from quire.tiers.streams import CpuStream
 from quire.tiers.swap_space import HostSpace, SwapSpace
 from quire.tiers.transfer_worker import TransferWorker
 from tiers.blocks import (
@@ -52,8 +55,8 @@ def make_link(tmp_path: Path) -> Iterator[MakeLink]:
 
     def make(cache: KVCache, space: SwapSpace | str = "disk", num_slots: int = 16, **options: object) -> TransferWorker:
         if isinstance(space, str):
-            space = make_space(space, tmp_path, num_slots, as_bytes(cache).shape[1], pinned=cache.tensor.is_cuda)
-        links.append(TransferWorker(cache.tensor, space, **options))  # type: ignore[arg-type]
+            space = make_space(space, tmp_path, num_slots, as_bytes(cache).shape[1], pinned=cache.device == "cuda")
+        links.append(TransferWorker(cache.blocks, space, **options))  # type: ignore[arg-type]
         return links[-1]
 
     yield make
@@ -68,12 +71,12 @@ class WaitingSpace(DiskSpace):
         super().__init__(directory, num_slots, BLOCK_BYTES, NAMESPACE)
         self.order: list[tuple[str, list[int]]] = []
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         self.order.append(("write", slots))
         self.wait()
         return super().write(slots, keys, blocks)
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         self.order.append(("read", slots))
         self.wait()
         return super().read(slots, keys, into)
@@ -112,7 +115,7 @@ def test_what_comes_back_is_what_went_in(
     (report,) = joined(move(link, *(save(block, slot, op_id=10 + block) for block, slot in chosen.items())))
     assert (report.kind, sorted(report.op_ids), report.failed) == ("save", [11, 12, 13, 15, 18, 19], [])
     assert report.num_bytes == len(chosen) * before.shape[1]
-    cache.tensor.zero_()
+    as_bytes(cache).zero_()
     targets = dict(zip(chosen, [4, 0, 7, 2, 9, 1], strict=True))
     (report,) = joined(move(link, *(load(slot, targets[block], block, op_id=block) for block, slot in chosen.items())))
     assert (report.kind, sorted(report.op_ids), report.failed) == ("load", sorted(chosen), [])
@@ -155,7 +158,7 @@ def test_a_saved_block_may_be_overwritten_as_soon_as_submit_returns(make_link: M
     before = as_bytes(cache).clone()
     link = make_link(cache, kind)
     link.submit([save(block, block) for block in range(4)])
-    cache.tensor.zero_()
+    as_bytes(cache).zero_()
     link.submit([load(slot, slot, slot) for slot in range(4)])
     assert [report.kind for report in joined(drain(link))] == ["save", "load"]
     assert torch.equal(as_bytes(cache), before)
@@ -167,7 +170,7 @@ def test_a_load_of_a_slot_whose_save_is_under_way_reads_what_was_saved(make_link
     space = GatedSpace(tmp_path)
     link = make_link(cache, space)
     link.submit([load(3, 7, 2), save(2, 3)])  # saves go first, in any order
-    cache.tensor.zero_()
+    as_bytes(cache).zero_()
     space.reached.wait(60)
     assert link.poll() == [], "nothing has arrived"
     space.gate.set()
@@ -238,7 +241,7 @@ def test_pieces_are_reported_as_they_end_and_what_was_submitted_first_is_moved_f
     assert [slots[op_id] for op_id in saved[3].op_ids] == sorted(slots[7:15]), "within a piece by slot"
     assert [report.continues for report in saved] == [False, True, True, True, True]
     assert sum(report.num_bytes for report in saved) == 30 * BLOCK_BYTES
-    cache.tensor.zero_()
+    as_bytes(cache).zero_()
     while space.lets.acquire(blocking=False):
         pass
     link.submit(transfers_of("load", range(30), slots))
@@ -277,11 +280,11 @@ class TimedSpace(DiskSpace):
     fast_s, slow_s = 0.9e-3, 11e-3
     slow_slots = range(0)
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         self.now += self.seconds(slots)
         return super().write(slots, keys, blocks)
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         self.now += self.seconds(slots)
         return super().read(slots, keys, into)
 
@@ -333,7 +336,7 @@ class BreakingSpace(SteppedSpace):
         if len(self.order) == 2:
             raise MemoryError("no more")
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         failed = super().read(slots, keys, into)
         return list(range(len(slots))) if len(self.order) == 4 else failed
 
@@ -373,7 +376,7 @@ def test_a_piece_that_fails_ends_nothing_but_itself(
 class BadSlots(DiskSpace):
     """Rejects writes to two of its slots."""
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         super().write(slots, keys, blocks)
         return [i for i, slot in enumerate(slots) if slot in (6, 17)]
 
@@ -390,7 +393,7 @@ def test_a_block_that_is_not_written_fails_alone_wherever_it_was_staged(make_lin
 class BreakingOnce(TimedSpace):
     is_broken = True
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         failed = super().read(slots, keys, into)
         if self.is_broken:
             self.is_broken = False
@@ -482,7 +485,7 @@ def test_a_cancelled_load_leaves_its_block_as_it_is(make_link: MakeLink, tmp_pat
     link = make_link(cache, space, clock=space.clock)
     space.lets.release(6)
     saved = move(link, *transfers_of("save", range(40)))
-    cache.tensor.fill_(7)
+    cache.blocks.fill(7)
     before = as_bytes(cache).clone()
     link.submit([load(0, 50, 0, op_id=0), *(load(slot, slot, slot, op_id=slot) for slot in range(1, 40))])
     for _ in range(len(saved) + 1):
@@ -527,7 +530,7 @@ def test_a_save_to_memory_has_begun_when_it_is_submitted(make_link: MakeLink) ->
     move(link, save(5, 0, content=77))
     link.submit(transfers_of("save", range(20)))
     link.cancel(range(20))
-    cache.tensor.zero_()
+    as_bytes(cache).zero_()
     link.submit(transfers_of("load", range(20)))
     reports = drain(link)
     assert in_short(reports)[0] == ("moved", [*range(20)])
@@ -543,7 +546,7 @@ class GatedMemory(HostSpace):
         self.gate = threading.Event()
         self.reached = threading.Event()
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         self.reached.set()
         assert self.gate.wait(60)
         return super().read(slots, keys, into)
@@ -555,7 +558,7 @@ def test_loads_from_memory_can_be_cancelled(make_link: MakeLink) -> None:
     space = GatedMemory(20)
     link = make_link(cache, space)
     move(link, *transfers_of("save", range(20)))
-    cache.tensor.zero_()
+    as_bytes(cache).zero_()
     link.submit(transfers_of("load", range(20)))
     assert space.reached.wait(60)
     link.cancel(range(20))
@@ -588,15 +591,15 @@ def test_closing_fails_what_has_not_begun_but_what_was_cancelled(make_link: Make
 def test_nothing_is_kept_of_what_has_ended(make_link: MakeLink, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither op_ids nor buffers of blocks."""
     link = make_link(make_cache(40), num_slots=40)
-    stagings: list[weakref.ref[torch.Tensor]] = []
-    new_staging = link._new_staging
+    stagings: list[weakref.ref[np.ndarray]] = []
+    new_staging = CpuStream.new_staging
 
-    def noted(piece: object) -> torch.Tensor:
-        staging = new_staging(piece)  # type: ignore[arg-type]
+    def noted(*arguments: Any) -> np.ndarray:
+        staging = new_staging(*arguments)
         stagings.append(weakref.ref(staging))
         return staging
 
-    monkeypatch.setattr(link, "_new_staging", noted)
+    monkeypatch.setattr(CpuStream, "new_staging", noted)
     for _ in range(5):
         link.submit(transfers_of("save", range(40)))
         link.cancel(range(20, 60))
@@ -689,7 +692,7 @@ def count_copies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     shapes: list[tuple[int, ...]] = []
     original = swap_space.copy_blocks
 
-    def counted(into: torch.Tensor, blocks: torch.Tensor) -> None:
+    def counted(into: np.ndarray, blocks: np.ndarray) -> None:
         shapes.append(tuple(into.shape))
         original(into, blocks)
 
@@ -724,7 +727,7 @@ def test_a_slot_with_other_content_fails_and_its_neighbours_do_not(make_link: Ma
     link = make_link(cache, kind)
     move(link, *(save(block, block) for block in range(4)))
     move(link, save(0, 1, content=77))
-    cache.tensor.zero_()
+    as_bytes(cache).zero_()
     loads = [*(load(slot, slot, slot, op_id=slot) for slot in range(4)), load(9, 1, 5, op_id=9)]
     (report,) = joined(move(link, *loads))
     assert report.failed == [1, 9]
@@ -753,25 +756,25 @@ def test_bytes_that_rot_on_disk_are_reported_and_their_neighbours_arrive(
 class BrokenSpace(DiskSpace):
     """Violates the rule not to raise."""
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         raise MemoryError("no more")
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         raise MemoryError("no more")
 
 
 class FullDisk(DiskSpace):
     is_full = True
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         return list(range(len(slots))) if self.is_full else super().write(slots, keys, blocks)
 
 
 class BrokenMemory(HostSpace):
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         raise MemoryError("no more")
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray) -> list[int]:
         raise MemoryError("no more")
 
 
@@ -791,11 +794,11 @@ def test_staging_that_does_not_fit_into_memory_is_a_failed_save(
 ) -> None:
     link = make_link(make_cache(4))
 
-    def no_memory(*arguments: object, **options: object) -> torch.Tensor:
-        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    def no_memory(*arguments: object, **options: object) -> np.ndarray:
+        raise MemoryError("Unable to allocate 960 bytes")
 
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty", no_memory)
+        patch.setattr(np, "empty", no_memory)
         (report,) = move(link, save(0, 0, op_id=5))
     assert report.failed == [5]
 
@@ -803,7 +806,7 @@ def test_staging_that_does_not_fit_into_memory_is_a_failed_save(
 def test_a_space_that_does_not_fit_is_refused() -> None:
     cache = make_cache(2)
     with pytest.raises(ValueError, match="a block has 960 bytes, and the swap space is for 961"):
-        TransferWorker(cache.tensor, HostSpace(2, BLOCK_BYTES + 1))
+        TransferWorker(cache.blocks, HostSpace(2, BLOCK_BYTES + 1))
 
 
 # -- waiting and ending ----------------------------------------------------------------------------------------------
@@ -879,14 +882,15 @@ def test_someone_who_waits_is_woken_by_closing(make_link: MakeLink, tmp_path: Pa
 @pytest.mark.parametrize("kind", SPACES)
 def test_a_link_that_is_forgotten_ends_and_frees_its_cache(kind: str, tmp_path: Path) -> None:
     cache = make_cache(4)
-    link = TransferWorker(cache.tensor, make_space(kind, tmp_path, 4, BLOCK_BYTES))
+    link = TransferWorker(cache.blocks, make_space(kind, tmp_path, 4, BLOCK_BYTES))
     move(link, *(save(block, block) for block in range(4)), load(0, 1, 0))
-    thread, tensor = link._thread, weakref.ref(cache.tensor)
+    assert isinstance(cache.blocks.base, np.ndarray), "views refer to it"
+    thread, memory = link._thread, weakref.ref(cache.blocks.base)
     del cache, link
     gc.collect()
     thread.join(60)
     assert not thread.is_alive()
-    assert tensor() is None
+    assert memory() is None
 
 
 # -- times -----------------------------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
-
 from quire.assembly.model import LoadedModel, name_of
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
@@ -20,6 +18,7 @@ from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
 from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
+from quire.ops.arrays import Array, as_tensor, is_numpy
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
@@ -72,7 +71,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         plan, num_swap_slots = _agree(group, plan, num_swap_slots, len(prefix))
     whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
     namespace = whole if group.size == 1 else replace(whole, parallel_slice=f"{group.rank}/{group.size}")
-    cache = KVCache(plan.num_blocks, layout, model.dtype, torch.device(loaded.device))
+    cache = KVCache(plan.num_blocks, layout, model.dtype, loaded.device)
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
@@ -81,7 +80,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     runner = ModelRunner(
         model,
         cache,
-        make_attention(cache.tensor, layout, model.split.num_heads),
+        make_attention(cache.blocks, layout, model.split.num_heads),
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         shape.vocab_size,
         worker,
@@ -133,9 +132,10 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
     return tokenizer.encode(text)
 
 
-def make_attention(cache: torch.Tensor, layout: KVLayout, num_heads: int) -> AttentionBackend:
-    """Return the fastest attention for the cache's device and dtype."""
-    if cache.device.type != "cpu":
+def make_attention(blocks: Array, layout: KVLayout, num_heads: int) -> AttentionBackend:
+    """Return the fastest attention for the blocks' device and dtype."""
+    cache = as_tensor(blocks)
+    if not is_numpy(blocks):
         return TorchAttention(cache, layout, num_heads)
     kernels = load_kernels()
     if kernels.functions is None or not CpuAttention.supports(cache.dtype):
@@ -157,14 +157,14 @@ def _make_transfer_worker(
         place = f"a file in {config.swap_dir}"
     else:
         try:
-            space = HostSpace(num_slots, block_bytes, pinned=cache.tensor.is_cuda)
-        except RuntimeError as error:
+            space = HostSpace(num_slots, block_bytes, pinned=cache.device != "cpu")
+        except (MemoryError, RuntimeError) as error:
             size = format_size(num_slots * block_bytes)
             raise ValueError(f"cannot allocate {size} of host memory to swap to: {error}; lower swap_space") from None
         place = "host memory"
     limit = "" if config.swap_bandwidth is None else f", at most {format_size(config.swap_bandwidth)} a second"
     logger.info("swap: up to %d blocks (%s) in %s%s", num_slots, format_size(num_slots * block_bytes), place, limit)
-    return TransferWorker(cache.tensor, space, bandwidth=config.swap_bandwidth)
+    return TransferWorker(cache.blocks, space, bandwidth=config.swap_bandwidth)
 
 
 def _open_disk_tier(
@@ -187,7 +187,7 @@ def _open_disk_tier(
         config.kv_dir,
         format_size(config.kv_dir_size),
     )
-    return DiskLink(cache.tensor, store, block_bytes)
+    return DiskLink(cache.blocks, store, block_bytes)
 
 
 def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool = False) -> Namespace:

@@ -1,49 +1,56 @@
-"""The tensor of all KV blocks, and operations on whole blocks."""
+"""The array of all KV blocks, and operations on whole blocks."""
 
 from __future__ import annotations
 
-import torch
+import numpy as np
 
 from quire.attention.interface import KVLayout
-from quire.ops.arrays import as_tensor, name_of, numpy_dtype
+from quire.ops.arrays import Array, DType, as_numpy, is_numpy, name_of, numpy_dtype, torch_dtype
 from quire.outputs import BlockDifference
 from quire.system.pages import new_zeros
 
-_BITS = {2: torch.int16, 4: torch.int32}  #: by bytes of a value
-
 
 class KVCache:
-    """`num_blocks` blocks in one tensor, `[num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]`."""
+    """`num_blocks` blocks in one array, `[num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]`: numpy's in
+    main memory, else a tensor on the `device`. A `dtype` of either kind will do."""
 
-    def __init__(self, num_blocks: int, layout: KVLayout, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, num_blocks: int, layout: KVLayout, dtype: DType, device: str = "cpu") -> None:
         self.layout = layout
-        self.tensor = _zeros(layout.shape(num_blocks), dtype, device)
+        self.device = device
+        self.blocks = _zeros(layout.shape(num_blocks), name_of(dtype), device)
+        rows = self.blocks.reshape(num_blocks, -1)
+        self._rows = rows.view(np.uint8) if is_numpy(rows) else rows  # numpy copies bytes, without arithmetic
 
     def clear(self, blocks: list[int]) -> None:
         """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""
         if blocks:
-            self.tensor[self._index(blocks)] = 0
+            self._rows[blocks] = 0
 
     def copy(self, src: list[int], dst: list[int]) -> None:
         """Copy whole blocks, all reads before all writes."""
         if src:
-            self.tensor[self._index(dst)] = self.tensor[self._index(src)]
+            self._rows[dst] = self._rows[src]
 
     def compare(self, first: int, second: int) -> BlockDifference | None:
         """Compare two blocks bit by bit; None if they are equal."""
-        one, other = (self.tensor[block].view(_BITS[self.tensor.element_size()]) for block in (first, second))
-        if torch.equal(one, other):
-            return None
+        one, other = (self._bits(block) for block in (first, second))
         differs = one != other  # [num_layers, 2, num_kv_heads, block_size, head_dim]
-        layers = differs.flatten(1).any(1).nonzero()
-        return BlockDifference(int(differs.sum()), differs.numel(), int(layers[0]))
+        if not differs.any():
+            return None
+        layers = differs.reshape(len(differs), -1).any(1).nonzero()[0]
+        return BlockDifference(int(differs.sum()), differs.size, int(layers[0]))
 
-    def _index(self, blocks: list[int]) -> torch.Tensor:
-        return torch.tensor(blocks, dtype=torch.int64, device=self.tensor.device)
+    def _bits(self, block: int) -> np.ndarray:
+        """Return a block in main memory, as integers."""
+        values = self.blocks[block]
+        array = values if is_numpy(values) else as_numpy(values.cpu())
+        return array.view(f"u{array.itemsize}")
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def _zeros(shape: tuple[int, ...], dtype: str, device: str) -> Array:
     """Zeros; in main memory, pages take memory only once written."""
-    if device.type == "cpu":
-        return as_tensor(new_zeros(shape, numpy_dtype(name_of(dtype))))
-    return torch.zeros(shape, dtype=dtype, device=device)
+    if device == "cpu":
+        return new_zeros(shape, numpy_dtype(dtype))
+    import torch
+
+    return torch.zeros(shape, dtype=torch_dtype(dtype), device=device)

@@ -111,7 +111,7 @@ class ModelRunner:
         self.batch = batch
         self.transfer_worker = transfer_worker
         self.disk = disk
-        self.device = cache.tensor.device
+        self.device = torch.device(cache.device)
         self.stages: dict[int, ServableStage] = {}  #: stages in use by number; empty for a model without stages
         self.grammars = grammars
         self.sampler = Sampler(vocab_size, grammars)

@@ -6,8 +6,9 @@ import logging
 import threading
 from collections.abc import Iterable, Sequence
 
-import torch
+import numpy as np
 
+from quire.ops.arrays import Array
 from quire.outputs import BlockTransfer, SchedulerOutput, StoreChanges
 from quire.tiers.store.block_store import BlockStore, StoredBlock
 from quire.tiers.streams import Done
@@ -33,10 +34,10 @@ class StoreSpace:
             assert save.key is not None
             self._announced[save.key] = StoredBlock(save.key, save.parent, save.cost_s, epoch)
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         return self.store.write([self._announced.pop(key) for key in keys], blocks)
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray | Sequence[memoryview]) -> list[int]:
         return self.store.read(keys, into)
 
     def close(self) -> None:
@@ -46,9 +47,7 @@ class StoreSpace:
 class DiskLink:
     """Connects an engine to its block store. `has_reports` is set for reports and store changes."""
 
-    def __init__(
-        self, cache: torch.Tensor, store: BlockStore, block_bytes: int, *, bandwidth: float | None = None
-    ) -> None:
+    def __init__(self, cache: Array, store: BlockStore, block_bytes: int, *, bandwidth: float | None = None) -> None:
         self.store = store
         self.has_reports = threading.Event()
         self._space = StoreSpace(store, block_bytes)

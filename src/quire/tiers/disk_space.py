@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from quire.config import format_size
 from quire.tiers.store.layout.files import Move, OpenFile, move_records, remove_unlocked
@@ -49,7 +49,7 @@ class DiskSpace:
                 "where this user may write and there is room, or lower swap_space"
             ) from None
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         data = _rows(blocks)
         failed: list[int] = []
         for run in runs(slots):
@@ -60,7 +60,7 @@ class DiskSpace:
             failed.extend(range(run.start + num_done, run.stop))
         return failed
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: np.ndarray | Sequence[memoryview]) -> list[int]:
         data = into if isinstance(into, Sequence) else _rows(into)
         failed: list[int] = []
         for run in runs(slots):
@@ -111,8 +111,8 @@ class DiskSpace:
             raise OSError("a record that is written there cannot be read again")
 
 
-def _rows(blocks: torch.Tensor) -> list[memoryview]:
-    return [row.data for row in blocks.numpy()]
+def _rows(blocks: np.ndarray) -> list[memoryview]:
+    return [row.data for row in blocks]
 
 
 def _open_private(folder: Path) -> tuple[OpenFile, Path | None]:

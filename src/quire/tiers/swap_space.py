@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-import torch
+
+from quire.ops.arrays import Array, as_tensor, empty, is_numpy
 
 
 class SwapSpace(Protocol):
-    """Slots of one block each: contiguous uint8 `[n, block_bytes]`, or, from a space that is no memory, n buffers. A
-    slot is not written during a read of it. Failures are returned, never raised."""
+    """Slots of one block each: contiguous uint8 `[n, block_bytes]`, or, from a space that is no memory, n buffers. Only
+    memory takes arrays on a GPU. A slot is not written during a read of it. Failures are returned, never raised."""
 
     num_slots: int
     block_bytes: int
     is_memory: bool  #: reads and writes are plain copies, queued on the current stream for a GPU
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+    def write(self, slots: list[int], keys: list[bytes], blocks: Array) -> list[int]:
         """Write blocks. Returns the indices of failed ones; reading their slots fails."""
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
+    def read(self, slots: list[int], keys: list[bytes], into: Array | Sequence[memoryview]) -> list[int]:
         """Read blocks that were written under these keys. Returns the indices of missing or altered blocks."""
 
     def close(self) -> None:
@@ -38,12 +38,12 @@ def runs(*lists: Sequence[int]) -> Iterator[slice]:
             start = at
 
 
-def copy_blocks(into: torch.Tensor, blocks: torch.Tensor) -> None:
-    """Copy uint8 `[n, block_bytes]` at once; with pinned memory, queued on the current stream and maybe unfinished."""
-    if into.is_cuda or blocks.is_cuda:
-        into.copy_(blocks, non_blocking=True)
-    else:  # torch would use threads that the model needs
-        np.copyto(into.numpy(), blocks.numpy())
+def copy_blocks(into: Array, blocks: Array) -> None:
+    """Copy uint8 `[n, block_bytes]` at once; from or to a GPU, queued on the current stream and maybe unfinished."""
+    if is_numpy(into) and is_numpy(blocks):
+        np.copyto(into, blocks)  # in this thread: others are the model's
+    else:
+        as_tensor(into).copy_(as_tensor(blocks), non_blocking=True)
 
 
 class HostSpace:
@@ -54,19 +54,23 @@ class HostSpace:
     def __init__(self, num_slots: int, block_bytes: int, pinned: bool = False) -> None:
         self.num_slots = num_slots
         self.block_bytes = block_bytes
-        self._memory = torch.empty((num_slots, block_bytes), dtype=torch.uint8)
+        self._memory = empty((num_slots, block_bytes), np.dtype(np.uint8))
         self._keys: list[bytes | None] = [None] * num_slots
-        self._unpin = _pin(self._memory, self) if pinned else None
+        self._unpin = None
+        if pinned:
+            from quire.tiers.cuda import pin
 
-    def write(self, slots: list[int], keys: list[bytes], blocks: torch.Tensor) -> list[int]:
+            self._unpin = pin(self._memory, self)
+
+    def write(self, slots: list[int], keys: list[bytes], blocks: Array) -> list[int]:
         for run in runs(slots):
             for slot, key in zip(slots[run], keys[run], strict=True):
                 self._keys[slot] = key  # before the bytes: `read` compares keys after its copies
             copy_blocks(self._rows(slots[run]), blocks[run])
         return []
 
-    def read(self, slots: list[int], keys: list[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
-        assert isinstance(into, torch.Tensor), "memory is read in runs"
+    def read(self, slots: list[int], keys: list[bytes], into: Array | Sequence[memoryview]) -> list[int]:
+        assert not isinstance(into, Sequence), "memory is read in runs"
         for run in runs(slots):
             copy_blocks(into[run], self._rows(slots[run]))
         # Compare keys after the copies, to notice a slot that was written meanwhile by mistake.
@@ -75,17 +79,7 @@ class HostSpace:
     def close(self) -> None:
         if self._unpin is not None:
             self._unpin()
-        self._memory = self._memory[:0].clone()
+        self._memory = self._memory[:0].copy()
 
-    def _rows(self, slots: list[int]) -> torch.Tensor:
+    def _rows(self, slots: list[int]) -> np.ndarray:
         return self._memory[slots[0] : slots[0] + len(slots)]
-
-
-def _pin(memory: torch.Tensor, owner: object) -> weakref.finalize:
-    """Pin memory until its owner is collected or the result is called. (torch would round up to a power of two.)"""
-    cuda = torch.cuda.cudart()
-    address = memory.data_ptr()
-    torch.cuda.check_error(cuda.cudaHostRegister(address, memory.numel(), 0))
-    unpin = weakref.finalize(owner, cuda.cudaHostUnregister, address)
-    unpin.atexit = False
-    return unpin

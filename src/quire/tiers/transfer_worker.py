@@ -11,18 +11,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 
+from quire.ops.arrays import Array, as_numpy, is_numpy, torch_dtype
 from quire.outputs import BlockTransfer, TransferReport
 from quire.tiers.pacing import PieceSize, RateLimiter, pop_piece
-from quire.tiers.streams import CpuStream, CudaStream, Done
+from quire.tiers.streams import CpuStream, Done
 from quire.tiers.swap_space import SwapSpace, copy_blocks, runs
+
+if TYPE_CHECKING:
+    from quire.tiers.cuda import CudaStream
 
 logger = logging.getLogger("quire")
 
 _NAMES = {"save": "saving", "load": "loading"}
-_Move = Callable[[list[int], list[bytes], torch.Tensor], list[int]]  #: `SwapSpace.write` or `.read`
+_Move = Callable[[list[int], list[bytes], Array], list[int]]  #: `SwapSpace.write` or `.read`
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ class _Batch:
     rest: deque[BlockTransfer]  #: transfers that have not begun, in order
     asked_at: float = 0.0
     copied: _Piece | None = None  #: the whole batch, for saves to memory
-    staging: torch.Tensor | None = None  #: for saves to any other space
+    staging: Array | None = None  #: for saves to any other space
     row_of: dict[int, int] = field(default_factory=dict)  #: op_id -> row of `staging`, ascending like slots
     staged: Done = lambda: 0.0  #: for saves: waits until the bytes have left the device
     point: object = None  #: for loads: the point in the device's work after which their blocks may be written
@@ -77,14 +82,14 @@ class TransferWorker:
     reads the saved content, and fails if that save was cancelled.
 
     Args:
-        cache: `[num_blocks, num_layers, 2, ...]`, contiguous.
+        cache: `[num_blocks, num_layers, 2, ...]`, contiguous; a tensor if on a GPU.
         bandwidth: bytes per second of both directions together; None for no limit. May be changed at any time.
         on_report: called in the worker's thread after each report.
     """
 
     def __init__(
         self,
-        cache: torch.Tensor,
+        cache: Array,
         space: SwapSpace,
         *,
         bandwidth: float | None = None,
@@ -92,12 +97,12 @@ class TransferWorker:
         tier: str = "host",
         on_report: Callable[[], None] | None = None,
     ) -> None:
-        self._device = cache.view(len(cache), -1).view(torch.uint8)  # [num_blocks, block_bytes]
+        self._device = _as_bytes(cache)
         self._block_bytes = self._device.shape[1]
         if self._block_bytes != space.block_bytes:
             raise ValueError(f"a block has {self._block_bytes} bytes, and the swap space is for {space.block_bytes}")
         self._space = space
-        self._stream = CudaStream(cache.device) if cache.is_cuda else CpuStream(clock)
+        self._stream = _make_stream(cache, clock)
         self._closing = threading.Event()
         self._clock = clock
         self._tier = tier
@@ -184,7 +189,7 @@ class TransferWorker:
             batch.copied = whole
             batch.staged = self._stream.before_work(partial(self._move_directly, whole, self._space.write))
         else:
-            batch.staging = self._new_staging(whole)
+            batch.staging = self._stream.new_staging(len(whole.op_ids), self._block_bytes)
             batch.row_of = {op_id: row for row, op_id in enumerate(whole.op_ids)}
             batch.staged = self._stream.before_work(partial(self._save_to_staging, whole, batch.staging))
             batch.asked_at = self._clock()
@@ -250,45 +255,38 @@ class TransferWorker:
             failed = move(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
             piece.failed.update(run.start + i for i in failed)
 
-    def _save_to_staging(self, piece: _Piece, staging: torch.Tensor) -> None:
+    def _save_to_staging(self, piece: _Piece, staging: Array) -> None:
         for run in runs(piece.blocks):
             copy_blocks(staging[run], self._neighbours(piece.blocks[run]))
 
-    def _write(self, piece: _Piece, staging: torch.Tensor, row_of: dict[int, int]) -> None:
+    def _write(self, piece: _Piece, staging: Array, row_of: dict[int, int]) -> None:
         """Write from staging. Neighbouring slots have neighbouring rows."""
         rows = [row_of[op_id] for op_id in piece.op_ids]
         for run in runs(rows):
-            failed = self._space.write(
-                piece.slots[run], piece.keys[run], staging[rows[run.start] : rows[run.stop - 1] + 1]
-            )
+            content = as_numpy(staging[rows[run.start] : rows[run.stop - 1] + 1])
+            failed = self._space.write(piece.slots[run], piece.keys[run], content)
             piece.failed.update(run.start + i for i in failed)
 
     def _load(self, piece: _Piece, point: object) -> None:
         if self._space.is_memory:
             self._stream.after(point, partial(self._move_directly, piece, self._space.read))()
             return
-        if not self._stream.is_cuda:  # no request reads a block before its load is reported as successful
-            memory = self._device.numpy()
-            piece.failed.update(
-                self._space.read(piece.slots, piece.keys, [memory[block].data for block in piece.blocks])
-            )
+        if is_numpy(self._device):  # no request reads a block before its load is reported as successful
+            buffers = [self._device[block].data for block in piece.blocks]
+            piece.failed.update(self._space.read(piece.slots, piece.keys, buffers))
             return
-        staging = self._new_staging(piece)
-        piece.failed.update(self._space.read(piece.slots, piece.keys, staging))
+        staging = self._stream.new_staging(len(piece.op_ids), self._block_bytes)
+        piece.failed.update(self._space.read(piece.slots, piece.keys, as_numpy(staging)))
         self._stream.after(point, partial(self._load_from_staging, piece, staging))()
 
-    def _load_from_staging(self, piece: _Piece, staging: torch.Tensor) -> None:
+    def _load_from_staging(self, piece: _Piece, staging: Array) -> None:
         intact = [i for i in range(len(piece.op_ids)) if i not in piece.failed]
         blocks = [piece.blocks[i] for i in intact]
         for run in runs(intact, blocks):
             copy_blocks(self._neighbours(blocks[run]), staging[intact[run.start] : intact[run.stop - 1] + 1])
 
-    def _neighbours(self, blocks: list[int]) -> torch.Tensor:
+    def _neighbours(self, blocks: list[int]) -> Array:
         return self._device[blocks[0] : blocks[0] + len(blocks)]
-
-    def _new_staging(self, piece: _Piece) -> torch.Tensor:
-        shape = (len(piece.op_ids), self._block_bytes)
-        return torch.empty(shape, dtype=torch.uint8, pin_memory=self._stream.is_cuda)
 
     def _fail(self, piece: _Piece, error: Exception) -> None:
         self._log_loss(piece, len(piece.op_ids), repr(error))
@@ -327,7 +325,20 @@ class TransferWorker:
 
 
 def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
-    with torch.inference_mode():
-        while (job := jobs.get()) is not None:
-            job()
-            del job  # it refers to the worker
+    while (job := jobs.get()) is not None:
+        job()
+        del job  # it refers to the worker
+
+
+def _as_bytes(cache: Array) -> Array:
+    """View as uint8 `[num_blocks, block_bytes]`."""
+    rows = cache.reshape(len(cache), -1)
+    return rows.view(np.uint8 if is_numpy(rows) else torch_dtype("uint8"))
+
+
+def _make_stream(cache: Array, clock: Callable[[], float]) -> CpuStream | CudaStream:
+    if is_numpy(cache):
+        return CpuStream(clock)
+    from quire.tiers.cuda import CudaStream
+
+    return CudaStream(cache.device)

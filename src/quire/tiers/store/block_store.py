@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,9 +27,6 @@ from quire.tiers.store.layout.namespace import LOCK, Label, open_directory, open
 from quire.tiers.store.layout.record import Row
 from quire.tiers.store.reader import Reader
 from quire.tiers.store.writer import Writer
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger("quire")
 
@@ -145,7 +141,7 @@ class BlockStore:
     def __contains__(self, key: bytes) -> bool:
         return key in self._catalog
 
-    def write(self, blocks: Sequence[StoredBlock], data: torch.Tensor) -> list[int]:
+    def write(self, blocks: Sequence[StoredBlock], data: np.ndarray) -> list[int]:
         """Store `[n, block_bytes]` blocks, unless deleted after their `epoch`. Returns indices not stored; never
         raises."""
         if self.is_read_only or self._is_closed or self._writer.is_paused:
@@ -156,7 +152,7 @@ class BlockStore:
             self._log_error("writing", error)
             return [i for i, block in enumerate(blocks) if block.key not in self._catalog]
 
-    def read(self, keys: Sequence[bytes], into: torch.Tensor | Sequence[memoryview]) -> list[int]:
+    def read(self, keys: Sequence[bytes], into: np.ndarray | Sequence[memoryview]) -> list[int]:
         """Read and check blocks into `[n, block_bytes]` or n buffers. Returns the indices of missing or damaged (now
         discarded) ones, whose buffers are undefined. Never raises."""
         stats = self._catalog.stats
@@ -368,14 +364,14 @@ class BlockStore:
                 except Exception as error:
                     self._log_error("notifying the engine", error)
 
-    def _buffers(self, data: torch.Tensor | Sequence[memoryview], count: int) -> Sequence[memoryview]:
+    def _buffers(self, data: np.ndarray | Sequence[memoryview], count: int) -> Sequence[memoryview]:
         if isinstance(data, Sequence):
             if [len(buffer) for buffer in data] != [self.block_bytes] * count:
                 raise ValueError(f"expected {count} buffers of {self.block_bytes} bytes")
             return data
         if data.shape != (count, self.block_bytes):
             raise ValueError(f"expected shape {(count, self.block_bytes)}, got {tuple(data.shape)}")
-        return [row.data for row in np.asarray(data)]
+        return [row.data for row in data]
 
     def _log_error(self, what: str, error: Exception) -> None:
         """Log an error once until another one occurs."""

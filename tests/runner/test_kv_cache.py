@@ -1,0 +1,48 @@
+"""Whole blocks are cleared, copied and compared bit by bit, whatever they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from quire.attention.interface import KVLayout
+from quire.ops.arrays import numpy_dtype
+from quire.outputs import BlockDifference
+from quire.runner.kv_cache import KVCache
+
+LAYOUT = KVLayout(num_layers=3, num_kv_heads=2, block_size=4, head_dim=5)
+
+
+@pytest.fixture(params=["float32", "bfloat16", "float16"])
+def cache(request: pytest.FixtureRequest) -> KVCache:
+    """A cache of random bytes, NaNs among them."""
+    cache = KVCache(6, LAYOUT, numpy_dtype(request.param))
+    memory = as_bytes(cache)
+    memory[:] = np.random.default_rng(0).integers(0, 256, memory.shape, dtype=np.uint8)
+    return cache
+
+
+def as_bytes(cache: KVCache) -> np.ndarray:
+    blocks: np.ndarray = cache.blocks
+    return blocks.reshape(len(blocks), -1).view(np.uint8)
+
+
+def test_cleared_blocks_are_zero_and_others_stay(cache: KVCache) -> None:
+    before = as_bytes(cache).copy()
+    cache.clear([4, 1])
+    assert not as_bytes(cache)[[1, 4]].any()
+    assert np.array_equal(as_bytes(cache)[[0, 2, 3, 5]], before[[0, 2, 3, 5]])
+    cache.clear([])
+
+
+def test_all_reads_of_copies_come_before_all_writes(cache: KVCache) -> None:
+    before = as_bytes(cache).copy()
+    cache.copy([0, 1, 1], [1, 2, 5])
+    assert np.array_equal(as_bytes(cache), before[[0, 0, 1, 3, 4, 1]])
+
+
+def test_one_bit_is_a_difference_and_equal_nans_are_none(cache: KVCache) -> None:
+    cache.copy([0], [3])
+    assert cache.compare(0, 3) is None
+    as_bytes(cache)[3, -1] ^= 1
+    assert cache.compare(0, 3) == BlockDifference(1, 3 * 2 * 2 * 4 * 5, 2)
