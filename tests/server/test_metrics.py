@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.applications import Starlette
 
 from engines import thread_engine
 from quire.assembly import LoadedModel, load, make_engine
@@ -330,9 +330,7 @@ def test_who_gave_up_still_counts_among_those_who_waited() -> None:
 
 
 def test_metrics_are_served_in_prometheus_text_format() -> None:
-    app = FastAPI()
-    app.include_router(metrics_routes(Metrics(["m"])))
-    answer = ask(app, path="/metrics")
+    answer = ask(Starlette(routes=list(metrics_routes(Metrics(["m"])))), path="/metrics")
     assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
     assert "quire_num_requests_running" in answer.text
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from html import escape
 
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from quire.server.app import make_app
 from quire.server.registry import ModelRegistry
@@ -19,7 +19,7 @@ from serving import RunningServer, make_model
 HOSTILE = "<script>alert('1')</script>"
 
 
-def app_of(name: str = "mine", **settings: object) -> FastAPI:
+def app_of(name: str = "mine", **settings: object) -> Starlette:
     model = replace(make_model(name=name), aliases=("second",))
     return make_app(ModelRegistry([model]), ServerSettings(tenant_secret=b"s", **settings))  # type: ignore[arg-type]
 

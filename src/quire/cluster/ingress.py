@@ -20,10 +20,10 @@ from quire.server.app import assemble
 from quire.server.log_format import configure_logging
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
 
-def start_app(spec: AppSpec) -> FastAPI:
+def start_app(spec: AppSpec) -> Starlette:
     """Make the application. Its lifespan starts the connections to the models' deployments."""
     settings = spec.settings
     configure_logging(settings.log_format, settings.log_level)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import Match
 
-import quire
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
 from quire.routing import NEED_EMBEDDER, Router, RoutingConfig
@@ -27,7 +25,7 @@ from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.retrieval import CollectionRetriever
 from quire.server.collections.routes import collection_routes, embedding_routes, warm_routes
 from quire.server.collections.service import MAX_QUERY_CHARACTERS, CollectionService, make_service
-from quire.server.errors import ApiError, error_response, invalid
+from quire.server.errors import ApiError, error_response
 from quire.server.generation.generation import as_api_error
 from quire.server.health import health_routes
 from quire.server.http.body import BodyReader
@@ -37,7 +35,7 @@ from quire.server.http.protocol import ClientDisconnected
 from quire.server.metrics import Metrics, metrics_routes
 from quire.server.openai.endpoint import ChatEndpoint, CompletionEndpoint
 from quire.server.openai.models import model_routes
-from quire.server.openai.openapi import describe
+from quire.server.openai.openapi import ApiDescription
 from quire.server.openai.prompts import tokenize_routes
 from quire.server.openai.schema import ChatCompletionChunk
 from quire.server.pages import page_routes
@@ -67,7 +65,7 @@ def make_app(
     *,
     service: CollectionService | None = None,
     router: Router | None = None,
-) -> FastAPI:
+) -> Starlette:
     """Make the application. The caller starts and stops the engines.
 
     Args:
@@ -75,14 +73,7 @@ def make_app(
         service: collections and embedder, which the application closes at its end.
         router: routing policy for `model: "auto"`.
     """
-    app = FastAPI(
-        title="Quire",
-        version=quire.__version__,
-        docs_url=None,
-        redoc_url=None,
-        lifespan=_lifespan,
-        servers=[{"url": settings.root_path}] if settings.root_path else None,
-    )
+    app = Starlette(lifespan=_lifespan)
     passage_kv = PassageKV(registry)
     app.state.service = service = service or CollectionService()
     app.state.bodies = BodyReader(
@@ -92,44 +83,38 @@ def make_app(
     service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     models, retriever = ModelChooser(registry, router), CollectionRetriever(service)
     chat = ChatEndpoint(models, settings, retriever)
-    routers = (
-        chat.route(),
+    parts = (
+        chat.routes(),
         message_routes(chat),
-        ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).route(),
-        CompletionEndpoint(models, settings, retriever).route(),
+        ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).routes(),
+        CompletionEndpoint(models, settings, retriever).routes(),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None, embedder=service.embedder_name),
         collection_routes(service),
         warm_routes(service, passage_kv),
         embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
         health_routes(registry, settings),
-        page_routes(registry, settings),
         *([metrics_routes(metrics)] if metrics is not None else []),
     )
-    for each in routers:
-        app.include_router(each)
+    routes = [route for part in parts for route in part]
+    app.state.description = description = ApiDescription(
+        routes,
+        root_path=settings.root_path,
+        needs_key=bool(settings.api_keys),
+        chunks=(ChatCompletionChunk, ResponseEvent, MessageEvent),
+    )
+    routes += page_routes(registry, settings, description)
+    app.router.routes.extend(routes)
     for kind in (ApiError, EngineUnavailable, RequestFailed):
         app.add_exception_handler(kind, _on_error)
     app.add_exception_handler(HTTPException, _on_unknown_route)
-    app.add_exception_handler(RequestValidationError, _on_invalid_parameter)
     app.add_exception_handler(ClientDisconnected, _on_disconnect)
-    chunks = (ChatCompletionChunk, ResponseEvent, MessageEvent)
-    app.openapi = lambda: describe(app, needs_key=bool(settings.api_keys), chunks=chunks)  # type: ignore[method-assign]
-    paths = frozenset(route.path for each in routers for route in _all_routes(each))
+    paths = frozenset(route.path for route in routes)
     _add_middleware(app, settings, {} if metrics is None else {"count": metrics.observe_http, "paths": paths})
     return app
 
 
-def _all_routes(router: Any) -> Iterator[Route]:
-    """Yield a router's routes, those of included routers too, which newer versions of FastAPI nest."""
-    for route in router.routes:
-        if isinstance(route, Route):
-            yield route
-        elif (included := getattr(route, "original_router", None)) is not None:
-            yield from _all_routes(included)
-
-
-def _add_middleware(app: FastAPI, settings: ServerSettings, counting: dict[str, Any]) -> None:
+def _add_middleware(app: Starlette, settings: ServerSettings, counting: dict[str, Any]) -> None:
     """Add the middleware, innermost first."""
     app.add_middleware(LimitBody, settings=settings)
     if settings.max_concurrent_per_key is not None:
@@ -148,9 +133,10 @@ def _add_middleware(app: FastAPI, settings: ServerSettings, counting: dict[str, 
 
 
 @asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     yield
     app.state.bodies.close()
+    app.state.description.close()
     app.state.passage_kv.close()
     await asyncio.to_thread(app.state.service.close)
 
@@ -164,18 +150,9 @@ async def _on_unknown_route(request: Request, error: Exception) -> JSONResponse:
     message = f"{request.method} {request.url.path:.200}: {error.detail}; GET /openapi.json lists the endpoints"
     headers = dict(error.headers or {})
     if error.status_code == 405:  # the router names only the methods of the first route
-        matching = (route for route in _all_routes(request.app) if route.matches(request.scope)[0] is not Match.NONE)
-        methods = {method for route in matching for method in route.methods or ()}
-        headers["Allow"] = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+        matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
+        headers["Allow"] = ", ".join(sorted({method for route in matching for method in route.methods}))
     return error_response(ApiError(error.status_code, message, headers=headers))
-
-
-async def _on_invalid_parameter(request: Request, error: Exception) -> JSONResponse:
-    """Reject a parameter of the path or query; `BodyReader` checks bodies."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    name = str(first["loc"][-1])
-    return error_response(invalid(f"{name}={first.get('input')!r:.100} is not valid: {first['msg'].lower()}", name))
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:
@@ -186,7 +163,7 @@ async def _on_disconnect(request: Request, error: Exception) -> Response:
 class Assembly:
     """An application and its parts with a life of their own."""
 
-    app: FastAPI
+    app: Starlette
     registry: ModelRegistry
     service: CollectionService  #: closed by the application
 

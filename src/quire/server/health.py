@@ -10,15 +10,17 @@ import asyncio
 from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
-from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
+from starlette.responses import Response
 
 import quire
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, ModelState
-from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar
+from quire.server.bodies.fields import Reply
+from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar, json_reply
 from quire.server.http.middleware import is_known
+from quire.server.http.routes import Routes
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 from quire.system.worker_process import WorkerError
@@ -32,13 +34,13 @@ class LoadingModel(LoadedSoFar):
     phase: str = Field(description="Phase: imports, config, weights or first step.")
 
 
-class ModelHealth(BaseModel):
+class ModelHealth(Reply):
     state: HealthStatus
     model: str | None = Field(default=None, description="Name, for clients with a key.")
     error: str | None = Field(default=None, description="Reason of a failure, for clients with a key.")
 
 
-class Health(BaseModel):
+class Health(Reply):
     """The most severe state of all models; degraded: some have failed, and the others serve; or an audit has found
     wrong KV."""
 
@@ -49,67 +51,70 @@ class Health(BaseModel):
     )
 
 
-class Version(BaseModel):
+class Version(Reply):
     version: str
 
 
-class ServerLoad(BaseModel):
+class ServerLoad(Reply):
     server_load: int = Field(description="Number of running and waiting requests.")
 
 
-def health_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
+def health_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
     """The routes."""
-    router = APIRouter(tags=["operations"], responses=_REJECTIONS)
+    routes = Routes("operations", responses=_REJECTIONS)
     probes = [_Probe(model, settings.heartbeat_timeout_s) for model in registry]
 
     unhealthy: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "Unable to serve now."}}
 
-    async def check(response: Response) -> tuple[HealthStatus, list[HealthStatus]]:
+    async def check() -> tuple[HealthStatus, list[HealthStatus]]:
         found = await asyncio.gather(*(probe.status() for probe in probes))
         status = max(found, key=_BY_SEVERITY.index)
         if status == "failed" and set(found) == {"ok", "failed"}:
             status = "degraded"
-        if status not in ("ok", "degraded"):
-            response.status_code = 503
         return status, found
 
-    @router.get("/livez", response_model_exclude_unset=True)
-    async def livez() -> Health:
+    @routes.get("/livez", response_model=Health)
+    async def livez() -> Response:
         """Check the event loop only. Needs no API key."""
-        return Health(status="ok")
+        return json_reply(Health(status="ok"))
 
-    @router.get("/readyz", responses=unhealthy, response_model_exclude_none=True)
-    async def readyz(request: Request, response: Response) -> Health:
+    @routes.get("/readyz", response_model=Health, responses=unhealthy)
+    async def readyz(request: Request) -> Response:
         """Check as /health, and show each model. Needs no API key."""
-        status, found = await check(response)
+        status, found = await check()
         shows_names = is_known(request.scope, settings)
         models = []
         for state, model in zip(found, registry, strict=True):
             names = {"model": model.name, "error": model.async_engine.error} if shows_names else {}
-            models.append(ModelHealth(state=state, **names))
-        return Health(status=status, models=models)
+            models.append(ModelHealth(state=state, **{key: name for key, name in names.items() if name is not None}))
+        return json_reply(Health(status=status, models=models), _code(status))
 
-    @router.get("/health", responses=unhealthy, response_model_exclude_unset=True)
-    async def health(response: Response) -> Health:
+    @routes.get("/health", response_model=Health, responses=unhealthy)
+    async def health() -> Response:
         """Check that each model answers, by the path of a request. Needs no API key.
 
         An unloaded model is healthy: a request loads it. Failed models do not count while others serve."""
-        status, _ = await check(response)
+        status, _ = await check()
         engines = [model.async_engine for model in registry]
         loading = [_progress(engine) for engine in engines if engine.state is ModelState.LOADING]
-        return Health(status=status, loading=loading) if loading else Health(status=status)
+        answer = Health(status=status, loading=loading) if loading else Health(status=status)
+        return json_reply(answer, _code(status))
 
-    @router.get("/version")
-    async def version() -> Version:
+    @routes.get("/version", response_model=Version)
+    async def version() -> Response:
         """Show the version of the server."""
-        return Version(version=quire.__version__)
+        return json_reply(Version(version=quire.__version__))
 
-    @router.get("/load")
-    async def load() -> ServerLoad:
+    @routes.get("/load", response_model=ServerLoad)
+    async def load() -> Response:
         """Count running and waiting requests, in vLLM's form."""
-        return ServerLoad(server_load=sum(model.async_engine.num_requests for model in registry))
+        return json_reply(ServerLoad(server_load=sum(model.async_engine.num_requests for model in registry)))
 
-    return router
+    return routes
+
+
+def _code(status: HealthStatus) -> int:
+    return 200 if status in ("ok", "degraded") else 503
 
 
 class _Probe:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import product
 from typing import Any, TypeVar
 
-from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -18,6 +18,7 @@ from quire.config import SchedulerConfig
 from quire.core.decisions.costs import TIERS
 from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.bodies.replies import ERROR_RESPONSES
+from quire.server.http.routes import Routes
 from quire.system.memory import used_by
 
 MODEL_LABEL = "model_name"
@@ -430,13 +431,13 @@ class Metrics:
         return found
 
 
-def metrics_routes(metrics: Metrics) -> APIRouter:
+def metrics_routes(metrics: Metrics) -> Routes:
     """GET /metrics."""
-    router = APIRouter(tags=["operations"])
+    routes = Routes("operations")
 
-    @router.get("/metrics", response_class=PlainTextResponse, responses={"4XX": ERROR_RESPONSES["4XX"]})
-    def show_metrics() -> PlainTextResponse:
+    @routes.get("/metrics", response_class=PlainTextResponse, responses={"4XX": ERROR_RESPONSES["4XX"]})
+    async def show_metrics() -> PlainTextResponse:
         """Return counters, gauges and histograms of every model, in Prometheus' text format."""
-        return PlainTextResponse(metrics.render(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        return PlainTextResponse(await asyncio.to_thread(metrics.render), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    return router
+    return routes

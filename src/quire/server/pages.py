@@ -7,11 +7,12 @@ import re
 import shlex
 from html import escape
 
-from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from quire.server.http.middleware import is_known
+from quire.server.http.routes import Routes
+from quire.server.openai.openapi import ApiDescription
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 
@@ -28,29 +29,33 @@ a { color: #8bf; } td, th { border-color: #444; } }
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Cache-Control": "no-store"}
 
 
-def page_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
-    """The routes of both pages."""
-    router = APIRouter(include_in_schema=False)
+def page_routes(registry: ModelRegistry, settings: ServerSettings, description: ApiDescription) -> Routes:
+    """The routes of both pages, and of the document that one of them shows."""
+    routes = Routes()
 
-    @router.get("/")
+    @routes.get("/")
     async def front(request: Request) -> HTMLResponse:
         models = list(registry) if is_known(request.scope, settings) else None
         host = request.headers.get("host", "")
         host = host if re.fullmatch(r"[\w.:\[\]-]{1,255}", host) else "localhost"
         return _page("Quire", _front(f"{request.url.scheme}://{host}{settings.root_path}", models, settings))
 
-    @router.get("/docs")
-    async def docs(request: Request) -> HTMLResponse:
+    @routes.get("/docs")
+    async def docs() -> HTMLResponse:
         rows = [
             (f"{method.upper()} {path}", operation.get("summary", ""))
-            for path, operations in request.app.openapi()["paths"].items()
+            for path, operations in json.loads(await description.json())["paths"].items()
             for method, operation in operations.items()
         ]
         schema = f'<a href="{escape(settings.root_path)}/openapi.json">/openapi.json</a>'
         note = f"<p>{schema} describes every field; docs/reference/api.md explains them.</p>"
         return _page("Quire's API", note + _table("endpoint", "", rows))
 
-    return router
+    @routes.get("/openapi.json")
+    async def document() -> Response:
+        return Response(await description.json(), media_type="application/json")
+
+    return routes
 
 
 def _page(title: str, body: str) -> HTMLResponse:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -36,7 +35,7 @@ from quire.server.bodies.fields import MAX_STOP_STRINGS
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ApiError, anthropic_body, invalid, required
 from quire.server.generation.generation import AnswerWriter, GenerationJob, named_events, send_answer
-from quire.server.http.body import JsonRoute
+from quire.server.http.routes import Routes
 from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
 from quire.server.openai.schema import ChatCompletionRequest
@@ -274,13 +273,13 @@ def _misplaced(field: str, why: str) -> ApiError:
     return invalid(f"{field}.type is not valid: {why}", f"{field}.type")
 
 
-def message_routes(chat: ChatEndpoint) -> APIRouter:
+def message_routes(chat: ChatEndpoint) -> Routes:
     """The routes, over the conversations that `chat` runs."""
-    router = APIRouter(route_class=JsonRoute, tags=["generate"], responses=ERROR_RESPONSES)
+    routes = Routes("generate", responses=ERROR_RESPONSES)
     responses: dict[int | str, Any] = {200: streamed(MessageEvent, has_done=False)}
     summary = "Answer a conversation in Anthropic's form"
 
-    @router.post("/v1/messages", response_model=MessageReply, responses=responses, summary=summary)
+    @routes.post("/v1/messages", response_model=MessageReply, responses=responses, summary=summary)
     async def create_message(request: Request, body: MessagesRequest) -> Response:
         if body.thread is not None:  # the client's tool runner sends one, and goes on without it at this code
             raise ApiError(
@@ -290,8 +289,8 @@ def message_routes(chat: ChatEndpoint) -> APIRouter:
         writer, keep_alive_s = MessageWriter(job, body), chat.settings.keep_alive_s
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
-    @router.post("/v1/messages/count_tokens", response_model=TokenCount, summary="Count the tokens of a prompt")
+    @routes.post("/v1/messages/count_tokens", response_model=TokenCount, summary="Count the tokens of a prompt")
     async def count_tokens(request: Request, body: CountTokensRequest) -> Response:
         return JSONResponse({"input_tokens": await chat.count_tokens(request, to_chat(body))})
 
-    return router
+    return routes

@@ -120,6 +120,6 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def json_reply(answer: Reply) -> Response:
+def json_reply(answer: Reply, status: int = 200) -> Response:
     """Return the fields of an answer that were set, as JSON."""
-    return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")
+    return Response(answer.model_dump_json(exclude_unset=True), status, media_type="application/json")

@@ -12,7 +12,6 @@ from dataclasses import fields
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -44,9 +43,9 @@ from quire.server.collections.schema import (
 from quire.server.collections.service import CollectionService
 from quire.server.collections.uploads import DocumentInput
 from quire.server.errors import ApiError, invalid
-from quire.server.http.body import JsonRoute
 from quire.server.http.middleware import key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected
+from quire.server.http.routes import Routes
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
@@ -55,22 +54,20 @@ if TYPE_CHECKING:
 
 _DEFAULT_TOP_K = 5
 _OUTCOMES = ("added", "changed", "unchanged", "removed")
-Name = Annotated[str, Path(description="Name of the collection.")]
-Document = Annotated[str, Path(description="Id or name of a document; a name may contain slashes.")]
+Name = Annotated[str, Field(description="Name of the collection.")]
+Document = Annotated[str, Field(description="Id or name of a document; a name may contain slashes.")]
 
 
-def collection_routes(service: CollectionService) -> APIRouter:
-    router = APIRouter(tags=["collections"], responses=RESPONSES)
-    router.include_router(_routes_with_bodies(service))
-    router.include_router(_listing_routes(service))
-    router.include_router(_document_routes(service))
-    return router
+def collection_routes(service: CollectionService) -> Routes:
+    routes = Routes("collections", responses=RESPONSES)
+    _add_routes_with_bodies(routes, service)
+    _add_listing_routes(routes, service)
+    _add_document_routes(routes, service)
+    return routes
 
 
-def _routes_with_bodies(service: CollectionService) -> APIRouter:
-    router = APIRouter(route_class=JsonRoute)
-
-    @router.post("/v1/collections", response_model=CollectionCard, summary="Create a collection")
+def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
+    @routes.post("/v1/collections", response_model=CollectionCard, summary="Create a collection")
     async def create(request: Request, body: CollectionRequest) -> Response:
         info = await service.create(
             key_id_of(request.scope),
@@ -81,7 +78,7 @@ def _routes_with_bodies(service: CollectionService) -> APIRouter:
         )
         return json_reply(CollectionCard.of(info))
 
-    @router.post("/v1/collections/{name}/documents", response_model=DocumentsReply, summary="Add or replace documents")
+    @routes.post("/v1/collections/{name}/documents", response_model=DocumentsReply, summary="Add or replace documents")
     async def add(request: Request, body: DocumentsRequest, name: Name) -> Response:
         given = [
             DocumentInput(each.name, each.text, each.data, each.kind, each.metadata or {}) for each in body.documents
@@ -96,7 +93,7 @@ def _routes_with_bodies(service: CollectionService) -> APIRouter:
         shown = [DocumentOutcome.of(outcome) for outcome in outcomes]
         return json_reply(DocumentsReply(object="collection.changes", **counts, failed=len(failed), documents=shown))
 
-    @router.post("/v1/collections/{name}/search", response_model=SearchReply, summary="Search for passages")
+    @routes.post("/v1/collections/{name}/search", response_model=SearchReply, summary="Search for passages")
     async def search(request: Request, body: SearchRequest, name: Name) -> Response:
         work = service.search(
             key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter
@@ -106,42 +103,34 @@ def _routes_with_bodies(service: CollectionService) -> APIRouter:
         passages = [PassageCard.of(passage) for passage in found.passages]
         return json_reply(SearchReply(object="list", collection=found.collection.name, data=passages, usage=usage))
 
-    return router
 
-
-def _listing_routes(service: CollectionService) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/v1/collections", response_model=CollectionList, summary="List readable collections")
+def _add_listing_routes(routes: Routes, service: CollectionService) -> None:
+    @routes.get("/v1/collections", response_model=CollectionList, summary="List readable collections")
     async def list_collections(request: Request) -> Response:
         infos = await service.infos(key_id_of(request.scope))
         return json_reply(CollectionList(object="list", data=[CollectionCard.of(info) for info in infos]))
 
-    @router.get("/v1/collections/{name}", response_model=CollectionCard, summary="Get a collection")
+    @routes.get("/v1/collections/{name}", response_model=CollectionCard, summary="Get a collection")
     async def show(request: Request, name: Name) -> Response:
         key_id = key_id_of(request.scope)
         return json_reply(CollectionCard.of(await service.run(key_id, lambda: service.find(key_id, name).info, name)))
 
-    @router.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection and its documents")
+    @routes.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection and its documents")
     async def delete(request: Request, name: Name) -> Response:
         id_ = await service.delete(key_id_of(request.scope), name)
         return json_reply(Deleted(id=id_, object="collection", deleted=True))
-
-    return router
 
 
 _MAX_PAGE_CHARACTERS = 1 << 20  # of metadata
 
 
-def _document_routes(service: CollectionService) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/v1/collections/{name}/documents", response_model=DocumentList, summary="List documents")
+def _add_document_routes(routes: Routes, service: CollectionService) -> None:
+    @routes.get("/v1/collections/{name}/documents", response_model=DocumentList, summary="List documents")
     async def list_documents(
         request: Request,
         name: Name,
-        limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of documents.")] = 100,
-        after: Annotated[int, Query(ge=0, lt=2**63, description="Id of the document after which the list starts.")] = 0,
+        limit: Annotated[int, Field(ge=1, le=1000, description="Maximum number of documents.")] = 100,
+        after: Annotated[int, Field(ge=0, lt=2**63, description="Id of the document after which the list starts.")] = 0,
     ) -> Response:
         key_id = key_id_of(request.scope)
 
@@ -154,7 +143,7 @@ def _document_routes(service: CollectionService) -> APIRouter:
 
         return await service.run(key_id, work, name)
 
-    @router.get(
+    @routes.get(
         "/v1/collections/{name}/documents/{document:path}", response_model=DocumentCard, summary="Get a document"
     )
     async def show_document(request: Request, name: Name, document: Document) -> Response:
@@ -171,7 +160,7 @@ def _document_routes(service: CollectionService) -> APIRouter:
 
         return json_reply(await service.run(key_id, work, name))
 
-    @router.delete(
+    @routes.delete(
         "/v1/collections/{name}/documents/{document:path}",
         response_model=Deleted,
         summary="Delete a document, or all documents of a name",
@@ -186,8 +175,6 @@ def _document_routes(service: CollectionService) -> APIRouter:
 
         await service.run(key_id, work, name)
         return json_reply(Deleted(id=document, object="document", deleted=True))
-
-    return router
 
 
 def _find_documents(collection: Collection, name: str, document: str) -> list[DocumentInfo]:
@@ -229,12 +216,11 @@ class WarmList(Reply):
     data: list[WarmReply]
 
 
-def warm_routes(service: CollectionService, passage_kv: PassageKV) -> APIRouter:
-    router = APIRouter(tags=["collections"], responses=RESPONSES)
-    with_bodies = APIRouter(route_class=JsonRoute)
+def warm_routes(service: CollectionService, passage_kv: PassageKV) -> Routes:
+    routes = Routes("collections", responses=RESPONSES)
     path = "/v1/collections/{name}/warm"
 
-    @with_bodies.post(path, response_model=WarmReply, status_code=202, summary="Compute the KV of passages")
+    @routes.post(path, response_model=WarmReply, status_code=202, summary="Compute the KV of passages")
     async def warm(request: Request, body: WarmRequest, name: str) -> Response:
         key_id = key_id_of(request.scope)
         await service.run(key_id, lambda: service.find_own(key_id, name), name)  # checks the right to change it
@@ -242,14 +228,13 @@ def warm_routes(service: CollectionService, passage_kv: PassageKV) -> APIRouter:
         warming = await passage_kv.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
         return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
 
-    @router.get(path, response_model=WarmList, summary="Show the progress of computing KV")
+    @routes.get(path, response_model=WarmList, summary="Show the progress of computing KV")
     async def list_warmings(request: Request, name: str) -> Response:
         key_id = key_id_of(request.scope)
         collection = await service.run(key_id, lambda: service.find(key_id, name), name)
         return json_reply(WarmList(object="list", data=[_reply(each) for each in passage_kv.warmings(collection.id)]))
 
-    router.include_router(with_bodies)
-    return router
+    return routes
 
 
 def _reply(warming: Warming) -> WarmReply:
@@ -259,10 +244,10 @@ def _reply(warming: Warming) -> WarmReply:
 _MAX_CHARACTERS = 1 << 16  #: a longer text exceeds any embedder's limit, or is mostly blank
 
 
-def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> APIRouter:
-    router = APIRouter(route_class=JsonRoute, tags=["embeddings"])
+def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> Routes:
+    routes = Routes("embeddings")
 
-    @router.post("/v1/embeddings", response_model=EmbeddingReply, responses=RESPONSES, summary="Texts to vectors")
+    @routes.post("/v1/embeddings", response_model=EmbeddingReply, responses=RESPONSES, summary="Texts to vectors")
     async def embed(request: Request, body: EmbeddingRequest) -> Response:
         name = service.embedder.name
         if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
@@ -296,7 +281,7 @@ def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> A
         answer = await asyncio.to_thread(_render, name, found, num_tokens, body.encoding_format == "base64")
         return Response(answer, media_type="application/json")
 
-    return router
+    return routes
 
 
 def _check_lengths(texts: Sequence[str], found: Embeddings, max_tokens: int) -> None:

@@ -9,17 +9,14 @@ from __future__ import annotations
 import asyncio
 import pickle
 import reprlib
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, get_args
 from weakref import WeakValueDictionary
 
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import Request
-from starlette.responses import Response
 
 from quire.server.errors import RETRY_SOON, ApiError
 from quire.server.http.protocol import run_while_connected
@@ -112,25 +109,6 @@ class BodyReader:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in self._children:
             child.stop()
-
-
-class JsonRoute(APIRoute):
-    """A route for `async def endpoint(request, body: SomeModel, **path_params) -> Response`.
-
-    OpenAPI shows the body like any other; the application's `BodyReader` (`app.state.bodies`) reads it.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        endpoint = self.endpoint
-        assert self.body_field is not None
-        kind: Any = self.body_field.field_info.annotation
-
-        async def handle(request: Request) -> Response:
-            bodies: BodyReader = request.app.state.bodies
-            response: Response = await endpoint(request, await bodies.read(request, kind), **request.path_params)
-            return response
-
-        return handle
 
 
 def parse(raw: bytes, kind: type[T], *, ignore_unknown_fields: bool = False) -> T:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -29,9 +28,9 @@ from quire.server.generation.generation import (
     wait_until_known,
     wait_until_ready,
 )
-from quire.server.http.body import JsonRoute
 from quire.server.http.middleware import domains_of, key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected
+from quire.server.http.routes import Routes
 from quire.server.openai.chunks import B, ChatWriter, ChunkWriter, CompletionWriter
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import (
@@ -97,16 +96,16 @@ class GenerationEndpoint(ABC, Generic[B]):
         self.settings = settings
         self.retriever = retriever
 
-    def route(self) -> APIRouter:
+    def routes(self) -> Routes:
         async def create(request: Request, body: Any) -> Response:
             return await self.answer(request, body)
 
-        create.__annotations__["body"] = self.body  # which FastAPI reads
-        router = APIRouter(route_class=JsonRoute, tags=["generate"])
+        create.__annotations__["body"] = self.body
+        routes = Routes("generate")
         responses = {**ERROR_RESPONSES, 200: streamed(self.chunk)}
         about: dict[str, Any] = {"name": self.name, "summary": self.summary, "responses": responses}
-        router.post(self.path, response_model=self.whole, **about)(create)
-        return router
+        routes.post(self.path, response_model=self.whole, **about)(create)
+        return routes
 
     async def answer(self, request: Request, body: B) -> Response:
         """Return the model's answer, whole or as a stream. Raises like `send_answer`."""

@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict
 from typing import Any, Literal
 
-from fastapi import APIRouter
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,6 +15,7 @@ from quire.async_engine.messages import ModelState
 from quire.server.bodies.fields import Reply
 from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar, json_reply
 from quire.server.generation.generation import wait_until_known
+from quire.server.http.routes import Routes
 from quire.server.openai.prompts import tokenizer_of
 from quire.server.registry import AUTO, ModelRegistry, ServedModel
 
@@ -74,23 +74,23 @@ class TokenizerInfo(Reply):
     added_tokens_decoder: dict[str, dict[str, Any]] = Field(description="Added tokens by id.")
 
 
-def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: str | None = None) -> APIRouter:
+def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: str | None = None) -> Routes:
     """The routes; with `has_auto`, "auto" is one of the models. The embedder is listed last, since clients may ask the
     first model for an answer."""
-    router = APIRouter(tags=["models"], responses=ERROR_RESPONSES)
+    routes = Routes("models", responses=ERROR_RESPONSES)
     started = int(time.time())
 
     def embedder_card(name: str) -> ModelCard:
         return ModelCard(id=name, object="model", created=started, owned_by="quire", root=name, state="ready")
 
-    @router.get("/v1/models", response_model=ModelList, summary="List the models")
+    @routes.get("/v1/models", response_model=ModelList, summary="List the models")
     async def list_models() -> Response:
         cards = [_card(model, name) for model in registry for name in model.names]
         cards += [_auto_card(registry)] if has_auto else []
         cards += [embedder_card(embedder)] if embedder is not None else []
         return json_reply(ModelList(object="list", data=cards))
 
-    @router.get("/v1/models/{model:path}", response_model=ModelCard, summary="Show a model")
+    @routes.get("/v1/models/{model:path}", response_model=ModelCard, summary="Show a model")
     async def show_model(model: str) -> Response:
         if has_auto and model == AUTO:
             return json_reply(_auto_card(registry))
@@ -99,19 +99,19 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: s
         found = registry.get(model)
         return json_reply(_card(found, model if model in found.names else found.name))
 
-    @router.get("/props", response_model=Properties, summary="Show a model's properties")
+    @routes.get("/props", response_model=Properties, summary="Show a model's properties")
     async def show_properties(request: Request, model: str | None = None) -> Response:
         found = registry.get(model)
         await wait_until_known(found, request.receive)
         return json_reply(_properties(found))
 
-    @router.get("/tokenizer_info", response_model=TokenizerInfo, summary="Show a tokenizer's configuration")
+    @routes.get("/tokenizer_info", response_model=TokenizerInfo, summary="Show a tokenizer's configuration")
     async def show_tokenizer(request: Request, model: str | None = None) -> Response:
         found = registry.get(model)
         await wait_until_known(found, request.receive)
         return json_reply(_tokenizer_info(found))
 
-    return router
+    return routes
 
 
 def _card(model: ServedModel, name: str) -> ModelCard:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -23,8 +22,8 @@ from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
 from quire.server.bodies.retrieval import Passages
 from quire.server.errors import ApiError, invalid
 from quire.server.generation.generation import wait_until_known
-from quire.server.http.body import JsonRoute
 from quire.server.http.middleware import key_id_of
+from quire.server.http.routes import Routes
 from quire.server.openai.schema import (
     DetokenizeReply,
     DetokenizeRequest,
@@ -298,9 +297,9 @@ def tokenizer_of(model: ServedModel) -> Any:
 _ALWAYS_DETOKENIZED = 2**16  # token ids, for any model
 
 
-def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRouter:
+def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
     """The routes."""
-    router = APIRouter(route_class=JsonRoute, tags=["tokens"], responses=ERROR_RESPONSES)
+    routes = Routes("tokens", responses=ERROR_RESPONSES)
     trusts_template = settings.trust_request_chat_template
 
     async def find_model(request: Request, name: str | None) -> ServedModel:
@@ -308,12 +307,12 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         await wait_until_known(model, request.receive)
         return model
 
-    @router.post("/tokenize", response_model=TokenizeReply, summary="Convert text to token ids")
+    @routes.post("/tokenize", response_model=TokenizeReply, summary="Convert text to token ids")
     async def tokenize(request: Request, body: TokenizeRequest) -> Response:
         model = await find_model(request, body.model)
         return await model.async_engine.in_thread(key_id_of(request.scope), _tokenize, model, body, trusts_template)
 
-    @router.post("/detokenize", response_model=DetokenizeReply, summary="Convert token ids to text")
+    @routes.post("/detokenize", response_model=DetokenizeReply, summary="Convert token ids to text")
     async def detokenize(request: Request, body: DetokenizeRequest) -> Response:
         model = await find_model(request, body.model)
         if len(body.tokens) > (most := max(_ALWAYS_DETOKENIZED, 4 * model.async_engine.engine.max_model_len)):
@@ -322,7 +321,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         decode = partial(tokenizer_of(model).decode, body.tokens, skip_special_tokens=False)
         return json_reply(DetokenizeReply(prompt=await model.async_engine.in_thread(key_id_of(request.scope), decode)))
 
-    @router.post("/apply-template", response_model=TemplateReply, summary="Render a conversation as text")
+    @routes.post("/apply-template", response_model=TemplateReply, summary="Render a conversation as text")
     async def apply_template(request: Request, body: TemplateRequest) -> Response:
         model = await find_model(request, body.model)
         encode = partial(
@@ -331,7 +330,7 @@ def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> APIRou
         prompt = await model.async_engine.in_thread(key_id_of(request.scope), encode)
         return json_reply(TemplateReply(prompt=prompt.text or ""))
 
-    return router
+    return routes
 
 
 def _tokenize(model: ServedModel, body: TokenizeRequest, trusts_template: bool) -> Response:

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -31,8 +31,8 @@ from quire.server.bodies.conversation import (
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.errors import ApiError, invalid, required
 from quire.server.generation.generation import GenerationJob, send_answer
-from quire.server.http.body import JsonRoute
 from quire.server.http.middleware import key_id_of
+from quire.server.http.routes import Routes
 from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
 from quire.server.openai.schema import ChatCompletionRequest
@@ -224,19 +224,18 @@ class ResponsesEndpoint:
         self.chat = chat
         self.store = store
 
-    def route(self) -> APIRouter:
-        router = APIRouter(route_class=JsonRoute, tags=["generate"], responses=ERROR_RESPONSES)
-        stored = APIRouter()
+    def routes(self) -> Routes:
+        routes = Routes("generate", responses=ERROR_RESPONSES)
         responses: dict[int | str, Any] = {200: streamed(ResponseEvent, has_done=False)}
         summary = "Answer with a list of items"
 
-        @router.post("/v1/responses", response_model=ResponseReply, responses=responses, summary=summary)
+        @routes.post("/v1/responses", response_model=ResponseReply, responses=responses, summary=summary)
         async def create_response(request: Request, body: ResponsesRequest) -> Response:
             return await self.answer(request, body)
 
         path = "/v1/responses/{response_id}"
 
-        @stored.get(path, response_model=ResponseReply, summary="Show a stored response")
+        @routes.get(path, response_model=ResponseReply, summary="Show a stored response")
         async def show_response(
             request: Request, response_id: str, stream: bool = False, starting_after: int | None = None
         ) -> Response:
@@ -245,13 +244,13 @@ class ResponsesEndpoint:
                 raise invalid(why, "stream" if stream else "starting_after")
             return _json(self._find(response_id, key_id_of(request.scope)).reply)
 
-        @stored.delete(path, response_model=DeletedResponse, summary="Delete a stored response")
+        @routes.delete(path, response_model=DeletedResponse, summary="Delete a stored response")
         async def delete_response(request: Request, response_id: str) -> Response:
             self._find(response_id, owner := key_id_of(request.scope))
             self.store.delete(response_id, owner)
             return JSONResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
-        @stored.post(path + "/cancel", response_model=ResponseReply, summary="End a background response")
+        @routes.post(path + "/cancel", response_model=ResponseReply, summary="End a background response")
         async def cancel_response(request: Request, response_id: str) -> Response:
             found = self._find(response_id, owner := key_id_of(request.scope))
             if not found.reply["background"]:
@@ -261,13 +260,13 @@ class ResponsesEndpoint:
                 await asyncio.wait({found.work.task})
             return _json(self._find(response_id, owner).reply)
 
-        @stored.get(path + "/input_items", response_model=InputItemList, summary="List the items before an answer")
+        @routes.get(path + "/input_items", response_model=InputItemList, summary="List the items before an answer")
         async def list_input_items(
             request: Request,
             response_id: str,
-            limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of items.")] = 20,
-            order: Annotated[Literal["asc", "desc"], Query(description="asc: oldest first; desc: newest.")] = "desc",
-            after: Annotated[str | None, Query(description="Id of the item after which the list starts.")] = None,
+            limit: Annotated[int, Field(ge=1, le=100, description="Maximum number of items.")] = 20,
+            order: Annotated[Literal["asc", "desc"], Field(description="asc: oldest first; desc: newest.")] = "desc",
+            after: Annotated[str | None, Field(description="Id of the item after which the list starts.")] = None,
         ) -> Response:
             items = list(self._find(response_id, key_id_of(request.scope)).items)
             items = items if order == "asc" else items[::-1]
@@ -281,8 +280,7 @@ class ResponsesEndpoint:
             about = {"first_id": ends[0], "last_id": ends[-1], "has_more": len(items) > limit}
             return _json({"object": "list", "data": shown, **about})
 
-        router.include_router(stored)
-        return router
+        return routes
 
     async def answer(self, request: Request, body: ResponsesRequest) -> Response:
         """Return the response, whole or as a stream, or the state of one that goes on in the background."""
