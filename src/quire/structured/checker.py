@@ -16,8 +16,6 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from quire.sampling_params import StructuredOutputsParams
 from quire.structured.grammar import GrammarError, check, check_form, compile_grammar, grammar_text
 from quire.system.fair_executor import FairExecutor, TooManyJobs
@@ -152,12 +150,11 @@ def sample_outputs(start: LLMatcher) -> None:
         matcher = start.deep_copy()
         for _ in range(_WALK_TOKENS):
             began = time.process_time()
-            mask = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            mask = matcher.compute_bitmask()
             if time.process_time() - began > _MASK_S:
                 raise GrammarError("it is too complex: computing the allowed tokens takes too long")
             check(matcher)
-            allowed = np.flatnonzero(np.unpackbits(mask, bitorder="little"))
-            allowed = allowed[allowed < 256]  # without the end token
-            if not len(allowed):
+            allowed = [byte for byte in range(256) if mask[byte >> 3] >> (byte & 7) & 1]  # without the end token
+            if not allowed:
                 break
-            matcher.consume_token(int(numbers.choice(allowed)))
+            matcher.consume_token(numbers.choice(allowed))

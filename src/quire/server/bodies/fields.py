@@ -56,7 +56,7 @@ def option(text: str, **limits: Any) -> Any:
 class Body(BaseModel):
     """A JSON object from a client."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -69,7 +69,7 @@ class Body(BaseModel):
 class LooseBody(Body):
     """Unknown keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, defer_build=True)
 
 
 class ModelBody(Body):
@@ -81,4 +81,4 @@ class ModelBody(Body):
 class Reply(BaseModel):
     """A JSON object to a client; unset fields are left out."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)

@@ -11,10 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from quire.rag.database import Database
-from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
-from quire.rag.embedding import EmbedderInput, Embeddings
-from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import (
     Quotas,
     RemainingQuota,
@@ -36,7 +32,9 @@ from quire.server.settings import ServerSettings
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
     from quire.rag.embedder import EmbedderSource
+    from quire.rag.embedding import EmbedderInput, Embeddings
     from quire.rag.records import CollectionInfo, Filter, Passage
+    from quire.server.collections.shared_embedder import SharedEmbedder
 
 
 T = TypeVar("T")
@@ -98,7 +96,7 @@ class CollectionService:
     ) -> None:
         self._metrics = metrics or Metrics()
         self._storage = Storage(directory) if directory is not None else None
-        self._embedder = SharedEmbedder(embedder, self._metrics.observe_embedded) if embedder is not None else None
+        self._embedder = _share(embedder, self._metrics.observe_embedded) if embedder is not None else None
         self._uploads = Uploads(self._embedder) if self._embedder is not None else None
         self._admins = frozenset(admins)
         self._quotas = quotas or Quotas()
@@ -319,10 +317,19 @@ def _check_filter(where: Filter | None) -> None:
         raise ValueError(f"the filter has {sum(counts):,} values, up to {max(counts):,} in a field; {limits}")
 
 
+def _share(source: EmbedderSource, on_embedded: Callable[[str, int], None]) -> SharedEmbedder:
+    from quire.server.collections.shared_embedder import SharedEmbedder
+
+    return SharedEmbedder(source, on_embedded)
+
+
 def make_service(
     registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None
 ) -> CollectionService:
     """Build the service, possibly without collections or embedder. Raises ValueError for unusable settings."""
+    from quire.rag.database import Database
+    from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
+
     directory = settings.rag_dir.expanduser() if settings.rag_dir is not None else None
     name = settings.embedder or (DEFAULT_EMBEDDER if directory is not None else None)
     source = find_embedder(name) if name is not None else None

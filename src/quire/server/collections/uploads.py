@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from quire.rag.document_parsing import KINDS, kind_of
 from quire.rag.parser_process import ParserProcess
-from quire.server.collections.shared_embedder import SharedEmbedder
 from quire.server.collections.storage import QuotaExceeded, RemainingQuota, errors_of, make_executor, run_blocking
 from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.worker_process import WorkerError
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from quire.rag.collection import Collection
     from quire.rag.ingest import Source
     from quire.rag.records import CollectionInfo, Metadata
+    from quire.server.collections.shared_embedder import SharedEmbedder
 
 logger = logging.getLogger("quire.server")
 
