@@ -7,9 +7,7 @@ import logging
 import os
 import queue
 import signal
-import sys
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -17,8 +15,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from quire.async_engine.host import EXIT_STATUS, HANG_TIMEOUT_S, STOP_TIMEOUT_S, EngineHost, Watchdog
-from quire.async_engine.loop import MAX_PAUSE_S, EngineLoop, Failures
+from quire.async_engine.host import HANG_TIMEOUT_S, STOP_TIMEOUT_S, EngineHost
+from quire.async_engine.loop import MAX_PAUSE_S, Failures
 from quire.async_engine.messages import (
     Command,
     FrameReader,
@@ -28,11 +26,10 @@ from quire.async_engine.messages import (
     StateReport,
     Stop,
     dump,
-    frame,
-    load,
 )
+from quire.async_engine.spawn import run_engine
 from quire.engine.input_processor import InputProcessor
-from quire.system.child_process import ChildProcess, forward_logs, handle_forwarded
+from quire.system.child_process import ChildProcess, handle_forwarded
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine  # would import torch
@@ -53,7 +50,8 @@ class ProcessHost(EngineHost):
     A hanging step ends the process. A process that cannot end itself, since it is stopped or frozen, is killed some
     seconds later. Requests that it had started are resumed on the next process. After three ends within a minute the
     next process waits, longer each time. A first load without progress for `load_silence_s` fails the model.
-    `make_engine` must survive pickling; `child` is a first process started earlier.
+    `make_engine` must survive pickling; `child` is a first process that runs the engine
+    already (`run_engine`).
     """
 
     def __init__(
@@ -165,12 +163,11 @@ class ProcessHost(EngineHost):
     def _run(self) -> str:
         """Run one process to its end. Returns the reason of the end."""
         child = self._child = self._first_child or ChildProcess("engine")
-        self._first_child = None
         if self._is_over.is_set():  # stopped while it started
             child.kill()
-        with suppress(OSError):  # it has ended, which `_watch` sees
-            settings = (self._hang_timeout_s, sys.getswitchinterval(), logger.getEffectiveLevel())
-            child.run(_serve, self.name, self._make_engine, *settings)
+        if self._first_child is None:
+            run_engine(child, self.name, self._make_engine, hang_timeout_s=self._hang_timeout_s)
+        self._first_child = None
         commands = self._commands
         writer = threading.Thread(target=_send_all, args=(commands, child.commands, child.kill), daemon=True)
         writer.start()
@@ -329,57 +326,3 @@ def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up:
             logger.exception("a message to the engine process cannot be sent")
             give_up()
             return
-
-
-# -- in the process --------------------------------------------------------------------------------------------------
-
-
-def _serve(
-    commands: Connection,
-    reports: Connection,
-    name: str,
-    make_engine: Callable[[], Engine],
-    hang_timeout_s: float,
-    switch_interval: float,
-    log_level: int,
-) -> None:
-    """Run the loop in the main thread of the engine process, and a thread that receives commands."""
-    sys.setswitchinterval(switch_interval)
-    parent = _Parent(reports)
-    forward_logs(parent.send, log_level)
-    loop = EngineLoop(name, make_engine, parent.send)
-    threading.Thread(target=_receive_all, args=(commands, loop.inbox), daemon=True).start()
-    watchdog = Watchdog(name, loop, hang_timeout_s, exit_on_hang=True)
-    watchdog.start()
-    loop.run()
-    watchdog.stop()
-
-
-def _receive_all(connection: Connection, inbox: queue.SimpleQueue[Command]) -> None:
-    while True:
-        try:
-            inbox.put(load(connection.recv_bytes()))
-        except (EOFError, OSError):
-            os._exit(0)  # the parent has ended
-
-
-class _Parent:
-    """Sends messages to the parent, from any thread. A separate sender would compete with the next step for the
-    interpreter."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._lock = threading.Lock()
-
-    def send(self, message: Report | logging.LogRecord) -> None:
-        """Send a message; exit if that fails."""
-        try:
-            data = memoryview(frame(message))
-            with self._lock:
-                while data:
-                    data = data[os.write(self._connection.fileno(), data) :]
-        except OSError:
-            os._exit(EXIT_STATUS)
-        except Exception:
-            traceback.print_exc()
-            os._exit(EXIT_STATUS)

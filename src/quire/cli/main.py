@@ -8,13 +8,16 @@ import logging
 import os
 import re
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import quire
 from quire.cli.command import App, Command, Commands
 from quire.settings import LogLevel
+
+if TYPE_CHECKING:
+    from quire.system.child_process import ChildProcess
 
 #: Panel of the help -> command -> module, with a function of the same name or a group named `app`.
 PANELS = {
@@ -68,12 +71,12 @@ def make_app(command: str | None = None) -> typer.Typer:
     return app
 
 
-def main() -> None:
-    """Run the command line of this process."""
+def main(engine: ChildProcess | None = None) -> None:
+    """Run the command line of this process; `serve` uses a started `engine_child`."""
     completed = os.environ.get("COMP_WORDS", "").split()  # the shell completes a command line
     words = completed or sys.argv
     first = words[1] if len(words) > 1 else ""
-    make_app(first if first in COMMANDS else None)(prog_name="quire")
+    make_app(first if first in COMMANDS else None)(prog_name="quire", obj=engine)
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -18,6 +18,7 @@ from quire.async_engine.event_stream import EventStream
 from quire.async_engine.host import EngineHost
 from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, RequestFailed, Started
 from quire.async_engine.process import ProcessHost
+from quire.async_engine.spawn import engine_child, run_engine
 from quire.cluster import actor_ranks
 from quire.cluster.metrics import metric_values
 from quire.cluster.share import ReplicaShare
@@ -27,7 +28,6 @@ from quire.engine.input_processor import InputProcessor
 from quire.prompt import Prompt
 from quire.server.metrics import Metrics
 from quire.startup import start_engine
-from quire.system.child_process import ChildProcess
 from quire.system.fork_server import ForkServer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class ModelReplica:
 
     def _make_host(self, name: str, make_engine: Callable[[], Engine], hang_timeout_s: float) -> EngineHost:
         fork = ForkServer(int(os.environ["RAY_RAYLET_PID"]), "quire.assembly").fork if self._forks_engines else None
-        child = ChildProcess("engine", imports="quire.assembly", fork=fork)
+        child = run_engine(engine_child(fork), name, make_engine, hang_timeout_s=hang_timeout_s)
         return ProcessHost(name, make_engine, hang_timeout_s=hang_timeout_s, child=child)
 
     # -- requests ------------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from quire.system.child_process import running_children
 from quire.system.malloc import share_one_heap
+from quire.system.threads import SWITCH_INTERVAL_S
 
 logger = logging.getLogger("quire.server")
 load_logger = logging.getLogger("quire.load")
@@ -53,8 +54,6 @@ _STOP_TIMEOUT_S = 20.0  # for the running step: of a large model on a busy machi
 _KEEP_ALIVE_S = 75  # longer than the usual 60 s of proxies, which should close idle connections themselves
 _MAX_FILES = 65536
 _STDERR = 2
-# The usual 5 ms for which a busy thread may hold the interpreter would stall the engine's small steps.
-_SWITCH_INTERVAL_S = 0.0005
 
 
 def serve(
@@ -93,7 +92,7 @@ def serve(
     share_one_heap()
     faulthandler.enable(_STDERR)
     before = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
         process = _Process(
             _Server(config),

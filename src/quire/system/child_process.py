@@ -27,7 +27,7 @@ from quire.system.memory import explain_kill, num_memory_kills
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  #: a terminal or a supervisor sends them to the whole process group
 _KILL_TIMEOUT_S = 5.0
 _MAIN = "from quire.system.child_process import main; main()"
-_Fork = Callable[[int, int], Any] | None  # may return a process, as Popen's, that serves two pipes
+Fork = Callable[[int, int], Any] | None  # may return a process, as Popen's, that serves two pipes
 _running: weakref.WeakSet[ChildProcess] = weakref.WeakSet()  # as `multiprocessing` keeps its own
 
 
@@ -36,7 +36,7 @@ class ChildProcess:
     its own: a single socket would wake the child's receiver whenever we read. `kill` is idempotent."""
 
     def __init__(
-        self, name: str, *, imports: str = "", env: Mapping[str, str] | None = None, nice: int = 0, fork: _Fork = None
+        self, name: str, *, imports: str = "", env: Mapping[str, str] | None = None, nice: int = 0, fork: Fork = None
     ) -> None:
         self.name = name
         their_commands, self.commands = Pipe(duplex=False)

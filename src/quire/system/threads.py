@@ -11,6 +11,8 @@ from quire.system.memory import CGROUP, control_groups
 
 #: Iterations of libgomp's waiting loop: 0.2 ms, enough to wait for the next product of a step (default 300,000).
 _SPIN_COUNT = 10_000
+#: Python's usual 5 ms for which a busy thread may hold the interpreter would stall an engine's small steps.
+SWITCH_INTERVAL_S = 0.0005
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
 _CGROUP = CGROUP

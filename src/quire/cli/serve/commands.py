@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shlex
 import socket
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ from quire.server.settings import DEFAULT_MODELS, ServerSettings
 
 if TYPE_CHECKING:
     from quire.async_engine.async_engine import AsyncEngine
+    from quire.engine.engine import Engine
     from quire.loading.source import ModelSource
     from quire.outputs import LoadProgress
     from quire.server.load_bar import LoadBar
@@ -40,21 +43,26 @@ EXAMPLE = (
 
 
 @options(models=DEFAULT_MODELS, has_config=True, has_argument=True)
-def serve(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> None:
+def serve(
+    ctx: typer.Context, engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings
+) -> None:
     """Serve one or several models over HTTP with OpenAI's API; without a model, serve the two embedded ones."""
     if cluster.ray:
         raise typer.Exit(_serve_on_ray(engines, settings, cluster))
     from quire.server.listener import listening
 
     with listening(settings) as listener:  # first: a port in use is reported at once
-        status = _serve_here(engines, settings, listener)
+        status = _serve_here(engines, settings, listener, ctx.obj)
     raise typer.Exit(status)
 
 
-def _serve_here(engines: dict[str, EngineConfig], settings: ServerSettings, listener: socket.socket) -> int:
-    """Serve in this process and its children until stopped, and return the exit status."""
+def _serve_here(
+    engines: dict[str, EngineConfig], settings: ServerSettings, listener: socket.socket, first: ChildProcess | None
+) -> int:
+    """Serve in this process and its children until stopped, and return the exit status; `first` is a started
+    `engine_child`."""
     from quire.loading.source import resolve_model
-    from quire.system.child_process import ChildProcess
+    from quire.server.log_format import configure_logging
 
     engines, aliases = settings.named(engines)
     for config in engines.values():  # report a missing model first
@@ -63,20 +71,21 @@ def _serve_here(engines: dict[str, EngineConfig], settings: ServerSettings, list
         _check_ranks(source, config.tensor_parallel_size)
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would delay the other models on the shared device; use engine processes")
-    # The children import torch while this process imports the server.
-    names = engines if settings.engine_process else {}
-    children = {name: ChildProcess("engine", imports="quire.assembly") for name in names}
+    configure_logging(settings.log_format, settings.log_level)
+    children: dict[str, ChildProcess] = {}
+    if settings.engine_process:
+        engines = _share_threads(engines) if len(engines) > 1 else engines
+        children = _start_processes(engines, settings.hang_timeout_s, first)
+    elif first is not None:
+        first.close()
+    # The engines load while this process imports the server.
     from quire.server.app import assemble, with_keys
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
-    from quire.server.log_format import configure_logging
     from quire.server.metrics import Metrics
     from quire.text.chat_template import read_chat_template
 
-    configure_logging(settings.log_format, settings.log_level)
     settings = with_keys(settings)
-    if children and len(engines) > 1:
-        engines = _share_threads(engines)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     metrics = Metrics(engines)
     bar = LoadBar.on_terminal() if any(config.use_tqdm for config in engines.values()) else None
@@ -100,6 +109,26 @@ def _serve_here(engines: dict[str, EngineConfig], settings: ServerSettings, list
     )
 
 
+def _start_processes(
+    engines: dict[str, EngineConfig], hang_timeout_s: float, first: ChildProcess | None
+) -> dict[str, ChildProcess]:
+    from quire.async_engine.spawn import engine_child, run_engine
+
+    def start(name: str, config: EngineConfig, child: ChildProcess | None) -> ChildProcess:
+        make_engine = _engine_maker(config, len(engines))
+        return run_engine(child or engine_child(), name, make_engine, hang_timeout_s=hang_timeout_s)
+
+    given = itertools.chain([first], itertools.repeat(None))
+    return {name: start(name, config, child) for (name, config), child in zip(engines.items(), given, strict=False)}
+
+
+def _engine_maker(config: EngineConfig, num_engines: int) -> Callable[[], Engine]:
+    from quire.startup import start_engine
+
+    config = replace(config, use_tqdm=False)  # the server's bar shows all models
+    return partial(start_engine, config, memory_share=1 / num_engines)
+
+
 def _start_engines(
     engines: dict[str, EngineConfig],
     settings: ServerSettings,
@@ -107,11 +136,10 @@ def _start_engines(
     metrics: Metrics,
     bar: LoadBar | None,
 ) -> dict[str, AsyncEngine]:
-    """Start loading each model, in its child process or in a thread of this process."""
+    """Make the engine of each model, in its child process or in a thread of this process."""
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.host import EngineHost, ThreadHost
     from quire.async_engine.process import ProcessHost
-    from quire.startup import start_engine
     from quire.system.fair_lock import FairLock
 
     device = FairLock() if len(engines) > 1 and not children else None
@@ -122,8 +150,7 @@ def _start_engines(
             bar.show(name, progress)
 
     def make_host(name: str, config: EngineConfig) -> EngineHost:
-        config = replace(config, use_tqdm=False)  # the server's bar shows all models
-        make_engine = partial(start_engine, config, memory_share=1 / len(engines))
+        make_engine = _engine_maker(config, len(engines))
         timeout = settings.hang_timeout_s
         if children:
             return ProcessHost(name, make_engine, hang_timeout_s=timeout, child=children[name])
@@ -143,9 +170,9 @@ def _start_engines(
 
 def _check_ranks(source: ModelSource, size: int) -> None:
     """Refuse a model that cannot be split over `size` ranks."""
-    from quire.models.parallel import ModelSplit, ParallelGroup
-
     if size > 1:
+        from quire.models.parallel import ModelSplit, ParallelGroup
+
         ModelSplit(source.config, ParallelGroup(0, size))
 
 
