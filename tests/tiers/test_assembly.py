@@ -123,7 +123,7 @@ def test_a_directory_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
 
 def test_memory_that_the_host_does_not_give_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **options: object) -> HostSpace:
-        raise RuntimeError("can't allocate memory")
+        raise OSError("can't allocate memory")
 
     monkeypatch.setattr(assembly_runner, "HostSpace", refuse)
     with pytest.raises(ValueError, match=r"1.0 MiB of host memory to swap to: can't allocate memory; lower swap_space"):

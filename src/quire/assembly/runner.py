@@ -158,7 +158,7 @@ def _make_transfer_worker(
     else:
         try:
             space = HostSpace(num_slots, block_bytes, pinned=cache.device != "cpu")
-        except (MemoryError, RuntimeError) as error:
+        except (OSError, RuntimeError) as error:
             size = format_size(num_slots * block_bytes)
             raise ValueError(f"cannot allocate {size} of host memory to swap to: {error}; lower swap_space") from None
         place = "host memory"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 
-from quire.ops.arrays import Array, as_tensor, empty, is_numpy
+from quire.ops.arrays import Array, as_tensor, is_numpy
 
 
 class SwapSpace(Protocol):
@@ -54,7 +55,9 @@ class HostSpace:
     def __init__(self, num_slots: int, block_bytes: int, pinned: bool = False) -> None:
         self.num_slots = num_slots
         self.block_bytes = block_bytes
-        self._memory = empty((num_slots, block_bytes), np.dtype(np.uint8))
+        # Not in large pages: in a virtual machine the first touch of one may take 15 ms, while a step waits.
+        memory = mmap.mmap(-1, num_slots * block_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._memory = np.frombuffer(memory, np.uint8).reshape(num_slots, block_bytes)
         self._keys: list[bytes | None] = [None] * num_slots
         self._unpin = None
         if pinned:
