@@ -26,7 +26,7 @@ _COMPILERS = ("g++", "c++", "clang++")
 # Fused multiply-add is allowed; options that change NaN, infinity or the FPU's mode are not.
 _FLAGS = ("-std=c++17", "-O3", "-fPIC", "-shared", "-fopenmp", "-fvisibility=hidden", "-fno-math-errno",
           "-ffp-contract=fast")  # fmt: skip
-_AVX2 = ("-mavx2", "-mfma")
+_AVX2 = ("-mavx2", "-mfma", "-mf16c")
 _AVX512 = (*_AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512")
 _BF16 = (*_AVX512, "-mavx512bf16", "-mavx512vnni")
 _X86_LEVELS = {

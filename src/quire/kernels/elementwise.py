@@ -8,12 +8,14 @@ import os
 from typing import Any
 
 from quire.kernels.loaded import load_kernels
+from quire.kernels.parallel import threads_for as threads_for
 from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import layout
 
 #: In torch's notation.
 DTYPES = ("float32", "bfloat16")
-_SERIAL_ELEMENTS = 2**17  # up to this size, one thread is faster than waking another
+#: Sums and products of two arrays, and activations of one.
+MAPS = ("add", "multiply", "silu", "relu", "gelu", "gelu_tanh")
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
@@ -36,13 +38,27 @@ class _Rotate(ctypes.Structure):
     )
 
 
+class _LayerNorm(ctypes.Structure):
+    """`QuireLayerNorm` there."""
+
+    _fields_ = layout("pointer x y weight bias out", "int64 num_rows size", "float eps", "int32 num_threads")
+
+
+class _Map(ctypes.Structure):
+    """`QuireMap` there."""
+
+    _fields_ = layout("pointer x y out", "int64 size", "int32 num_threads")
+
+
 class Elementwise:
     """Kernels of one level's library for one of `DTYPES`."""
 
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
         rows = (_INT, _INT)
         self._norm = _typed(library, f"quire_norm_{dtype}", _POINTER)
+        self._layer_norm = _typed(library, f"quire_layer_norm_{dtype}", _POINTER)
         self._rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER)
+        self._maps = {name: _typed(library, f"quire_{name}_{dtype}", _POINTER) for name in MAPS}
         #: best(rows, num_rows, size, stride, values, places, num_threads)
         self.best = _typed(library, f"quire_best_{dtype}", _POINTER, *rows, _INT, _POINTER, _POINTER, ctypes.c_int32)
         #: ban(rows, stride, size, places, num_masks, masks, words, num_threads), of csrc/token_mask.h
@@ -53,6 +69,14 @@ class Elementwise:
     def norm(self, *arguments: Any) -> None:
         """x or None, y, weight, out, num_rows, size, eps, num_threads"""
         call_kernel(self._norm, _Norm(*arguments))
+
+    def layer_norm(self, *arguments: Any) -> None:
+        """x or None, y, weight or None, bias or None, out, num_rows, size, eps, num_threads"""
+        call_kernel(self._layer_norm, _LayerNorm(*arguments))
+
+    def map(self, name: str, *arguments: Any) -> None:
+        """One of `MAPS`, x, y or None, out, size, num_threads"""
+        call_kernel(self._maps[name], _Map(*arguments))
 
     def rotate(self, *arguments: Any) -> None:
         """heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight or None,
@@ -75,8 +99,3 @@ def elementwise(dtype: str) -> Elementwise | None:
 def _elementwise(dtype: str, level: str | None) -> Elementwise | None:
     functions = load_kernels().functions
     return None if functions is None or dtype not in DTYPES else Elementwise(functions, dtype)
-
-
-def threads_for(num_elements: int, num_threads: int) -> int:
-    """Return the number of threads worth using."""
-    return num_threads if num_elements > _SERIAL_ELEMENTS else 1

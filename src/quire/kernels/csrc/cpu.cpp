@@ -5,6 +5,12 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+// Conversions of float16; older compilers do not know their name.
+static bool has_float16() {
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
 // Dot products of bfloat16 pairs and 8-bit integers; older compilers do not know their names.
 static bool has_short_products() {
     unsigned eax, ebx, ecx, edx;
@@ -37,7 +43,7 @@ extern "C" __attribute__((visibility("default"))) int quire_cpu_runs(const char*
     if (!std::strcmp(level, "generic")) return 1;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_float16();
     if (!std::strcmp(level, "avx2")) return has_avx2;
     const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");

@@ -31,17 +31,25 @@ inline void put(T* to, Floats x) { store_floats(to, x); }
 template <class T>
 inline void put(T* to, float x) { from_float(to, x); }
 
-// The sum of squares by lane.
-struct Squares {
+// A sum by lane.
+struct Total {
     Floats lanes = Floats{};
     float rest = 0;
-    void add(Floats x) { lanes += x * x; }
-    void add(float x) { rest += x * x; }
-    // 1 / root of the mean square
-    float reciprocal(int64_t size, float eps) const {
-        return 1.0f / std::sqrt((reduce_sum(lanes) + rest) / float(size) + eps);
-    }
+    void add(Floats x) { lanes += x; }
+    void add(float x) { rest += x; }
+    float mean(int64_t size) const { return (reduce_sum(lanes) + rest) / float(size); }
 };
+
+// Adds x, if given, to y. Calls body(y[at]) for vectors, then for single elements.
+template <class T, class Body>
+inline void add_and_read(const T* x, T* y, int64_t size, Body&& body) {
+    if (x == nullptr) return each_vector(size, [&](int64_t at, auto lanes) { body(get(y + at, lanes)); });
+    each_vector(size, [&](int64_t at, auto lanes) {
+        const auto sum = rounded(get(x + at, lanes) + get(y + at, lanes), y);
+        put(y + at, sum);
+        body(sum);
+    });
+}
 
 template <class T>
 void norm(const QuireNorm& call) {
@@ -49,22 +57,43 @@ void norm(const QuireNorm& call) {
     const int64_t size = call.size;
 #pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
     for (int64_t row = 0; row < call.num_rows; ++row) {
-        const T* x = static_cast<const T*>(call.x) + row * size;
+        const T* x = call.x == nullptr ? nullptr : static_cast<const T*>(call.x) + row * size;
         T* y = static_cast<T*>(call.y) + row * size;
         T* out = static_cast<T*>(call.out) + row * size;
-        Squares squares;
-        if (call.x == nullptr) {
-            each_vector(size, [&](int64_t at, auto lanes) { squares.add(get(y + at, lanes)); });
-        } else {
-            each_vector(size, [&](int64_t at, auto lanes) {
-                const auto sum = rounded(get(x + at, lanes) + get(y + at, lanes), y);
-                put(y + at, sum);
-                squares.add(sum);
-            });
-        }
-        const float factor = squares.reciprocal(size, call.eps);
+        Total squares;
+        add_and_read(x, y, size, [&](auto sum) { squares.add(sum * sum); });
+        const float factor = 1.0f / std::sqrt(squares.mean(size) + call.eps);
         each_vector(size, [&](int64_t at, auto lanes) {
             put(out + at, get(y + at, lanes) * factor * get(weight + at, lanes));
+        });
+    }
+}
+
+// The second pass corrects the mean's rounding (Chan, Golub and LeVeque 1983).
+template <class T>
+void layer_norm(const QuireLayerNorm& call) {
+    const T *weight = static_cast<const T*>(call.weight), *bias = static_cast<const T*>(call.bias);
+    const int64_t size = call.size;
+#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
+    for (int64_t row = 0; row < call.num_rows; ++row) {
+        const T* x = call.x == nullptr ? nullptr : static_cast<const T*>(call.x) + row * size;
+        T* y = static_cast<T*>(call.y) + row * size;
+        T* out = static_cast<T*>(call.out) + row * size;
+        Total total, differences, squares;
+        add_and_read(x, y, size, [&](auto sum) { total.add(sum); });
+        const float mean = total.mean(size);
+        each_vector(size, [&](int64_t at, auto lanes) {
+            const auto difference = get(y + at, lanes) - mean;
+            differences.add(difference);
+            squares.add(difference * difference);
+        });
+        const float shift = differences.mean(size);
+        const float variance = std::fmax(squares.mean(size) - shift * shift, 0.0f);
+        const float factor = 1.0f / std::sqrt(variance + call.eps);
+        each_vector(size, [&](int64_t at, auto lanes) {
+            auto normed = (get(y + at, lanes) - mean - shift) * factor;
+            if (weight) normed = normed * get(weight + at, lanes);
+            put(out + at, bias ? normed + get(bias + at, lanes) : normed);
         });
     }
 }
@@ -74,9 +103,12 @@ template <class T>
 inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines, const T* weight, float eps) {
     float factor = 1;
     if (weight) {
-        Squares squares;
-        each_vector(2 * half, [&](int64_t at, auto lanes) { squares.add(get(head + at, lanes)); });
-        factor = squares.reciprocal(2 * half, eps);
+        Total squares;
+        each_vector(2 * half, [&](int64_t at, auto lanes) {
+            const auto x = get(head + at, lanes);
+            squares.add(x * x);
+        });
+        factor = 1.0f / std::sqrt(squares.mean(2 * half) + eps);
     }
     each_vector(half, [&](int64_t at, auto lanes) {
         auto left = get(head + at, lanes), right = get(head + half + at, lanes);
@@ -150,6 +182,8 @@ void best(const void* rows, int64_t num_rows, int64_t size, int64_t stride, floa
 
 void quire_norm_float32(const QuireNorm* call) { norm<float>(*call); }
 void quire_norm_bfloat16(const QuireNorm* call) { norm<BFloat16>(*call); }
+void quire_layer_norm_float32(const QuireLayerNorm* call) { layer_norm<float>(*call); }
+void quire_layer_norm_bfloat16(const QuireLayerNorm* call) { layer_norm<BFloat16>(*call); }
 void quire_rotate_float32(const QuireRotate* call) { rotate<float>(*call); }
 void quire_rotate_bfloat16(const QuireRotate* call) { rotate<BFloat16>(*call); }
 void quire_best_float32(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,

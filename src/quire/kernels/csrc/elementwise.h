@@ -1,5 +1,6 @@
-// C interface of a decoder's operations between products: norms with the residual sum, rotary positions, and the best
-// token of each row of logits. Each takes one pass over memory, torch several, with caches that a product has evicted.
+// C interface of a decoder's operations between products: norms with the residual sum, rotary positions, the best token
+// of each row of logits, sums, activations and conversions. Each takes one pass over memory, torch often several, with
+// caches that a product has evicted.
 //
 // Rounds where torch rounds, so that bfloat16 results are the same.
 #pragma once
@@ -23,6 +24,19 @@ struct QuireNorm {
 QUIRE_EXPORT void quire_norm_float32(const QuireNorm*);
 QUIRE_EXPORT void quire_norm_bfloat16(const QuireNorm*);
 
+// out = (y - mean(y)) / deviation(y) * weight + bias, after y += x if x is given. Otherwise as `QuireNorm`.
+struct QuireLayerNorm {
+    const void* x;  // or null
+    void* y;
+    const void *weight, *bias;  // or null
+    void* out;
+    int64_t num_rows, size;
+    float eps;
+    int32_t num_threads;
+};
+QUIRE_EXPORT void quire_layer_norm_float32(const QuireLayerNorm*);
+QUIRE_EXPORT void quire_layer_norm_bfloat16(const QuireLayerNorm*);
+
 // Rotates the pairs (i, i + head_dim / 2) of query and key heads in place. A token's heads are contiguous, queries first;
 // tokens are `stride` elements apart.
 struct QuireRotate {
@@ -41,4 +55,37 @@ QUIRE_EXPORT void quire_best_float32(const void* rows, int64_t num_rows, int64_t
                                      int64_t* places, int32_t num_threads);
 QUIRE_EXPORT void quire_best_bfloat16(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
                                       int64_t* places, int32_t num_threads);
+
+// out = x + y, x * y, or a function of x, computed in float32. `out` may be an input.
+struct QuireMap {
+    const void *x, *y;  // y of sums and products only
+    void* out;
+    int64_t size;
+    int32_t num_threads;
+};
+QUIRE_EXPORT void quire_add_float32(const QuireMap*);
+QUIRE_EXPORT void quire_add_bfloat16(const QuireMap*);
+QUIRE_EXPORT void quire_multiply_float32(const QuireMap*);
+QUIRE_EXPORT void quire_multiply_bfloat16(const QuireMap*);
+QUIRE_EXPORT void quire_silu_float32(const QuireMap*);
+QUIRE_EXPORT void quire_silu_bfloat16(const QuireMap*);
+QUIRE_EXPORT void quire_relu_float32(const QuireMap*);
+QUIRE_EXPORT void quire_relu_bfloat16(const QuireMap*);
+QUIRE_EXPORT void quire_gelu_float32(const QuireMap*);
+QUIRE_EXPORT void quire_gelu_bfloat16(const QuireMap*);
+QUIRE_EXPORT void quire_gelu_tanh_float32(const QuireMap*);
+QUIRE_EXPORT void quire_gelu_tanh_bfloat16(const QuireMap*);
+
+// out = x in another type, through float32; `to` is not float64. They do not overlap.
+enum { QUIRE_FLOAT32, QUIRE_BFLOAT16, QUIRE_FLOAT16, QUIRE_FLOAT64 };
+struct QuireConvert {
+    const void* x;
+    void* out;
+    int64_t size;
+    int32_t from, to, num_threads;
+};
+QUIRE_EXPORT void quire_convert(const QuireConvert*);
+
+// Whether no element is NaN or infinite.
+QUIRE_EXPORT int32_t quire_is_finite(const void* x, int64_t size, int32_t type, int32_t num_threads);
 }
