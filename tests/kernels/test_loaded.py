@@ -89,6 +89,55 @@ def test_a_level_that_the_processor_lacks_is_refused(monkeypatch: pytest.MonkeyP
     assert load_kernels().level == "generic"
 
 
+_PARALLEL = """
+import os, sys
+import numpy as np
+from quire.kernels.conversion import conversions
+from quire.kernels.loaded import describe_arithmetic
+
+def convert():
+    x = np.linspace(0, 1, 1 << 20, dtype=np.float32)
+    out = np.empty(x.shape, np.float16)
+    conversions().convert(x.ctypes.data, "float32", out.ctypes.data, "float16", x.size, 3)
+    assert (out == x.astype(np.float16)).all()
+    assert len(os.listdir("/proc/self/task")) >= 3
+    print(describe_arithmetic("cpu"))
+
+def use_torch():
+    import torch
+    torch.set_num_threads(3)
+    assert torch.equal(torch.ones(1 << 22) + 1, torch.full((1 << 22,), 2.0))
+
+for function in sys.argv[1:]:
+    globals()[function]()
+assert ("torch" in sys.modules) == ("use_torch" in sys.argv)
+"""
+
+
+@pytest.mark.parametrize("order", ["convert", "convert use_torch convert", "use_torch convert use_torch"])
+def test_kernels_and_torch_share_a_process_in_any_order(order: str) -> None:
+    if load_kernels().functions is None:
+        pytest.skip(f"kernels: {load_kernels()}")
+    done = subprocess.run([sys.executable, "-c", _PARALLEL, *order.split()], capture_output=True, text=True, check=True)
+    assert set(done.stdout.splitlines()) == {loaded.describe_arithmetic("cpu")}
+    assert "torch" not in done.stdout
+
+
+def test_without_a_systems_libgomp_torch_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str] = []
+
+    def load(path: str) -> str:
+        if path.endswith("generic.so") and not found:
+            raise OSError("libgomp.so.1: cannot open shared object file")
+        found.append(Path(path).name)
+        return path
+
+    monkeypatch.setattr(loaded.ctypes, "CDLL", load)
+    assert str(loaded._load.__wrapped__(Path("generic.so"))) == "generic.so"
+    assert found[-1] == "generic.so"
+    assert any(name.startswith("libgomp") for name in found[:-1])
+
+
 _TILES = r"\t(tdp|tile|ldtilecfg)|ph\t"
 _BEYOND = {
     "generic": r"\tv[a-z]|[yz]mm",  # SSE2, which every x86-64 processor has

@@ -34,7 +34,7 @@ class Namespace:
     geometry: str  #: layers, heads, head size, block size
     rope: str
     arithmetic: str  #: digest of every other config value that changes a result
-    computed_by: str = ""  #: kernels and their build, torch's version, the kind of device
+    computed_by: str = ""  #: kernels and their build, or torch's version and the kind of device
     quantization: str = "none"
     layers: str = ""  #: the stage: `name_layers`
     parallel_slice: str = "0/1"

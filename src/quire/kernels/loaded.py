@@ -1,5 +1,5 @@
-"""Load the compiled kernels: the processor's best level, or that of QUIRE_KERNELS. Import torch before: OpenMP is
-shared."""
+"""Load the compiled kernels: the processor's best level, or that of QUIRE_KERNELS. They need libgomp: the system's, or
+torch's copy. It may be imported before or later, and then shares the loaded one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import hashlib
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from quire.kernels.build import FAILURE, LEVELS, LIBRARIES, library_path
@@ -62,18 +63,25 @@ def load_library(level: str) -> ctypes.CDLL:
 
 @functools.cache
 def _load(path: Path) -> ctypes.CDLL:
-    return ctypes.CDLL(str(path))
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        if "libgomp" not in str(error) or (torch := find_spec("torch")) is None:
+            raise
+        for copy in Path(*torch.submodule_search_locations or (), "lib").glob("libgomp*"):
+            ctypes.CDLL(str(copy))
+        return ctypes.CDLL(str(path))
 
 
 def describe_arithmetic(device: str) -> str:
     """Name what computes on a device: machines of equal names get equal bits from equal weights and tokens."""
+    level = load_kernels().level
+    if device == "cpu" and level != "none":
+        return f"{level} {_digest(library_path(level))}"
     import torch
 
-    if device != "cpu":
-        return f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
-    level = load_kernels().level
-    build = torch.backends.cpu.get_cpu_capability() if level == "none" else _digest(library_path(level))
-    return f"{level} {build}, torch {torch.__version__}"
+    build = f"none {torch.backends.cpu.get_cpu_capability()}" if device == "cpu" else torch.cuda.get_device_name()
+    return f"{build}, torch {torch.__version__}"
 
 
 def has_exact_kernels(device: str, dtype: str) -> bool:

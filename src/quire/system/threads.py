@@ -79,8 +79,8 @@ def _cpus_of_rank(rank: int, num_ranks: int) -> tuple[set[int], int]:
 
 def spin_briefly() -> None:
     """Let waiting threads sleep early, unless the environment sets a wait policy: spinning, a step took 3 to 20 times
-    as long if other processes wanted the cores. Call this before importing torch, since libgomp reads it when
-    loaded."""
+    as long if other processes wanted the cores. Call this before importing torch or loading kernels, since
+    libgomp reads it when loaded."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", str(_SPIN_COUNT))
 

@@ -28,7 +28,6 @@ def build(again: Annotated[bool, typer.Option("--again", help="Recompile existin
 @app.command(epilog="Example: quire kernels info")
 def info() -> None:
     """Show the built levels, those that this processor runs, and the one in use."""
-    import torch  # noqa: F401  its OpenMP library serves the kernels
     from rich.console import Console
     from rich.table import Table
 
