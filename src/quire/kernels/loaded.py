@@ -86,9 +86,8 @@ def describe_arithmetic(device: str) -> str:
 
 def has_exact_kernels(device: str, dtype: str) -> bool:
     """Whether a token's bits depend only on the model and the tokens before it. Sums of torch and of GPUs depend on the
-    number of rows, and AMX adds up tiles of bfloat16 in an order of its own."""
-    exact = {"none": (), "amx": ("float32",)}.get(load_kernels().level, ("float32", "bfloat16"))
-    return device == "cpu" and dtype in exact
+    number of rows."""
+    return device == "cpu" and dtype in ("float32", "bfloat16") and load_kernels().level != "none"
 
 
 @functools.cache

@@ -15,7 +15,6 @@ namespace {
 constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows laid out together: at most half of a core's L2 cache
 constexpr int64_t SLICE = 2048;           // most inputs laid out at once, if all are too many
 constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums kept for the next slice
-constexpr int64_t FEW_ROWS = 4;           // up to this, plain vectors stream faster than AMX
 constexpr int64_t WIDE_ROWS = 9;          // from this on, widening a panel of bfloat16 pays
 
 // -- epilogue: from a tile's sums to the output ------------------------------------------------------------------------
@@ -178,7 +177,7 @@ void run(const QuireLinear& call) {
         float* sums = kept_sums.of<float>(2 * cut.panels_kept * cut.num_sums);
 #if defined(__AMX_BF16__)
         using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, Tiles, int>;
-        const Registers registers{};
+        const Registers registers{int(smaller(call.num_rows, Tile::ROWS))};
         (void)registers;
 #endif
 #pragma omp for schedule(dynamic)
@@ -216,10 +215,11 @@ template <class T>
 void run(const QuireLinear& call) {
     if (!call.num_rows) return;
 #if defined(__AMX_BF16__)
-    if constexpr (sizeof(T) == 2)
-        if (call.num_rows > FEW_ROWS) return run<T, AmxTile>(call);
+    using Tile = std::conditional_t<sizeof(T) == 2, AmxTile, RowTile<T>>;  // for any number of rows: one order of sums
+#else
+    using Tile = RowTile<T>;
 #endif
-    run<T, RowTile<T>>(call);
+    run<T, Tile>(call);
 }
 
 // -- packing ----------------------------------------------------------------------------------------------------------

@@ -16,14 +16,16 @@ struct AmxTile {
 
     static int64_t size(int64_t rows, int64_t depth) { return round_up(rows, ROWS) * depth; }
 
-    // left[row / 16][depth / 32][row % 16][32]
+    // left[row / 16][depth / 32][row % 16][32]. Rows after the last one hold anything: they change no other row.
     static void lay_out(const BFloat16* x, int64_t x_stride, int64_t rows, int64_t count, int64_t depth, BFloat16* left) {
-        if (rows % ROWS || count < depth) std::memset(left, 0, size_t(size(rows, depth)) * sizeof *left);
         for (int64_t row = 0; row < rows; ++row, x += x_stride) {
             BFloat16* to = left + row / ROWS * ROWS * depth + row % ROWS * 32;
             int64_t at = 0;
             for (; at + 32 <= count; at += 32) std::memcpy(to + at * ROWS, x + at, 64);
-            if (at < count) std::memcpy(to + at * ROWS, x + at, size_t(count - at) * sizeof *x);
+            if (at < depth) {
+                std::memcpy(to + at * ROWS, x + at, size_t(count - at) * sizeof *x);
+                std::memset(to + at * ROWS + count - at, 0, size_t(depth - count) * sizeof *x);
+            }
         }
     }
 

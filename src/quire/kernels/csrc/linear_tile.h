@@ -73,7 +73,7 @@ struct RowTile {
     static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end, bool adds,
                          const T* panel, float* sums, const char* ahead, int64_t lines) {
         with_rows<MOST>(rows, left + row * stride(depth) + first, stride(depth), end - first, adds,
-                             panel + first * OUTPUTS, sums, ahead, lines);
+                        panel + first * OUTPUTS, sums, ahead, lines);
     }
 
   private:

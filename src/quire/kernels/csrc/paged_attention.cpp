@@ -25,7 +25,6 @@ constexpr float LOG2_E = 1.44269504f;
 constexpr int64_t SPAN = QUIRE_SPAN;
 constexpr int64_t MOST_IN_PAIRS = 16;  // rows for which bfloat16 is packed in pairs where that has no products
 constexpr int64_t MAX_WEIGHED = 16;  // rows of scores
-constexpr int64_t PAIRED = SPAN + 16;  // rows 1,024 bytes apart would share cache sets
 
 // A thread's memory for one unit.
 template <class T>
@@ -54,11 +53,9 @@ class Scratch {
     float* joined;      // [rows][head_dim + 2]
     float* share;       // [head_dim + 2], of one span
     T* zeros;           // [head_dim], key and value of absent tokens
-    // For decoding in bfloat16.
-    uint32_t* queries;  // [head_dim / 2][SPAN_ROWS], at most 16
+    // For decoding with products of bfloat16 pairs.
+    uint32_t* queries;  // [head_dim / 2][PAIR_ROWS]
     BFloat16* tail;     // [2][16][head_dim], keys and values of a partial block
-    float* by_key;      // AMX: [SPAN][16], scores
-    uint32_t* paired;   // [2][16][PAIRED], weights paired with zeros
 
   private:
     static constexpr int LEAST_EACH = HAS_PAIRS ? EACH<T> : 1;
@@ -76,14 +73,10 @@ class Scratch {
         joined = take<float>(rows * (head_dim + 2));
         share = take<float>(head_dim + 2);
         zeros = take<T>(head_dim);
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
         if (sizeof(T) != 2) return;
-        queries = take<uint32_t>(head_dim / 2 * 16);
+        queries = take<uint32_t>(head_dim / 2 * PAIR_ROWS);
         tail = take<BFloat16>(2 * 16 * head_dim);
-#if defined(__AMX_BF16__)
-        by_key = take<float>(SPAN * 16);
-        paired = take<uint32_t>(2 * 16 * PAIRED);
-#endif
 #endif
     }
     template <class X>
@@ -260,13 +253,7 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
     }
 }
 
-#if defined(__AVX512BF16__)
-#if defined(__AMX_BF16__)
-constexpr int64_t SPAN_ROWS = 16;  // rows at once, as in a tile register
-#else
-constexpr int64_t SPAN_ROWS = PAIR_ROWS;
-#endif
-
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 // The pieces of 16 keys and values of a unit's span.
 struct Pieces {
     const BFloat16 *keys[SPAN / 16], *values[SPAN / 16];
@@ -284,88 +271,25 @@ struct Pieces {
             values[count] = keys[count] + call.num_kv_heads * head_size;
         }
     }
-#if defined(__AMX_BF16__)
-    void ask_for(const BFloat16* piece, int64_t head_dim) const {
-        for (const BFloat16* line = piece; line < piece + 16 * head_dim; line += 32) __builtin_prefetch(line, 0, 3);
-    }
-#endif
 };
 
-// Fills to[head_dim / 2][SPAN_ROWS] with pairs of the unit's queries, one row per query and head of the group.
-inline void take_queries(const Call& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
-                         uint32_t* to) {
-    const int64_t groups = call.num_groups;
-    const BFloat16* q = static_cast<const BFloat16*>(call.q) +
-                        (task.unit.first_token + first_query) * call.q_token_stride +
-                        task.head * groups * call.q_head_stride;
-    for (int64_t row = 0; row < num_rows; ++row) {
-        const BFloat16* from = q + row / groups * call.q_token_stride + row % groups * call.q_head_stride;
-        for (int64_t dim = 0; dim < call.head_dim; dim += 2)
-            to[dim / 2 * SPAN_ROWS + row] = load<uint32_t>(from + dim);
-    }
+// Fills to[head_dim / 2][PAIR_ROWS] with pairs of the unit's query, one row per head of the group.
+inline void take_query(const Call& call, const Task<BFloat16>& task, uint32_t* to) {
+    const BFloat16* q = static_cast<const BFloat16*>(call.q) + task.unit.first_token * call.q_token_stride +
+                        task.head * call.num_groups * call.q_head_stride;
+    for (int64_t row = 0; row < call.num_groups; ++row, q += call.q_head_stride)
+        for (int64_t dim = 0; dim < call.head_dim; dim += 2) to[dim / 2 * PAIR_ROWS + row] = load<uint32_t>(q + dim);
 }
 
-#if defined(__AMX_BF16__)
-// Attends to a span of unpacked keys with AMX (amx.h). All scores come first, for a single maximum.
-// first_query, num_rows: part of the unit's queries.
-template <int max_rows, class EachKey, class EachValue>
-void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, int64_t num_rows,
-                 const Pieces& pieces, Scratch<BFloat16>& scratch, EachKey&& each_key, EachValue&& each_value) {
-    const QuireUnit& unit = task.unit;
-    const int64_t head_dim = call.head_dim, groups = call.num_groups, num_keys = unit.end_key - unit.first_key;
-    take_queries(call, task, first_query, num_rows, scratch.queries);
-    const int64_t parts = pieces.count, tail = num_keys % 16;
-    score_tiles(pieces.keys, parts, head_dim, scratch.queries, scratch.by_key, each_key);
-    Floats maxima[4] = {splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY), splat(MINUS_INFINITY)};
-    int64_t key = 0;
-    for (; key + 4 <= num_keys; key += 4)
-        for (int i = 0; i < 4; ++i) maxima[i] = max(maxima[i], load_floats(scratch.by_key + (key + i) * 16));
-    for (; key < num_keys; ++key) maxima[0] = max(maxima[0], load_floats(scratch.by_key + key * 16));
-    const float scale = call.scale * LOG2_E;
-    store(scratch.maxima, max(max(maxima[0], maxima[1]), max(maxima[2], maxima[3])) * scale);
-
-    uint32_t *even = scratch.paired, *odd = even + 16 * PAIRED;
-    Floats lane = Floats{};
-    for (int i = 0; i < W; ++i) lane[i] = float(i);
-    std::memset(scratch.totals, 0, size_t(num_rows * W) * sizeof(float));
-    for (int64_t part = 0; part < parts; ++part) {
-        Words rows[W];
-#pragma GCC unroll 16
-        for (int i = 0; i < W; ++i) rows[i] = load<Words>(scratch.by_key + (part * 16 + i) * 16);
-        transpose<max_rows>(rows);
-        for (int64_t row = 0; row < num_rows; ++row) {
-            Floats weight = exp2_of_negative<BFloat16>(bits_as<Floats>(rows[row]) * scale - scratch.maxima[row]);
-            if (tail && part == parts - 1) weight = lane < splat(float(tail)) ? weight : Floats{};
-            store(scratch.totals + row * W, load_floats(scratch.totals + row * W) + weight);
-            BFloat16 narrowed[16];
-            store_floats(narrowed, weight);
-            const Words halves = load_words(narrowed);
-            store(even + row * PAIRED + part * 16, halves);
-            store(odd + row * PAIRED + part * 16, halves << 16);
-        }
-    }
-    sum_tiles(even, odd, PAIRED, pieces.values, parts, head_dim, scratch.sums, each_value);
-    for (int64_t row = 0; row < num_rows; ++row) {
-        float* sums = scratch.sums + row * head_dim;
-        for (float* at = sums; at < sums + head_dim; at += 2 * W) {
-            const Floats evens = load_floats(at), odds = load_floats(at + W);
-            store(at, shuffle(evens, odds, typename Zip<0, Lanes>::type{}));
-            store(at + W, shuffle(evens, odds, typename Zip<W / 2, Lanes>::type{}));
-        }
-        const float total = reduce_sum(load_floats(scratch.totals + row * W));
-        finish(call, task, first_query * groups + row, sums, total, scratch.maxima[row]);
-    }
-}
-#else
 // Attends to a span with products of pairs (pairs.h), tile by tile as `attend` does.
 // ahead: one piece per piece of values, to prefetch.
 template <int rows>
-void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_query, const Pieces& pieces,
-                 const BFloat16* const* ahead, Scratch<BFloat16>& scratch) {
+void attend_rows(const Call& call, const Task<BFloat16>& task, const Pieces& pieces, const BFloat16* const* ahead,
+                 Scratch<BFloat16>& scratch) {
     constexpr int64_t each = TILE / 16;
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, num_keys = unit.end_key - unit.first_key;
-    take_queries(call, task, first_query, rows, scratch.queries);
+    take_query(call, task, scratch.queries);
     std::memset(scratch.totals, 0, size_t(rows * W) * sizeof(float));
     store(scratch.maxima, splat(MINUS_INFINITY));
     for (int64_t first = 0; first < pieces.count; first += each) {
@@ -390,16 +314,15 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, int64_t first_que
             sum(std::integral_constant<int, 2>{});
     }
     for (int64_t row = 0; row < rows; ++row)
-        finish(call, task, first_query * call.num_groups + row, scratch.sums + row * head_dim,
-               reduce_sum(load_floats(scratch.totals + row * W)), scratch.maxima[row]);
+        finish(call, task, row, scratch.sums + row * head_dim, reduce_sum(load_floats(scratch.totals + row * W)),
+               scratch.maxima[row]);
 }
-#endif
 
 // pieces: the unit's; on return, those of `following`.
 void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
                  Pieces& pieces, Scratch<BFloat16>& scratch) {
     const QuireUnit& unit = task.unit;
-    const int64_t head_dim = call.head_dim, groups = call.num_groups;
+    const int64_t head_dim = call.head_dim;
     const int64_t tail = (unit.end_key - unit.first_key) % 16;
     if (tail) {  // never read another sequence's data
         const int64_t last = pieces.count - 1;
@@ -412,34 +335,10 @@ void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat
     }
     Pieces next;
     if (following) next.find(call, *following);
-#if !defined(__AMX_BF16__)
     const BFloat16* ahead[SPAN / 16];
     for (int64_t part = 0; part < pieces.count; ++part)
         ahead[part] = part < next.count ? next.keys[part] : pieces.values[part];
-#endif
-
-    for (int64_t query = 0, queries; query < unit.num_queries; query += queries) {
-        const int64_t left = unit.num_queries - query;
-        queries = left < SPAN_ROWS / groups ? left : SPAN_ROWS / groups;
-        const int64_t num_rows = queries * groups;
-#if defined(__AMX_BF16__)
-        const bool is_first = query == 0, is_last = query + queries == unit.num_queries;
-        const auto each_key = [&](int64_t part) {
-            if (is_first) pieces.ask_for(pieces.values[part], head_dim);
-        };
-        const auto each_value = [&](int64_t part) {
-            if (is_last && part < next.count) next.ask_for(next.keys[part], head_dim);
-        };
-        if (num_rows <= 4)
-            attend_rows<4>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
-        else if (num_rows <= 8)
-            attend_rows<8>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
-        else
-            attend_rows<16>(call, task, query, num_rows, pieces, scratch, each_key, each_value);
-#else
-        with_rows<PAIR_ROWS>(num_rows, [&](auto rows) { attend_rows<rows>(call, task, query, pieces, ahead, scratch); });
-#endif
-    }
+    with_rows<PAIR_ROWS>(call.num_groups, [&](auto rows) { attend_rows<rows>(call, task, pieces, ahead, scratch); });
     pieces = next;
 }
 #endif
@@ -479,34 +378,34 @@ void write(const Call& call, int64_t token) {
 template <class T>
 void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<T>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
+#if defined(__AMX_BF16__)
+    const Tiles tiles;
+#endif
     TileRows<T> tile;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {
         next = turn++;
         const Task<T> task(call, index), following(call, next < num_tasks ? next : index);
         if (!tile.count) task.find(call, task.unit.first_key, scratch.zeros, tile);
         const Task<T>* after = next < num_tasks ? &following : nullptr;
-        if (task.unit.num_queries * call.num_groups > MOST_IN_PAIRS)
-            attend<T, 1>(call, task, after, tile, scratch);
-        else
-            attend<T, EACH<T>>(call, task, after, tile, scratch);
+        if constexpr (!HAS_PAIRS)
+            if (task.unit.num_queries * call.num_groups > MOST_IN_PAIRS) {
+                attend<T, 1>(call, task, after, tile, scratch);
+                continue;
+            }
+        attend<T, EACH<T>>(call, task, after, tile, scratch);
     }
 }
 
-#if defined(__AVX512BF16__)
-// Whether to read a unit's keys and values in place. With AMX this changes the order of sums, so it must not depend on
-// the number of sequences that share them; without, packing them pays where several do.
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+// Whether to read a unit's keys and values in place. Packing them pays where several queries share them.
 bool reads_in_place(const Call& call, const QuireUnit& unit) {
-    constexpr int64_t width = HAS_TILES ? 64 : 2 * W;
-    return (HAS_TILES || unit.num_queries == 1) && call.num_groups <= SPAN_ROWS && call.head_dim % width == 0 && call.block_size % 16 == 0 &&
-           unit.first_position + 1 >= unit.end_key && unit.end_key - unit.first_key <= SPAN;
+    return unit.num_queries == 1 && call.num_groups <= PAIR_ROWS && call.head_dim % (2 * W) == 0 &&
+           call.block_size % 16 == 0 && unit.end_key - unit.first_key <= SPAN;
 }
 
 template <>
 void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
-#if defined(__AMX_BF16__)
-    const Tiles tiles;
-#endif
     TileRows<BFloat16> tile;
     Pieces pieces;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {

@@ -1,5 +1,6 @@
 // Decoding with products of bfloat16 pairs, without AMX: keys and values are transposed in registers and used at once for
-// all rows. Packing them in memory (tile.h) pays only if several queries share them; both ways sum in the same order.
+// the heads of a group. Packing them in memory (tile.h) pays only if several queries share them; both ways sum in the same
+// order. With AMX, whose tiles have an order of their own, decoding packs as prompts do.
 #pragma once
 
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
