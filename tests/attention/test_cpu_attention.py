@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from attention.world import MakeBackend, World, check_reading_what_another_writes
+from kernel_levels import LEVELS, library_of
 from quire.assembly.runner import make_attention
 from quire.attention import cpu_attention
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.torch_attention import TorchAttention
-from quire.kernels.build import LEVELS
-from quire.kernels.loaded import load_kernels, load_library, runnable_levels
+from quire.kernels.loaded import load_kernels
 from quire.ops.arrays import numpy_dtype
 from quire.runner.kv_cache import KVCache
 
@@ -27,9 +27,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 @pytest.fixture(params=LEVELS)
 def make(request: pytest.FixtureRequest) -> MakeBackend:
     """Make the backend of one level."""
-    if request.param not in (levels := runnable_levels()):
-        pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
-    return partial(CpuAttention, library=load_library(request.param))
+    return partial(CpuAttention, library=library_of(request.param))
 
 
 @settings(max_examples=10, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -145,11 +143,9 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
 @pytest.mark.parametrize(("head_dim", "groups"), [(64, 7), (96, 2), (20, 9)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_prompt_has_the_same_bits_in_pieces_of_any_length(
-    make: MakeBackend, dtype: torch.dtype, head_dim: int, groups: int, request: pytest.FixtureRequest
+    make: MakeBackend, dtype: torch.dtype, head_dim: int, groups: int
 ) -> None:
     """Whole, in pieces, and token by token, over the edges of tiles and spans."""
-    if dtype == torch.bfloat16 and request.node.callspec.params["make"] == "amx":
-        pytest.xfail("with AMX, decoding pairs dimensions and prompts pair tokens")
     layout = KVLayout(1, 2, 16, head_dim)
     generator = torch.Generator().manual_seed(4)
     q, k, v = (torch.randn(600, heads, head_dim, generator=generator).to(dtype) for heads in (2 * groups, 2, 2))

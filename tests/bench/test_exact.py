@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from engine.harness import checkpoint
+from kernel_levels import EMULATED, use_emulated_amx
 from quire.bench import exact
 from quire.bench.bench_settings import ExactSettings
 from quire.bench.exact import DIFFERENT, EQUAL, NOT_TRIED, OTHER_SUMS, Answer, ExactBench, Outcome, compare
@@ -48,20 +49,23 @@ def _needs_kernels() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("level", runnable_levels())
+@pytest.mark.parametrize("level", [*runnable_levels(), *([EMULATED] if "avx512bf16" in runnable_levels() else [])])
 def test_all_bits_are_equal_at_every_level(level: str) -> None:
     """Run with the level's kernels, in a process of its own, since the level is chosen once."""
-    program = "import sys; sys.path.insert(0, 'tests'); from bench.test_exact import run_matrix; run_matrix()"
+    program = f"import sys; sys.path.insert(0, 'tests'); from bench.test_exact import run_matrix; run_matrix({level!r})"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "QUIRE_KERNELS": level}, text=True, capture_output=True, check=False,
+        env={**os.environ, "QUIRE_KERNELS": "amx" if level == EMULATED else level},
+        text=True, capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" equal ") == len(MODELS) * len(FORMATS) * len(ALMOST_ALL.split(","))
 
 
-def run_matrix() -> None:
+def run_matrix(level: str) -> None:
     """Compare all models and formats; raise AssertionError where bits differ."""
+    if level == EMULATED:
+        use_emulated_amx()
     settings = ExactSettings(ways=ALMOST_ALL, num_prompts=4, prompt_len="45-300", output_len=8)  # type: ignore[arg-type]
     for model in MODELS:
         for options in FORMATS:

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from checkpoints import make_config
-from quire.kernels.build import LEVELS
-from quire.kernels.loaded import load_kernels, load_library, runnable_levels
+from kernel_levels import LEVELS, library_of
 from quire.models.linear import panel_weight
 from quire.models.linear.packed_weight import pack_weight
 from quire.models.linear.panel_weight import PanelWeight, panel_kernels
@@ -26,9 +25,7 @@ TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 @pytest.fixture(params=LEVELS)
 def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
-    if request.param not in (levels := runnable_levels()):
-        pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
-    return load_library(request.param)
+    return library_of(request.param)
 
 
 @settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -89,7 +86,7 @@ def test_threads_and_neighbours_do_not_change_a_bit(
     torch.testing.assert_close(together.double(), exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
     monkeypatch.setattr(panel_weight, "num_threads", lambda: 1)
     assert torch.equal(packed.gated_product(x, None, packed_up, None), together)
-    for few in (7, 40):  # packed as a whole
+    for few in (1, 4, 7, 16, 40):  # packed as a whole
         assert torch.equal(packed.gated_product(x[:few], None, packed_up, None), together[:few])
     others = torch.randn(140, 4864).to(dtype)
     others[7] = x[7]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from checkpoints import ARCHITECTURES, make_checkpoint
+from kernel_levels import LEVELS as ALL_LEVELS
+from kernel_levels import library_of
 from quire import LLM, SamplingParams
 from quire.kernels.loaded import load_library, runnable_levels
 from quire.loading import load_model, resolve_model
@@ -88,6 +90,18 @@ def test_products_are_those_of_integers(
         assert (by_torch.double() - expected).norm() <= (0.01 if bits == 8 else 0.05) * expected.norm() + 0.01
     for other in outputs[1:] if bits == 8 else ():
         torch.testing.assert_close(outputs[0], other, rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("level", ALL_LEVELS)
+@pytest.mark.parametrize("bits", [8, 4])
+def test_the_number_of_rows_does_not_change_a_bit(level: str, bits: int) -> None:
+    torch.manual_seed(0)
+    weight, up = (QuantizedWeight(torch.randn(80, 200).bfloat16(), bits, library_of(level)) for _ in range(2))
+    x, bias = torch.randn(80, 200).bfloat16(), torch.randn(80).bfloat16()
+    together = weight.gated_product(x, bias, up, bias)
+    for rows in range(1, 80):
+        assert torch.equal(weight.gated_product(x[:rows], bias, up, bias), together[:rows])
+        assert torch.equal(weight.gated_product(x[rows : rows + 1], bias, up, bias), together[rows : rows + 1])
 
 
 @needs_kernels
