@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from quire import StructuredOutputsParams
-from quire.runner.token_mask import apply_masks, apply_on_device
+from quire.ops.arrays import numpy_dtype
+from quire.runner.token_mask import allowed_tokens, apply_mask, is_allowed
 from quire.structured.bits import bits_of, words_of
 from quire.structured.checker import GrammarChecker, TooManyGrammars
 from quire.structured.grammar import GrammarError, compile_grammar, grammar_text
@@ -64,23 +64,26 @@ def allowed_by(grammars: Grammars, matcher: Any, vocab_size: int) -> np.ndarray:
 @given(
     size=st.sampled_from([31, 32, 515, 5003]),
     share=st.sampled_from([0.0, 0.001, 0.3, 0.97, 1.0]),
-    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    dtype=st.sampled_from(["float32", "bfloat16"]),
     seed=st.integers(0, 1000),
 )
 def test_banned_logits_become_minus_infinity_and_others_stay(
-    kernels: str, monkeypatch: pytest.MonkeyPatch, size: int, share: float, dtype: torch.dtype, seed: int
+    kernels: str, monkeypatch: pytest.MonkeyPatch, size: int, share: float, dtype: str, seed: int
 ) -> None:
     monkeypatch.setenv("QUIRE_KERNELS", kernels)
-    is_allowed = np.random.default_rng(seed).random((2, size)) < share
-    logits = torch.randn(3, size, generator=torch.Generator().manual_seed(seed)).to(dtype)
-    expected = logits.clone()
-    expected[[2, 0]] = expected[[2, 0]].masked_fill(torch.from_numpy(~is_allowed), -torch.inf)
-    words = np.stack([bits_of(np.flatnonzero(row).tolist(), size) for row in is_allowed])
-    assert words.shape == (2, words_of(size))
-    for apply in (apply_masks, apply_on_device):
-        found = logits.clone()
-        apply(found, [2, 0], words)
-        assert torch.equal(found, expected)
+    rng = np.random.default_rng(seed)
+    fits = rng.random(size) < share
+    logits = rng.standard_normal((3, size), dtype=np.float32).astype(numpy_dtype(dtype))
+    expected = logits.copy()
+    expected[1][~fits] = -np.inf
+    words = bits_of(np.flatnonzero(fits).tolist(), size)
+    assert words.shape == (words_of(size),)
+    apply_mask(logits[1], words)
+    assert np.array_equal(logits, expected)
+    assert [is_allowed(words, token) for token in range(size)] == fits.tolist()
+    listed = allowed_tokens(words, size)
+    assert listed is not None
+    assert listed.tolist() == np.flatnonzero(fits).tolist()
 
 
 def nested(depth: int) -> dict[str, Any]:

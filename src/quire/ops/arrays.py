@@ -75,6 +75,11 @@ def as_numpy(tensor: Array) -> np.ndarray:
     return np.asarray(tensor.detach().numpy())
 
 
+def to_host(x: Array) -> np.ndarray:
+    """Return an array in main memory as numpy's: the same memory if it is there already."""
+    return x if isinstance(x, np.ndarray) else as_numpy(x.cpu())
+
+
 def as_tensor(array: Array) -> Array:
     """Return the same memory as a tensor."""
     if not isinstance(array, np.ndarray):

@@ -16,6 +16,7 @@ from quire.models.base import CausalLM
 from quire.models.layers import select_rows
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.stages import ServableStage
+from quire.ops.arrays import Array, as_numpy, to_host
 from quire.outputs import BlockDifference, BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
@@ -117,7 +118,7 @@ class ModelRunner:
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._rules: WeakValueDictionary[int, SamplingRules] = WeakValueDictionary()  #: by id of their parameters
-        self._unsampled: dict[int, torch.Tensor] = {}  #: logits of sequences whose masks take long, by id
+        self._unsampled: dict[int, np.ndarray] = {}  #: logits of sequences whose masks take long, by id
         self._draws = draws
         self._pads = self.device.type == "cpu" and panel_kernels(model.dtype) is None
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
@@ -155,7 +156,7 @@ class ModelRunner:
         if out.seq_ids:
             self._compute(out, result)
         if unsampled:
-            self._draw([*unsampled], torch.stack([*unsampled.values()]), result)
+            self._draw([*unsampled], np.stack([*unsampled.values()]), result)
         self._collect_reports(result, wait=not (out.seq_ids or unsampled))
         result.stall_s = sum(wait() for wait in staged) + self.model.take_waited_s()
         return result
@@ -252,9 +253,10 @@ class ModelRunner:
             sampled = batch.sampled[at : at + self._max_logits_rows]
             logits = self._logits(hidden[at : at + len(sampled)])
             if self._draws:
-                self._draw([out.seq_ids[i] for i in sampled.tolist()], logits, result)
+                host = as_numpy(logits) if self.device.type == "cpu" else logits
+                self._draw([out.seq_ids[i] for i in sampled.tolist()], host, result)
 
-    def _draw(self, seq_ids: list[int], logits: torch.Tensor, result: StepOutput) -> None:
+    def _draw(self, seq_ids: list[int], logits: Array, result: StepOutput) -> None:
         """Draw from logits, except for sequences whose masks take long: they sit out until a later step."""
         rows = [self.batch.row_of[seq_id] for seq_id in seq_ids]
         states = [self._state(row, seq_id, result.failed) for row, seq_id in zip(rows, seq_ids, strict=True)]
@@ -263,7 +265,7 @@ class ModelRunner:
             self.grammars.begin_masks([matcher for _, matcher in matched])
             for i, matcher in matched:
                 if matcher.words is None:
-                    states[i], self._unsampled[seq_ids[i]] = None, logits[i].clone()
+                    states[i], self._unsampled[seq_ids[i]] = None, to_host(logits[i]).copy()
         if len(ready := [state for state in states if state is not None]) < len(states):
             is_ready = [state is not None for state in states]
             logits, seq_ids, rows = logits[is_ready], [*compress(seq_ids, is_ready)], [*compress(rows, is_ready)]
@@ -329,5 +331,5 @@ class ModelRunner:
                     continue
                 targets = self.batch.token_ids[batch.rows[i], position + at : position + at + size].tolist()
                 count = info.sampling_params.prompt_logprobs or 0
-                found = attempt(result.failed, out.seq_ids[i], token_logprobs, logits.float(), targets, count)
+                found = attempt(result.failed, out.seq_ids[i], token_logprobs, to_host(logits), targets, count)
                 entries.extend((position + at + j, entry) for j, entry in enumerate(found or ()))

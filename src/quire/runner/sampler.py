@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
+from quire.ops.arrays import BFLOAT16, Array, is_numpy, to_host, widen
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, TokenLogprobs
 from quire.runner.drawing import TokenDrawer
 from quire.runner.row_state import RowState
-from quire.runner.token_mask import ALL, allowed_tokens, apply_masks
+from quire.runner.token_mask import ALL, allowed_tokens, apply_mask, is_allowed
 from quire.runner.top_tokens import best_tokens, top_values
 from quire.structured.bits import words_of
 from quire.structured.grammar import GrammarError
@@ -25,16 +24,7 @@ T = TypeVar("T")
 
 _NO_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
 _OUT_OF_RANGE = "repetition_penalty, logit_bias or another parameter takes the logits beyond the numbers of float32"
-
-
-@dataclass(slots=True)
-class _Rows:
-    logits: torch.Tensor  #: [num_rows, vocab_size]
-    states: list[RowState]
-    best: list[int]  #: token with the largest logit, by row
-    failed: dict[int, str] = field(default_factory=dict)  #: error by row
-    raw: dict[int, torch.Tensor] = field(default_factory=dict)  #: unchanged logits, where log-probabilities are due
-    allowed: dict[int, torch.Tensor] = field(default_factory=dict)  #: allowed tokens of rows that allow few
+_CHUNK = 2**14  # logits of a sum at once, within the processor's caches
 
 
 class Sampler:
@@ -44,98 +34,87 @@ class Sampler:
         self.vocab_size = vocab_size
         self._grammars = grammars
         self._drawer = TokenDrawer(vocab_size)
+        self._work = np.empty(vocab_size, dtype=np.float32)  #: a row's logits, as changed by its parameters
 
     def sample(
-        self, logits: torch.Tensor, states: list[RowState]
+        self, logits: Array, states: list[RowState]
     ) -> tuple[list[list[int]], list[list[TokenLogprobs] | None], list[str | None]]:
-        """Draw each row's tokens from logits [num_rows, vocab_size], which may be overwritten. Returns three lists over
-        rows: tokens (several where a prompt forks, none for a beam), log-probabilities if requested, and the error of a
-        failed row."""
-        best_values, best_ids = best_tokens(logits)
-        rows = _Rows(logits, states, best_ids.tolist())
-        rows.failed = {i: _NO_NUMBERS for i, value in enumerate(best_values.tolist()) if not math.isfinite(value)}
-        if not all(state.is_argmax for state in states):
-            rows.logits, best_values = logits.float(), best_values.float()
-        again = _bias(rows)
-        if banned := [i for i, state in enumerate(states) if state.has_bans and i not in rows.failed]:
-            again = sorted({*again, *self._ban(rows, banned)})
-        for first, end in _runs(again) if again else ():  # a slice copies no rows
-            best_values[first:end], best_ids = best_tokens(rows.logits[first:end])
-            rows.best[first:end] = best_ids.tolist()
-        for i in again:
-            if not math.isfinite(value := float(best_values[i])):
-                rows.failed.setdefault(i, EVERY_TOKEN_IS_BANNED if value == -math.inf else _OUT_OF_RANGE)
-        tokens: list[list[int]] = []
-        logprobs: list[list[TokenLogprobs] | None] = []
-        for i, state in enumerate(states):
-            drawn, entries = [], None
-            if i not in rows.failed:
-                if state.is_argmax:
-                    drawn = [rows.best[i]] * state.num_samples
-                elif sampled := attempt(rows.failed, i, self._sample_row, rows, i, best_values[i]):
-                    drawn, entries = sampled
-            tokens.append(drawn)
-            logprobs.append(entries)
-        return tokens, logprobs, [rows.failed.get(i) for i in range(len(states))]
+        """Draw each row's tokens from logits [num_rows, vocab_size], which may be overwritten. A GPU finds the best
+        tokens; the host computes everything else. Returns three lists over rows: tokens (several where a prompt forks,
+        none for a beam), log-probabilities if requested, and the error of a failed row."""
+        values, ids = best_tokens(logits)
+        failed = {i: _NO_NUMBERS for i, value in enumerate(values.tolist()) if not math.isfinite(value)}
+        tokens = [[best] * state.num_samples for best, state in zip(ids.tolist(), states, strict=True)]
+        logprobs: list[list[TokenLogprobs] | None] = [None] * len(states)
+        masks = self._masks(states, failed)
+        others = [i for i, state in enumerate(states) if i not in failed and (i in masks or not state.is_argmax)]
+        if others:
+            rows = logits if is_numpy(logits) else dict(zip(others, to_host(logits[others]), strict=True))
+            for i in others:
+                best = values[i], int(ids[i])
+                if sampled := attempt(failed, i, self._sample_row, rows[i], best, states[i], masks.get(i)):
+                    tokens[i], logprobs[i] = sampled
+        for i in failed:
+            tokens[i] = []
+        return tokens, logprobs, [failed.get(i) for i in range(len(states))]
 
-    def _ban(self, rows: _Rows, banned: list[int]) -> list[int]:
-        """Set banned logits to minus infinity in place, unless only the best token is needed and found without
-        (`rows.best`). Returns rows whose best token is banned and has yet to be found."""
-        masks = self._masks(rows, banned)
-        written, again = [], []
-        for at, (row, words) in enumerate(zip(banned, masks, strict=True)):
-            state, best = rows.states[row], rows.best[row]
-            is_best_allowed = (int(words[best >> 5]) >> (best & 31)) & 1
-            if state.is_argmax and is_best_allowed:
-                continue
-            listed = allowed_tokens(words, self.vocab_size) if rows.logits.is_cpu else None
-            tokens = torch.from_numpy(listed) if listed is not None and len(listed) else None
-            if state.is_argmax and tokens is not None:
-                value, index = rows.logits[row, tokens].max(0)
-                rows.best[row] = int(tokens[index])
-                if value == -math.inf:
-                    rows.failed.setdefault(row, EVERY_TOKEN_IS_BANNED)
-                continue
-            if tokens is not None:
-                rows.allowed[row] = tokens
-            if state.params.logprobs is not None and row not in rows.raw:
-                rows.raw[row] = rows.logits[row].clone()
-            written.append(at)
-            if not is_best_allowed:
-                again.append(row)
-        if written:
-            apply_masks(rows.logits, [banned[at] for at in written], masks[written])
-        return again
-
-    def _masks(self, rows: _Rows, banned: list[int]) -> np.ndarray:
-        """Return a mask of the allowed tokens for each row with bans: uint32 [len(banned), words_of(vocab_size)]."""
-        masks = np.full((len(banned), words_of(self.vocab_size)), ALL)
-        matched = [(at, matcher) for at, row in enumerate(banned) if (matcher := rows.states[row].matcher) is not None]
+    def _masks(self, states: list[RowState], failed: dict[int, str]) -> dict[int, np.ndarray]:
+        """Return a mask of the allowed tokens for each row with bans: uint32 [words_of(vocab_size)]."""
+        banned = [i for i, state in enumerate(states) if state.has_bans and i not in failed]
+        masks = dict(zip(banned, np.full((len(banned), words_of(self.vocab_size)), ALL), strict=True))
+        matched = [(row, matcher) for row in banned if (matcher := states[row].matcher) is not None]
         if matched:
             assert self._grammars is not None
             filled = self._grammars.fill_masks([matcher for _, matcher in matched])
-            for (at, matcher), words in zip(matched, filled, strict=True):
-                attempt(rows.failed, banned[at], matcher.finish_mask, words)
-                masks[at] = words[: masks.shape[1]]
-        for row, words in zip(banned, masks, strict=True):
-            attempt(rows.failed, row, rows.states[row].restrict, words)
+            for (row, matcher), words in zip(matched, filled, strict=True):
+                attempt(failed, row, matcher.finish_mask, words)
+                masks[row][:] = words[: len(masks[row])]
+        for row, words in masks.items():
+            attempt(failed, row, states[row].restrict, words)
         return masks
 
-    def _sample_row(self, rows: _Rows, i: int, top: torch.Tensor) -> tuple[list[int], list[TokenLogprobs] | None]:
-        """Sample one row, whose largest logit is `top`."""
-        row, state, best = rows.logits[i], rows.states[i], rows.best[i]
-        info, params = state.info, state.params
+    @np.errstate(over="ignore")  # a difference or a penalty may be infinite
+    def _sample_row(
+        self, logits: np.ndarray, best: tuple[np.float32, int], state: RowState, words: np.ndarray | None
+    ) -> tuple[list[int], list[TokenLogprobs] | None]:
+        """Sample one row, with its largest logit and token `best`, and a mask of its allowed tokens."""
+        info, params, allowed = state.info, state.params, None
+        top, token = best
+        if words is not None:
+            if state.is_argmax and is_allowed(words, token):
+                return [token] * state.num_samples, None
+            allowed = None if info.num_candidates else allowed_tokens(words, self.vocab_size)
+        if state.is_plain and allowed is not None:
+            row = widen(logits[allowed])
+        else:
+            row = logits if state.is_argmax else self._widen(logits)
+            _apply_biases(row, state)
+            if allowed is not None:
+                row = row[allowed]
+            elif words is not None:
+                apply_mask(row, words)
+        if words is not None or not state.is_plain:
+            top, token = _best_of(row)
         if info.num_candidates:
-            return [], [_entry(row, best, info.num_candidates)]
-        raw = rows.raw.get(i, row)
+            return [], [_entry(row, _log_sum(row), token, info.num_candidates)]
         tokens = (
-            [best] * state.num_samples
-            if params.is_greedy
-            else self._drawer.draw(row, top, state, state.num_samples, rows.allowed.get(i))
+            [token] * state.num_samples if params.is_greedy else self._drawer.draw(row, top, state, state.num_samples)
         )
+        if allowed is not None:
+            tokens = allowed[tokens].tolist()
         if params.logprobs is None:
             return tokens, None
-        return tokens, [_entry(raw, token, params.logprobs, params.logprob_token_ids) for token in tokens]
+        raw = row if words is None and state.is_plain else self._widen(logits)
+        normaliser = _log_sum(raw)
+        return tokens, [_entry(raw, normaliser, each, params.logprobs, params.logprob_token_ids) for each in tokens]
+
+    def _widen(self, logits: np.ndarray) -> np.ndarray:
+        """Return a row as float32 in this sampler's memory, until the next call."""
+        if logits.dtype == BFLOAT16:
+            np.left_shift(logits.view(np.uint16), 16, out=self._work.view(np.uint32), dtype=np.uint32)
+        else:
+            self._work[:] = logits
+        return self._work
 
 
 def attempt(failed: dict[int, str], key: int, work: Callable[..., T], *args: Any) -> T | None:
@@ -157,63 +136,63 @@ def describe_failure(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _bias(rows: _Rows) -> list[int]:
-    """Apply biases and penalties to the rows that have some, in place. Returns these rows."""
-    changed = [i for i, state in enumerate(rows.states) if not state.is_plain and i not in rows.failed]
-    for i in changed:
-        if rows.states[i].params.logprobs is not None:
-            rows.raw[i] = rows.logits[i].clone()
-        attempt(rows.failed, i, _apply_biases, rows.logits[i], rows.states[i])
-    return changed
-
-
-def _apply_biases(row: torch.Tensor, state: RowState) -> None:
+def _apply_biases(row: np.ndarray, state: RowState) -> None:
+    """Add the biases and penalties of a row in place."""
     params = state.params
     if params.logit_bias:
-        ids, bias = state.rules.bias(row.device)
-        row[ids] += bias
+        tokens, bias = state.rules.bias()
+        row[tokens] += bias
     if not state.has_penalties:
         return
-    seen, counts = state.seen()
-    tokens = torch.from_numpy(seen).to(row.device)
-    values = row[tokens].cpu().numpy()  # so few that torch operations are all overhead
+    tokens, counts = state.seen()
+    values = row[tokens]
     if params.repetition_penalty != 1.0:
         factor = np.float32(params.repetition_penalty)
-        with np.errstate(over="ignore"):  # the sampler looks for infinity afterwards
-            values = np.where(values > 0, values / factor, values * factor)
+        values = np.where(values > 0, values / factor, values * factor)
     if params.frequency_penalty != 0.0:
         values -= counts * np.float32(params.frequency_penalty)
     if params.presence_penalty != 0.0:
         values -= (counts > 0) * np.float32(params.presence_penalty)
-    row[tokens] = torch.from_numpy(values).to(row.device)
+    row[tokens] = values
 
 
-def _runs(rows: list[int]) -> list[tuple[int, int]]:
-    """Group ascending rows into ranges (first row, end)."""
-    starts = [row for at, row in enumerate(rows) if not at or rows[at - 1] != row - 1]
-    ends = [row + 1 for at, row in enumerate(rows) if at + 1 == len(rows) or rows[at + 1] != row + 1]
-    return list(zip(starts, ends, strict=True))
+def _best_of(row: np.ndarray) -> tuple[np.float32, int]:
+    """Return the largest of changed logits and its position. FloatingPointError if there is none."""
+    if len(row):
+        (top,), (place,) = best_tokens(row[None])
+        if math.isfinite(top):
+            return top, int(place)
+        if top != -math.inf:
+            raise FloatingPointError(_OUT_OF_RANGE)
+    raise FloatingPointError(EVERY_TOKEN_IS_BANNED)
 
 
-def _entry(row: torch.Tensor, token: int, k: int, token_ids: tuple[int, ...] | None = None) -> TokenLogprobs:
-    """Return the log-probabilities of a token and of the k likeliest (-1: all) or of `token_ids`."""
-    normaliser = row.logsumexp(0)
-    if not math.isfinite(normaliser):
+def _log_sum(row: np.ndarray) -> np.float32:
+    """Return the logarithm of the sum of a row's exponentials. FloatingPointError if it is not finite."""
+    top = row.max()
+    if not math.isfinite(top):
         raise FloatingPointError(_NO_NUMBERS)
+    chunks = (row[at : at + _CHUNK] for at in range(0, len(row), _CHUNK))
+    return np.float32(top + math.log(sum(float(np.exp(chunk - top).sum()) for chunk in chunks)))
+
+
+def _entry(
+    row: np.ndarray, normaliser: np.float32, token: int, k: int, token_ids: tuple[int, ...] | None = None
+) -> TokenLogprobs:
+    """Return the log-probabilities of a token and of the k likeliest (-1: all) or of `token_ids`."""
     chosen = row[token]
-    rank = int((row > chosen).sum()) + 1
-    ids: list[int] = []
-    logprobs: list[float] = []
+    rank = int(np.count_nonzero(row > chosen)) + 1
+    values, ids = row[:0], np.empty(0, dtype=np.int64)
     if token_ids:
-        positions = torch.tensor(sorted(set(token_ids)), device=row.device)
-        values, order = row[positions].sort(descending=True, stable=True)
-        ids, logprobs = positions[order].tolist(), (values - normaliser).tolist()
+        ids = np.unique(token_ids)
+        ids = ids[np.argsort(-row[ids], kind="stable")]
+        values = row[ids]
     elif k:
-        values, positions = top_values(row, k if k > 0 else row.shape[0])
-        ids, logprobs = positions.tolist(), (values - normaliser).tolist()
-    return TokenLogprobs(ids, logprobs, token, float(chosen - normaliser), rank)
+        values, ids = top_values(row, k if k > 0 else len(row))
+    return TokenLogprobs(ids.tolist(), (values - normaliser).tolist(), token, float(chosen - normaliser), rank)
 
 
-def token_logprobs(logits: torch.Tensor, tokens: list[int], k: int) -> list[TokenLogprobs]:
+def token_logprobs(logits: np.ndarray, tokens: list[int], k: int) -> list[TokenLogprobs]:
     """Return the log-probabilities of the given token of each row and of its k likeliest (-1: all)."""
-    return [_entry(row, token, k) for row, token in zip(logits, tokens, strict=True)]
+    rows = map(widen, logits)
+    return [_entry(row, _log_sum(row), token, k) for row, token in zip(rows, tokens, strict=True)]

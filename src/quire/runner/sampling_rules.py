@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from quire.outputs import NewSequence
 from quire.structured.bits import bits_of
@@ -19,7 +18,7 @@ class SamplingRules:
         self._stop_token_ids = info.stop_token_ids
         self._allowed: np.ndarray | None = None
         self._ends: np.ndarray | None = None
-        self._bias: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._bias: tuple[np.ndarray, np.ndarray] | None = None
         last: dict[tuple[int, ...], list[int]] = {}
         for word in self.params.bad_words_token_ids:
             last.setdefault(word[:-1], []).append(word[-1])
@@ -47,10 +46,9 @@ class SamplingRules:
         if matches := [tokens for tokens in found if tokens is not None]:
             words &= ~bits_of(np.concatenate(matches), 32 * len(words))
 
-    def bias(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    def bias(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the biased tokens (int64) and their biases (float32)."""
         if self._bias is None:
             bias = self.params.logit_bias or {}
-            tokens = torch.tensor(list(bias), dtype=torch.int64, device=device)
-            self._bias = tokens, torch.tensor(list(bias.values()), dtype=torch.float32, device=device)
+            self._bias = np.array([*bias], dtype=np.int64), np.array([*bias.values()], dtype=np.float32)
         return self._bias
