@@ -1,0 +1,266 @@
+// Runs every kernel on the same numbers and prints the results, a line each: name, then values.
+#include <cmath>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "collective.h"
+#include "elementwise.h"
+#include "linear.h"
+#include "paged_attention.h"
+#include "pass.h"
+#include "quantized_linear.h"
+#include "sizes.h"
+#include "token_mask.h"
+#include "vectors.h"
+
+namespace {
+
+template <class T>
+using Array = std::vector<T>;
+constexpr int32_t THREADS = 2;
+uint32_t state = 1;
+
+uint32_t random_word() {
+    state ^= state << 13;
+    state ^= state >> 17;
+    return state ^= state << 5;
+}
+
+// Numbers from -1 to 1.
+template <class T>
+Array<T> numbers(int64_t size) {
+    Array<T> x(size);
+    for (T& each : x) from_float(&each, float(int32_t(random_word())) * 0x1p-31f);
+    return x;
+}
+
+template <class T>
+double value_of(T x) { return x; }
+double value_of(BFloat16 x) { return to_float(x); }
+
+template <class T>
+void print(const char* name, const Array<T>& x) {
+    std::printf("%s/%s", name, sizeof(T) == 2 ? "bfloat16" : "float32");
+    for (const T& each : x) std::printf(" %.9g", value_of(each));
+    std::printf("\n");
+}
+
+#define OF(name) (sizeof(T) == 4 ? name##_float32 : name##_bfloat16)
+
+template <class T>
+void norms() {
+    constexpr int64_t rows = 3, size = 77;
+    const Array<T> x = numbers<T>(rows * size), weight = numbers<T>(size), bias = numbers<T>(size);
+    Array<T> y = numbers<T>(rows * size), out(rows * size);
+    const QuireNorm norm{x.data(), y.data(), weight.data(), out.data(), rows, size, 1e-5f, THREADS};
+    const QuireCall call{reinterpret_cast<void (*)(const void*)>(OF(quire_norm)), &norm};
+    quire_run(&call, 1, nullptr);
+    print("sum", y);
+    print("norm", out);
+    const QuireLayerNorm layer_norm{x.data(), y.data(), weight.data(), bias.data(), out.data(), rows, size, 1e-5f, 1};
+    OF(quire_layer_norm)(&layer_norm);
+    print("layer_norm", out);
+}
+
+template <class T>
+void heads() {
+    constexpr int64_t tokens = 3, queries = 3, keys = 2, head_dim = 20, stride = (queries + 2 * keys) * head_dim;
+    Array<T> qkv = numbers<T>(tokens * stride);
+    const Array<T> cosines = numbers<T>(tokens * head_dim), sines = numbers<T>(tokens * head_dim);
+    const Array<T> weight = numbers<T>(head_dim);
+    const QuireRotate call{qkv.data(), tokens, stride, queries, keys, head_dim, cosines.data(), sines.data(),
+                           weight.data(), nullptr, 1e-5f, THREADS};
+    OF(quire_rotate)(&call);
+    print("rotate", qkv);
+}
+
+template <class T>
+void logits() {
+    constexpr int64_t rows = 3, size = 1001, words = divide_up(size, 32);
+    Array<T> x = numbers<T>(rows * size);
+    Array<uint32_t> masks(words);
+    for (uint32_t& each : masks) each = random_word();
+    const Array<int64_t> masked{1};
+    OF(quire_ban)(x.data(), size, size, masked.data(), 1, masks.data(), words, 1);
+    print("ban", x);
+    Array<float> values(rows);
+    Array<int64_t> places(rows);
+    OF(quire_best)(x.data(), rows, size, size, values.data(), places.data(), THREADS);
+    print(sizeof(T) == 4 ? "best_of_float32" : "best_of_bfloat16", values);
+    print(sizeof(T) == 4 ? "places_of_float32" : "places_of_bfloat16", places);
+}
+
+template <class T>
+void maps() {
+    constexpr int64_t size = 1003;
+    Array<T> x = numbers<T>(size), y = numbers<T>(size), out(size);
+    for (T& each : x) from_float(&each, to_float(each) * 12);
+    const QuireMap call{x.data(), y.data(), out.data(), size, THREADS};
+    const std::pair<const char*, void (*)(const QuireMap*)> functions[] = {
+        {"add", OF(quire_add)},   {"multiply", OF(quire_multiply)}, {"silu", OF(quire_silu)},
+        {"relu", OF(quire_relu)}, {"gelu", OF(quire_gelu)},         {"gelu_tanh", OF(quire_gelu_tanh)},
+    };
+    for (const auto& [name, function] : functions) {
+        function(&call);
+        print(name, out);
+    }
+}
+
+template <class T>
+struct Packed {
+    Array<T> weight, packed;
+    Packed(int64_t columns, int64_t depth) : weight(numbers<T>(columns * depth)) {
+        const int64_t rounded = round_up(depth, OF(quire_linear_depth)());
+        packed.resize(round_up(columns, quire_linear_panel()) * rounded);
+        const QuirePack call{weight.data(), depth, depth, columns, packed.data()};
+        OF(quire_pack)(&call);
+    }
+};
+
+template <class T>
+void products() {
+    constexpr int64_t depth = 150, columns = 70;
+    const Packed<T> weight(columns, depth), up(columns, depth);
+    const Array<T> bias = numbers<T>(columns);
+    for (int64_t rows : {1, 5, 33}) {
+        const Array<T> x = numbers<T>(rows * depth);
+        Array<T> out(rows * columns);
+        QuireLinear call{x.data(), depth, rows, depth, columns, weight.packed.data(), bias.data(), nullptr, nullptr,
+                         out.data(), columns, 0, THREADS};
+        OF(quire_linear)(&call);
+        print("linear", out);
+        call.up = up.packed.data();
+        call.silu = 1;
+        OF(quire_linear)(&call);
+        print("gated_linear", out);
+    }
+    const Array<int64_t> ids{3, 69, 0};
+    Array<T> rows(ids.size() * depth);
+    const QuireRows call{weight.packed.data(), depth, columns, int64_t(ids.size()), ids.data(), rows.data(), 1};
+    OF(quire_rows)(&call);
+    print("rows", rows);
+}
+
+struct Quantized {
+    Array<uint8_t> packed;
+    Array<float> scales;
+    QuireQuantizedWeight weight;
+    template <class T>
+    Quantized(const Array<T>& from, int64_t columns, int64_t depth, int32_t bits)
+        : packed(quire_quantized_bytes(columns, depth, bits)), scales(round_up(columns, 32)) {
+        const QuireQuantize call{from.data(), depth, depth, columns, packed.data(), scales.data(), bits, THREADS};
+        OF(quire_quantize)(&call);
+        weight = {packed.data(), scales.data(), depth, columns, bits};
+    }
+};
+
+template <class T>
+void quantized_products(int32_t bits) {
+    constexpr int64_t depth = 200, columns = 70;
+    const Quantized weight(numbers<T>(columns * depth), columns, depth, bits);
+    const Quantized up(numbers<T>(columns * depth), columns, depth, bits);
+    const Array<T> bias = numbers<T>(columns);
+    for (int64_t rows : {1, 5, 33}) {
+        const Array<T> x = numbers<T>(rows * depth);
+        Array<T> out(rows * columns);
+        for (int32_t form : {QUIRE_PLAIN, QUIRE_SILU, QUIRE_GATED}) {
+            const QuireQuantizedLinear call{&weight.weight, bias.data(), &up.weight, nullptr, x.data(), depth, rows,
+                                            out.data(), form, THREADS};
+            OF(quire_quantized_linear)(&call);
+            print(bits == 8 ? "int8" : "int4", out);
+        }
+    }
+}
+
+// A prompt, a chunk of another, and two decoding sequences, of which one has several spans.
+template <class T>
+void attention() {
+    constexpr int64_t kv_heads = 2, groups = 3, block_size = 16, head_dim = 20, width = kv_heads * groups * head_dim;
+    const Array<int64_t> starts{0, 20, 27, 28, 29}, lens{20, 60, 300, 9};
+    const int64_t tokens = starts.back(), table_stride = 20, part = 2 * kv_heads * block_size * head_dim;
+    Array<int32_t> tables(lens.size() * table_stride);
+    Array<int64_t> slots;
+    for (size_t i = 0; i < tables.size(); ++i) tables[i] = int32_t(i * 7 % tables.size());
+    for (size_t i = 0; i < lens.size(); ++i)
+        for (int64_t at = lens[i] - (starts[i + 1] - starts[i]); at < lens[i]; ++at)
+            slots.push_back(tables[i * table_stride + at / block_size] * block_size + at % block_size);
+    Array<T> cache = numbers<T>(tables.size() * part), out(tokens * width);
+    const Array<T> q = numbers<T>(tokens * width), kv = numbers<T>(2 * tokens * kv_heads * head_dim);
+    Array<QuireUnit> units(100);
+    Array<QuireMerge> merges(100);
+    Array<int64_t> places(100);
+    QuirePlan plan{part, kv_heads, groups, block_size, head_dim, 0.3f, THREADS, tokens, slots.data(), tables.data(),
+                   table_stride, 0, units.data(), 0, merges.data(), places.data(), nullptr};
+    const QuireBatch batch{int64_t(lens.size()), starts.data(), lens.data()};
+    Array<float> partials(quire_divide(&plan, &batch) * kv_heads * groups * (head_dim + 2));
+    plan.partials = partials.data();
+    const T* v = kv.data() + tokens * kv_heads * head_dim;
+    const QuireAttention call{&plan, cache.data(), q.data(), kv.data(), v, out.data(), width, head_dim,
+                              kv_heads * head_dim, head_dim, kv_heads * head_dim, head_dim};
+    OF(quire_attend)(&call);
+    print("attention", out);
+}
+
+template <class T>
+void collective() {
+    constexpr int64_t size = 50'001;
+    Array<T> x[] = {numbers<T>(size), numbers<T>(size)};
+    constexpr int64_t part_bytes = 1 << 14;
+    Array<char> memory(2 * (64 + 2 * part_bytes) + 64);
+    char* first = memory.data() + -reinterpret_cast<intptr_t>(memory.data()) % 64 + 64;
+    const auto reduce = [&](int rank) {
+        QuireCollective call{first, part_bytes, rank, 2, 0, 0, 0, 100'000'000};
+        if (!OF(quire_all_reduce)(&call, x[rank].data(), size)) std::printf("timeout\n");
+    };
+    std::thread other(reduce, 1);
+    reduce(0);
+    other.join();
+    print("all_reduce", x[0]);
+    print("all_reduce", x[1]);
+}
+
+// Of random words, as 16 bits each; NaN, which any bits may be, as zero.
+void conversions() {
+    constexpr int64_t size = 5003;
+    const Array<float> floats = numbers<float>(size);
+    const Array<double> doubles(floats.begin(), floats.end());
+    Array<uint32_t> words(size);
+    for (uint32_t& each : words) each = random_word();
+    const void* sources[] = {words.data(), words.data(), words.data(), doubles.data()};
+    for (int32_t from : {QUIRE_FLOAT32, QUIRE_BFLOAT16, QUIRE_FLOAT16, QUIRE_FLOAT64}) {
+        for (int32_t to : {QUIRE_FLOAT32, QUIRE_BFLOAT16, QUIRE_FLOAT16}) {
+            Array<uint16_t> out(2 * size);
+            const QuireConvert call{sources[from], out.data(), size, from, to, THREADS};
+            quire_convert(&call);
+            Array<float> wide(size);
+            const QuireConvert widen{out.data(), wide.data(), size, to, QUIRE_FLOAT32, THREADS};
+            quire_convert(&widen);
+            for (float& each : wide) each = std::isnan(each) ? 0 : each;
+            print("convert", wide);
+        }
+        for (int64_t count : {size, int64_t(1)})
+            print("is_finite", Array<float>{float(quire_is_finite(sources[from], count, from, THREADS))});
+    }
+}
+
+template <class T>
+void run() {
+    norms<T>();
+    heads<T>();
+    logits<T>();
+    maps<T>();
+    products<T>();
+    quantized_products<T>(8);
+    quantized_products<T>(4);
+    attention<T>();
+    collective<T>();
+}
+
+}  // namespace
+
+int main() {
+    run<float>();
+    run<BFloat16>();
+    conversions();
+}
