@@ -327,13 +327,15 @@ def make_service(
     registry: ModelRegistry, settings: ServerSettings, metrics: Metrics | None = None
 ) -> CollectionService:
     """Build the service, possibly without collections or embedder. Raises ValueError for unusable settings."""
-    from quire.rag.database import Database
-    from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
-
     directory = settings.rag_dir.expanduser() if settings.rag_dir is not None else None
-    name = settings.embedder or (DEFAULT_EMBEDDER if directory is not None else None)
-    source = find_embedder(name) if name is not None else None
+    source = None
+    if settings.embedder or directory is not None:
+        from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
+
+        source = find_embedder(settings.embedder or DEFAULT_EMBEDDER)
     if directory is not None:
+        from quire.rag.database import Database
+
         try:
             Database(directory).close()
         except (OSError, sqlite3.OperationalError) as error:
