@@ -45,6 +45,7 @@ Plot = Annotated[
 ]
 
 MODEL_HELP = "A directory, a URL, a hub id, an embedded name or a preset."
+_type_hints = functools.cache(get_type_hints)  # of a class, in a millisecond
 _ARGUMENT = "models_or_model"  #: parameter of the argument
 
 _CONFIG_HELP = (
@@ -198,7 +199,7 @@ def _integers(name: str, text: str) -> Sequence[int]:
 
 def _option(kind: type[Settings], field: Field[Any], **changes: Any) -> inspect.Parameter:
     """Return the option of a field; its default None distinguishes absent values."""
-    rules = {"annotation": get_type_hints(kind)[field.name], **field.metadata, **changes}
+    rules = {"annotation": _type_hints(kind)[field.name], **field.metadata, **changes}  # type: ignore[arg-type]
     annotation = rules["annotation"]
     if rules.get("read") is not None:
         annotation = str
