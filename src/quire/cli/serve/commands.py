@@ -83,10 +83,13 @@ def _serve_here(
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
     from quire.server.metrics import Metrics
-    from quire.text.chat_template import read_chat_template
 
     settings = with_keys(settings)
-    template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
+    template = None
+    if settings.chat_template is not None:
+        from quire.text.chat_template import read_chat_template
+
+        template = read_chat_template(settings.chat_template)
     metrics = Metrics(engines)
     bar = LoadBar.on_terminal() if any(config.use_tqdm for config in engines.values()) else None
     started = _start_engines(engines, settings, children, metrics, bar)
