@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterator
-from functools import cached_property
+from functools import cached_property, partialmethod
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,6 +18,8 @@ from quire.server.errors import invalid
 
 Endpoint = Callable[..., Coroutine[Any, Any, Response]]
 E = TypeVar("E", bound=Endpoint)
+#: Method, path, name, parameters, documentation and FastAPI's arguments of a route; can be pickled.
+Described = tuple[str, str, str, inspect.Signature, str | None, dict[str, Any]]
 
 
 class ApiRoute(Route):
@@ -39,9 +41,8 @@ class ApiRoute(Route):
     def signature(self) -> inspect.Signature:
         return inspect.signature(self._call, eval_str=True)
 
-    @property
-    def description(self) -> str | None:
-        return self._call.__doc__
+    def described(self) -> Described:
+        return self.method, self.path, self.name, self.signature, self._call.__doc__, self.about
 
     @cached_property
     def _query(self) -> dict[str, TypeAdapter[Any]]:
@@ -76,16 +77,7 @@ class Routes:
     def __iter__(self) -> Iterator[ApiRoute]:
         return iter(self._routes)
 
-    def get(self, path: str, **about: Any) -> Callable[[E], E]:
-        return self._add("GET", path, about)
-
-    def post(self, path: str, **about: Any) -> Callable[[E], E]:
-        return self._add("POST", path, about)
-
-    def delete(self, path: str, **about: Any) -> Callable[[E], E]:
-        return self._add("DELETE", path, about)
-
-    def _add(self, method: str, path: str, about: dict[str, Any]) -> Callable[[E], E]:
+    def _add(self, method: str, path: str, **about: Any) -> Callable[[E], E]:
         about = {"tags": self._tags, **about, "responses": self._responses | about.get("responses", {})}
 
         def add(endpoint: E) -> E:
@@ -93,3 +85,5 @@ class Routes:
             return endpoint
 
         return add
+
+    get, post, delete = partialmethod(_add, "GET"), partialmethod(_add, "POST"), partialmethod(_add, "DELETE")

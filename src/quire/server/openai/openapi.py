@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import pickle
+import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from pydantic import BaseModel
 
 import quire
-from quire.server.http.routes import ApiRoute
+from quire.server.http.routes import ApiRoute, Described
 from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
 _SCHEMAS = "#/components/schemas/"
@@ -38,18 +38,6 @@ def streamed(chunk: type[BaseModel], *, has_done: bool = True) -> dict[str, Any]
     }
 
 
-@dataclass(frozen=True)
-class _Described:
-    """A route without its code."""
-
-    method: str
-    path: str
-    name: str
-    signature: inspect.Signature
-    text: str | None
-    about: dict[str, Any]
-
-
 class ApiDescription:
     """The document of an application, which a child process creates once: FastAPI and the schemas of all bodies take
     half a second and 60 MiB.
@@ -72,11 +60,7 @@ class ApiDescription:
         """Return the document."""
         async with self._lock:
             if self._json is None:
-                described = [
-                    _Described(each.method, each.path, each.name, each.signature, each.description, each.about)
-                    for each in self._routes
-                ]
-                question = pickle.dumps((described, *self._settings))
+                question = pickle.dumps(([each.described() for each in self._routes], *self._settings))
                 self._json = await asyncio.to_thread(self._process.ask, question)
                 self._process.close()
             return self._json
@@ -91,15 +75,19 @@ def _make_describer() -> Worker:
 
 
 def _describe(
-    described: Sequence[_Described], root_path: str, needs_key: bool, chunks: Sequence[type[BaseModel]]
+    routes: Iterable[Described], root_path: str, needs_key: bool, chunks: Sequence[type[BaseModel]]
 ) -> dict[str, Any]:
     from fastapi import FastAPI
     from pydantic.json_schema import models_json_schema
 
-    servers = [{"url": root_path}] if root_path else None
-    app = FastAPI(title="Quire", version=quire.__version__, servers=servers)
-    for each in described:
-        app.add_api_route(each.path, _stub(each), methods=[each.method], name=each.name, **each.about)
+    def endpoint() -> None: ...
+
+    warnings.simplefilter("ignore")  # of FastAPI: the schemas of our bodies are built late
+    app = FastAPI(title="Quire", version=quire.__version__, servers=[{"url": root_path}] if root_path else None)
+    for method, path, name, signature, text, about in routes:
+        stub = FunctionType(endpoint.__code__, {}, name)
+        stub.__doc__, stub.__signature__ = text, signature  # type: ignore[attr-defined]
+        app.add_api_route(path, stub, methods=[method], **about)
     document = app.openapi()
     for path in document["paths"].values():
         for parameter in (parameter for operation in path.values() for parameter in operation.get("parameters", ())):
@@ -111,13 +99,3 @@ def _describe(
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]
     return document
-
-
-def _stub(described: _Described) -> Any:
-    """Return a function that FastAPI describes like the endpoint."""
-
-    def endpoint() -> None: ...
-
-    endpoint.__name__, endpoint.__doc__ = described.name, described.text
-    endpoint.__signature__ = described.signature  # type: ignore[attr-defined]
-    return endpoint
