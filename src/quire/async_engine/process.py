@@ -72,6 +72,7 @@ class ProcessHost(EngineHost):
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the current process, or the next one
         self._first_child = child
         self._child: ChildProcess | None = None  #: the current process, or the last one
+        self._tokenizer_child: ChildProcess | None = None  #: imports while the model loads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failures = Failures()
         self._has_served = False
@@ -125,11 +126,12 @@ class ProcessHost(EngineHost):
 
     def _kill(self) -> None:
         self._is_over.set()
-        for child in (self._first_child, self._child):
+        for child in (self._first_child, self._child, self._tokenizer_child):
             if child is not None:
                 child.kill()
 
     def _supervise(self) -> None:
+        self._tokenizer_child = ChildProcess("tokenizer", imports="quire.text.tokenizer_process")
         while not self._is_over.is_set():
             try:
                 failure = self._run()
@@ -221,7 +223,8 @@ class ProcessHost(EngineHost):
             return
         if isinstance(report, StateReport):
             if report.input_processor is not None:
-                report = replace(report, input_processor=report.input_processor.isolated(self.name))
+                child, self._tokenizer_child = self._tokenizer_child, None
+                report = replace(report, input_processor=report.input_processor.isolated(self.name, child))
             self._facts = report.input_processor
             if report.state is ModelState.READY:
                 self._has_served = True

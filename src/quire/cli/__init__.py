@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -15,7 +16,7 @@ def main() -> None:
     is_ignored = signal.getsignal(signal.SIGINT) is not signal.default_int_handler  # in a background job
     if not is_ignored:
         signal.signal(signal.SIGINT, _end_at_once)
-    engine = _start_engine_process() if sys.argv[1:2] == ["serve"] else None
+    engine = _begin_to_serve() if sys.argv[1:2] == ["serve"] else None
     from quire.cli.main import main as run
 
     try:
@@ -29,8 +30,9 @@ def main() -> None:
             signal.signal(signal.SIGINT, _end_at_once)
 
 
-def _start_engine_process() -> Any:
-    """Start importing what the first engine of `quire serve` needs, before the command line is parsed."""
+def _begin_to_serve() -> Any:
+    """Start importing what the first engine needs, before the command line is parsed."""
+    gc.disable()  # until the server listens: imports leave no garbage
     if any(argument.startswith(_WITHOUT_ENGINE) for argument in sys.argv):
         return None
     from quire.async_engine.spawn import engine_child

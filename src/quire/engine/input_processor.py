@@ -14,6 +14,7 @@ from quire.core.request import NO_OWNER, Owner, check_limits
 from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.structured.grammar import check_form
+from quire.system.child_process import ChildProcess
 from quire.text.tokenizer import Tokenizer, encode_bad_words
 from quire.text.tokenizer_process import IsolatedTokenizer
 
@@ -63,11 +64,12 @@ class InputProcessor:
         self.num_stages = num_stages
         self.last_stage = num_stages if last_stage is None else last_stage
 
-    def isolated(self, name: str) -> InputProcessor:
-        """Return a copy that renders and encodes in a child process of its own, with limits; `name` is for errors."""
+    def isolated(self, name: str, child: ChildProcess | None = None) -> InputProcessor:
+        """Return a copy that renders and encodes in a child process of its own, with limits; `name` is for errors.
+        `child` is a started process."""
         other = copy(self)
         if self.tokenizer is not None:
-            other.tokenizer = IsolatedTokenizer(self.tokenizer, name)
+            other.tokenizer = IsolatedTokenizer(self.tokenizer, name, child)
         return other
 
     def prepare(self) -> None:

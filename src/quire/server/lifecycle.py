@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import gc
 import logging
 import os
 import resource
@@ -198,6 +199,9 @@ class _Process:
         """Announce the server once its models are ready. Returns False if all failed."""
         names = ", ".join(engine.name for engine in self.engines)
         logger.info("listening on %s while loading %s", self.url, names)
+        gc.collect()  # the command line's remains; what stays is not looked through again
+        gc.freeze()
+        gc.enable()
         failures = await asyncio.gather(*(engine.wait_ready() for engine in self.engines), return_exceptions=True)
         if all(failures):
             return False

@@ -43,14 +43,23 @@ class WorkerLimits:
 
 
 class WorkerProcess:
-    """A worker in a child process that starts with the first question; threads queue. `make` creates the worker there;
-    it must survive pickling, and the caller receives its ValueErrors."""
+    """A worker in a child process that starts with the first question, or is `first`; threads queue. `make` creates the
+    worker there; it must survive pickling, and the caller receives its ValueErrors."""
 
-    def __init__(self, make: Callable[[], Worker], name: str, *, limits: WorkerLimits, niceness: int = 0) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Worker],
+        name: str,
+        *,
+        limits: WorkerLimits,
+        niceness: int = 0,
+        first: ChildProcess | None = None,
+    ) -> None:
         self._make = make
         self._name = name
         self._limits = limits
         self._niceness = niceness
+        self._first = first
         self._lock = threading.Lock()
         self._child: ChildProcess | None = None
         self._is_stopped = False
@@ -99,7 +108,7 @@ class WorkerProcess:
                 alarm.cancel()
 
     def _start(self) -> ChildProcess:
-        child = ChildProcess(self._name, nice=self._niceness)
+        child, self._first = self._first or ChildProcess(self._name, nice=self._niceness), None
         with suppress(OSError):  # it has ended already, which `_ask` reports
             child.run(_serve, self._make, self._limits)
         return child

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
+from quire.system.child_process import ChildProcess
 from quire.system.worker_process import Worker, WorkerError, WorkerKilled, WorkerLimits, WorkerProcess, WorkerTimeout
 from quire.text.tokenizer import Tokenizer
 
@@ -29,11 +30,11 @@ class IsolatedTokenizer(Tokenizer):
     Methods block, raise ValueError for text over a limit, and WorkerError if the process was killed from outside.
     """
 
-    def __init__(self, tokenizer: Tokenizer, name: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, name: str, child: ChildProcess | None = None) -> None:
         self.__dict__.update(tokenizer.__dict__)
         self._inner = tokenizer
         self._name = name
-        self._child = WorkerProcess(partial(_make_worker, tokenizer), "tokenizer", limits=_LIMITS)
+        self._child = WorkerProcess(partial(_make_worker, tokenizer), "tokenizer", limits=_LIMITS, first=child)
         own = weakref.proxy(self)  # no cycle: the process ends with the last reference
         self._fact = lru_cache(maxsize=16)(lambda task, template: own._render(task, template))
 
