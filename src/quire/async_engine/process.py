@@ -131,7 +131,6 @@ class ProcessHost(EngineHost):
                 child.kill()
 
     def _supervise(self) -> None:
-        self._tokenizer_child = ChildProcess("tokenizer", imports="quire.text.tokenizer_process")
         while not self._is_over.is_set():
             try:
                 failure = self._run()
@@ -170,6 +169,8 @@ class ProcessHost(EngineHost):
         if self._first_child is None:
             run_engine(child, self.name, self._make_engine, hang_timeout_s=self._hang_timeout_s)
         self._first_child = None
+        if not self._has_served:
+            self._tokenizer_child = ChildProcess("tokenizer", imports="quire.text.tokenizer_process")
         commands = self._commands
         writer = threading.Thread(target=_send_all, args=(commands, child.commands, child.kill), daemon=True)
         writer.start()
