@@ -8,7 +8,7 @@ from typing import Any
 from quire.kernels.loaded import load_kernels
 from quire.kernels.structure import layout
 
-#: Dtypes of sums, in torch's notation; gathering takes any.
+#: Dtypes of sums; gathering takes any.
 DTYPES = ("float32", "bfloat16")
 PART_BYTES = 1 << 18  #: size of a buffer, enough for a step of a few sequences
 _LINE = 64

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quire.ops.arrays import Array
 
 
 class ParallelGroup:
@@ -16,11 +13,11 @@ class ParallelGroup:
             raise ValueError(f"rank {rank} is none of {size}")
         self.rank, self.size = rank, size
 
-    def all_reduce(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Array) -> Array:
         """Sum a contiguous x over all ranks, in place. The result has the same bits on every rank."""
         return x
 
-    def all_gather(self, x: Tensor) -> Tensor:
+    def all_gather(self, x: Array) -> Array:
         """Concatenate all ranks' x, of one shape, in rank order: [..., n] -> [..., size * n]."""
         return x
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from quire.models.model_config import ModelConfig, UnsupportedModelError
 from quire.models.parallel.group import ParallelGroup
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from quire.ops.arrays import Array, empty
 
 _UNIT = 64  # large parts are multiples of it: whole panels of the kernels, whole groups of 4-bit weights
 
@@ -97,7 +94,7 @@ class ModelSplit:
         self.embedding = self._cut(config.embedding_dim, "features of the embedding")
         self.positions = self._cut(config.num_position_rows, "positions")
 
-    def gather(self, x: Tensor, share: Share) -> Tensor:
+    def gather(self, x: Array, share: Share) -> Array:
         return gather(x, share, self.group)
 
     def _cut(self, total: int, what: str) -> Share:
@@ -137,12 +134,12 @@ def _refusal(config: ModelConfig, group: ParallelGroup, what: str) -> Unsupporte
     )
 
 
-def gather(x: Tensor, share: Share, group: ParallelGroup) -> Tensor:
+def gather(x: Array, share: Share, group: ParallelGroup) -> Array:
     """Gather shares: [..., share.size] -> [..., share.total], in rank order; only the last may be smaller."""
     if group.size == 1:
         return x
-    if missing := share.largest - share.size:  # all_gather needs equal shapes
-        from torch.nn.functional import pad  # lazily: splitting needs no torch
-
-        x = pad(x, (0, missing))
+    if share.size < share.largest:  # all_gather needs equal shapes
+        own, x = x, empty((*x.shape[:-1], share.largest), x.dtype, str(x.device))
+        x[..., : share.size] = own
+        x[..., share.size :] = 0
     return group.all_gather(x)[..., : share.total]

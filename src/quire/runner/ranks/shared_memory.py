@@ -7,18 +7,16 @@ import ctypes
 import mmap
 import os
 import secrets
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from quire.kernels.collective import DTYPES, Collective, collective_library
+from quire.ops.arrays import Array, as_numpy, name_of, takes_tensors, widen
 
 _WAIT_S = 0.05  # between two calls of `check`
-_PLACE = Path("/dev/shm")
-_KINDS = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-assert set(_KINDS.values()) == set(DTYPES)
 
 
 class SharedMemory:
@@ -45,39 +43,44 @@ class SharedMemory:
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         self._collective = Collective(library, address, rank, size, _WAIT_S)
 
-    def can_add(self, x: Tensor) -> bool:
-        return x.is_cpu and x.dtype in _KINDS
-
-    def all_reduce(self, x: Tensor) -> None:
-        kind, address, count = _KINDS[x.dtype], x.data_ptr(), x.numel()
-        while not self._collective.all_reduce(kind, address, count):
+    def all_reduce(self, x: Array) -> None:
+        """Sum a contiguous array of floats over all ranks, in place."""
+        dtype = name_of(x.dtype)
+        if dtype not in DTYPES:
+            x = as_numpy(x)
+            self.all_reduce(total := widen(x))
+            x[...] = total
+            return
+        address, count = (x.ctypes.data, x.size) if isinstance(x, np.ndarray) else (x.data_ptr(), x.numel())
+        while not self._collective.all_reduce(dtype, address, count):
             self._check()
 
-    def all_gather(self, x: Tensor) -> Tensor:
-        """Gather a contiguous CPU tensor along its last dimension."""
-        out = torch.empty((*x.shape[:-1], self._size * x.shape[-1]), dtype=x.dtype)
-        row_bytes = x.shape[-1] * x.element_size()
-        num_rows = x.numel() // max(1, x.shape[-1])
-        while not self._collective.all_gather(x.data_ptr(), out.data_ptr(), num_rows, row_bytes):
+    @takes_tensors
+    def all_gather(self, x: Array) -> Array:
+        """Gather an array along its last dimension."""
+        x = np.ascontiguousarray(x)
+        out = np.empty((*x.shape[:-1], self._size * x.shape[-1]), dtype=x.dtype)
+        row_bytes = x.shape[-1] * x.itemsize
+        num_rows = x.size // max(1, x.shape[-1])
+        while not self._collective.all_gather(x.ctypes.data, out.ctypes.data, num_rows, row_bytes):
             self._check()
         return out
 
 
 def _make_file(num_bytes: int) -> str | None:
-    """Create a private file of zeros in memory; None if there is no room."""
-    path = _PLACE / f"quire-{secrets.token_hex(8)}"
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.posix_fallocate(descriptor, 0, num_bytes)  # missing room is an error here instead of a SIGBUS later
-        except OSError:
-            os.unlink(path)
-            return None
-        finally:
-            os.close(descriptor)
-    except OSError:
-        return None
-    return str(path)
+    """Create a private file of zeros, in memory if there is room; None without any."""
+    for place in ("/dev/shm", tempfile.gettempdir()):
+        path = Path(place) / f"quire-{secrets.token_hex(8)}"
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                os.posix_fallocate(descriptor, 0, num_bytes)  # missing room is an error here instead of a SIGBUS later
+                return str(path)
+            except OSError:
+                os.unlink(path)
+            finally:
+                os.close(descriptor)
+    return None
 
 
 def _map(path: str, num_bytes: int) -> mmap.mmap | None:
