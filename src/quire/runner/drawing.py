@@ -15,7 +15,6 @@ import numpy as np
 from quire.runner.random import uniform
 from quire.runner.row_state import RowState
 from quire.runner.top_tokens import top_values
-from quire.sampling_params import SamplingParams
 
 _COLD = 0.5  # temperature below which a usual row has exponents that underflow
 _LEAST_EXPONENT, _LEAST_WEIGHT = np.float32(-87.0), np.float32(2e-38)  # exp of the first is normal, below the second
@@ -33,7 +32,7 @@ class TokenDrawer:
     def draw(self, row: np.ndarray, top: np.float32, state: RowState, num_samples: int) -> list[int]:
         """Draw positions from the softmax of a float32 row, whose largest value is `top`. FloatingPointError if its
         weights have no finite sum."""
-        kept = _cut(row, top, state.params)
+        kept = _cut(row, top, state)
         weights = self._weights(row if kept is None else row[kept], top, state)
         sums = _chunk_sums(weights)
         if not 0 < sums[-1] < math.inf:
@@ -62,8 +61,9 @@ def _in_chunks(size: int) -> int:
     return -(-size // _CHUNK) * _CHUNK
 
 
-def _cut(row: np.ndarray, top: np.float32, params: SamplingParams) -> np.ndarray | None:
+def _cut(row: np.ndarray, top: np.float32, state: RowState) -> np.ndarray | None:
     """Return the positions that top_k and min_p keep, or None for all."""
+    params = state.params
     floor = -math.inf
     if params.min_p > 0:
         floor = float(top + np.float32(math.log(params.min_p) * params.temperature))

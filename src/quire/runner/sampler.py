@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from quire.ops.arrays import BFLOAT16, Array, is_numpy, to_host, widen
+from quire.ops.arrays import Array, copy_to, is_numpy, to_host, widen
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, TokenLogprobs
 from quire.runner.drawing import TokenDrawer
 from quire.runner.row_state import RowState
@@ -110,10 +110,7 @@ class Sampler:
 
     def _widen(self, logits: np.ndarray) -> np.ndarray:
         """Return a row as float32 in this sampler's memory, until the next call."""
-        if logits.dtype == BFLOAT16:
-            np.left_shift(logits.view(np.uint16), 16, out=self._work.view(np.uint32), dtype=np.uint32)
-        else:
-            self._work[:] = logits
+        copy_to(self._work, logits)
         return self._work
 
 
