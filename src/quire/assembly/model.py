@@ -15,6 +15,7 @@ import torch
 
 from quire.attention.interface import KVLayout
 from quire.config import EngineConfig
+from quire.devices import choose_device
 from quire.engine.promotion import Arrivals
 from quire.loading.digest import random_digest
 from quire.loading.errors import ModelLoadError
@@ -300,24 +301,6 @@ def _warn_of_broken_templates(model: str, tokenizer: Tokenizer) -> None:
             check_template(template)
         except ValueError as error:
             logger.warning("%s: %s (its template %r); %s", model, error, name, hint)
-
-
-def choose_device(name: str) -> str:
-    """Resolve auto to cuda or cpu."""
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device=cuda, but torch finds no CUDA device; use device=cpu or a torch build with CUDA")
-    return name
-
-
-def check_devices(name: str, num_ranks: int) -> None:
-    """Raise ValueError if ranks on this machine need more GPUs than it has."""
-    if choose_device(name) == "cuda" and (found := torch.cuda.device_count()) < num_ranks:
-        raise ValueError(
-            f"tensor_parallel_size={num_ranks} needs as many CUDA devices, and torch finds {found}; lower it, or use "
-            "device=cpu"
-        )
 
 
 def name_of(dtype: torch.dtype) -> str:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from quire.assembly.model import LoadedModel, StartupTimer, check_devices, choose_device, load
+from quire.assembly.model import LoadedModel, StartupTimer, load
 from quire.assembly.runner import BuiltRunner, make_runner
 from quire.config import EngineConfig
+from quire.devices import check_devices, choose_device
 from quire.engine.promotion import Arrivals, StepThrottle
 from quire.loading.layer_loader import LayerLoader
 from quire.loading.reading.checkpoint_reading import CheckpointReading

@@ -7,8 +7,6 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
 from quire.core.decisions.costs import EMPTY_STEP, StepShape
 from quire.core.request import Request
 from quire.core.request import Sequence as BlockSequence
@@ -220,8 +218,10 @@ class Microbenchmark:
         """Run a step. Returns its result and its seconds, until the device is done."""
         started = self._clock()
         result = self._runner.execute(out)
-        if self._runner.device.type == "cuda":
-            torch.cuda.synchronize(self._runner.device)  # sampling waits for the device; this step may not sample
+        if str(self._runner.device) != "cpu":
+            import torch
+
+            torch.cuda.synchronize()  # sampling waits for the device; this step may not sample
         return result, self._clock() - started
 
     def _tokens(self, count: int) -> list[int]:

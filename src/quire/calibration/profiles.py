@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.kernels.loaded import load_kernels
 from quire.models.base import CausalLM
+from quire.ops.arrays import name_of
 from quire.outputs import Stats
 from quire.system.machine import cpu_name, memory_gib, num_usable_cores
 from quire.system.threads import num_threads
@@ -71,9 +70,9 @@ def _digest(content: Any) -> str:
 def profile_place(config: EngineConfig, model: CausalLM, device: str) -> ProfilePlace:
     """The profile file for engines of this config and model on a device (cpu or cuda)."""
     facts: dict[str, Any] = {
-        **describe_machine(torch.cuda.get_device_name() if device == "cuda" else device),
+        **describe_machine(device),
         "model": repr(model.config),
-        "dtype": str(model.dtype),
+        "dtype": name_of(model.dtype),
         "quantization": model.quantization,
         "block_size": config.block_size,
         "threads": num_threads(),
@@ -92,7 +91,11 @@ def profiles_directory() -> Path:
 
 
 def describe_machine(device: str) -> dict[str, str | int]:
-    """Facts of the machine that timings depend on: processor, usable cores, memory, device."""
+    """Facts of the machine that timings depend on: processor, usable cores, memory, device (a GPU by its name)."""
+    if device == "cuda":
+        import torch
+
+        device = torch.cuda.get_device_name()
     return {
         "cpu": cpu_name(),
         "architecture": platform.machine(),

@@ -33,17 +33,18 @@ def digest(
     )
 
     from quire.assembly import make_namespace
-    from quire.assembly.model import choose_device
+    from quire.devices import choose_device
     from quire.loading import known_digest, resolve_model
     from quire.loading.checkpoint import checkpoint_dtype, read_headers
     from quire.loading.digest import random_digest
     from quire.loading.modules.fitting import choose_dtype
+    from quire.ops.arrays import name_of
 
     source = resolve_model(config.model, hub=config.hub)
     shape, in_files = source.config, None
     if source.path is not None:
         in_files = checkpoint_dtype(read_headers(source.path))
-    dtype = str(choose_dtype(config.dtype, shape, in_files)).removeprefix("torch.")
+    dtype = name_of(choose_dtype(config.dtype, shape, in_files))
     if source.path is None:
         if write_manifest:
             raise ValueError(f"{model} is a preset without files; a manifest needs a checkpoint directory")
