@@ -25,6 +25,7 @@ from quire.bench.workload import Workload, token_range
 from quire.config import EngineConfig, SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
+from quire.ops.arrays import name_of
 from quire.simulate.hardware import HardwareProfile, read_profile
 from quire.simulate.paper_policies import make_compared_policy
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
@@ -184,7 +185,7 @@ def choose_bandwidth(
     if settings.crossing_at is None:
         return config, []
     model = loaded.model
-    size = model.config.kv_bytes_per_token(str(model.dtype).removeprefix("torch."))
+    size = model.config.kv_bytes_per_token(name_of(model.dtype))
     chunk = config.tokens_beside_streams or config.tokens_per_step(model.config.num_parameters, loaded.device)
     bandwidth = bandwidth_for_crossing(prior, size, settings.crossing_at, chunk=chunk)
     lengths = range(config.block_size, (config.max_model_len or LONGEST) + 1, config.block_size)

@@ -17,6 +17,7 @@ from quire.calibration.calibrate import Calibration, LengthRow, calibrate_engine
 from quire.config import EngineConfig, format_size
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import Costs
+from quire.ops.arrays import name_of
 
 COLUMNS = (
     Column("num_tokens", "input length", digits=0),
@@ -65,7 +66,7 @@ def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:
     if config.swap_space is not None or config.swap_dir is not None:
         return config
     shape = loaded.model.config
-    block_bytes = shape.kv_bytes_per_token(str(loaded.model.dtype).removeprefix("torch.")) * config.block_size
+    block_bytes = shape.kv_bytes_per_token(name_of(loaded.model.dtype)) * config.block_size
     num_blocks = -(-(config.max_model_len or shape.context_length) // config.block_size)
     if config.num_kv_blocks is not None:
         num_blocks = min(num_blocks, config.num_kv_blocks)

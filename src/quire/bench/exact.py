@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from quire.assembly import LoadedModel, load, make_engine, start_engine
-from quire.assembly.model import name_of
 from quire.bench.bench_settings import ExactSettings
 from quire.bench.progress import progress
 from quire.bench.report import Column, Report
@@ -31,6 +30,7 @@ from quire.core.decisions.recovery_policy import make_policy
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.kernels.loaded import load_kernels
+from quire.ops.arrays import name_of
 from quire.outputs import Logprobs, OutputSoFar, Resumption
 from quire.sampling_params import SamplingParams
 from quire.system.threads import num_threads, set_num_threads

@@ -6,14 +6,11 @@ import ctypes
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from quire.kernels.loaded import load_library, runnable_levels
-
-if TYPE_CHECKING:
-    import torch
+from quire.ops.arrays import as_numpy, as_tensor, numpy_dtype
 
 #: Largest error, relative to the largest value in float64.
 _ALLOWED = {"float32": 1e-5, "bfloat16": 1.5e-2}
@@ -47,21 +44,16 @@ def worst_errors(num_shapes: int, seed: int) -> Iterator[Worst]:
                 yield Worst(kernel, dtype, level, error, shape, allowed)
 
 
-def _error(found: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((found.double() - expected).abs().max() / expected.abs().max())
+def _error(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.abs(found.astype(np.float64) - expected).max() / np.abs(expected).max())
 
 
-def _random(*shape: int, dtype: str, chance: random.Random) -> torch.Tensor:
-    import torch
-
-    generator = torch.Generator().manual_seed(chance.getrandbits(32))
-    return torch.randn(shape, generator=generator).to(getattr(torch, dtype))
+def _random(*shape: int, dtype: str, chance: random.Random) -> np.ndarray:
+    return np.random.default_rng(chance.getrandbits(32)).standard_normal(shape).astype(numpy_dtype(dtype))
 
 
 def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple[float, str]:
     """Prefill, chunks and decode in random blocks of a pool that is NaN elsewhere."""
-    import torch
-
     from quire.attention.cpu_attention import CpuAttention
     from quire.attention.interface import AttentionBatch, KVLayout
 
@@ -72,7 +64,7 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
     num_blocks = [-(-(context + queries) // layout.block_size) for context, queries in lens]
     order = chance.sample(range(sum(num_blocks)), sum(num_blocks))
     tables = np.full((len(lens), max(num_blocks)), -1, dtype=np.int32)
-    cache = torch.full(layout.shape(len(order)), torch.nan, dtype=getattr(torch, dtype))
+    cache = np.full(layout.shape(len(order)), np.nan, numpy_dtype(dtype))
     contents, slots = [], []
     for i, (context, queries) in enumerate(lens):
         tables[i, : num_blocks[i]] = [order.pop() for _ in range(num_blocks[i])]
@@ -84,20 +76,19 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
         slots.append(blocks[context:].astype(np.int64) * layout.block_size + offsets[context:])
     starts = np.cumsum([0, *(queries for _, queries in lens)])
     q = _random(int(starts[-1]), groups * layout.num_kv_heads, layout.head_dim, dtype=dtype, chance=chance)
-    new = torch.cat([kv[context:] for kv, (context, _) in zip(contents, lens, strict=True)])
-    backend = CpuAttention(cache, layout, q.shape[1], library)
+    new = np.concatenate([kv[context:] for kv, (context, _) in zip(contents, lens, strict=True)])
+    backend = CpuAttention(as_tensor(cache), layout, q.shape[1], library)
     backend.plan(AttentionBatch(starts, np.array([sum(each) for each in lens]), tables, np.concatenate(slots)))
-    found = backend.attend(0, q, new[:, 0], new[:, 1])
+    found = as_numpy(backend.attend(0, *map(as_tensor, (q, new[:, 0], new[:, 1]))))
     expected = []
     for i, (context, _) in enumerate(lens):
-        own = q[starts[i] : starts[i + 1]].double().transpose(0, 1)
-        keys, values = (
-            x.double().repeat_interleave(groups, dim=1).transpose(0, 1) for x in contents[i].unbind(1)
-        )  # [heads, length, head_dim]
-        scores = own @ keys.transpose(1, 2) * layout.head_dim**-0.5
-        scores += torch.full_like(scores, -torch.inf).triu(context + 1)
-        expected.append((scores.softmax(-1) @ values).transpose(0, 1))
-    return _error(found, torch.cat(expected)), shape
+        own = q[starts[i] : starts[i + 1]].astype(np.float64).swapaxes(0, 1)
+        # [heads, length, head_dim] each
+        keys, values = contents[i].astype(np.float64).repeat(groups, 2).transpose(1, 2, 0, 3)
+        scores = own @ keys.swapaxes(1, 2) * layout.head_dim**-0.5
+        weights = np.exp(np.triu(np.full_like(scores, -np.inf), context + 1) + scores)
+        expected.append((weights / weights.sum(-1, keepdims=True) @ values).swapaxes(0, 1))
+    return _error(found, np.concatenate(expected)), shape
 
 
 #: Kernel name -> function of (library, dtype, random) that returns the error at one random shape, and the shape.

@@ -13,6 +13,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -208,7 +209,7 @@ def describe_machine() -> dict[str, Any]:
         "memory_gib": round(memory_gib(), 1),
         "gpu": None,
         "python": platform.python_version(),
-        "torch": importlib.metadata.version("torch"),
+        "torch": importlib.metadata.version("torch") if find_spec("torch") else None,
         "quire": quire.__version__,
     }
     torch = sys.modules.get("torch")  # without a model there is no GPU to report

@@ -192,7 +192,6 @@ def _labels(configs: Sequence[EngineConfig]) -> list[str]:
 
 
 def _facts(config: EngineConfig, engine: Engine) -> dict[str, Any]:
-
     return {
         "model": config.model,
         "threads": num_threads(),
