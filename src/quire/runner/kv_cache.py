@@ -17,7 +17,14 @@ class KVCache:
     def __init__(self, num_blocks: int, layout: KVLayout, dtype: DType, device: str = "cpu") -> None:
         self.layout = layout
         self.device = device
-        self.blocks = _zeros(layout.shape(num_blocks), name_of(dtype), device)
+        self.blocks: Array
+        shape, name = layout.shape(num_blocks), name_of(dtype)
+        if device == "cpu":
+            self.blocks = new_zeros(shape, numpy_dtype(name))  # pages take memory only once written
+        else:
+            import torch
+
+            self.blocks = torch.zeros(shape, dtype=torch_dtype(name), device=device)
         rows = self.blocks.reshape(num_blocks, -1)
         self._rows = rows.view(np.uint8) if is_numpy(rows) else rows  # numpy copies bytes, without arithmetic
 
@@ -45,12 +52,3 @@ class KVCache:
         values = self.blocks[block]
         array = values if is_numpy(values) else as_numpy(values.cpu())
         return array.view(f"u{array.itemsize}")
-
-
-def _zeros(shape: tuple[int, ...], dtype: str, device: str) -> Array:
-    """Zeros; in main memory, pages take memory only once written."""
-    if device == "cpu":
-        return new_zeros(shape, numpy_dtype(dtype))
-    import torch
-
-    return torch.zeros(shape, dtype=torch_dtype(dtype), device=device)

@@ -22,9 +22,9 @@ class CudaStream:
 
     def before_work(self, copies: Copies) -> Done:
         """Copy after the work that the calling thread has queued on the device, and before its later work."""
-        started, ended = self._queue(self.now(), copies)
+        done, ended = self._queue(self.now(), copies)
         torch.cuda.current_stream(self._stream.device).wait_event(ended)
-        return _waiting_for(started, ended)
+        return done
 
     def now(self) -> torch.cuda.Event:
         """The current end of the calling thread's queued work, for `after`."""
@@ -35,24 +35,21 @@ class CudaStream:
     def after(self, point: object, copies: Copies) -> Done:
         """Copy once the device has reached this point, concurrently with later work."""
         assert isinstance(point, torch.cuda.Event)
-        return _waiting_for(*self._queue(point, copies))
+        return self._queue(point, copies)[0]
 
-    def _queue(self, point: torch.cuda.Event, copies: Copies) -> tuple[torch.cuda.Event, torch.cuda.Event]:
+    def _queue(self, point: torch.cuda.Event, copies: Copies) -> tuple[Done, torch.cuda.Event]:
         started, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         with torch.inference_mode(), torch.cuda.stream(self._stream):
             self._stream.wait_event(point)
             started.record()
             copies()
             ended.record()
-        return started, ended
 
+        def done() -> float:
+            ended.synchronize()
+            return started.elapsed_time(ended) / 1e3
 
-def _waiting_for(started: torch.cuda.Event, ended: torch.cuda.Event) -> Done:
-    def done() -> float:
-        ended.synchronize()
-        return started.elapsed_time(ended) / 1e3
-
-    return done
+        return done, ended
 
 
 def pin(memory: np.ndarray, owner: object) -> weakref.finalize:

@@ -97,12 +97,19 @@ class TransferWorker:
         tier: str = "host",
         on_report: Callable[[], None] | None = None,
     ) -> None:
-        self._device = _as_bytes(cache)
+        blocks = cache.reshape(len(cache), -1)
+        self._device: Array  # [num_blocks, block_bytes]
+        self._stream: CpuStream | CudaStream
+        if is_numpy(blocks):
+            self._device, self._stream = blocks.view(np.uint8), CpuStream(clock)
+        else:
+            from quire.tiers.cuda import CudaStream
+
+            self._device, self._stream = blocks.view(torch_dtype("uint8")), CudaStream(cache.device)
         self._block_bytes = self._device.shape[1]
         if self._block_bytes != space.block_bytes:
             raise ValueError(f"a block has {self._block_bytes} bytes, and the swap space is for {space.block_bytes}")
         self._space = space
-        self._stream = _make_stream(cache, clock)
         self._closing = threading.Event()
         self._clock = clock
         self._tier = tier
@@ -328,17 +335,3 @@ def _work(jobs: SimpleQueue[Callable[[], None] | None]) -> None:
     while (job := jobs.get()) is not None:
         job()
         del job  # it refers to the worker
-
-
-def _as_bytes(cache: Array) -> Array:
-    """View as uint8 `[num_blocks, block_bytes]`."""
-    rows = cache.reshape(len(cache), -1)
-    return rows.view(np.uint8 if is_numpy(rows) else torch_dtype("uint8"))
-
-
-def _make_stream(cache: Array, clock: Callable[[], float]) -> CpuStream | CudaStream:
-    if is_numpy(cache):
-        return CpuStream(clock)
-    from quire.tiers.cuda import CudaStream
-
-    return CudaStream(cache.device)
