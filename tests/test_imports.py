@@ -18,6 +18,24 @@ PACKAGE = ROOT / "src" / "quire"
 WITHOUT_TORCH = ("core", "simulate", "config", "settings", "sampling_params", "outputs")
 REFERENCE_LIBRARIES = {"transformers", "peft"}
 MAY_USE_REFERENCE = ("progressive",)
+#: Files or folders that import torch at their top: for a GPU, as the reference, or for healing.
+IMPORT_TORCH = ("attention.torch_attention", "progressive.healing", "tiers.cuda")
+#: Those that are not converted to numpy yet. Take each off the list with its conversion; add none.
+NOT_YET_WITHOUT_TORCH = (
+    "assembly.model", "attention.cpu_attention", "kernels.recorder", "loading.layer_loader", "loading.modules",
+    "loading.save", "models", "progressive", "rag.bert_embedder", "runner.model_runner", "runner.ranks",
+)  # fmt: skip
+#: Prepended to a program: torch cannot be imported, as if it were not installed.
+REFUSE_TORCH = """
+import importlib.util, sys
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == "torch" else find_spec(name, *more)
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Refuse())
+"""
 
 
 def read_table() -> dict[tuple[str, ...], set[str]]:
@@ -189,6 +207,54 @@ def test_core_and_the_shared_words_run_without_torch() -> None:
     ]
     code = f"import sys, importlib\nfor name in {modules!r}: importlib.import_module(name)\n"
     assert run_python(code + "print('torch' in sys.modules)") == "False"
+
+
+def may_import_torch(path: Path) -> bool:
+    name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    return any(f"{name}.".startswith(f"{each}.") for each in (*IMPORT_TORCH, *NOT_YET_WITHOUT_TORCH))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_named_files_alone_import_torch_at_their_top(path: Path) -> None:
+    body = ast.parse(path.read_text()).body
+    roots = {
+        module.split(".")[0]
+        for node in imports_of(body, type_checking=False)
+        for module in imported_modules(node, path)
+    }
+    assert "torch" not in roots or may_import_torch(path), "import torch where a tensor is at hand"
+
+
+def test_all_other_files_can_be_imported_where_there_is_no_torch() -> None:
+    """Or they import a file that is named above."""
+    modules = [".".join(("quire", *path.relative_to(PACKAGE).with_suffix("").parts)) for path in FILES]
+    code = f"""
+import importlib, traceback
+for name in {[name.removesuffix(".__init__") for name in modules if not name.endswith("__main__")]!r}:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        assert error.name == "torch", f"{{name}}: {{error}}"
+        frames = traceback.extract_tb(error.__traceback__)
+        print([frame.filename for frame in frames if "/quire/" in frame.filename][-1])
+"""
+    found = set(map(Path, run_python(REFUSE_TORCH + code).splitlines()))
+    assert not {path for path in found if not may_import_torch(path)}
+
+
+def test_the_machine_is_looked_at_without_torch() -> None:
+    """Unless it shows a GPU."""
+    code = """
+from quire import devices
+devices._GPU_FILES = ()
+from quire.bench.report import describe_machine
+from quire.kernels.loaded import describe_arithmetic, load_kernels
+from quire.memory_plan import free_memory
+device = devices.choose_device("auto")
+describe_arithmetic(device, "float32") if load_kernels().functions else None
+print(device, free_memory(device) > 0, describe_machine()["gpu"])
+"""
+    assert run_python(REFUSE_TORCH + code) == "cpu True None"
 
 
 def test_the_command_line_answers_before_torch_is_imported() -> None:
