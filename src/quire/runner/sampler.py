@@ -85,7 +85,7 @@ class Sampler:
                 return [token] * state.num_samples, None
             allowed = None if info.num_candidates else allowed_tokens(words, self.vocab_size)
         if state.is_plain and allowed is not None:
-            row = widen(logits[allowed])
+            row = logits[allowed].astype(np.float32)
         else:
             row = logits if state.is_argmax else self._widen(logits)
             _apply_biases(row, state)
