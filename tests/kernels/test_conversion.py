@@ -87,21 +87,27 @@ def test_one_value_that_is_not_finite_is_found_anywhere(level: str, dtype: str, 
 def test_arrays_of_any_kind_are_converted(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIRE_KERNELS", kernels)
     bfloat16 = np.dtype(ml_dtypes.bfloat16)
-    x = np.random.default_rng(0).normal(size=(40, 30)).astype(bfloat16)
-    for given in (x, x.T, x[::2, 1:], x[:0], x[0, 0].reshape(())):
+    x = np.random.default_rng(0).normal(size=(80, 90)).astype(bfloat16)
+    for given in (x, x.T, x[::2, 1:], x[:0], x[:2], x[0, 0].reshape(())):
         assert widen(given).dtype == np.float32
         np.testing.assert_array_equal(widen(given), given.astype(np.float32))
         assert is_finite(given)
-        for to in (np.float16, np.float64, np.int32):
+        for to in (np.float16, np.float64, np.int32, ">f4"):
             np.testing.assert_array_equal(cast(given, np.dtype(to)), given.astype(to))
         view = np.zeros((*given.shape, 2), np.float32)[..., 1]
         copy_to(view, given)
         np.testing.assert_array_equal(view, given.astype(np.float32))
     assert cast(x, bfloat16) is x
     narrow = np.empty(x.shape, bfloat16)
-    copy_to(narrow, x.astype(np.float32))
+    copy_to(narrow, x.astype(">f4"))
     np.testing.assert_array_equal(narrow, x)
+    copy_to(narrow, np.float32(2.5).reshape(1))
+    np.testing.assert_array_equal(narrow, np.full_like(x, 2.5))
+    narrow.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        copy_to(narrow, x.astype(np.float32))
     x[3, 4] = np.inf
     assert not is_finite(x[:, ::2])
+    assert not is_finite(x[3])
     assert is_finite(x[:, 1::2])
-    assert is_finite(np.arange(5))
+    assert is_finite(np.arange(5000))

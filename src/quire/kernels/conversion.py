@@ -29,14 +29,6 @@ class Conversions:
         self._is_finite.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32)
         self._is_finite.restype = ctypes.c_int32
 
-    @staticmethod
-    def reads(dtype: str) -> bool:
-        return dtype in DTYPES
-
-    @staticmethod
-    def converts(dtype: str, to: str) -> bool:
-        return dtype in DTYPES and to in DTYPES[:-1]
-
     def convert(self, x: int, dtype: str, out: int, to: str, size: int, num_threads: int) -> None:
         self._convert(ctypes.byref(_Convert(x, out, size, _NUMBERS[dtype], _NUMBERS[to], num_threads)))
 

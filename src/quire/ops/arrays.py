@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import ml_dtypes
 import numpy as np
 
-from quire.kernels.conversion import conversions
+from quire.kernels.conversion import DTYPES, conversions
 from quire.kernels.parallel import threads_for
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
@@ -24,6 +24,10 @@ DType: TypeAlias = Any  #: np.dtype or torch.dtype
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT32 = np.dtype(np.float32)
+
+#: Native floats that kernels convert, but not to float64.
+_FLOATS = {np.dtype(name) if name != "bfloat16" else BFLOAT16: name for name in DTYPES}
+_FEW = 2048  #: up to this many elements, numpy converts faster than a call to a kernel takes
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -113,8 +117,8 @@ def _as_given(each: Any) -> Any:
 
 def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return x in a dtype, rounded to nearest even; x itself if it has it."""
-    if x.dtype == dtype:
-        return x
+    if x.dtype == dtype or x.size <= _FEW:
+        return x.astype(dtype, copy=False)
     out = new_empty(x.shape, dtype)
     copy_to(out, x)
     return out
@@ -122,13 +126,13 @@ def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 def copy_to(view: np.ndarray, x: np.ndarray) -> None:
     """Write x into an array of its shape, converted to that dtype."""
-    kernels = conversions() if x.dtype != view.dtype else None
-    if kernels is None or not (view.flags.c_contiguous and kernels.converts(x.dtype.name, view.dtype.name)):
-        view[...] = x  # numpy converts a few times more slowly
+    kernels = conversions() if x.size > _FEW and x.dtype != view.dtype and x.shape == view.shape else None
+    dtype, to = _FLOATS.get(x.dtype), _FLOATS.get(view.dtype)
+    if kernels is None or dtype is None or to in (None, "float64") or not view.flags.carray:
+        view[...] = x
         return
     x = np.ascontiguousarray(x)
-    threads = threads_for(x.size, num_threads())
-    kernels.convert(x.ctypes.data, x.dtype.name, view.ctypes.data, view.dtype.name, x.size, threads)
+    kernels.convert(x.ctypes.data, dtype, view.ctypes.data, to, x.size, threads_for(x.size, num_threads()))
 
 
 def widen(x: np.ndarray) -> np.ndarray:
@@ -138,8 +142,8 @@ def widen(x: np.ndarray) -> np.ndarray:
 
 def is_finite(x: np.ndarray) -> bool:
     """Return whether no value is NaN or infinite."""
-    kernels = conversions()
-    if kernels is None or not kernels.reads(x.dtype.name):
+    kernels, dtype = conversions() if x.size > _FEW else None, _FLOATS.get(x.dtype)
+    if kernels is None or dtype is None:
         return bool(np.isfinite(x).all())
     x = np.ascontiguousarray(x)
-    return kernels.is_finite(x.ctypes.data, x.dtype.name, x.size, threads_for(x.size, num_threads()))
+    return kernels.is_finite(x.ctypes.data, dtype, x.size, threads_for(x.size, num_threads()))
