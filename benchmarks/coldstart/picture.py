@@ -41,13 +41,13 @@ def _by_mode(starts: Sequence[ColdStart], bandwidth: float) -> dict[str, list[Co
 def _draw_mode(axes: Any, row: int, starts: Sequence[ColdStart], *, is_first: bool) -> None:
     ttft_s = statistics.median(start.ttft_s for start in starts)
     full_s = statistics.median(start.full_s for start in starts)
-    begin = max(0.0, statistics.median(start.rest_s for start in starts))  # a server starts before its engine does
-    axes.barh(row, begin, height=0.5, color="0.8", label=REST if is_first else None)
-    for colour, phase in zip(COLOURS, PHASES, strict=False):
+    begin = 0.0
+    for colour, phase in zip((*COLOURS, "0.5"), PHASES, strict=True):
         known = [start.phases[phase] for start in starts if phase in start.phases]
         length = min(statistics.median(known) if known else 0.0, ttft_s - begin)
         axes.barh(row, length, left=begin, height=0.5, color=colour, label=phase if is_first else None)
         begin += length
+    axes.barh(row, ttft_s - begin, left=begin, height=0.5, color="0.8", label=REST if is_first else None)
     if full_s > ttft_s:
         axes.plot([ttft_s, full_s], [row, row], color="0.4", lw=1.5, label="full model" if is_first else None)
     axes.plot(full_s, row, "|", ms=10, color="0.2")

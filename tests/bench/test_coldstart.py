@@ -16,7 +16,7 @@ from benchmarks.coldstart.running import StreamCost, run_alone, run_while_loadin
 from benchmarks.coldstart.study import Comparison, ComparisonSettings, add_streams, add_targets
 from quire.bench.bench_settings import ColdStartSettings
 from quire.bench.coldstart import cold_server as cold
-from quire.bench.coldstart.cold_start_report import make_report
+from quire.bench.coldstart.cold_start_report import PHASES, make_report
 from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes
 from quire.bench.plots import save_plot
 from quire.config import EngineConfig
@@ -109,6 +109,17 @@ def test_ways_take_turns_and_each_starts_a_server_with_its_options(model: Engine
     assert 0 < start.listening_s < start.ttft_s
     assert list(start.stages) == [1, 2]
     assert start.full_s == start.stages[2]
+
+
+def test_the_parts_of_a_start_add_up_to_its_first_token() -> None:
+    config = EngineConfig("quire-mini", num_kv_blocks=64, use_tqdm=False)
+    with cold.cold_server(config, ["--device", "cpu"]) as server:
+        ttft_s = server.first_token([30])
+        phases = server.wait_phases(30)
+        assert server.listening_s is not None
+    assert tuple(phases) == PHASES
+    assert all(seconds >= 0 for seconds in phases.values())
+    assert sum(phases.values()) < ttft_s + 0.1  # ages of processes are known to a hundredth of a second
 
 
 def test_streams_that_run_meanwhile_count_until_the_next_stage(model: EngineConfig, tmp_path: Path) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -17,6 +15,7 @@ from quire.attention.interface import KVLayout
 from quire.config import EngineConfig
 from quire.devices import choose_device
 from quire.engine.promotion import Arrivals
+from quire.kernels.loaded import load_kernels
 from quire.loading.digest import random_digest
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import WeightFiles, keep_digest, known_digest, stat_weights
@@ -30,6 +29,7 @@ from quire.models.model_config import check_tokenizer_fits
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.runner.ranks.group import RankGroup
 from quire.system.malloc import keep_freed_memory
+from quire.system.memory import process_age
 from quire.system.threads import default_num_threads, keep_to_one_node, set_num_threads
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
@@ -43,9 +43,9 @@ class StartupTimer:
         self._last = time.monotonic() - process_age()
 
     def end(self, phase: str) -> None:
-        """End a phase, which began at the end of the phase before."""
+        """End a part of a phase, which began at the end of the part before."""
         now = time.monotonic()
-        self._phases[phase] = now - self._last
+        self._phases[phase] = self._phases.get(phase, 0.0) + now - self._last
         self._last = now
 
     def add(self, phase: str, seconds: float) -> None:
@@ -54,16 +54,6 @@ class StartupTimer:
 
     def __str__(self) -> str:
         return "cold start: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in self._phases.items())
-
-
-def process_age() -> float:
-    """Return the seconds since this process started, to a hundredth; 0 if unknown."""
-    try:
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        ticks = int(fields[19])  # the 22nd field: starttime
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
-    except (OSError, ValueError, IndexError, AttributeError):
-        return 0.0
 
 
 logger = logging.getLogger("quire")
@@ -94,7 +84,7 @@ def load(
     group: ParallelGroup = ALONE,
 ) -> LoadedModel:
     """Load a model and its tokenizer, from `reading` if it has started. With `load_overlap`, return once the embeddings
-    are in place; `is_progressive`, with a pack's first stage. `start` records the phases config and weights. All ranks
+    are in place; `is_progressive`, with a pack's first stage. `start` records the phases. All ranks
     of the group load at this moment. ValueError if the model or a file is not supported."""
     try:
         if config.tensor_parallel_size != group.size:
@@ -124,7 +114,12 @@ def _load(
         source = read_directory(config.model, reading.directory)
     else:
         source = resolve_model(config.model, load_format=config.load_format, hub=config.hub)
+    start.end("config")
     tokenizer = _make_tokenizer(config, source)
+    start.end("tokenizer")
+    if device == "cpu":
+        load_kernels()
+    start.end("kernels")
     is_random = source.path is None or config.load_format == "random"
     if reading is None and source.path is not None and not is_random:
         reading = read_checkpoint(source.path, bandwidth=config.storage_bandwidth, last_stage=config.last_stage)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -112,3 +113,13 @@ def used_by(pid: int, *, with_children: bool = True) -> tuple[int, float] | None
     num_bytes = int(fields[21]) * resource.getpagesize()
     seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return num_bytes + sum(used[0] for used in found), seconds + sum(used[1] for used in found)
+
+
+def process_age(pid: int | str = "self") -> float:
+    """Return the seconds since a process started, to a hundredth; 0 if unknown."""
+    try:
+        fields = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks = int(fields[19])  # the 22nd field: starttime
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0

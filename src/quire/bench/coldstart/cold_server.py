@@ -13,11 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from quire.config import EngineConfig
+from quire.system.memory import process_age
 
 SERVE = (sys.executable, "-m", "quire", "serve")
 MODEL = "measured"  #: the model's name on the server
@@ -86,9 +88,13 @@ class ColdServer:
         return ttft_s
 
     def wait_phases(self, timeout_s: float) -> dict[str, float]:
-        """Wait for the engine's log line with its phases. Empty after a timeout."""
+        """Wait for the engine's log line with its phases; spawn, the first, ends with the start of the engine's
+        process. Empty after a timeout."""
         with self._changed:
             self._changed.wait_for(lambda: self.phases, timeout_s)
+        engine = _engine_of(self._process.pid)
+        if self.phases and engine is not None:
+            return {"spawn": process_age(self._process.pid) - process_age(engine), **self.phases}
         return self.phases
 
     def close(self) -> None:
@@ -194,6 +200,16 @@ def completion(prompt: Sequence[int], max_tokens: int) -> bytes:
 def make_prompt(length: int, number: int = 0) -> list[int]:
     """Token ids inside every vocabulary; prompts of different numbers share no prefix."""
     return [20 + (7 * position + 31 * number) % 200 for position in range(length)]
+
+
+def _engine_of(server: int) -> str | None:
+    """Find the server's child process that runs its engine."""
+    with suppress(OSError):  # a process or thread ends meanwhile
+        for listed in Path(f"/proc/{server}/task").glob("*/children"):
+            for pid in listed.read_text().split():
+                if Path(f"/proc/{pid}/cmdline").read_bytes().endswith(b"\0engine\0"):
+                    return pid
+    return None
 
 
 def _free_port() -> int:

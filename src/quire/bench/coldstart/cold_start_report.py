@@ -12,8 +12,9 @@ from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSiz
 from quire.bench.report import Column, Report, summarise
 from quire.config import EngineConfig, format_size
 
-PHASES = ("imports", "config", "weights", "pool", "first step")  #: in the order of a start
-REST = "all else"  #: time to the first token outside of the phases, mostly the server's own start
+#: In the order of a start.
+PHASES = ("spawn", "imports", "config", "tokenizer", "kernels", "weights", "pool", "first step")
+REST = "all else"  #: time to the first token outside of the phases: the request, through server and tokenizer
 
 COLUMNS = (
     Column("bandwidth", "reads"),
