@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from benchmarks.limits import MemoryReader, check_torch
 from benchmarks.script import start
 from quire.attention.interface import AttentionBackend, AttentionBatch
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
-from quire.ops.arrays import as_tensor
+from quire.ops.arrays import Array, as_tensor
 from quire.settings import Settings, integers, setting
 
-if TYPE_CHECKING:
-    import torch
-
-_READ_BYTES = 2**28
 _STEPS = 4  # a turn; the first one takes the sequences in, and is not counted
 
 
@@ -47,7 +44,7 @@ class _Timed:
         self._backend.plan(batch)
         self.seconds.append(time.perf_counter() - started)
 
-    def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer_index: int, q: Array, k: Array, v: Array) -> Array:
         started = time.perf_counter()
         out = self._backend.attend(layer_index, q, k, v)
         self.seconds[-1] += time.perf_counter() - started
@@ -58,10 +55,9 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
     """One figure a number of running sequences and backend.
 
     Raises:
-        ValueError: there are no kernels, or not for this dtype.
+        ValueError: there are no kernels, or not for this dtype, or no torch.
     """
-    import torch
-
+    check_torch("a comparison with torch's attention")
     from quire.assembly import load, make_engine
     from quire.attention.cpu_attention import CpuAttention
     from quire.attention.torch_attention import TorchAttention
@@ -91,7 +87,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
     reference = TorchAttention(blocks, cache.layout, runner.model.config.num_heads)
     backends = {"torch": _Timed(reference), load_kernels().level: _Timed(kernel)}
     kv_bytes = cache.layout.block_bytes(blocks.itemsize) // config.block_size * settings.context
-    piece = torch.ones(_READ_BYTES // 4)
+    memory = MemoryReader()
     figures = []
     with Microbenchmark(engine) as bench:
         for running in settings.running:
@@ -99,9 +95,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
             reads = []
             for _ in range(settings.runs):
                 bench.scatter()
-                started = time.perf_counter()
-                piece.sum()
-                reads.append(_READ_BYTES / (time.perf_counter() - started))
+                reads.append(memory.measure())
                 for name, backend in backends.items():
                     runner.attention = backend
                     backend.seconds.clear()

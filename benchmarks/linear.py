@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.limits import MemoryReader, random_array
 from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
+from quire.ops.arrays import Array, as_tensor, name_of, torch_dtype
 from quire.settings import Settings, integers, names, setting
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from quire.models.linear.interface import PackedWeight
 
-_READ_BYTES = 2**28
 _MAX_HEAD_ROWS = 64  # a prompt needs the logits of its last token alone
 
 
@@ -43,50 +44,51 @@ class LinearSettings(Settings):
 
 def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, Any]]:
     """One figure per number of rows and kind of weight. Raises ValueError for unknown models or kinds."""
-    import torch
-
     from quire.loading import resolve_model
     from quire.loading.modules.fitting import choose_dtype
     from quire.models.linear.layer import Linear
     from quire.models.linear.packed_weight import OneDnnWeight, has_onednn, pack_weight
     from quire.models.linear.quantized_weight import BITS, quantize_weight
     from quire.models.registry import build_model
-    from quire.system.threads import default_num_threads
+    from quire.system.threads import default_num_threads, set_num_threads
 
-    def pack(weight: Tensor, kind: str) -> PackedWeight:
+    def pack(shape: tuple[int, int], kind: str) -> PackedWeight:
+        weight = deepcopy(values[shape])
         if kind == "onednn":
-            return OneDnnWeight(weight)
-        packed = pack_weight(weight.clone()) if kind == "plain" else quantize_weight(weight, kind)
+            return OneDnnWeight(as_tensor(weight))
+        packed = pack_weight(weight) if kind == "plain" else quantize_weight(weight, kind)
         if packed is None:
             raise ValueError(f"there is no packed product for {dtype} here")
         return packed
 
     if unknown := set(settings.weights) - {"plain", "onednn", *BITS}:
         raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of plain, onednn, {', '.join(BITS)}")
-    torch.set_num_threads(config.num_threads or default_num_threads())
+    set_num_threads(config.num_threads or default_num_threads())
     source = resolve_model(config.model, load_format="random")
     dtype = choose_dtype(config.dtype, source.config, None)
     model = build_model(source.config, dtype, "meta")
     shapes = [(each.out_features, each.in_features) for each in model.modules() if isinstance(each, Linear)]
     head = (model.lm_head.out_features, model.lm_head.in_features)
-    skips_onednn = not has_onednn(dtype)  # the processor has no arithmetic of this dtype
+    # Without torch there is no oneDNN, and maybe no arithmetic of this dtype in the processor.
+    skips_onednn = find_spec("torch") is None or not has_onednn(torch_dtype(name_of(dtype)))
     kinds: dict[str, list[PackedWeight]] = {
         kind: [] for kind in settings.weights if kind != "onednn" or not skips_onednn
     }
+    values = {shape: random_array(shape, dtype) for shape in shapes}
     for shape in shapes:
-        weight = torch.empty(shape, dtype=dtype).normal_(std=0.02)
         for kind, weights in kinds.items():
-            weights.append(pack(weight, kind))
+            weights.append(pack(shape, kind))
+    memory = MemoryReader()
     figures = []
     for num_rows in settings.rows:
         skips = head if num_rows > _MAX_HEAD_ROWS else None
-        inputs = {depth: torch.randn(num_rows, depth).to(dtype) for _, depth in shapes}
+        inputs = {depth: random_array((num_rows, depth), dtype) for _, depth in shapes}
         taken: dict[str, list[float]] = {kind: [] for kind in kinds}
         read: list[float] = []
         for _ in range(settings.runs + 1):  # the first turn warms up
-            read.append(_read())
+            read.append(memory.measure())
             for kind, weights in kinds.items():
-                taken[kind].append(_pass(shapes, weights, inputs, skips))
+                taken[kind].append(_pass(shapes, weights, inputs, skips, takes_tensors=kind == "onednn"))
         bandwidth = max(read[1:])
         operations = 2 * num_rows * sum(rows * depth for rows, depth in shapes if (rows, depth) != skips)
         for kind, weights in kinds.items():
@@ -107,25 +109,19 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     return figures
 
 
-def _read() -> float:
-    import torch
-
-    memory = torch.ones(_READ_BYTES // 8, dtype=torch.int64)
-    started = time.perf_counter()
-    memory.sum()
-    return _READ_BYTES / (time.perf_counter() - started)
-
-
 def _pass(
     shapes: list[tuple[int, int]],
     weights: list[PackedWeight],
-    inputs: Mapping[int, Tensor],
+    inputs: Mapping[int, Array],
     skips: tuple[int, int] | None,
+    *,
+    takes_tensors: bool,
 ) -> float:
     started = time.perf_counter()
     for shape, weight in zip(shapes, weights, strict=True):
         if shape != skips:
-            weight.product(inputs[shape[1]], None)
+            x = inputs[shape[1]]
+            weight.product(as_tensor(x) if takes_tensors else x, None)
     return time.perf_counter() - started
 
 

@@ -1,4 +1,4 @@
-"""Limits of the parts of a step: bytes over read bandwidth, or operations over torch's rate, whichever is longer."""
+"""Limits of the parts of a step: the longer of bytes over the read rate and operations over the best product's rate."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-import torch.nn.functional as F
+import numpy as np
 
+from benchmarks.limits import MemoryReader, random_array
 from benchmarks.profile.parts import (
     ATTENTION,
     ELEMENTWISE,
@@ -24,9 +24,9 @@ from benchmarks.profile.parts import (
     linear_layers,
 )
 from quire.models.base import CausalLM
-from quire.models.linear.packed_weight import OneDnnWeight
+from quire.models.linear.packed_weight import OneDnnWeight, pack_weight
+from quire.ops.arrays import as_numpy, as_tensor, widen
 
-_READ_BYTES = 2**28
 _RATE_ROWS = 512
 
 
@@ -40,7 +40,7 @@ class Machine:
     def __init__(self, model: CausalLM) -> None:
         self.read_bytes_s = 0.0
         self.operations_s = 0.0
-        self._piece = torch.ones(_READ_BYTES // 4)
+        self._memory = MemoryReader()
         self._dtype = model.dtype
         shapes = {(m.out_features, m.in_features) for part, m in linear_layers(model) if part != HEAD}
         self._shapes = sorted(shapes)
@@ -48,16 +48,16 @@ class Machine:
 
     def measure(self) -> None:
         """Read memory once, and multiply by a weight of the next shape."""
-        started = time.perf_counter()
-        self._piece.sum()
-        self.read_bytes_s = max(self.read_bytes_s, _READ_BYTES / (time.perf_counter() - started))
+        self.read_bytes_s = max(self.read_bytes_s, self._memory.measure())
         out_features, in_features = self._shapes[self._turn % len(self._shapes)]
         self._turn += 1
-        weight = torch.randn(out_features, in_features).to(self._dtype)
-        x = torch.randn(_RATE_ROWS, in_features).to(self._dtype)
-        products: list[Callable[[], object]] = [partial(F.linear, x.float(), weight.float())]
-        with suppress(RuntimeError):  # oneDNN has no kernel of this dtype
-            products.append(partial(OneDnnWeight(weight).product, x, None))
+        weight = random_array((out_features, in_features), self._dtype)
+        x = random_array((_RATE_ROWS, in_features), self._dtype)
+        products: list[Callable[[], object]] = [partial(np.matmul, widen(as_numpy(x)), widen(as_numpy(weight)).T)]
+        with suppress(RuntimeError, ImportError):  # oneDNN is torch's, and has no kernel of some dtypes
+            products.append(partial(OneDnnWeight(as_tensor(weight)).product, as_tensor(x), None))
+        if (packed := pack_weight(weight)) is not None:
+            products.append(partial(packed.product, x, None))
         for product in products * 3:
             started = time.perf_counter()
             product()

@@ -188,7 +188,7 @@ def run(config: EngineConfig, settings: ProfileSettings, json: Path | None) -> N
         figures=figures,
         notes=[
             f"Limits: {machine.read_bytes_s / 1e9:.1f} GB/s read, {machine.operations_s / 1e9:,.0f} GFLOP/s in "
-            "oneDNN's products, the best of this run.",
+            "products, the best of this run.",
             *(
                 f"{total['step']}: the parts without the rest are {total['known_share']:.1%} of a step with timers; "
                 f"with them a step takes {total['timers_share']:+.1%}."
