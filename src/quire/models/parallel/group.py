@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from quire.ops.arrays import Array
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quire.ops.arrays import Array  # would import numpy, in the server too
 
 
 class ParallelGroup:

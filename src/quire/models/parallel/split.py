@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from quire.models.model_config import ModelConfig, UnsupportedModelError
 from quire.models.parallel.group import ParallelGroup
-from quire.ops.arrays import Array, empty
+
+if TYPE_CHECKING:
+    from quire.ops.arrays import Array
 
 _UNIT = 64  # large parts are multiples of it: whole panels of the kernels, whole groups of 4-bit weights
 
@@ -139,6 +142,8 @@ def gather(x: Array, share: Share, group: ParallelGroup) -> Array:
     if group.size == 1:
         return x
     if share.size < share.largest:  # all_gather needs equal shapes
+        from quire.ops.arrays import empty
+
         own, x = x, empty((*x.shape[:-1], share.largest), x.dtype, str(x.device))
         x[..., : share.size] = own
         x[..., share.size :] = 0
