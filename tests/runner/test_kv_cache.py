@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 from quire.attention.interface import KVLayout
-from quire.ops.arrays import numpy_dtype
+from quire.ops.arrays import as_numpy, is_numpy, numpy_dtype
 from quire.outputs import BlockDifference
 from quire.runner.kv_cache import KVCache
 
 LAYOUT = KVLayout(num_layers=3, num_kv_heads=2, block_size=4, head_dim=5)
 
 
-@pytest.fixture(params=["float32", "bfloat16", "float16"])
+@pytest.fixture(params=itertools.product(["float32", "bfloat16", "float16"], ["cpu", "cpu:0"]), ids="-".join)
 def cache(request: pytest.FixtureRequest) -> KVCache:
-    """A cache of random bytes, NaNs among them."""
-    cache = KVCache(6, LAYOUT, numpy_dtype(request.param))
+    """A cache of random bytes, NaNs among them: an array, or a tensor in main memory."""
+    dtype, device = request.param
+    cache = KVCache(6, LAYOUT, numpy_dtype(dtype), device)
+    assert is_numpy(cache.blocks) == (device == "cpu")
     memory = as_bytes(cache)
     memory[:] = np.random.default_rng(0).integers(0, 256, memory.shape, dtype=np.uint8)
     return cache
 
 
 def as_bytes(cache: KVCache) -> np.ndarray:
-    blocks: np.ndarray = cache.blocks
+    blocks = as_numpy(cache.blocks)
     return blocks.reshape(len(blocks), -1).view(np.uint8)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,14 +17,29 @@ from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.pacing import PieceSize
+from quire.tiers.streams import CpuStream
 from quire.tiers.swap_space import HostSpace, SwapSpace
 from quire.tiers.transfer_worker import TransferWorker
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA"))]
+DEVICES = [
+    "cpu",
+    "cpu:0",  # a tensor in main memory, with `TensorStream`
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")),
+]
 NAMESPACE = bytes(range(32))
 LAYOUT = KVLayout(num_layers=2, num_kv_heads=3, block_size=4, head_dim=5)
 
 _op_ids = itertools.count(1_000_000)  # for tests that do not depend on it
+
+
+class TensorStream(CpuStream):
+    """In place of `CudaStream`, for tensors in main memory."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(time.monotonic)
+
+    def new_staging(self, num_blocks: int, block_bytes: int) -> Any:
+        return torch.empty((num_blocks, block_bytes), dtype=torch.uint8)
 
 
 def make_cache(

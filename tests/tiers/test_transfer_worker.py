@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from quire.attention.interface import KVLayout
 from quire.outputs import BlockTransfer, TransferReport
 from quire.runner.kv_cache import KVCache
-from quire.tiers import swap_space
+from quire.tiers import cuda, swap_space
 from quire.tiers import transfer_worker as worker_module
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.streams import CpuStream
@@ -32,6 +32,7 @@ from tiers.blocks import (
     DEVICES,
     LAYOUT,
     NAMESPACE,
+    TensorStream,
     as_bytes,
     drain,
     fix_piece_size,
@@ -49,8 +50,10 @@ MakeLink = Callable[..., TransferWorker]
 
 
 @pytest.fixture
-def make_link(tmp_path: Path) -> Iterator[MakeLink]:
+def make_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeLink]:
     """Make links and close them at the end."""
+    if not torch.cuda.is_available():
+        monkeypatch.setattr(cuda, "CudaStream", TensorStream)
     links: list[TransferWorker] = []
 
     def make(cache: KVCache, space: SwapSpace | str = "disk", num_slots: int = 16, **options: object) -> TransferWorker:

@@ -44,10 +44,6 @@ def worst_errors(num_shapes: int, seed: int) -> Iterator[Worst]:
                 yield Worst(kernel, dtype, level, error, shape, allowed)
 
 
-def _error(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.abs(found.astype(np.float64) - expected).max() / np.abs(expected).max())
-
-
 def _random(*shape: int, dtype: str, chance: random.Random) -> np.ndarray:
     return np.random.default_rng(chance.getrandbits(32)).standard_normal(shape).astype(numpy_dtype(dtype))
 
@@ -88,7 +84,8 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
         scores = own @ keys.swapaxes(1, 2) * layout.head_dim**-0.5
         weights = np.exp(np.triu(np.full_like(scores, -np.inf), context + 1) + scores)
         expected.append((weights / weights.sum(-1, keepdims=True) @ values).swapaxes(0, 1))
-    return _error(found, np.concatenate(expected)), shape
+    exact = np.concatenate(expected)
+    return float(np.abs(found.astype(np.float64) - exact).max() / np.abs(exact).max()), shape
 
 
 #: Kernel name -> function of (library, dtype, random) that returns the error at one random shape, and the shape.
