@@ -23,7 +23,7 @@ IMPORT_TORCH = ("attention.torch_attention", "progressive.healing", "tiers.cuda"
 #: Those that are not converted to numpy yet. Take each off the list with its conversion; add none.
 NOT_YET_WITHOUT_TORCH = (
     "assembly.model", "attention.cpu_attention", "kernels.recorder", "loading.layer_loader", "loading.modules",
-    "loading.save", "models", "progressive", "rag.bert_embedder", "runner.model_runner", "runner.ranks",
+    "loading.save", "models", "progressive", "rag.bert_embedder", "runner.model_runner",
 )  # fmt: skip
 #: Prepended to a program: torch cannot be imported, as if it were not installed.
 REFUSE_TORCH = """
