@@ -251,7 +251,7 @@ from quire.bench.report import describe_machine
 from quire.kernels.loaded import describe_arithmetic, load_kernels
 from quire.memory_plan import free_memory
 device = devices.choose_device("auto")
-describe_arithmetic(device, "float32") if load_kernels().functions else None
+describe_arithmetic(device) if load_kernels().functions else None
 print(device, free_memory(device) > 0, describe_machine()["gpu"])
 """
     assert run_python(REFUSE_TORCH + code) == "cpu True None"
