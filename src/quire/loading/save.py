@@ -12,8 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TORCH_TYPES, TensorEntry, read_headers
 from quire.loading.modules.fill import fill_random, load_tensors
@@ -22,6 +21,7 @@ from quire.loading.progress import bytes_progress
 from quire.loading.source import ModelSource
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
+from quire.ops.arrays import name_of, numpy_dtype
 
 SHARD_BYTES = 5 * 10**9
 _WRITE_BYTES = 16 * 2**20
@@ -53,18 +53,17 @@ def save_model(
         model = build_model(source.config, choose_dtype(dtype, source.config, None), "meta")
     else:
         model, entries = fit_model(source.config, read_headers(source.path), dtype)
-    itemsize = model.dtype.itemsize
+    dtype = name_of(model.dtype)
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
-    tensors = _plan_shards(shapes, itemsize, shard_bytes)
-    make = _maker(model.config, entries, model.dtype, seed)
+    tensors = _plan_shards(shapes, model.dtype.itemsize, shard_bytes)
+    make = _maker(model.config, entries, numpy_dtype(dtype), seed)
     total = sum(tensor.num_bytes for tensor in tensors)
     _make_directory(directory, total)
     try:
         with bytes_progress("Saving weights", total, use_tqdm) as advance:
-            _write_shards(directory, tensors, model.dtype, make, advance)
-        name = str(model.dtype).removeprefix("torch.")
+            _write_shards(directory, tensors, dtype, make, advance)
         config = {key: value for key, value in source.hf_config.items() if key != "torch_dtype"}
-        config |= {"dtype": name, "tie_word_embeddings": model.config.tie_word_embeddings}
+        config |= {"dtype": dtype, "tie_word_embeddings": model.config.tie_word_embeddings}
         (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         if source.path is not None:
             for file in sorted({file for pattern in _COMPANIONS for file in source.path.glob(pattern)}):
@@ -98,10 +97,10 @@ def _plan_shards(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes:
 
 
 def _maker(
-    config: ModelConfig, entries: dict[str, TensorEntry], dtype: torch.dtype, seed: int
-) -> Callable[[_SavedTensor], Tensor]:
-    def make(tensor: _SavedTensor) -> Tensor:
-        views = {tensor.name: torch.empty(tensor.shape, dtype=dtype, device="cpu")}
+    config: ModelConfig, entries: dict[str, TensorEntry], dtype: np.dtype, seed: int
+) -> Callable[[_SavedTensor], np.ndarray]:
+    def make(tensor: _SavedTensor) -> np.ndarray:
+        views = {tensor.name: np.empty(tensor.shape, dtype)}
         if entries:
             load_tensors({tensor.name: entries[tensor.name]}, views, lambda num_bytes: None)
         else:
@@ -114,8 +113,8 @@ def _maker(
 def _write_shards(
     directory: Path,
     tensors: list[_SavedTensor],
-    dtype: torch.dtype,
-    make: Callable[[_SavedTensor], Tensor],
+    dtype: str,
+    make: Callable[[_SavedTensor], np.ndarray],
     advance: Callable[[int], None],
 ) -> None:
     count = tensors[-1].shard + 1
@@ -137,8 +136,8 @@ def _write_shards(
         (directory / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _header(tensors: list[_SavedTensor], dtype: torch.dtype) -> bytes:
-    stored_as = next(name for name, known in TORCH_TYPES.items() if getattr(torch, known) == dtype)
+def _header(tensors: list[_SavedTensor], dtype: str) -> bytes:
+    stored_as = next(name for name, known in TORCH_TYPES.items() if known == dtype)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for tensor in tensors:
@@ -149,7 +148,7 @@ def _header(tensors: list[_SavedTensor], dtype: torch.dtype) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _pieces(tensor: Tensor) -> Iterator[Any]:
-    data: Any = tensor.view(-1).view(torch.uint8).numpy()
+def _pieces(tensor: np.ndarray) -> Iterator[Any]:
+    data: Any = tensor.reshape(-1).view(np.uint8)
     for start in range(0, len(data), _WRITE_BYTES):
         yield data[start : start + _WRITE_BYTES]
