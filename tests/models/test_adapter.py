@@ -7,18 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
 from checkpoints import make_config
-from quire.models.adapter import read_adapter
+from quire.kernels.loaded import load_kernels
+from quire.models.adapter import PanelAdapter, read_adapter
 from quire.models.base import CausalLM
 from quire.models.linear.packed_weight import can_pack
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
 from quire.models.registry import build_model, read_model_config
 from quire.models.stages import read_linear_map
+from quire.ops.arrays import BFLOAT16, FLOAT32
 
 Q_PROJ = "base_model.model.model.layers.2.self_attn.q_proj"
 DOWN_PROJ = "base_model.model.model.layers.0.mlp.down_proj"
@@ -143,6 +146,25 @@ def test_files_that_are_missing_cut_off_or_no_json(model: CausalLM, tmp_path: Pa
 def test_the_kind_of_adapter_is_unsupported_rather_than_broken(model: CausalLM, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedModelError, match="LoRA adapters are"):
         read(tmp_path, model, CONFIG | {"peft_type": "LOHA"}, good_tensors())
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
+def test_a_row_has_the_same_bits_beside_any_others_and_is_rounded_once(dtype: np.dtype) -> None:
+    library = load_kernels().functions
+    if library is None:
+        pytest.skip("needs the kernels")
+    rng = np.random.default_rng(0)
+    down, up, x, y = (rng.standard_normal(shape, np.float32) for shape in ((5, 100), (5, 70), (200, 300), (200, 70)))
+    x, y = x.astype(dtype)[:, 100:200], y.astype(dtype)
+    adapter = PanelAdapter(down, up, dtype.name, library)
+    together = adapter.add_to(y.copy(), x)
+    for rows in (slice(0, 1), slice(3, 20), slice(60, 70), slice(1, 199)):
+        assert adapter.add_to(y[rows].copy(), x[rows]).tobytes() == together[rows].tobytes()
+    exact = y.astype(np.float64) + x.astype(np.float64) @ down.T @ up
+    if dtype == BFLOAT16:
+        assert (together == exact.astype(dtype)).mean() > 0.999
+    else:
+        np.testing.assert_allclose(together, exact, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -3,6 +3,7 @@ changed."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import re
@@ -11,21 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
 
+from quire.kernels.loaded import load_kernels
+from quire.kernels.recorder import call_kernel
+from quire.kernels.structure import layout
 from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear, Projection
+from quire.models.linear.panel_weight import PanelWeight
 from quire.models.model_config import ConfigReader, ModelConfigError
 from quire.models.parallel.split import Share
 from quire.models.tensor_file import read_small_file, read_tensors, wrong_file
+from quire.ops.arrays import Array, DType, as_numpy, as_tensor, name_of, widen
+from quire.system.threads import num_threads
 
 CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 _NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<factor>[AB])\.weight")
 _FLOAT32_ROWS = 16
+_SERIAL_PRODUCTS = 2**18  # up to this number, one thread is faster than waking another
 # Accepted patterns of layers' names: a subset of regular expressions without backtracking, except for one `.*`.
 _PATTERN = re.compile(r"(\^|\$|\||[\w-]|\.\*?|\\\.|\\d\+?|\[\^?[\w-]+\])+", re.ASCII)
 # Fields of PEFT's config that are read here or do not change how a trained adapter computes. Any other is refused.
@@ -40,32 +46,77 @@ _KNOWN_FIELDS = frozenset((
 _PLAIN_INITIALIZERS = (True, False, "gaussian", "orthogonal", "eva")
 
 
-class LowRankAdapter:
+class _LowRank(ctypes.Structure):
+    """`QuireLowRank` in csrc/low_rank.h."""
+
+    _fields_ = layout(
+        "pointer x",
+        "int64 x_stride num_rows in_features rank out_features",
+        "pointer down up y",
+        "int64 y_stride",
+        "int32 num_threads",
+    )
+
+
+class PanelAdapter:
     """The adapter of one linear layer, (x down^T) up, or of stacked projections: stacked A, and scaled B in their own
-    rows and columns of `up`. As in PEFT, arithmetic is in float32, but more than 16 rows of a bfloat16 model use
-    bfloat16 (427 instead of 1,208 µs for 256 rows of Qwen2.5-0.5B's up projection at rank 16)."""
+    rows and columns of `up`. As in PEFT, arithmetic is in float32; the sum with the layer's output is rounded once."""
 
-    def __init__(self, down: Tensor, up: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, down: np.ndarray, up: np.ndarray, dtype: str, library: ctypes.CDLL) -> None:
+        """`down` [rank, in_features] and `up` [rank, out_features] are float32."""
+        self._down = PanelWeight(as_tensor(down), library)
+        self._up = PanelWeight(as_tensor(np.ascontiguousarray(up.T)), library)
+        self._add = getattr(library, f"quire_low_rank_{dtype}")
+        self._add.restype = None
+        self._products_per_row = down.size + up.size
+        self.num_bytes = self._down.num_bytes + self._up.num_bytes
+
+    def add_to(self, y: Array, x: Array) -> Array:
+        to, given = as_numpy(y), as_numpy(x)
+        if given.strides[1] != given.itemsize:
+            given = np.ascontiguousarray(given)
+        call = _LowRank(
+            given.ctypes.data,
+            given.strides[0] // given.itemsize,
+            len(given),
+            self._down.in_features,
+            self._down.out_features,
+            self._up.out_features,
+            self._down.address,
+            self._up.address,
+            to.ctypes.data,
+            to.strides[0] // to.itemsize,
+            1 if len(given) * self._products_per_row <= _SERIAL_PRODUCTS else num_threads(),
+        )
+        call_kernel(self._add, call)
+        return y
+
+
+class TensorAdapter:
+    """A `PanelAdapter` on a GPU or without kernels. More than 16 rows of a bfloat16 model use bfloat16 (427 instead of
+    1,208 µs for 256 rows of Qwen2.5-0.5B's up projection at rank 16)."""
+
+    def __init__(self, down: Array, up: Array, dtype: DType) -> None:
         self.down, self.up = down, up  # float32 [rank, in_features], [rank, out_features]
-        self.narrow = (down.to(dtype), up.to(dtype)) if dtype == torch.bfloat16 else None
+        self.narrow = (down.to(dtype), up.to(dtype)) if name_of(dtype) == "bfloat16" else None
 
-    def add_to(self, y: Tensor, x: Tensor) -> Tensor:
+    def add_to(self, y: Array, x: Array) -> Array:
         if self.narrow is not None and (len(x) > _FLOAT32_ROWS or x.is_cuda):
             down, up = self.narrow
-            return y.addmm_(F.linear(x, down), up)
-        if y.dtype == torch.float32:
-            return y.addmm_(F.linear(x, self.down), self.up)
-        return y.add_(F.linear(x.float(), self.down) @ self.up)  # rounded once
+            return y.addmm_(x @ down.t(), up)
+        if name_of(y.dtype) == "float32":
+            return y.addmm_(x @ self.down.t(), self.up)
+        return y.add_(x.float() @ self.down.t() @ self.up)  # rounded once
 
     @property
     def num_bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for t in (self.down, self.up, *(self.narrow or ())))
+        return sum(each.nbytes for each in (self.down, self.up, *(self.narrow or ())))
 
 
 class LoraAdapter:
     """A model's adapter; see `models.stages.Adapter`. Refers to the layers that it changes, and no others."""
 
-    def __init__(self, layers: Mapping[Linear, LowRankAdapter], digest: str) -> None:
+    def __init__(self, layers: Mapping[Linear, PanelAdapter | TensorAdapter], digest: str) -> None:
         self.digest = digest
         self._layers = list(layers.items())
 
@@ -86,8 +137,8 @@ def read_adapter(
     directory: Path,
     model: CausalLM,
     *,
-    dtype: torch.dtype,
-    device: torch.device | str,
+    dtype: DType,
+    device: Any,
     digest: str,
     read: Callable[[Path], bytes] = Path.read_bytes,
 ) -> LoraAdapter:
@@ -103,35 +154,38 @@ def read_adapter(
         for factor, shape in expected.items():
             _check_shape(weights, name, factor, list(factors[factor].shape), shape)
         down, up = _slice(factors["A"], linear.inputs, 1), _slice(factors["B"], outputs, 0)
-        parts.setdefault(linear, []).append(_AdapterPart(down.float(), up.float().t() * config.scaling(name), rows))
+        parts.setdefault(linear, []).append(_AdapterPart(widen(down), widen(up).T * config.scaling(name), rows))
     return LoraAdapter({linear: _stack(linear, found, dtype, device) for linear, found in parts.items()}, digest)
 
 
-def _slice(factor: Tensor, share: Share, dim: int) -> Tensor:
+def _slice(factor: np.ndarray, share: Share, dim: int) -> np.ndarray:
     if share.is_whole:
         return factor
-    return torch.cat([factor.narrow(dim, start, end - start) for start, end in share.ranges], dim=dim)
+    return np.concatenate([factor.take(range(*each), axis=dim) for each in share.ranges], axis=dim)
 
 
 @dataclass(frozen=True)
 class _AdapterPart:
-    down: Tensor  #: [rank, in_features]
-    up: Tensor  #: [rank, rows]
+    down: np.ndarray  #: float32 [rank, in_features]
+    up: np.ndarray  #: float32 [rank, rows]
     rows: slice  #: its rows in the layer's output
 
 
-def _stack(linear: Linear, parts: list[_AdapterPart], dtype: torch.dtype, device: torch.device | str) -> LowRankAdapter:
-    down = torch.cat([part.down for part in parts])
-    up = torch.zeros(len(down), linear.out_features)
+def _stack(linear: Linear, parts: list[_AdapterPart], dtype: DType, device: Any) -> PanelAdapter | TensorAdapter:
+    down = np.concatenate([part.down for part in parts])
+    up = np.zeros((len(down), linear.out_features), np.float32)
     start = 0
     for part in parts:
         up[start : start + len(part.up), part.rows] = part.up
         start += len(part.up)
-    return LowRankAdapter(down.to(device), up.to(device), dtype)
+    library = load_kernels().functions
+    if str(device) == "cpu" and library is not None and name_of(dtype) in ("float32", "bfloat16"):
+        return PanelAdapter(down, up, name_of(dtype), library)
+    return TensorAdapter(as_tensor(down).to(device), as_tensor(up).to(device), dtype)
 
 
-def _pair(file: Path, tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    pairs: dict[str, dict[str, Tensor]] = {}
+def _pair(file: Path, tensors: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
+    pairs: dict[str, dict[str, np.ndarray]] = {}
     for name, tensor in tensors.items():
         match = _NAME.fullmatch(name)
         if match is None:

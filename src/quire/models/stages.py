@@ -16,6 +16,7 @@ from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, gather
 from quire.models.recorded_passes import RecordedPasses
 from quire.models.tensor_file import read_tensors, wrong_file
+from quire.ops.arrays import as_tensor
 
 
 class PassLayer(nn.Module):
@@ -53,7 +54,7 @@ def read_linear_map(
     """Read a rank's share of a map and pack it; ModelConfigError if unreadable or it does not fit."""
     hidden = Share.of(hidden_size)
     expected = {"weight": (hidden.total, hidden.total), "bias": (hidden.total,)}
-    tensors = read_tensors(path, read)
+    tensors = {name: as_tensor(tensor) for name, tensor in read_tensors(path, read).items()}
     found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     if found != expected:
         raise wrong_file(path, f"contains {found}, but a linear map of this model has {expected}")
