@@ -43,8 +43,8 @@ def main(
 ) -> None:
     """Answer the same questions greedily with every stage: bare, with a map, healed, full, and with the control."""
     from benchmarks.stage_quality.variants import compare, evaluate_stages
+    from quire.progressive.healing.reference import load_reference
     from quire.progressive.questions import read_questions
-    from quire.progressive.reference import load_reference
 
     stage_plan, variants = _variants(model, plan, by_stage("--adapter", adapter), by_stage("--map", map_), control)
     if paper and stage_plan.num_stages != 3:

@@ -16,11 +16,10 @@ from safetensors import SafetensorError, safe_open
 
 from benchmarks.scores import Paired, compare_paired, score_each
 from quire.loading.stage_manifest import StageManifest
-from quire.progressive.calibration_text import by_length, padding_id, up_to_end
+from quire.progressive.healing.reference import decoder_layers, remove_layers
 from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import gap_of
 from quire.progressive.questions import ReadingQuestion, prompt_of
-from quire.progressive.reference import decoder_layers, remove_layers
 from quire.progressive.stage_plan import StagePlan
 from quire.text.tokenizer import Tokenizer
 
@@ -217,6 +216,32 @@ def answer(
             answers[index] = tokenizer.decode(tokens)
         advance(len(batch))
     return answers
+
+
+def up_to_end(ids: list[int], start: int, model: Any) -> list[int]:
+    """Cut ids at the first end token from `start` on."""
+    ends = model.generation_config.eos_token_id
+    ends = {ends} if isinstance(ends, int) else set(ends or ())
+    last = next((at for at in range(start, len(ids)) if ids[at] in ends), len(ids))
+    return ids[:last]
+
+
+def padding_id(model: Any, tokenizer: Tokenizer) -> int:
+    """Return a valid id for masked positions."""
+    named = model.config.pad_token_id if model.config.pad_token_id is not None else tokenizer.pad_token_id
+    return named if named is not None and 0 <= named < model.config.vocab_size else 0
+
+
+def by_length(texts: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
+    """Yield batches of indices of texts of similar length, shortest first, padding counted in `max_tokens`."""
+    batch: list[int] = []
+    for index in sorted(range(len(texts)), key=lambda index: len(texts[index])):
+        if batch and (len(batch) + 1) * len(texts[index]) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
 
 
 def _check_prompts(prompts: Sequence[Sequence[int]], model: Any, max_new_tokens: int) -> None:

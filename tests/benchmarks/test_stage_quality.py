@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import peft
 import pytest
 import torch
@@ -26,9 +27,9 @@ from benchmarks.stage_quality.variants import (
 from checkpoints import make_reference
 from progressive.models import VOCAB, make_model, random_texts
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
+from quire.progressive.healing.reference import remove_layers
 from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import plan_block, preset_plan, write_plan
-from quire.progressive.reference import remove_layers
 from quire.text.tokenizer import Tokenizer
 
 PLAN = plan_block(5, 2, 4)
@@ -59,7 +60,7 @@ def logits(model: Any) -> torch.Tensor:
 def test_a_variant_is_its_stage_and_leaves_the_model_whole(tmp_path: Path) -> None:
     healed = write_adapter(tmp_path / "1", PLAN.layers_out(1))
     controlled = write_adapter(tmp_path / "control")
-    GapMap(torch.eye(64), torch.full((64,), 0.5)).save(tmp_path / "map.safetensors")
+    GapMap(np.eye(64, dtype=np.float32), np.full(64, 0.5, np.float32)).save(tmp_path / "map.safetensors")
     whole = model()
     expected, bare = logits(whole), model()
     remove_layers(bare, PLAN.layers_out(1))
@@ -159,7 +160,7 @@ def test_the_script_scores_and_compares_every_stage(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model", num_hidden_layers=5)
     plan, figures, questions = tmp_path / "plan.json", tmp_path / "figures.json", tmp_path / "questions.json"
     write_plan(PLAN, plan)
-    GapMap(torch.eye(64), torch.full((64,), 0.5)).save(tmp_path / "map.safetensors")
+    GapMap(np.eye(64, dtype=np.float32), np.full(64, 0.5, np.float32)).save(tmp_path / "map.safetensors")
     write_questions(questions, ["one"] * 12)
     given = ("--model", folder, "--plan", plan, "--questions", questions, "--json", figures)
     result = run(*given)
@@ -217,7 +218,7 @@ def test_mistakes_are_reported_before_a_model_is_loaded(
     arguments: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("quire.progressive.reference.load_reference", None)
+    monkeypatch.setattr("quire.progressive.healing.reference.load_reference", None)
     write_plan(plan_block(16, 11, 15), Path("plan.json"))
     write_plan(plan_block(16, 11, 12), Path("two.json"))
     write_plan(preset_plan("progressiveserve", 32), Path("deep.json"))

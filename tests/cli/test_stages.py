@@ -122,7 +122,7 @@ def test_mistakes_are_reported_before_a_model_is_loaded(
     from quire.progressive.plans import plan_block, write_plan
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("quire.progressive.reference.load_reference", None)
+    monkeypatch.setattr("quire.loading.layer_loader.load_model", None)
     write_plan(plan_block(16, 11, 15), Path("plan.json"))
     command, *more = arguments.split()
     result = stages(command, "--model", "quire-mini", *more)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from checkpoints import ARCHITECTURES, make_reference
+from checkpoints import ARCHITECTURES, make_checkpoint, make_reference
 from progressive.models import random_texts
+from quire.loading import load_model, resolve_model
 from quire.progressive.angular_distance import AngularDistances, measure_distances
-from quire.progressive.calibration_text import batches
 
 
 def raw_states(model: Any, text: list[int]) -> np.ndarray:
@@ -26,10 +27,11 @@ def raw_states(model: Any, text: list[int]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_distances_are_the_angles_that_numpy_finds(name: str) -> None:
+def test_distances_are_the_angles_between_the_states_of_transformers(name: str, tmp_path: Path) -> None:
     model = make_reference(name)
+    loaded = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), dtype="float32", use_tqdm=False)
     texts = random_texts(5)
-    found = measure_distances(model, batches(texts, max_tokens=40))  # several batches, with padding
+    found = measure_distances(loaded, texts)
     assert (found.num_layers, found.num_texts) == (3, 5)
     expected = np.zeros((4, 4))
     for text in texts:
@@ -48,7 +50,7 @@ def test_the_best_block_of_a_size_is_the_first_with_the_least_distance() -> None
 
 
 def test_activations_that_are_not_finite_are_refused() -> None:
-    model = make_reference("llama")
-    model.model.layers[1].mlp.up_proj.weight.data.fill_(float("inf"))
+    model = load_model(resolve_model("random:tiny"), use_tqdm=False)
+    model.layers[1].post_attention_layernorm.weight[...] = float("inf")
     with pytest.raises(ValueError, match="not finite"):
-        measure_distances(model, batches(random_texts(2)))
+        measure_distances(model, random_texts(2))

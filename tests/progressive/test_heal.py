@@ -17,11 +17,11 @@ from typer.testing import CliRunner, Result
 from checkpoints import make_reference
 from command_line import app
 from quire.progressive.healing.heal import heal
+from quire.progressive.healing.reference import load_reference, remove_layers
 from quire.progressive.healing.samples import TrainingRow, question_rows, text_rows
 from quire.progressive.healing.settings import HealSettings
 from quire.progressive.healing.trainer import HealProgress, Trainer, make_batch
 from quire.progressive.questions import ReadingQuestion
-from quire.progressive.reference import load_reference, remove_layers
 from quire.text.tokenizer import Tokenizer
 
 MODEL = "random:tiny"  # 4 layers

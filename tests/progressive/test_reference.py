@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from checkpoints import ARCHITECTURES, make_reference
 from quire import LLM, SamplingParams
+from quire.progressive.healing.reference import AbsentLayer, decoder_layers, load_reference, remove_layers
 from quire.progressive.linear_map import GapMap
-from quire.progressive.reference import AbsentLayer, decoder_layers, load_reference, remove_layers
 
 
 def without_layer(model: Any, name: str, index: int) -> Any:
@@ -65,7 +66,7 @@ def test_gradients_pass_where_layers_are_absent_and_peft_leaves_these_alone() ->
     import peft
 
     model = make_reference("llama", num_hidden_layers=4)
-    remove_layers(model, [1, 2], GapMap(torch.eye(64) * 0.5, torch.zeros(64)))
+    remove_layers(model, [1, 2], GapMap(np.eye(64, dtype=np.float32) * 0.5, np.zeros(64, np.float32)))
     wrapped = peft.get_peft_model(model, peft.LoraConfig(target_modules="all-linear"))
     ids = torch.tensor([[5, 6, 7, 8]])
     wrapped(input_ids=ids, labels=ids).loss.backward()
@@ -87,4 +88,4 @@ def test_gradients_pass_where_layers_are_absent_and_peft_leaves_these_alone() ->
 def test_layers_that_cannot_be_removed_are_refused(out: list[int], mapped: bool, message: str) -> None:
     model = make_reference("llama")
     with pytest.raises(ValueError, match=message):
-        remove_layers(model, out, GapMap(torch.eye(64), torch.zeros(64)) if mapped else None)
+        remove_layers(model, out, GapMap(np.eye(64, dtype=np.float32), np.zeros(64, np.float32)) if mapped else None)

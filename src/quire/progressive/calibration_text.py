@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from random import Random
 
-import torch
-from torch import Tensor
-
+from quire.llm import LLM
 from quire.progressive.questions import prompt_of, read_questions
+from quire.sampling_params import SamplingParams
 from quire.text.tokenizer import Tokenizer
 
 WRITTEN_AT_ONCE = 32
-
-
-@dataclass(frozen=True)
-class TokenBatch:
-    """Texts of similar length, padded at the end, where no token of a causal model sees it."""
-
-    token_ids: Tensor  #: int64 [num_texts, longest]
-    lengths: Tensor  #: int64 [num_texts]
-
-    @property
-    def is_token(self) -> Tensor:
-        """bool [num_texts, longest]: False for padding."""
-        return torch.arange(self.token_ids.shape[1]) < self.lengths[:, None]
 
 
 def read_texts(path: Path, tokenizer: Tokenizer, max_tokens: int) -> list[list[int]]:
@@ -48,48 +33,34 @@ def read_texts(path: Path, tokenizer: Tokenizer, max_tokens: int) -> list[list[i
 
 
 def write_texts(
-    model: Any,
-    tokenizer: Tokenizer,
+    model: str,
     count: int,
     max_tokens: int,
     *,
+    dtype: str = "float32",
     start: str = "",
     seed: int = 0,
     advance: Callable[[int], None] = lambda count: None,
 ) -> list[list[int]]:
     """Sample texts from a model, each up to its end token or `max_tokens`, beginning with `start` (default: bos, else a
     random token). ValueError if it is too long."""
+    llm = LLM(model, dtype=dtype, use_tqdm=False)
+    tokenizer = llm.tokenizer
     begin = tokenizer.encode(start) if start else _bos(tokenizer)
     if len(begin) >= max_tokens:
         raise ValueError(f"the texts' start has {len(begin)} tokens, and a text may have {max_tokens}; allow more")
     words = [i for i in range(tokenizer.vocab_size) if i not in tokenizer.special_ids]
-    texts = []
-    with torch.random.fork_rng(devices=[]), torch.inference_mode():
-        torch.manual_seed(seed)
-        for done in range(0, count, WRITTEN_AT_ONCE):
-            rows = [
-                begin or [words[int(torch.randint(len(words), ()))]] for _ in range(min(WRITTEN_AT_ONCE, count - done))
-            ]
-            prompts = torch.tensor(rows)
-            written = model.generate(
-                prompts,
-                attention_mask=torch.ones_like(prompts),
-                do_sample=True,
-                top_k=0,
-                max_new_tokens=max_tokens - prompts.shape[1],
-                pad_token_id=padding_id(model, tokenizer),
-            )
-            texts += [up_to_end(row, prompts.shape[1], model) for row in written.tolist()]
-            advance(len(rows))
+    rng = Random(seed)
+    texts: list[list[int]] = []
+    while len(texts) < count:
+        rows = [begin or [rng.choice(words)] for _ in range(min(WRITTEN_AT_ONCE, count - len(texts)))]
+        params = [
+            SamplingParams(temperature=1.0, max_tokens=max_tokens - len(row), seed=rng.getrandbits(32)) for row in rows
+        ]
+        outputs = llm.generate([{"prompt_token_ids": row} for row in rows], params, use_tqdm=False)
+        texts += [[*row, *output.outputs[0].token_ids] for row, output in zip(rows, outputs, strict=True)]
+        advance(len(rows))
     return texts
-
-
-def up_to_end(ids: list[int], start: int, model: Any) -> list[int]:
-    """Cut ids at the first end token from `start` on."""
-    ends = model.generation_config.eos_token_id
-    ends = {ends} if isinstance(ends, int) else set(ends or ())
-    last = next((at for at in range(start, len(ids)) if ids[at] in ends), len(ids))
-    return ids[:last]
 
 
 def _bos(tokenizer: Tokenizer) -> list[int]:
@@ -97,33 +68,6 @@ def _bos(tokenizer: Tokenizer) -> list[int]:
     return first if first == [tokenizer.bos_token_id] else []
 
 
-def padding_id(model: Any, tokenizer: Tokenizer) -> int:
-    """Return a valid id for masked positions."""
-    named = model.config.pad_token_id if model.config.pad_token_id is not None else tokenizer.pad_token_id
-    return named if named is not None and 0 <= named < model.config.vocab_size else 0
-
-
 def choose_texts(texts: Sequence[list[int]], count: int) -> list[list[int]]:
     """Choose at most `count` texts, evenly spread."""
     return [texts[i * len(texts) // count] for i in range(count)] if len(texts) > count else list(texts)
-
-
-def batches(texts: Sequence[list[int]], max_tokens: int = 4096) -> Iterator[TokenBatch]:
-    """Batch texts by length, with up to `max_tokens` per batch including padding."""
-    for batch in by_length(texts, max_tokens):
-        ids = torch.zeros(len(batch), len(texts[batch[-1]]), dtype=torch.long)
-        for row, index in zip(ids, batch, strict=True):
-            row[: len(texts[index])] = torch.tensor(texts[index])
-        yield TokenBatch(ids, torch.tensor([len(texts[index]) for index in batch]))
-
-
-def by_length(texts: Sequence[Sequence[int]], max_tokens: int) -> Iterator[list[int]]:
-    """Yield batches of indices of texts of similar length, shortest first, padding counted in `max_tokens`."""
-    batch: list[int] = []
-    for index in sorted(range(len(texts)), key=lambda index: len(texts[index])):
-        if batch and (len(batch) + 1) * len(texts[index]) > max_tokens:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch

@@ -2,53 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+import numpy as np
+from safetensors.numpy import save_file
 
-from quire.progressive.angular_distance import hidden_states, run
-from quire.progressive.calibration_text import TokenBatch
-from quire.progressive.reference import decoder_layers
+from quire.models.base import CausalLM
+from quire.models.tensor_file import read_tensors
+from quire.ops.arrays import widen
+from quire.progressive.hidden_states import hidden_states
 
 HELD_OUT_EVERY = 8  # every eighth text is held out to measure the fit
 
 
-class GapMap(nn.Module):
-    """y = x W^T + b. Its tensors are buffers, so neither training nor adapters change them."""
+@dataclass(frozen=True)
+class GapMap:
+    """y = x W^T + b, in float32."""
 
-    weight: Tensor  #: [hidden_size, hidden_size]
-    bias: Tensor  #: [hidden_size]
-
-    def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("weight", weight)
-        self.register_buffer("bias", bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+    weight: np.ndarray  #: [hidden_size, hidden_size]
+    bias: np.ndarray  #: [hidden_size]
 
     @classmethod
     def load(cls, path: Path, hidden_size: int) -> GapMap:
         """Read a file with `weight` and `bias`. Raises ValueError for other files and other widths."""
         try:
-            tensors = load_file(path)
-        except (SafetensorError, OSError) as error:
+            tensors = read_tensors(path)
+        except ValueError as error:
             raise ValueError(f"{path} is not a linear map: {error}; make one with `quire stages map`") from None
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        shapes = {name: tensor.shape for name, tensor in tensors.items()}
         wanted = {"weight": (hidden_size, hidden_size), "bias": (hidden_size,)}
         if shapes != wanted:
             raise ValueError(f"{path} holds {shapes}; a map for this model has {wanted}")
-        return cls(tensors["weight"].float(), tensors["bias"].float())
+        return cls(widen(tensors["weight"]), widen(tensors["bias"]))
 
     def save(self, path: Path, **facts: str) -> None:
         """Write both tensors in float32, and `facts` into the file's header."""
-        save_file({"weight": self.weight.float(), "bias": self.bias.float()}, path, facts)
+        save_file({"weight": self.weight, "bias": self.bias}, path, facts)
 
 
 @dataclass(frozen=True)
@@ -65,27 +56,27 @@ class _Sums:
 
     def __init__(self, hidden_size: int) -> None:
         self.count = 0
-        self.xx = torch.zeros(hidden_size + 1, hidden_size + 1, dtype=torch.float64)
-        self.xd = torch.zeros(hidden_size + 1, hidden_size, dtype=torch.float64)
+        self.xx = np.zeros((hidden_size + 1, hidden_size + 1))
+        self.xd = np.zeros((hidden_size + 1, hidden_size))
         self.dd = 0.0
 
-    def add(self, x: Tensor, y: Tensor) -> None:
-        """x, y: [num_tokens, hidden_size]"""
-        x, d = x.double(), (y - x).double()
-        x = torch.cat([x, x.new_ones(len(x), 1)], dim=1)
+    def add(self, x: np.ndarray, y: np.ndarray) -> None:
+        """x, y: float32 [num_tokens, hidden_size]"""
+        d = (y - x).astype(np.float64)
+        x = np.append(x.astype(np.float64), np.ones((len(x), 1)), axis=1)
         self.count += len(x)
         self.xx += x.T @ x
         self.xd += x.T @ d
-        self.dd += float(d.square().sum())
+        self.dd += float((d * d).sum())
 
-    def missed(self, a: Tensor) -> float:
+    def missed(self, a: np.ndarray) -> float:
         """Sum of squares of d - x a, where a is [hidden_size + 1, hidden_size]."""
         return self.dd - 2 * float((a * self.xd).sum()) + float((a * (self.xx @ a)).sum())
 
 
 def fit_linear_map(
-    model: Any,
-    batches: Iterable[TokenBatch],
+    model: CausalLM,
+    texts: Iterable[Sequence[int]],
     start: int,
     end: int,
     *,
@@ -95,44 +86,27 @@ def fit_linear_map(
     """Fit the map from the input of layer `start` to the output of layer `end - 1` over texts, by normal equations in
     float64. The ridge, relative to the inputs' mean square, pulls the map to the identity, so directions missing in the
     texts pass unchanged. ValueError for no such block, too little text, or activations that are not finite."""
-    num_layers, hidden_size = len(decoder_layers(model)), model.config.hidden_size
+    num_layers, hidden_size = model.config.num_layers, model.config.hidden_size
     if not 0 <= start < end <= num_layers:
         raise ValueError(f"there is no block {start}:{end} in {num_layers} layers")
     if ridge <= 0:
         raise ValueError(f"ridge={ridge:g} must be above 0")
     learned, held_out = _Sums(hidden_size), _Sums(hidden_size)
     num_texts = 0
-    for batch in batches:
-        x, y = _ends(model, batch, start, end)
-        is_held_out = (torch.arange(len(batch.lengths)) + num_texts) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-        for sums, rows in ((learned, ~is_held_out), (held_out, is_held_out)):
-            here = batch.is_token & rows[:, None]
-            sums.add(x[here], y[here])
-        num_texts += len(batch.lengths)
-        advance(len(batch.lengths))
+    for text in texts:
+        states = hidden_states(model, text)
+        num_texts += 1
+        (learned if num_texts % HELD_OUT_EVERY else held_out).add(states[start], states[end])
+        advance(1)
     if learned.count <= hidden_size or not held_out.count:
         raise ValueError(
             f"{learned.count} tokens in {num_texts} texts are too few for a map of width {hidden_size}; give at least "
             f"{HELD_OUT_EVERY} texts and several times as many tokens as that"
         )
-    if not (learned.xx.isfinite().all() and learned.xd.isfinite().all()):
-        raise ValueError("some activations are not finite; compute in float32, or check the model's weights")
     scale = float(learned.xx.diagonal()[:-1].mean()) * ridge
-    penalty = torch.full((hidden_size + 1,), scale, dtype=torch.float64)
+    penalty = np.full(hidden_size + 1, scale)
     penalty[-1] = 0  # the bias is free
-    a = torch.linalg.solve(learned.xx + penalty.diag(), learned.xd)  # [hidden_size + 1, hidden_size]
-    weight = a[:-1].T + torch.eye(hidden_size, dtype=torch.float64)
+    a = np.linalg.solve(learned.xx + np.diag(penalty), learned.xd)  # [hidden_size + 1, hidden_size]
+    weight = (a[:-1].T + np.eye(hidden_size)).astype(np.float32)
     fit = MapFit(learned.count, held_out.count, held_out.missed(a) / max(held_out.dd, 1e-300))
-    return GapMap(weight.float().contiguous(), a[-1].float().contiguous()), fit
-
-
-def _ends(model: Any, batch: TokenBatch, start: int, end: int) -> tuple[Tensor, Tensor]:
-    seen: dict[int, Tensor] = {}
-
-    def see(index: int, x: Tensor) -> None:
-        if index in (start, end):
-            seen[index] = x
-
-    with hidden_states(model, see):
-        run(model, batch)
-    return seen[start], seen[end]
+    return GapMap(np.ascontiguousarray(weight), a[-1].astype(np.float32)), fit

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from quire.config import format_size
 from quire.loading import ModelSource
 from quire.loading.checkpoint import read_headers
+from quire.loading.modules.fitting import choose_dtype
 from quire.models.model_config import DTYPE_BYTES
 from quire.models.registry import build_model
 from quire.progressive.stage_plan import StagePlan
@@ -48,9 +48,10 @@ def model_bytes(source: ModelSource) -> ModelBytes:
     if source.path is not None:
         sizes = {name: entry.num_bytes for name, entry in read_headers(source.path).items()}
     else:
-        tensors = build_model(source.config, torch.float32, "meta").checkpoint_tensors()
+        dtype = choose_dtype("float32", source.config, None)
+        tensors = build_model(source.config, dtype, "meta").checkpoint_tensors()
         size = DTYPE_BYTES[source.config.dtype or "float32"]
-        sizes = {name: tensor.numel() * size for name, tensor in tensors.items()}
+        sizes = {name: math.prod(tensor.shape) * size for name, tensor in tensors.items()}
     layers = [0] * num_layers
     for name, num_bytes in sizes.items():
         match = re.search(r"\b(?:layers|h)\.(\d+)\.", name)

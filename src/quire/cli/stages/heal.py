@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +51,8 @@ def heal(
     """
     layers_out = _layers_out(model, plan, stage, control)
     check_texts(data, generate, start, "--data")
+    if missing := [name for name in ("torch", "transformers", "peft") if find_spec(name) is None]:
+        raise ValueError(f"healing needs {', '.join(missing)}: pip install 'quire-llm[heal]'")
 
     from quire.progressive.healing.heal import heal as train
 

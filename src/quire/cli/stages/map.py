@@ -43,18 +43,16 @@ def map_(
     json: Json = None,
 ) -> None:
     """Fit a linear map from the input to the output of a stage's missing layers, by least squares."""
-    from quire.loading import resolve_model
-    from quire.progressive.calibration_text import batches
+    from quire.loading import load_model, resolve_model
     from quire.progressive.linear_map import fit_linear_map
     from quire.progressive.plans import gap_of, plan_for
-    from quire.progressive.reference import load_reference
 
     check_texts(text, generate, start)
     first, end = gap_of(plan_for(plan, resolve_model(model, load_format="random").config.num_layers), stage)
-    reference, tokenizer = load_reference(model, dtype)
-    texts, sources = gather_texts(reference, tokenizer, text, generate, start=start, samples=samples, tokens=tokens)
+    texts, sources = gather_texts(model, text, generate, dtype=dtype, start=start, samples=samples, tokens=tokens)
+    loaded = load_model(resolve_model(model), dtype=dtype, use_tqdm=False)
     with progress_bar("fitting", len(texts)) as advance:
-        linear_map, fit = fit_linear_map(reference, batches(texts), first, end, ridge=ridge, advance=advance)
+        linear_map, fit = fit_linear_map(loaded, texts, first, end, ridge=ridge, advance=advance)
     linear_map.save(out, model=model, layers=f"{first}:{end}", texts=", ".join(sources))
     typer.echo(
         f"replaces layers {first} to {end - 1}, fitted on {fit.num_tokens:,} tokens; squared error on "

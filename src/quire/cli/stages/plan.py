@@ -172,14 +172,13 @@ def _measure(
     model: str, dtype: str, text: list[Path] | None, generate: int, start: str, samples: int, tokens: int
 ) -> tuple[AngularDistances, list[str]]:
     from quire.cli.stages.texts import progress_bar
+    from quire.loading import load_model, resolve_model
     from quire.progressive.angular_distance import measure_distances
-    from quire.progressive.calibration_text import batches
-    from quire.progressive.reference import load_reference
 
-    reference, tokenizer = load_reference(model, dtype)
-    texts, sources = gather_texts(reference, tokenizer, text, generate, start=start, samples=samples, tokens=tokens)
+    texts, sources = gather_texts(model, text, generate, dtype=dtype, start=start, samples=samples, tokens=tokens)
+    loaded = load_model(resolve_model(model), dtype=dtype, use_tqdm=False)
     with progress_bar("measuring distances", len(texts)) as advance:
-        return measure_distances(reference, batches(texts), advance), sources
+        return measure_distances(loaded, texts, advance), sources
 
 
 def _show_distances(distances: AngularDistances, sizes: ModelBytes) -> None:

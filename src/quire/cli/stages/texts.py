@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,21 +42,23 @@ def check_texts(text: list[Path] | None, generate: int, start: str, option: str 
 
 
 def gather_texts(
-    model: Any,
-    tokenizer: Any,
+    model: str,
     text: list[Path] | None,
     generate: int,
     *,
+    dtype: str,
     start: str = "",
     samples: int,
     tokens: int,
     seed: int = 0,
 ) -> tuple[list[list[int]], list[str]]:
     """Return the token ids of all texts, and the names of their sources."""
+    from quire.assembly.model import load_tokenizer
+    from quire.loading import resolve_model
     from quire.progressive.calibration_text import choose_texts, read_texts, write_texts
 
-    positions = getattr(model.config, "max_position_embeddings", None)
-    longest = min(tokens, positions or tokens)
+    source = resolve_model(model)
+    tokenizer, longest = load_tokenizer(source), min(tokens, source.config.context_length)
     texts: list[list[int]] = []
     sources: list[str] = []
     for path in text or ():
@@ -68,7 +70,7 @@ def gather_texts(
         sources.append(path.name)
     if generate:
         with progress_bar("writing texts", generate) as advance:
-            texts += write_texts(model, tokenizer, generate, longest, start=start, seed=seed, advance=advance)
+            texts += write_texts(model, generate, longest, dtype=dtype, start=start, seed=seed, advance=advance)
         sources.append(f"{generate} written by the model")
     return texts, sources
 

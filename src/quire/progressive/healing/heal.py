@@ -8,7 +8,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ from torch import nn
 from quire.loading import ModelSource, resolve_model
 from quire.loading.known_digest import checkpoint_digest
 from quire.progressive.calibration_text import write_texts
+from quire.progressive.healing.reference import decoder_layers, load_reference, remove_layers
 from quire.progressive.healing.run import HealRun
 from quire.progressive.healing.samples import TrainingRow, read_rows, rows_digest, text_rows
 from quire.progressive.healing.settings import HealSettings
 from quire.progressive.healing.trainer import HealProgress, Trainer
-from quire.progressive.reference import decoder_layers, load_reference, remove_layers
 from quire.system.threads import default_num_threads
 from quire.text.tokenizer import Tokenizer
 
@@ -60,8 +59,6 @@ def heal(
     """
     if not data and not num_generated:
         raise ValueError("there is nothing to learn from; give files by --data, or --generate N for the model's texts")
-    if find_spec("peft") is None:
-        raise ValueError("healing needs peft: pip install 'quire-llm[heal]'")
     run = HealRun(out, resume=resume)
     torch.set_num_threads(settings.num_threads or default_num_threads())
     source = resolve_model(model)
@@ -75,9 +72,7 @@ def heal(
     if num_generated:
         if (texts := run.generated()) is None:
             length = min(settings.max_length, source.config.context_length)
-            texts = write_texts(
-                reference, tokenizer, num_generated, length, start=start, seed=settings.seed, advance=advance_texts
-            )
+            texts = write_texts(model, num_generated, length, start=start, seed=settings.seed, advance=advance_texts)
             run.save_generated(texts)
         rows += [row for text in texts for row in text_rows(text, settings.max_length)]
     remove_layers(reference, layers_out)

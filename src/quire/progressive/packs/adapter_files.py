@@ -6,11 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from quire.loading.stage_manifest import ADAPTER_FILES, PackedFile
 from quire.models.adapter import read_adapter
-from quire.models.model_config import ModelConfig
 from quire.models.stages import read_linear_map
 from quire.models.tensor_file import read_tensors, wrong_file
 from quire.progressive.packs.group_file import TensorOrder
@@ -20,7 +17,7 @@ _PEFT_PREFIX = "base_model.model."
 
 def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) -> None:
     """Raise ValueError, which names the file, unless a PEFT directory holds a servable adapter for these layers."""
-    read_adapter(directory, order.model, dtype=torch.float32, device="cpu", digest="")
+    read_adapter(directory, order.model, dtype=order.model.dtype, device="cpu", digest="")
     weights = directory / ADAPTER_FILES[0]
     for name in read_tensors(weights):
         if (layer := order.layer_of(name.removeprefix(_PEFT_PREFIX))) not in layers:
@@ -29,9 +26,9 @@ def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) ->
             )
 
 
-def check_map(file: Path, config: ModelConfig) -> None:
+def check_map(file: Path, order: TensorOrder) -> None:
     """Raise ValueError, which names the file, unless it holds a linear map for this model."""
-    read_linear_map(file, hidden_size=config.hidden_size, dtype=torch.float32, device="cpu")
+    read_linear_map(file, hidden_size=order.model.config.hidden_size, dtype=order.model.dtype, device="cpu")
 
 
 def adapter_digest(files: Sequence[PackedFile]) -> str:

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 import xxhash
 
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError, unreadable
-from quire.loading.modules.fitting import fit_model
+from quire.loading.modules.fitting import choose_dtype, fit_model
 from quire.loading.stage_manifest import PackedFile
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
@@ -27,7 +26,7 @@ class TensorOrder:
     """The tensors of a config's checkpoints: their layers and their order of use."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self.model = build_model(config, torch.float32, "meta")  #: without weights
+        self.model = build_model(config, choose_dtype("float32", config, None), "meta")  #: without weights
         #: In order of use: embeddings, layers, norm, head.
         self.shapes = {name: tuple(view.shape) for name, view in self.model.checkpoint_tensors().items()}
         self._rank = {name: rank for rank, name in enumerate(self.shapes)}

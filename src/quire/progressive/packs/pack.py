@@ -131,7 +131,7 @@ def _check_parts(
     for stage, directory in adapters.items():
         check_adapter(directory, order, plan.layers_in_place(stage))
     for file in maps.values():
-        check_map(file, source.config)
+        check_map(file, order)
 
 
 def _write_shards(

@@ -74,6 +74,6 @@ def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> Non
             if adapter_digest([manifest.files[name] for name in adapter_files(stage.adapter)]) != stage.adapter_digest:
                 raise ModelLoadError(f"{directory / stage.adapter} is not the adapter whose digest {STAGES_FILE} names")
         if stage.linear_map is not None:
-            check_map(directory / stage.linear_map, config)
+            check_map(directory / stage.linear_map, order)
             if manifest.files[stage.linear_map].sha256 != stage.linear_map_digest:
                 raise ModelLoadError(f"{directory / stage.linear_map} is not the map whose digest {STAGES_FILE} names")
