@@ -124,6 +124,7 @@ class TensorFill:
         if self._is_suspect:
             check_finite(self.view, self.entry)
 
+    @np.errstate(over="ignore")
     def _put(self, view: Array, piece: np.ndarray) -> None:
         if not is_numpy(view):
             view.copy_(as_tensor(piece))
