@@ -16,7 +16,7 @@ def cpu_name() -> str:
                 return value.strip()
     except OSError:
         pass
-    return platform.processor() or "unknown"
+    return platform.processor() or platform.machine()  # AArch64 has numbers only
 
 
 def num_usable_cores() -> int:
