@@ -73,6 +73,27 @@ inline void multiply_tiles(const BFloat16* a, int64_t a_stride, const uint32_t* 
     }
 }
 
+// Computes scores[row][0..15] of 16 contiguous keys where they lie, in the order of multiply_tiles: keys are the left
+// side. queries[head_dim / 2][16]: pairs of dimensions; head_dim is a multiple of 32.
+inline void score_keys(const BFloat16* keys, int64_t head_dim, const uint32_t* queries, int64_t rows, float* scores,
+                       int64_t stride) {
+    alignas(64) float by_key[16][16];
+    finish_stores();
+    _tile_zero(0);
+    for (int64_t dim = 0; dim < head_dim; dim += 32) {
+        _tile_loadd(4, keys + dim, head_dim * 2);
+        _tile_loadd(5, queries + dim / 2 * 16, 64);
+        _tile_dpbf16ps(0, 4, 5);
+    }
+    _tile_stored(0, by_key, 64);
+    finish_stores();
+    Words lanes[W];
+#pragma GCC unroll 16
+    for (int i = 0; i < W; ++i) lanes[i] = load<Words>(by_key[i]);
+    transpose(lanes);
+    for (int64_t row = 0; row < rows; ++row) store(scores + row * stride, lanes[row]);
+}
+
 }  // namespace
 
 #endif

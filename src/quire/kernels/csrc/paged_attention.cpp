@@ -25,6 +25,11 @@ constexpr float LOG2_E = 1.44269504f;
 constexpr int64_t SPAN = QUIRE_SPAN;
 constexpr int64_t MOST_IN_PAIRS = 16;  // rows for which bfloat16 is packed in pairs where that has no products
 constexpr int64_t MAX_WEIGHED = 16;  // rows of scores
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+constexpr int64_t QUERY_ROWS = PAIR_ROWS;
+#else
+constexpr int64_t QUERY_ROWS = 16;
+#endif
 
 // A thread's memory for one unit.
 template <class T>
@@ -53,8 +58,8 @@ class Scratch {
     float* joined;      // [rows][head_dim + 2]
     float* share;       // [head_dim + 2], of one span
     T* zeros;           // [head_dim], key and value of absent tokens
-    // For decoding with products of bfloat16 pairs.
-    uint32_t* queries;  // [head_dim / 2][PAIR_ROWS]
+    // For decoding in bfloat16.
+    uint32_t* queries;  // [head_dim / 2][QUERY_ROWS], in pairs
     BFloat16* tail;     // [2][16][head_dim], keys and values of a partial block
 
   private:
@@ -73,9 +78,9 @@ class Scratch {
         joined = take<float>(rows * (head_dim + 2));
         share = take<float>(head_dim + 2);
         zeros = take<T>(head_dim);
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
         if (sizeof(T) != 2) return;
-        queries = take<uint32_t>(head_dim / 2 * PAIR_ROWS);
+        queries = take<uint32_t>(head_dim / 2 * QUERY_ROWS);
         tail = take<BFloat16>(2 * 16 * head_dim);
 #endif
     }
@@ -180,6 +185,30 @@ void finish(const Call& call, const Task<T>& task, int64_t row, const float* sum
     }
 }
 
+// Fills to[head_dim / 2][QUERY_ROWS] with pairs of queries[rows][stride].
+inline void pair_queries(const BFloat16* queries, int64_t stride, int64_t rows, int64_t head_dim, uint32_t* to) {
+    for (int64_t row = 0; row < rows; ++row, queries += stride)
+        for (int64_t dim = 0; dim < head_dim; dim += 2) to[dim / 2 * QUERY_ROWS + row] = load<uint32_t>(queries + dim);
+}
+
+#if defined(__AMX_BF16__)
+// Scores of a tile's unpacked keys. Nothing is read past the last one: it may be another sequence's.
+inline void score_tile(const TileRows<BFloat16>& tile, int64_t head_dim, int64_t rows, Scratch<BFloat16>& scratch,
+                       Ahead& ahead) {
+    for (int64_t token = 0; token < tile.count; token += 16) {
+        const BFloat16* keys = tile.keys[token];
+        if (tile.count - token < 16) {
+            const size_t bytes = size_t((tile.count - token) * head_dim) * sizeof(BFloat16);
+            std::memset(scratch.tail, 0, size_t(16 * head_dim) * sizeof(BFloat16));
+            keys = static_cast<BFloat16*>(std::memcpy(scratch.tail, keys, bytes));
+        }
+        ahead(int(head_dim / 2));
+        score_keys(keys, head_dim, scratch.queries, rows, scratch.scores + token, TILE);
+        ahead(int(head_dim / 2));
+    }
+}
+#endif
+
 // each: numbers in a packed word. tile: the unit's first tile; on return, the first tile of `following`.
 template <class T, int each>
 void attend(const Call& call, const Task<T>& task, const Task<T>* following, TileRows<T>& tile,
@@ -199,6 +228,11 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
     };
     const int64_t depth = HAS_PAIRS ? q_width : round_up(head_dim, each);
     const bool is_joined = unit.end_key - unit.first_key > SPAN;
+    // One query uses keys once, so packing them does not pay. Both ways sum in the same order.
+    const bool keeps_keys = USES_TILES<T> && unit.num_queries == 1 && groups <= QUERY_ROWS &&
+                            call.block_size % 16 == 0 && head_dim % DEPTH<T> == 0;
+    if constexpr (USES_TILES<T>)
+        if (keeps_keys) pair_queries(scratch.q, q_width, groups, head_dim, scratch.queries);
     const int64_t stride = head_dim + 2;
     for (int64_t row = 0; is_joined && row < num_rows; ++row) clear_joined(head_dim, scratch.joined + row * stride);
     for (int64_t span = unit.first_key; span < unit.end_key; span += SPAN) {
@@ -213,7 +247,7 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
             else if (following)
                 following->find(call, following->unit.first_key, scratch.zeros, next);
             Ahead ahead(next, head_dim);
-            pack_keys<each>(tile, round_up(tile.count, PANEL), head_dim, scratch.keys, ahead);
+            if (!keeps_keys) pack_keys<each>(tile, round_up(tile.count, PANEL), head_dim, scratch.keys, ahead);
             pack_values<each>(tile, head_dim, width, DEPTH<T>, scratch.values, ahead);
             for (int64_t row = first_row(first), rows; row < num_rows; row += rows) {
                 rows = num_rows - row < MAX_ROWS<T> ? num_rows - row : MAX_ROWS<T>;
@@ -224,8 +258,11 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
                     if (num_seen[i] > tile.count) num_seen[i] = tile.count;
                 }
                 const int64_t most_seen = num_seen[rows - 1], columns = round_up(most_seen, PANEL);
-                multiply<T, each>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, depth,
-                                  columns, nullptr, rows, ahead);
+                if constexpr (USES_TILES<T>)
+                    if (keeps_keys) score_tile(tile, head_dim, groups, scratch, ahead);
+                if (!keeps_keys)
+                    multiply<T, each>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, depth,
+                                      columns, nullptr, rows, ahead);
                 weigh(scratch.scores, TILE, rows, columns, num_seen, call.scale * LOG2_E, scratch.weights, TILE,
                       scratch.maxima + row, scratch.totals + row * W, factors);
                 multiply<T, each>(scratch.weights, TILE, scratch.values, width, scratch.sums + row * width, width,
@@ -273,14 +310,6 @@ struct Pieces {
     }
 };
 
-// Fills to[head_dim / 2][PAIR_ROWS] with pairs of the unit's query, one row per head of the group.
-inline void take_query(const Call& call, const Task<BFloat16>& task, uint32_t* to) {
-    const BFloat16* q = static_cast<const BFloat16*>(call.q) + task.unit.first_token * call.q_token_stride +
-                        task.head * call.num_groups * call.q_head_stride;
-    for (int64_t row = 0; row < call.num_groups; ++row, q += call.q_head_stride)
-        for (int64_t dim = 0; dim < call.head_dim; dim += 2) to[dim / 2 * PAIR_ROWS + row] = load<uint32_t>(q + dim);
-}
-
 // Attends to a span with products of pairs (pairs.h), tile by tile as `attend` does.
 // ahead: one piece per piece of values, to prefetch.
 template <int rows>
@@ -289,7 +318,9 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, const Pieces& pie
     constexpr int64_t each = TILE / 16;
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, num_keys = unit.end_key - unit.first_key;
-    take_query(call, task, scratch.queries);
+    pair_queries(static_cast<const BFloat16*>(call.q) + unit.first_token * call.q_token_stride +
+                     task.head * rows * call.q_head_stride,
+                 call.q_head_stride, rows, head_dim, scratch.queries);
     std::memset(scratch.totals, 0, size_t(rows * W) * sizeof(float));
     store(scratch.maxima, splat(MINUS_INFINITY));
     for (int64_t first = 0; first < pieces.count; first += each) {
