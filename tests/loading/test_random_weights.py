@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from checkpoints import make_checkpoint
 from quire.loading import ModelLoadError, load_model, resolve_model
-from quire.loading.modules.fill import CHUNK, fill_random
+from quire.loading.checkpoint import TensorEntry
+from quire.loading.modules.fill import CHUNK, TensorFill, fill_random
 from quire.loading.presets import preset_names
 from quire.models.base import CausalLM
+from quire.ops.arrays import as_numpy, numpy_dtype, torch_dtype
 from quire.text.tokenizer import Tokenizer
 
 # From their model cards, and the number of parameters on the hub.
@@ -124,6 +127,27 @@ def test_a_tensors_values_depend_on_neither_order_nor_layout() -> None:
     expected = fill(["a.weight", "b.weight"])
     for views in (fill(["b.weight", "a.weight"]), fill(["a.weight", "b.weight"], is_transposed=True)):
         assert all(torch.equal(views[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_tensors_of_a_gpu_get_the_weights_of_arrays(
+    dtype: str, is_transposed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("quire.loading.modules.fill._in_place", lambda view: view)  # as for a tensor on a GPU
+    stored = np.random.default_rng(0).standard_normal((70, 90), np.float32)
+    entry = TensorEntry(tmp_path, "a.weight", stored.shape, "F32", 0, stored.nbytes)
+    found = []
+    for array in (np.zeros((90, 70), numpy_dtype(dtype)), torch.zeros(90, 70, dtype=torch_dtype(dtype))):
+        view = array.T if is_transposed else array.reshape(70, 90)
+        fill_random({"a.weight": view}, std=0.02, seed=0)
+        drawn = as_numpy(view).copy()
+        fill = TensorFill(view, entry)
+        fill.add(0, memoryview(stored).cast("B"))
+        fill.finish()
+        found.append((drawn.tobytes(), as_numpy(view).tobytes()))
+    assert found[0] == found[1]
+    assert found[0][1] == stored.astype(numpy_dtype(dtype)).tobytes()
 
 
 def test_a_large_tensor_has_no_two_equal_rows() -> None:

@@ -30,7 +30,6 @@ CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 _NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<factor>[AB])\.weight")
-_FLOAT32_ROWS = 16
 _SERIAL_PRODUCTS = 2**18  # up to this number, one thread is faster than waking another
 # Accepted patterns of layers' names: a subset of regular expressions without backtracking, except for one `.*`.
 _PATTERN = re.compile(r"(\^|\$|\||[\w-]|\.\*?|\\\.|\\d\+?|\[\^?[\w-]+\])+", re.ASCII)
@@ -47,14 +46,10 @@ _PLAIN_INITIALIZERS = (True, False, "gaussian", "orthogonal", "eva")
 
 
 class _LowRank(ctypes.Structure):
-    """`QuireLowRank` in csrc/low_rank.h."""
+    """`QuireLowRank` in csrc/linear.h."""
 
     _fields_ = layout(
-        "pointer x",
-        "int64 x_stride num_rows in_features rank out_features",
-        "pointer down up y",
-        "int64 y_stride",
-        "int32 num_threads",
+        "pointer x", "int64 x_stride num_rows in_features rank out_features", "pointer down up y", "int32 num_threads"
     )
 
 
@@ -85,7 +80,6 @@ class PanelAdapter:
             self._down.address,
             self._up.address,
             to.ctypes.data,
-            to.strides[0] // to.itemsize,
             1 if len(given) * self._products_per_row <= _SERIAL_PRODUCTS else num_threads(),
         )
         call_kernel(self._add, call)
@@ -93,24 +87,17 @@ class PanelAdapter:
 
 
 class TensorAdapter:
-    """A `PanelAdapter` on a GPU or without kernels. More than 16 rows of a bfloat16 model use bfloat16 (427 instead of
-    1,208 µs for 256 rows of Qwen2.5-0.5B's up projection at rank 16)."""
+    """A `PanelAdapter` of tensors, on a GPU or without kernels. A GPU computes in bfloat16 in a model of bfloat16."""
 
     def __init__(self, down: Array, up: Array, dtype: DType) -> None:
-        self.down, self.up = down, up  # float32 [rank, in_features], [rank, out_features]
-        self.narrow = (down.to(dtype), up.to(dtype)) if name_of(dtype) == "bfloat16" else None
+        is_narrow = down.is_cuda and name_of(dtype) == "bfloat16"
+        self._down, self._up = (each.to(dtype) if is_narrow else each for each in (down.t(), up))
+        self.num_bytes = self._down.nbytes + self._up.nbytes
 
     def add_to(self, y: Array, x: Array) -> Array:
-        if self.narrow is not None and (len(x) > _FLOAT32_ROWS or x.is_cuda):
-            down, up = self.narrow
-            return y.addmm_(x @ down.t(), up)
-        if name_of(y.dtype) == "float32":
-            return y.addmm_(x @ self.down.t(), self.up)
-        return y.add_(x.float() @ self.down.t() @ self.up)  # rounded once
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(each.nbytes for each in (self.down, self.up, *(self.narrow or ())))
+        if y.dtype == self._down.dtype:
+            return y.addmm_(x @ self._down, self._up)
+        return y.add_(x.float() @ self._down @ self._up)  # rounded once
 
 
 class LoraAdapter:

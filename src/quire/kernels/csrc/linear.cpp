@@ -268,6 +268,36 @@ int32_t unpack(const QuireRows& call) {
     return 1;
 }
 
+// to = from, or to += from, in float32.
+template <bool ADDS, class From, class To>
+void move(const From* from, int64_t size, To* to) {
+    int64_t at = 0;
+    for (; at + W <= size; at += W)
+        store_floats(to + at, ADDS ? load_floats(to + at) + load_floats(from + at) : load_floats(from + at));
+    for (; at < size; ++at) from_float(to + at, ADDS ? to_float(to[at]) + to_float(from[at]) : to_float(from[at]));
+}
+
+template <class T>
+void low_rank(const QuireLowRank& call) {
+    static thread_local Kept kept_x, kept_sums, kept_out;
+    constexpr int64_t block = 64;  // rows, whose outputs stay in the L2 cache
+    const int64_t depth = call.in_features, width = call.out_features, threads = call.num_threads;
+    float *x = kept_x.of<float>(block * depth), *sums = kept_sums.of<float>(block * call.rank);
+    float* out = kept_out.of<float>(block * width);
+    for (int64_t first = 0; first < call.num_rows; first += block) {
+        const int64_t rows = smaller(block, call.num_rows - first);
+        for (int64_t row = 0; row < rows; ++row)
+            move<false>(static_cast<const T*>(call.x) + (first + row) * call.x_stride, depth, x + row * depth);
+        run<float>({x, depth, rows, depth, call.rank, call.down, nullptr, nullptr, nullptr, sums, call.rank, 0,
+                    int32_t(threads)});
+        run<float>({sums, call.rank, rows, call.rank, width, call.up, nullptr, nullptr, nullptr, out, width, 0,
+                    int32_t(threads)});
+        T* y = static_cast<T*>(call.y) + first * width;
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+        for (int64_t row = 0; row < rows; ++row) move<true>(out + row * width, width, y + row * width);
+    }
+}
+
 }  // namespace
 
 int64_t quire_linear_panel() { return OUTPUTS; }
@@ -279,3 +309,5 @@ void quire_pack_float32(const QuirePack* call) { pack<float>(*call); }
 void quire_pack_bfloat16(const QuirePack* call) { pack<BFloat16>(*call); }
 int32_t quire_rows_float32(const QuireRows* call) { return unpack<float>(*call); }
 int32_t quire_rows_bfloat16(const QuireRows* call) { return unpack<BFloat16>(*call); }
+void quire_low_rank_float32(const QuireLowRank* call) { low_rank<float>(*call); }
+void quire_low_rank_bfloat16(const QuireLowRank* call) { low_rank<BFloat16>(*call); }

@@ -36,6 +36,15 @@ struct QuireRows {
     int32_t num_threads;
 };
 
+// y += (x down^T) up^T in float32, rounded once: a low-rank adapter. `models/adapter.py` fills it.
+struct QuireLowRank {
+    const void* x;  // [num_rows, in_features], rows are `x_stride` elements apart
+    int64_t x_stride, num_rows, in_features, rank, out_features;
+    const void *down, *up;  // packed float32: [rank, in_features], [out_features, rank]
+    void* y;                // [num_rows, out_features], dense
+    int32_t num_threads;
+};
+
 #define QUIRE_EXPORT __attribute__((visibility("default")))
 QUIRE_EXPORT int64_t quire_linear_panel();           // outputs in a panel
 QUIRE_EXPORT int64_t quire_linear_depth_float32();   // in_features are rounded up to multiples of it
@@ -46,4 +55,6 @@ QUIRE_EXPORT void quire_pack_float32(const QuirePack*);
 QUIRE_EXPORT void quire_pack_bfloat16(const QuirePack*);
 QUIRE_EXPORT int32_t quire_rows_float32(const QuireRows*);
 QUIRE_EXPORT int32_t quire_rows_bfloat16(const QuireRows*);
+QUIRE_EXPORT void quire_low_rank_float32(const QuireLowRank*);
+QUIRE_EXPORT void quire_low_rank_bfloat16(const QuireLowRank*);
 }

@@ -32,10 +32,8 @@ def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
     tokenizer."""
     source = resolve_model(name)
     config = source.config  # rejects unsupported models before transformers is imported
-    try:
-        import transformers
-    except ImportError:
-        raise ValueError("this needs transformers: pip install 'quire-llm[heal]'") from None
+    import transformers
+
     if source.path is None:
         return _random_reference(source, dtype), Tokenizer.byte_level(config.vocab_size)
     tokenizer = Tokenizer.from_dir(source.path)
