@@ -16,7 +16,7 @@ from quire.attention.interface import AttentionBackend, AttentionBatch
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
-from quire.ops.arrays import Array, as_tensor
+from quire.ops.arrays import Array, as_numpy, as_tensor
 from quire.settings import Settings, integers, setting
 
 _STEPS = 4  # a turn; the first one takes the sequences in, and is not counted
@@ -49,6 +49,16 @@ class _Timed:
         out = self._backend.attend(layer_index, q, k, v)
         self.seconds[-1] += time.perf_counter() - started
         return out
+
+
+class _OnTensors:
+    """torch's attention for a model of numpy arrays."""
+
+    def __init__(self, backend: AttentionBackend) -> None:
+        self.plan, self._backend = backend.plan, backend
+
+    def attend(self, layer_index: int, q: Array, k: Array, v: Array) -> Array:
+        return as_numpy(self._backend.attend(layer_index, as_tensor(q), as_tensor(k), as_tensor(v)))
 
 
 def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str, Any]]:
@@ -85,7 +95,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
     cache = runner.cache
     blocks = as_tensor(cache.blocks).normal_()  # memory that was never written would be one page of zeros
     reference = TorchAttention(blocks, cache.layout, runner.model.config.num_heads)
-    backends = {"torch": _Timed(reference), load_kernels().level: _Timed(kernel)}
+    backends = {"torch": _Timed(_OnTensors(reference)), load_kernels().level: _Timed(kernel)}
     kv_bytes = cache.layout.block_bytes(blocks.itemsize) // config.block_size * settings.context
     memory = MemoryReader()
     figures = []

@@ -19,7 +19,7 @@ from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
-from quire.ops.arrays import Array, as_tensor, name_of, torch_dtype
+from quire.ops.arrays import Array, as_tensor, name_of, numpy_dtype, torch_dtype
 from quire.settings import Settings, integers, names, setting
 
 if TYPE_CHECKING:
@@ -42,12 +42,18 @@ class LinearSettings(Settings):
     runs: int = setting(5, "Turns of each kind.", at_least=1)
 
 
+def _has_onednn(dtype: str) -> bool:
+    from benchmarks.onednn import has_onednn
+
+    return has_onednn(torch_dtype(dtype))
+
+
 def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, Any]]:
     """One figure per number of rows and kind of weight. Raises ValueError for unknown models or kinds."""
     from quire.loading import resolve_model
     from quire.loading.modules.fitting import choose_dtype
     from quire.models.linear.layer import Linear
-    from quire.models.linear.packed_weight import OneDnnWeight, has_onednn, pack_weight
+    from quire.models.linear.packed_weight import pack_weight
     from quire.models.linear.quantized_weight import BITS, quantize_weight
     from quire.models.registry import build_model
     from quire.system.threads import default_num_threads, set_num_threads
@@ -55,6 +61,8 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     def pack(shape: tuple[int, int], kind: str) -> PackedWeight:
         weight = deepcopy(values[shape])
         if kind == "onednn":
+            from benchmarks.onednn import OneDnnWeight
+
             return OneDnnWeight(as_tensor(weight))
         packed = pack_weight(weight) if kind == "plain" else quantize_weight(weight, kind)
         if packed is None:
@@ -65,12 +73,12 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
         raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of plain, onednn, {', '.join(BITS)}")
     set_num_threads(config.num_threads or default_num_threads())
     source = resolve_model(config.model, load_format="random")
-    dtype = choose_dtype(config.dtype, source.config, None)
+    dtype = numpy_dtype(choose_dtype(config.dtype, source.config, None))
     model = build_model(source.config, dtype, "meta")
     shapes = [(each.out_features, each.in_features) for each in model.modules() if isinstance(each, Linear)]
     head = (model.lm_head.out_features, model.lm_head.in_features)
     # Without torch there is no oneDNN, and maybe no arithmetic of this dtype in the processor.
-    skips_onednn = find_spec("torch") is None or not has_onednn(torch_dtype(name_of(dtype)))
+    skips_onednn = find_spec("torch") is None or not _has_onednn(name_of(dtype))
     kinds: dict[str, list[PackedWeight]] = {
         kind: [] for kind in settings.weights if kind != "onednn" or not skips_onednn
     }

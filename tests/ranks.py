@@ -17,6 +17,8 @@ from torch import Tensor
 from quire.loading import load_model, resolve_model
 from quire.models.base import CausalLM
 from quire.models.parallel import ALONE, ParallelGroup
+from quire.ops.arrays import as_numpy, as_tensor, like
+from tensors import logits_of_tokens
 
 _Result = TypeVar("_Result")
 
@@ -29,15 +31,15 @@ class ThreadGroup(ParallelGroup):
         self._barrier, self._board = barrier, board
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        parts = self._exchange(x)
-        return x.copy_(torch.stack(parts).sum(0))
+        as_tensor(x).copy_(torch.stack([*map(as_tensor, self._exchange(x))]).sum(0))
+        return x
 
     def all_gather(self, x: Tensor) -> Tensor:
-        return torch.cat(self._exchange(x), dim=-1)
+        return like(as_numpy(torch.cat([*map(as_tensor, self._exchange(x))], dim=-1)), x)
 
-    def _exchange(self, x: Tensor) -> list[Tensor]:
-        assert x.is_contiguous()
-        self._board[self.rank] = x.clone()
+    def _exchange(self, x: Any) -> list[Any]:
+        assert as_tensor(x).is_contiguous()
+        self._board[self.rank] = like(as_numpy(x).copy(), x)
         self._barrier.wait()
         parts = [self._board[rank] for rank in range(self.size)]
         self._barrier.wait()
@@ -82,7 +84,7 @@ def logits_of(model: CausalLM, num_tokens: int = 60) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
 
     ids = torch.randint(0, model.config.vocab_size, (num_tokens,), generator=torch.Generator().manual_seed(1))
-    return model.compute_logits(model(ids, torch.arange(num_tokens), attend))
+    return logits_of_tokens(model, ids, torch.arange(num_tokens), attend)
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,14 @@ class GlooGroup(ParallelGroup):
         super().__init__(torch.distributed.get_rank(), torch.distributed.get_world_size())
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
-        torch.distributed.all_reduce(x)
+        torch.distributed.all_reduce(as_tensor(x))
         return x
 
     def all_gather(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.contiguous()
-        parts = [x.new_empty(x.shape) for _ in range(self.size)]
-        torch.distributed.all_gather(parts, x)
-        return torch.cat(parts, dim=-1)
+        given = as_tensor(x).contiguous()
+        parts = [torch.empty_like(given) for _ in range(self.size)]
+        torch.distributed.all_gather(parts, given)
+        return like(as_numpy(torch.cat(parts, dim=-1)), x)
 
 
 def _load_as_rank(rank: int, size: int, meeting: str, directory: str, queue: SimpleQueue[Loaded]) -> None:

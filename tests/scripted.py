@@ -51,7 +51,7 @@ class Script:
 
         def sample(logits: Any, states: Any) -> Any:
             if self.says is not None:
-                logits = logits.clone()
+                logits = logits.copy()
                 for row, state in enumerate(states):
                     said = _tokens(self._words_for(state.info, tokenizer).encode(), ids)
                     position = state.num_output_tokens

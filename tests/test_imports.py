@@ -19,11 +19,13 @@ WITHOUT_TORCH = ("core", "simulate", "config", "settings", "sampling_params", "o
 REFERENCE_LIBRARIES = {"transformers", "peft"}
 MAY_USE_REFERENCE = ("progressive",)
 #: Files or folders that import torch at their top: for a GPU, as the reference, or for healing.
-IMPORT_TORCH = ("attention.torch_attention", "progressive.healing", "tiers.cuda")
+IMPORT_TORCH = (
+    "attention.torch_attention", "models.linear.torch_quantized_weight", "ops.on_torch", "progressive.healing",
+    "tiers.cuda",
+)  # fmt: skip
 #: Those that are not converted to numpy yet. Take each off the list with its conversion; add none.
 NOT_YET_WITHOUT_TORCH = (
-    "assembly.model", "attention.cpu_attention", "kernels.recorder", "loading.layer_loader", "loading.modules",
-    "loading.save", "models", "progressive", "rag.bert_embedder", "runner.model_runner",
+    "loading.modules.fill", "loading.save", "models.adapter", "models.tensor_file", "progressive",
 )  # fmt: skip
 #: Prepended to a program: torch cannot be imported, as if it were not installed.
 REFUSE_TORCH = """

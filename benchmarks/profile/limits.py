@@ -24,7 +24,7 @@ from benchmarks.profile.parts import (
     linear_layers,
 )
 from quire.models.base import CausalLM
-from quire.models.linear.packed_weight import OneDnnWeight, pack_weight
+from quire.models.linear.packed_weight import pack_weight
 from quire.ops.arrays import as_numpy, as_tensor, widen
 
 _RATE_ROWS = 512
@@ -55,6 +55,8 @@ class Machine:
         x = random_array((_RATE_ROWS, in_features), self._dtype)
         products: list[Callable[[], object]] = [partial(np.matmul, widen(as_numpy(x)), widen(as_numpy(weight)).T)]
         with suppress(RuntimeError, ImportError):  # oneDNN is torch's, and has no kernel of some dtypes
+            from benchmarks.onednn import OneDnnWeight
+
             products.append(partial(OneDnnWeight(as_tensor(weight)).product, as_tensor(x), None))
         if (packed := pack_weight(weight)) is not None:
             products.append(partial(packed.product, x, None))

@@ -10,16 +10,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from quire.models import llama
 from quire.models.layers import Embedding, LayerNorm, RMSNorm
 from quire.models.linear.layer import Linear
+from quire.ops.module import Module, ModuleList
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from quire.engine.engine import Engine
     from quire.models.base import CausalLM
     from quire.runner.model_runner import ModelRunner
@@ -81,9 +80,9 @@ class PartClock:
         self._since = now
 
 
-def linear_layers(model: nn.Module) -> Iterator[tuple[str, Linear]]:
+def linear_layers(model: Module) -> Iterator[tuple[str, Linear]]:
     """The linear layers with a part of their own, and its name."""
-    for path, module in model.named_modules():
+    for path, module in model.named_modules("model"):
         if isinstance(module, Linear):
             names = path.split(".")
             part = _LINEAR_NAMES.get(names[-1]) or _LINEAR_NAMES.get(".".join(names[-2:]))
@@ -120,6 +119,15 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
             setattr(owner, name, clock.timed(part, before))
             undo.callback(lambda: setattr(owner, name, before) if had else delattr(owner, name))
 
+        def time_parts(kind: type[Module], parts: dict[int, str]) -> None:
+            before = kind.__call__
+
+            def call(module: Module, *args: Any, **more: Any) -> Any:
+                return clock.timed(parts.get(id(module), REST), partial(before, module))(*args, **more)
+
+            kind.__call__ = call  # type: ignore[method-assign]
+            undo.callback(setattr, kind, "__call__", before)
+
         for name in ("_step", "_update"):
             time_call(engine, name, ENGINE)
         time_call(runner, "execute", REST)
@@ -133,6 +141,7 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
             time_call(model, "rotary", ROTARY)
         time_call(llama, "rotate_heads", ROTARY)
         linear = {id(module): part for part, module in linear_layers(model)}
+        parts: dict[int, str] = {}
         for module in model.modules():
             if isinstance(module, Linear):
                 part = linear.get(id(module), REST)
@@ -146,6 +155,8 @@ def parts_timed(engine: Engine, runner: ModelRunner, clock: PartClock) -> Iterat
                 part = EMBEDDING
             else:
                 part = ELEMENTWISE  # what a block does between its layers
-            time_call(module, "forward", part)
+            parts[id(module)] = part
+        for kind in {type(module) for module in model.modules()} - {ModuleList, type(model)}:
+            time_parts(kind, parts)
         undo.enter_context(_recorded_timed(model, clock))
         yield

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
-import torch
 
 from engine.harness import (
     PROMPTS,
@@ -34,21 +34,21 @@ NAME = "llama"
 class Wrapped:
     """The model, with hooks before it computes and after its logits."""
 
-    def __init__(self, model: Any, before: Callable[[torch.Tensor], None], after: Callable[[Any], Any]) -> None:
+    def __init__(self, model: Any, before: Callable[[np.ndarray], None], after: Callable[[Any], Any]) -> None:
         self.model, self.before, self.after = model, before, after
 
-    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Any, **more: Any) -> Any:
+    def __call__(self, input_ids: np.ndarray, positions: np.ndarray, attend: Any, **more: Any) -> Any:
         self.before(input_ids)
         return self.model(input_ids, positions, attend, **more)
 
-    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def compute_logits(self, hidden: np.ndarray) -> np.ndarray:
         return self.after(self.model.compute_logits(hidden))
 
     def take_waited_s(self) -> float:
         return 0.0
 
 
-def wrap(before: Callable[[torch.Tensor], Any] = lambda ids: None, after: Callable[[Any], Any] = lambda x: x) -> Any:
+def wrap(before: Callable[[np.ndarray], Any] = lambda ids: None, after: Callable[[Any], Any] = lambda x: x) -> Any:
     return lambda model: Wrapped(model, before, after)
 
 
@@ -59,18 +59,17 @@ class Poisoned:
         self.model = model
         self.poison = poison
 
-    def __call__(self, input_ids: torch.Tensor, positions: torch.Tensor, attend: Any, **more: Any) -> Any:
+    def __call__(self, input_ids: np.ndarray, positions: np.ndarray, attend: Any, **more: Any) -> Any:
         is_bad = input_ids == self.poison
 
         def attend_badly(layer_index: int, q: Any, k: Any, v: Any) -> Any:
-            k, v = k.clone(), v.clone()
-            k[is_bad] = torch.nan
-            v[is_bad] = torch.nan
+            k, v = k.copy(), v.copy()
+            k[is_bad] = v[is_bad] = np.nan
             return attend(layer_index, q, k, v)
 
         return self.model(input_ids, positions, attend_badly, **more)
 
-    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+    def compute_logits(self, hidden: np.ndarray) -> np.ndarray:
         return self.model.compute_logits(hidden)
 
     def take_waited_s(self) -> float:
@@ -86,11 +85,11 @@ def test_logits_that_are_not_numbers_fail_their_request_only(bad: float, params:
     llm = make_llm(NAME, block_size=4)
     num_calls = 0
 
-    def corrupt(logits: torch.Tensor) -> torch.Tensor:
+    def corrupt(logits: np.ndarray) -> np.ndarray:
         nonlocal num_calls
         num_calls += 1
         if num_calls == 5:
-            logits = logits.clone()
+            logits = logits.copy()
             logits[1 if len(logits) > 1 else 0] = bad  # a row of the second request
         return logits
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,7 +40,7 @@ class Shift:
     def __init__(self, model: Any, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         self._linears = [module for module in model.layers[0].modules() if isinstance(module, Linear)]
-        self._parts = [_Shift(torch.randn(each.out_features, generator=generator)) for each in self._linears]
+        self._parts = [_Shift(torch.randn(each.out_features, generator=generator).numpy()) for each in self._linears]
 
     def attach(self) -> None:
         for linear, part in zip(self._linears, self._parts, strict=True):
@@ -53,11 +54,11 @@ class Shift:
 class _Shift:
     num_bytes = 0
 
-    def __init__(self, shift: torch.Tensor) -> None:
+    def __init__(self, shift: np.ndarray) -> None:
         self._shift = shift
 
-    def add_to(self, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return y + 0.1 * self._shift
+    def add_to(self, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return (y + 0.1 * self._shift).astype(y.dtype)
 
 
 class FakeArrivals:

@@ -125,7 +125,7 @@ class FailsAt:
         def attend_once(layer_index: int, *qkv: Any) -> Any:
             if layer_index:
                 raise RuntimeError("the device is gone")
-            qkv[1].fill_(float("nan"))
+            qkv[1].fill(float("nan"))
             return attend(layer_index, *qkv)
 
         return self.model(input_ids, positions, attend_once)

@@ -129,7 +129,7 @@ def test_a_step_that_raises_on_one_rank_or_all_fails_its_requests_and_no_more() 
     def before_step(step: int) -> None:
         for runner in runners:  # a rank that fails alone does so after its part of the common work
             is_wrong = runner in fails_on.get(step, ())
-            runner.model.forward = fail if is_wrong and step == 4 else type(runner.model).forward.__get__(runner.model)
+            runner._compute = fail if is_wrong and step == 4 else type(runner)._compute.__get__(runner)
             runner._collect_reports = fail if is_wrong and step != 4 else type(runner)._collect_reports.__get__(runner)
         if moments.random() < 0.4:
             preemptor.preempt_someone()

@@ -33,7 +33,9 @@ from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear
 from quire.models.stages import PassLayer, ServableStage
+from quire.ops.module import Module
 from quire.outputs import NewSequence, SchedulerOutput
+from tensors import logits_of_tokens
 
 ABSENT = 1  # of three layers
 NUM_TOKENS = 10
@@ -93,7 +95,7 @@ def make_stage(name: str, model: CausalLM) -> ServableStage:
     return ServableStage(1, without_a_layer(model), adapter)
 
 
-def without_a_layer(model: CausalLM) -> list[torch.nn.Module]:
+def without_a_layer(model: CausalLM) -> list[Module]:
     return [PassLayer() if index == ABSENT else layer for index, layer in enumerate(model.layers)]
 
 
@@ -107,7 +109,7 @@ def test_a_stage_gives_the_tokens_of_transformers_without_its_layers(
     changed = [a.token_ids != b.token_ids for a, b in zip(healed(name), bare(name), strict=True)]
     assert sum(changed) > len(changed) // 2, "the adapter hardly does anything"
     if not is_packed:
-        monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
+        monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
     llm = make_llm(name, max_num_batched_tokens=7)
     runner = llm.engine.runner
     runner.add_stage(make_stage(name, runner.model))
@@ -157,6 +159,6 @@ def test_bfloat16_stays_as_close_to_float32_as_pefts(name: str, num_tokens: int)
     model.switch_to(make_stage(name, model))
     with torch.inference_mode():
         expected = exact(input_ids=ids[None]).logits[0]
-        ours = model.compute_logits(model(ids, torch.arange(num_tokens), attend_to_one_sequence))
+        ours = logits_of_tokens(model, ids, torch.arange(num_tokens), attend_to_one_sequence)
         errors = [(logits.float() - expected).pow(2).mean() for logits in (ours, theirs(input_ids=ids[None]).logits[0])]
     assert errors[0] < 2 * errors[1]

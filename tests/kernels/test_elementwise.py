@@ -9,14 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-import quire.models.layers as layers
-import quire.models.rotary as rotary
 import quire.runner.top_tokens as sampler
 from quire.kernels.build import LEVELS
 from quire.kernels.elementwise import Elementwise
 from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 from quire.models.layers import RMSNorm, Sum
-from quire.models.rotary import rotate, rotate_heads
+from quire.models.rotary import rotate_heads
+from quire.ops import functions, on_torch
 from quire.ops.arrays import as_numpy
 
 #: Relative to the largest value: one rounding to the dtype, and differences of summation order.
@@ -29,11 +28,10 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if level not in (levels := runnable_levels()):
         pytest.skip(f"this processor runs {', '.join(levels)}" if levels else f"kernels: {load_kernels()}")
     found = Elementwise(load_library(level), str(dtype).removeprefix("torch."))
-    monkeypatch.setattr(layers, "kernels_for", lambda _: found)
+    monkeypatch.setattr(functions, "elementwise", lambda _: found)
     monkeypatch.setattr(sampler, "elementwise", lambda _: found)
-    for module in (layers, sampler):
+    for module in (functions, sampler):
         monkeypatch.setattr(module, "threads_for", lambda *_: 2)
-    monkeypatch.setattr(rotary, "threads_for", lambda *_: 2)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         yield found
@@ -46,7 +44,7 @@ def dtype(request: pytest.FixtureRequest, kernels: Elementwise) -> torch.dtype:
 
 def make_norm(size: int, dtype: torch.dtype) -> RMSNorm:
     norm = RMSNorm(size, 1e-5, dtype=dtype, device="cpu")
-    norm.weight.data.copy_(torch.randn(size))
+    norm.weight.copy_(torch.randn(size))
     return norm
 
 
@@ -62,7 +60,7 @@ def test_norms_and_the_sums_before_them(kernels: Elementwise, dtype: torch.dtype
     found, normed = norm.add_and_norm(Sum(x, y))
     assert torch.equal(found, total)
     if len(x):
-        exact = F.rms_norm(total.double(), norm.size, norm.weight.double(), 1e-5)
+        exact = F.rms_norm(total.double(), norm.weight.shape, norm.weight.double(), 1e-5)
         check(normed, exact)
         assert torch.equal(normed, norm(total))
         both = torch.cat((total, total), dim=1)[:, : shape[1]]  # rows with gaps
@@ -82,14 +80,15 @@ def test_heads_are_normed_and_turned_where_they_lie(
         torch.cat((-angles.sin(), angles.sin()), -1).to(dtype),
     )
     norms = (make_norm(head_dim, dtype), make_norm(head_dim, dtype)) if has_norms else None
-    plain = rotate_heads(qkv.clone(), rotation, 4, 2, norms, None)
+    weights = (None, None, 0.0) if norms is None else (norms[0].weight, norms[1].weight, 1e-5)
+    plain = on_torch.rotate_heads(qkv.clone(), *rotation, 4, 2, *weights).split_with_sizes([4, 2, 2], 1)
     exact = qkv[:, :6].double()
     if norms is not None:
-        weights = torch.stack([norms[0].weight] * 4 + [norms[1].weight] * 2).double()
-        exact = F.rms_norm(exact, (head_dim,), eps=1e-5) * weights
-    exact = rotate(exact, (rotation[0].double(), rotation[1].double()))
+        scales = torch.stack([norms[0].weight] * 4 + [norms[1].weight] * 2).double()
+        exact = F.rms_norm(exact, (head_dim,), eps=1e-5) * scales
+    exact = exact * rotation[0].double() + exact.roll(head_dim // 2, dims=-1) * rotation[1].double()
     values = qkv[:, 6:].clone()
-    found = rotate_heads(qkv, rotation, 4, 2, norms, kernels)
+    found = rotate_heads(qkv, rotation, 4, 2, norms)
     assert found[0].data_ptr() == qkv.data_ptr()
     for q, k, v in (found, plain):
         check(q, exact[:, :4])

@@ -17,6 +17,7 @@ from quire.loading.presets import preset_names
 from quire.models.base import CausalLM
 from quire.ops.arrays import as_numpy, numpy_dtype, torch_dtype
 from quire.text.tokenizer import Tokenizer
+from tensors import logits_of_tokens, tensors_of
 
 # From their model cards, and the number of parameters on the hub.
 PUBLISHED_PARAMETERS = {
@@ -58,7 +59,7 @@ def load_tiny(**options: object) -> CausalLM:
 
 @pytest.fixture
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
 
 
 def test_every_preset_has_the_parameters_of_its_model() -> None:
@@ -89,16 +90,15 @@ def test_a_preset_has_no_files_to_read() -> None:
 def test_the_tiny_preset_computes_varied_tokens() -> None:
     model = load_tiny()
     with torch.inference_mode():
-        hidden = model(torch.arange(100), torch.arange(100), lambda layer_index, q, k, v: q)
-        logits = model.compute_logits(hidden)
+        logits = logits_of_tokens(model, torch.arange(100), torch.arange(100), lambda layer_index, q, k, v: q)
     assert logits.shape == (100, 512)
     assert len(logits.argmax(-1).unique()) > 20
 
 
 @pytest.mark.usefixtures("_plain")
 def test_the_same_seed_gives_the_same_weights_in_every_dtype() -> None:
-    first, again, other = (load_tiny(seed=seed).checkpoint_tensors() for seed in (0, 0, 1))
-    narrow = load_tiny(dtype="bfloat16").checkpoint_tensors()
+    first, again, other = (tensors_of(load_tiny(seed=seed)) for seed in (0, 0, 1))
+    narrow = tensors_of(load_tiny(dtype="bfloat16"))
     for name, tensor in first.items():
         assert torch.equal(tensor, again[name])
         assert torch.equal(tensor.bfloat16(), narrow[name])
@@ -109,7 +109,7 @@ def test_the_same_seed_gives_the_same_weights_in_every_dtype() -> None:
 def test_a_directorys_shapes_may_be_filled_with_random_weights(tmp_path: Path) -> None:
     make_checkpoint("gpt2", tmp_path)
     (tmp_path / "model.safetensors").unlink()
-    views = load_model(resolve_model(str(tmp_path)), load_format="random", use_tqdm=False).checkpoint_tensors()
+    views = tensors_of(load_model(resolve_model(str(tmp_path)), load_format="random", use_tqdm=False))
     weight = views["transformer.h.1.mlp.c_fc.weight"]
     assert weight.std() == pytest.approx(0.02, rel=0.05)
     assert torch.equal(views["transformer.h.1.mlp.c_fc.bias"], torch.zeros(256))

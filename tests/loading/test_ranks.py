@@ -19,6 +19,7 @@ from quire.models.base import CausalLM
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.parallel.split import TensorShare
 from ranks import load, load_in_processes, on_ranks
+from tensors import tensors_of
 
 
 @settings(max_examples=25, deadline=None)
@@ -52,7 +53,7 @@ def test_any_part_of_any_tensor_comes_as_it_is(data: st.DataObject, tmp_path_fac
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen2"])
 def test_random_weights_are_those_of_one_rank(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
     monkeypatch.setattr("quire.loading.modules.fill.CHUNK", 1009)  # less than most tensors, more than a row
     directory = make_checkpoint(name, tmp_path, vocab_size=253)
     (directory / "model.safetensors").unlink()
@@ -60,10 +61,10 @@ def test_random_weights_are_those_of_one_rank(name: str, tmp_path: Path, monkeyp
     def make(group: ParallelGroup) -> CausalLM:
         return load(directory, group, load_format="random", seed=5)
 
-    whole = make(ALONE).checkpoint_tensors()
+    whole = tensors_of(make(ALONE))
     for model in on_ranks(2, make):
         shares = model.checkpoint_shares()
-        for name_, view in model.checkpoint_tensors().items():
+        for name_, view in tensors_of(model).items():
             share = shares.get(name_, TensorShare(tuple(whole[name_].shape), 0, ((0, len(whole[name_])),)))
             parts = [whole[name_].narrow(share.dim, start, end - start) for start, end in share.ranges]
             assert torch.equal(view, torch.cat(parts, dim=share.dim)), name_

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,10 @@ from quire.loading.known_digest import checkpoint_digest
 from quire.loading.layer_loader import LayerLoader
 from quire.loading.reading.checkpoint_reading import begin_reading, read_checkpoint
 from quire.models.base import CausalLM
+from quire.models.linear.layer import Linear
+from quire.models.linear.panel_weight import PanelWeight
 from quire.models.parallel import ParallelGroup
+from quire.ops.arrays import as_tensor
 from quire.progressive.packs.pack import pack
 from quire.progressive.stage_plan import StagePlan
 from range_server import Fault, RangeServer, serve_directory
@@ -85,7 +89,12 @@ def place(request: pytest.FixtureRequest, server: RangeServer) -> str:
 
 
 def weights_of(model: CausalLM) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    arrays = dict[str, Any]()
+    for path, module in model.named_modules("model"):
+        arrays |= {f"{path}.{name}": array for name, array in module.named_parameters()}
+        if isinstance(module, Linear) and isinstance(module.packed, PanelWeight):
+            arrays[path] = module.packed._packed
+    return {name: as_tensor(array).clone() for name, array in arrays.items()}
 
 
 def assert_equal(model: CausalLM, other: Path) -> None:

@@ -14,17 +14,19 @@ from checkpoints import make_checkpoint
 from quire.loading import load_model, resolve_model
 from quire.loading.save import save_model
 from quire.loading.source import ModelSource
+from quire.ops.arrays import as_tensor
 from quire.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.linear.packed_weight.can_pack", lambda dtype: False)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
 
 
 def tensors_of(name: Any, **options: Any) -> dict[str, torch.Tensor]:
     source = name if isinstance(name, ModelSource) else resolve_model(str(name))
-    return load_model(source, use_tqdm=False, **options).checkpoint_tensors()
+    views = load_model(source, use_tqdm=False, **options).checkpoint_tensors()
+    return {name: as_tensor(view) for name, view in views.items()}
 
 
 @pytest.mark.parametrize("preset", ["tiny", "gpt2"])

@@ -17,7 +17,7 @@ from checkpoints import make_config
 from quire.kernels.loaded import load_kernels
 from quire.models.adapter import PanelAdapter, TensorAdapter, read_adapter
 from quire.models.base import CausalLM
-from quire.models.linear.packed_weight import can_pack
+from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
 from quire.models.registry import build_model, read_model_config
 from quire.models.stages import read_linear_map
@@ -175,7 +175,7 @@ def test_a_linear_map_computes_what_its_file_says(dtype: torch.dtype, tmp_path: 
     weight, bias = torch.eye(48) + torch.randn(48, 48) / 100, torch.randn(48) / 100
     save_file({"weight": weight, "bias": bias}, tmp_path / "1.safetensors")
     linear_map = read_linear_map(tmp_path / "1.safetensors", hidden_size=48, dtype=dtype, device="cpu")
-    assert (linear_map.change.packed is not None) == can_pack(dtype)
+    assert (linear_map.change.packed is not None) == (panel_kernels(dtype) is not None)
     x = torch.randn(20, 48).to(dtype)
     y = linear_map(x, "whatever layers get")
     assert y.dtype == dtype

@@ -66,7 +66,7 @@ def test_rope_frequencies_equal_those_of_transformers(rope_type: str) -> None:
     config = read_model_config(hf.to_dict() | {"architectures": ["LlamaForCausalLM"]})
     assert config.rope is not None
     ours, scale = inverse_frequencies(config.rope)
-    torch.testing.assert_close(ours, theirs.inv_freq, rtol=2e-7, atol=0)
+    torch.testing.assert_close(torch.from_numpy(ours), theirs.inv_freq, rtol=2e-7, atol=0)
     assert scale == pytest.approx(theirs.attention_scaling)
 
 

@@ -118,7 +118,7 @@ def test_rows_that_there_are_not_are_refused(library: ctypes.CDLL) -> None:
 def test_a_tied_head_and_the_embedding_are_one_table() -> None:
     config = read_model_config(make_config("llama-tied").to_dict())
     model = build_model(config, torch.float32, "cpu")
-    for parameter in model.parameters():
+    for parameter in model.checkpoint_tensors().values():
         parameter.data.normal_()
     ids = torch.tensor([3, 0, config.vocab_size - 1])
     expected = model.embed_tokens(ids)

@@ -14,6 +14,8 @@ from transformers import AutoModelForCausalLM
 from checkpoints import ARCHITECTURES, make_checkpoint
 from quire.loading import load_model, resolve_model
 from quire.models.stages import LinearMap, PassLayer, ServableStage
+from quire.ops.arrays import as_tensor
+from tensors import hidden_states, logits_of_tokens
 
 NUM_TOKENS = 200  # longer than the original context of the tiny RoPE scalings
 
@@ -25,8 +27,8 @@ def attend_to_one_sequence(layer_index: int, q: Tensor, k: Tensor, v: Tensor) ->
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
 
 
-def reference_logits(directory: Path, ids: Tensor) -> Tensor:
-    reference = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+def reference_logits(directory: Path, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    reference = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
     with torch.no_grad():
         return reference(ids[None]).logits[0]
 
@@ -34,7 +36,7 @@ def reference_logits(directory: Path, ids: Tensor) -> Tensor:
 def our_logits(directory: Path, ids: Tensor, dtype: str = "auto") -> Tensor:
     model = load_model(resolve_model(str(directory)), dtype=dtype, use_tqdm=False)
     with torch.inference_mode():
-        return model.compute_logits(model(ids, torch.arange(len(ids)), attend_to_one_sequence))
+        return logits_of_tokens(model, ids, torch.arange(len(ids)), attend_to_one_sequence)
 
 
 def relative_error(ours: Tensor, theirs: Tensor) -> float:
@@ -50,7 +52,8 @@ def ids() -> Tensor:
 def test_logits_equal_those_of_transformers(name: str, tmp_path: Path, ids: Tensor) -> None:
     directory = make_checkpoint(name, tmp_path)
     ours, theirs = our_logits(directory, ids), reference_logits(directory, ids)
-    assert relative_error(ours, theirs) < 2e-5
+    exact = reference_logits(directory, ids, torch.float64)  # these weights amplify roundings, in OPT the most
+    assert relative_error(ours, exact) < max(1e-5, 1.2 * relative_error(theirs, exact))
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
@@ -101,9 +104,11 @@ def test_a_batch_is_flattened_without_padding(name: str, tmp_path: Path, ids: Te
 
     ids = ids[: sum(lengths)]
     with torch.inference_mode():
-        alone = [model(part, torch.arange(len(part)), attend_to_one_sequence) for part in ids.split(lengths)]
+        alone = [
+            hidden_states(model, part, torch.arange(len(part)), attend_to_one_sequence) for part in ids.split(lengths)
+        ]
         positions = torch.cat([torch.arange(n) for n in lengths])
-        together = model(ids, positions, attend_to_each)
+        together = hidden_states(model, ids, positions, attend_to_each)
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-4)
 
 
@@ -121,10 +126,10 @@ def test_rows_that_are_wanted_are_what_they_are_among_all(
         return attend_to_one_sequence(layer_index, q, k, v)
 
     with torch.inference_mode():
-        of_all = model(ids, positions, attend)
+        of_all = hidden_states(model, ids, positions, attend)
         for places in ([], [num_tokens - 1], [3, 11, num_tokens - 1]):
             rows = torch.tensor(places, dtype=torch.int64)
-            found = model(ids, positions, attend, rows=rows)
+            found = hidden_states(model, ids, positions, attend, rows=rows)
             torch.testing.assert_close(found, of_all[rows], rtol=1e-4, atol=1e-4)
     every_layer = [(index, num_tokens) for index in range(model.config.num_layers)]
     assert seen == 4 * every_layer, "each layer keeps K and V of every token"
@@ -135,11 +140,11 @@ def test_identities_and_maps_know_which_rows_are_wanted(name: str, tmp_path: Pat
     model = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False)
     config, positions, rows = model.config, torch.arange(NUM_TOKENS), torch.tensor([7, NUM_TOKENS - 1])
     linear_map = LinearMap(config.hidden_size, dtype=model.dtype, device="cpu")
-    for parameter in linear_map.parameters():
+    for parameter in map(as_tensor, dict(linear_map.change.named_parameters()).values()):
         torch.nn.init.normal_(parameter, std=0.1)
     for last in (PassLayer(), linear_map):
         model.switch_to(ServableStage(1, [*model.layers[:-1], last]))
         with torch.inference_mode():
-            of_all = model(ids, positions, attend_to_one_sequence)
-            found = model(ids, positions, attend_to_one_sequence, rows=rows)
+            of_all = hidden_states(model, ids, positions, attend_to_one_sequence)
+            found = hidden_states(model, ids, positions, attend_to_one_sequence, rows=rows)
         torch.testing.assert_close(found, of_all[rows], rtol=1e-4, atol=1e-4)

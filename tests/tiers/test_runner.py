@@ -17,11 +17,10 @@ import torch
 from benchmarks.null_runner import NullRunner
 from quire.assembly import LoadedModel
 from quire.assembly import load as load_model
+from quire.assembly.runner import make_attention
 from quire.attention.interface import KVLayout
-from quire.attention.torch_attention import TorchAttention
 from quire.config import EngineConfig, SchedulerConfig
 from quire.engine.engine import Engine, ModelFacts
-from quire.ops.arrays import as_tensor
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput, StepOutput, TransferReport
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
@@ -49,7 +48,7 @@ def make_runner(kind: str, tmp_path: Path) -> ModelRunner:
     layout = KVLayout(shape.num_layers, shape.num_kv_heads, BLOCK_SIZE, shape.head_dim)
     cache = KVCache(NUM_BLOCKS, layout, model.dtype)
     link = TransferWorker(cache.blocks, make_space(kind, tmp_path, 4, layout.block_bytes(model.dtype.itemsize)))
-    attention = TorchAttention(as_tensor(cache.blocks), layout, shape.num_heads)
+    attention = make_attention(cache.blocks, layout, shape.num_heads)
     return ModelRunner(model, cache, attention, InputBatch(4, 64, BLOCK_SIZE), shape.vocab_size, link)
 
 

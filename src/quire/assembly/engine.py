@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from quire.assembly.model import LoadedModel, name_of
+from quire.assembly.model import LoadedModel
 from quire.assembly.rank import MultiRankArrivals
 from quire.assembly.runner import BuiltRunner, make_runner
 from quire.calibration.calibrate import quick_profile
@@ -25,6 +25,7 @@ from quire.engine.promotion import Promoter
 from quire.kernels.loaded import has_exact_kernels
 from quire.loading.source import ModelSource
 from quire.loading.stage_manifest import Stage
+from quire.ops.arrays import name_of
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
 from quire.runner.ranks.interface import RankHandle

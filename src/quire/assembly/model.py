@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import torch
-
 from quire.attention.interface import KVLayout
 from quire.config import EngineConfig
 from quire.devices import choose_device
@@ -27,6 +25,7 @@ from quire.memory_plan import check_room
 from quire.models.base import CausalLM
 from quire.models.model_config import check_tokenizer_fits
 from quire.models.parallel import ALONE, ParallelGroup
+from quire.ops.arrays import name_of
 from quire.runner.ranks.group import RankGroup
 from quire.system.malloc import keep_freed_memory
 from quire.system.memory import process_age
@@ -218,7 +217,7 @@ def _log_loaded(source: ModelSource, model: CausalLM, overlaps: bool, seconds: f
         model.config.num_parameters / 1e6,
         name_of(model.dtype),
         "" if model.quantization == "none" else f" with {model.quantization} weights",
-        model.device.type,
+        model.device,
         "layers arrive" if overlaps else "loaded",
         seconds,
         "" if group.size == 1 else f", rank {group.rank} of {group.size}",
@@ -296,7 +295,3 @@ def _warn_of_broken_templates(model: str, tokenizer: Tokenizer) -> None:
             check_template(template)
         except ValueError as error:
             logger.warning("%s: %s (its template %r); %s", model, error, name, hint)
-
-
-def name_of(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

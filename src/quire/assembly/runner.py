@@ -7,10 +7,9 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from quire.assembly.model import LoadedModel, name_of
+from quire.assembly.model import LoadedModel
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
-from quire.attention.torch_attention import TorchAttention
 from quire.config import EngineConfig, format_size, num_batch_rows
 from quire.core.block_keys import Namespace
 from quire.kernels.loaded import describe_arithmetic, load_kernels
@@ -18,7 +17,7 @@ from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
 from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
-from quire.ops.arrays import Array, as_tensor, is_numpy
+from quire.ops.arrays import Array, as_tensor, is_numpy, name_of
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
@@ -134,18 +133,14 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
 
 def make_attention(blocks: Array, layout: KVLayout, num_heads: int) -> AttentionBackend:
     """Return the fastest attention for the blocks' device and dtype."""
-    cache = as_tensor(blocks)
-    if not is_numpy(blocks):
-        return TorchAttention(cache, layout, num_heads)
-    kernels = load_kernels()
-    if kernels.functions is None or not CpuAttention.supports(cache.dtype):
-        unsupported = (
-            "" if kernels.functions is None else f", but not for {name_of(cache.dtype)}: torch's attention is used"
-        )
-        logger.info("kernels: %s%s", kernels, unsupported)
-        return TorchAttention(cache, layout, num_heads)
-    logger.info("kernels: %s", kernels)
-    return CpuAttention(cache, layout, num_heads, kernels.functions)
+    if is_numpy(blocks):
+        kernels = load_kernels()
+        logger.info("kernels: %s", kernels)
+        if kernels.functions is not None and CpuAttention.supports(blocks.dtype):
+            return CpuAttention(blocks, layout, num_heads, kernels.functions)
+    from quire.attention.torch_attention import TorchAttention  # imports torch
+
+    return TorchAttention(as_tensor(blocks), layout, num_heads)
 
 
 def _make_transfer_worker(

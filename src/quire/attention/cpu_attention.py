@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 
 import numpy as np
-import torch
 
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import layout
+from quire.kernels.structure import address, dense_rows, layout
+from quire.ops.arrays import Array, DType, as_numpy, name_of, takes_tensors
 from quire.system.threads import num_threads
 
-_FUNCTIONS = {torch.float32: "quire_attend_float32", torch.bfloat16: "quire_attend_bfloat16"}
+_DTYPES = ("float32", "bfloat16")
 
 
 class _AttentionPlan(ctypes.Structure):
@@ -51,22 +51,22 @@ class CpuAttention:
 
     is_recordable = True  #: each layer of the planned step is exactly one kernel call
 
-    def __init__(self, cache: torch.Tensor, layout: KVLayout, num_heads: int, library: ctypes.CDLL) -> None:
+    def __init__(self, cache: Array, layout: KVLayout, num_heads: int, library: ctypes.CDLL) -> None:
         self.layout = layout
+        self.cache = cache = as_numpy(cache)
         self.dtype = cache.dtype
-        self.cache = cache
-        self._attend = getattr(library, _FUNCTIONS[cache.dtype])
+        self._attend = getattr(library, f"quire_attend_{cache.dtype.name}")
         self._attend.restype = None
         self._divide = library.quire_divide
         self._divide.restype = ctypes.c_int64
         self._span: int = library.quire_span()
-        self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.element_size()
+        self._layer_bytes = 2 * layout.num_kv_heads * layout.block_size * layout.head_dim * cache.itemsize
         self._num_heads = num_heads
-        self._partials = torch.empty(0, dtype=torch.float32)
+        self._partials = np.empty(0, np.float32)
         self._planned: tuple[np.ndarray, ...] = ()  # arrays that the plan points to
         self._units, self._merges, self._places = (np.empty((0, width), dtype=np.int64) for width in (7, 3, 1))
         self._plan = _AttentionPlan(
-            block_stride=cache.stride(0),
+            block_stride=cache.strides[0] // cache.itemsize,
             num_kv_heads=layout.num_kv_heads,
             num_groups=num_heads // layout.num_kv_heads,
             block_size=layout.block_size,
@@ -76,8 +76,8 @@ class CpuAttention:
         self._call = _AttentionCall(plan=ctypes.addressof(self._plan))
 
     @staticmethod
-    def supports(dtype: torch.dtype) -> bool:
-        return dtype in _FUNCTIONS
+    def supports(dtype: DType) -> bool:
+        return name_of(dtype) in _DTYPES
 
     # -- plan --------------------------------------------------------------------------------------------------------
 
@@ -94,9 +94,9 @@ class CpuAttention:
         sequences = _AttentionBatch(len(lens), starts.ctypes.data, lens.ctypes.data)
         num_partials = self._divide(ctypes.byref(plan), ctypes.byref(sequences))
         partial_size = self._num_heads * (self.layout.head_dim + 2)
-        if self._partials.numel() < num_partials * partial_size:
-            self._partials = torch.empty(num_partials * partial_size, dtype=torch.float32)
-            plan.partials = self._partials.data_ptr()
+        if self._partials.size < num_partials * partial_size:
+            self._partials = np.empty(num_partials * partial_size, np.float32)
+            plan.partials = address(self._partials)
 
     def _make_room(self, size: int) -> None:
         if size > len(self._units):
@@ -110,15 +110,20 @@ class CpuAttention:
 
     # -- a layer -----------------------------------------------------------------------------------------------------
 
-    def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer_index: int, q: Array, k: Array, v: Array) -> Array:
+        return self._attend_to(q, k, v, layer_index)
+
+    @takes_tensors
+    def _attend_to(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, layer_index: int) -> np.ndarray:
         assert q.dtype == k.dtype == v.dtype == self.dtype
-        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        q, k, v = dense_rows(q), dense_rows(k), dense_rows(v)
         out = new_output(q.shape, self.dtype)
         call = self._call
-        call.cache = self.cache.data_ptr() + layer_index * self._layer_bytes
-        call.q, call.k, call.v, call.out = q.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr()
-        call.q_token_stride, call.q_head_stride, _ = q.stride()
-        call.k_token_stride, call.k_head_stride, _ = k.stride()
-        call.v_token_stride, call.v_head_stride, _ = v.stride()
+        call.cache = address(self.cache) + layer_index * self._layer_bytes
+        call.q, call.k, call.v, call.out = address(q), address(k), address(v), address(out)
+        size = self.dtype.itemsize
+        call.q_token_stride, call.q_head_stride = q.strides[0] // size, q.strides[1] // size
+        call.k_token_stride, call.k_head_stride = k.strides[0] // size, k.strides[1] // size
+        call.v_token_stride, call.v_head_stride = v.strides[0] // size, v.strides[1] // size
         call_kernel(self._attend, call)
         return out

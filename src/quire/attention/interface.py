@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
-if TYPE_CHECKING:
-    import torch
+from quire.ops.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class AttentionBackend(Protocol):
         """Prepare a step, once for all layers."""
         ...
 
-    def attend(self, layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def attend(self, layer_index: int, q: Array, k: Array, v: Array) -> Array:
         """Write k and v, [num_tokens, num_kv_heads, head_dim], to the cache of the original `layer_index`, and attend
         causally with q, [num_tokens, num_heads, head_dim], at scale head_dim ** -0.5. Returns the shape of q; q and k
         are rotated. All writes of a layer come before its reads, so sequences may share blocks that this step fills."""

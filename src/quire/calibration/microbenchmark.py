@@ -218,7 +218,7 @@ class Microbenchmark:
         """Run a step. Returns its result and its seconds, until the device is done."""
         started = self._clock()
         result = self._runner.execute(out)
-        if str(self._runner.device) != "cpu":
+        if self._runner.device != "cpu":
             import torch
 
             torch.cuda.synchronize()  # sampling waits for the device; this step may not sample

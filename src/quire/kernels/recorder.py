@@ -11,17 +11,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+import numpy as np
+
+from quire.kernels.structure import address
 
 _LINE = 64
 _CHUNK_BYTES = 2**20
-#: Torch operations allowed in a pass: they move no bytes.
-_VIEWS = (
-    "aten::view", "aten::_unsafe_view", "aten::reshape", "aten::split_with_sizes", "aten::split", "aten::slice",
-    "aten::select", "aten::as_strided", "aten::unsqueeze", "aten::squeeze", "aten::unbind", "aten::alias",
-)  # fmt: skip
+_ALIGNED_BYTES = 2**12  #: from this size on, a kernel's output begins a cache line
 
 _here = threading.local()
 
@@ -34,10 +30,19 @@ def call_kernel(function: Any, arguments: ctypes.Structure) -> None:
         recorder.record(function, arguments)
 
 
-def new_output(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+def new_output(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """Allocate a kernel's output, in the pass's memory during a recording."""
     recorder = getattr(_here, "recorder", None)
-    return torch.empty(shape, dtype=dtype, device="cpu") if recorder is None else recorder.memory.allocate(shape, dtype)
+    if recorder is not None:
+        return recorder.memory.allocate(shape, dtype)
+    num_bytes = dtype.itemsize
+    for size in shape:
+        num_bytes *= size
+    if num_bytes < _ALIGNED_BYTES:
+        return np.empty(shape, dtype)
+    memory = np.empty(num_bytes + _LINE, np.uint8)
+    first = -address(memory) % _LINE
+    return memory[first : first + num_bytes].view(dtype).reshape(shape)
 
 
 def begin_layer() -> None:
@@ -67,39 +72,80 @@ class PassMemory:
             self._part = second if self._part is first else first
             self._part.reset()
 
-    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    def allocate(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
         return self._part.allocate(shape, dtype)
 
     @property
     def num_bytes(self) -> int:
-        return sum(chunk.numel() for part in self._parts for chunk in part.chunks)
+        return sum(chunk.nbytes for part in self._parts for chunk in part.chunks)
 
 
 class _Arena:
     """Memory that is allocated piece by piece and freed at once. It grows by chunks, which do not move."""
 
     def __init__(self) -> None:
-        self.chunks: list[Tensor] = []
+        self.chunks: list[np.ndarray] = []
         self.reset()
 
     def reset(self) -> None:
         self._chunk = self._at = 0
         self.is_empty = True
 
-    def allocate(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    def allocate(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
         num_bytes = dtype.itemsize
         for size in shape:
             num_bytes *= size
-        while self._chunk < len(self.chunks) and self._at + num_bytes > self.chunks[self._chunk].numel():
+        while self._chunk < len(self.chunks) and self._at + num_bytes > self.chunks[self._chunk].nbytes:
             self._chunk, self._at = self._chunk + 1, 0
         if self._chunk == len(self.chunks):
-            # Python's memory, since creating a tensor would be an operation of the pass.
-            memory = bytearray(max(num_bytes, _CHUNK_BYTES) + _LINE)
-            first = -ctypes.addressof(ctypes.c_char.from_buffer(memory)) % _LINE
-            self.chunks.append(torch.frombuffer(memory, dtype=torch.uint8, offset=first))
+            memory = np.empty(max(num_bytes, _CHUNK_BYTES) + _LINE, np.uint8)
+            self.chunks.append(memory[-address(memory) % _LINE :])
         start, self._at = self._at, self._at + -(-num_bytes // _LINE) * _LINE
         self.is_empty = False
-        return self.chunks[self._chunk][start : start + num_bytes].view(dtype).view(*shape)
+        piece = self.chunks[self._chunk][start : start + num_bytes]
+        return piece.view(dtype).reshape(shape).view(RecordedArray)
+
+
+class RecordedArray(np.ndarray):
+    """An array in a pass's memory. Whatever computes with it or copies it, other than a kernel, ends the recording:
+    a repeated pass would not do it."""
+
+    def __array_finalize__(self, source: Any) -> None:
+        if self.flags.owndata and isinstance(source, RecordedArray):
+            _note_other("a copy")
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        _note_other(ufunc.__name__)
+        if (out := kwargs.get("out")) is not None:
+            kwargs["out"] = tuple(_plain(each) for each in out)
+        return getattr(ufunc, method)(*map(_plain, inputs), **kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        _note_other(func.__name__)
+        return super().__array_function__(func, types, args, kwargs)
+
+    def note(self, operation: str) -> None:
+        """Say that something other than a kernel uses this array."""
+        _note_other(operation)
+
+    def __getitem__(self, key: Any) -> Any:
+        if any(isinstance(each, np.ndarray | list) for each in (key if isinstance(key, tuple) else (key,))):
+            _note_other("a selection")
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _note_other("an assignment")
+        super().__setitem__(key, value)
+
+
+def _plain(x: Any) -> Any:
+    return x.view(np.ndarray) if isinstance(x, RecordedArray) else x
+
+
+def _note_other(operation: str) -> None:
+    recorder = getattr(_here, "recorder", None)
+    if recorder is not None:
+        recorder.other = operation
 
 
 class KernelCall(NamedTuple):
@@ -107,42 +153,28 @@ class KernelCall(NamedTuple):
     arguments: Any  #: a ctypes structure
 
 
-class PassRecorder(TorchDispatchMode):
-    """A context that records this thread's kernel calls, and detects operations of torch."""
+class PassRecorder:
+    """A context that records this thread's kernel calls, and detects operations of numpy on their arrays."""
 
     def __init__(self, memory: PassMemory) -> None:
-        super().__init__()
         self.memory = memory
-        self.other: str | None = None  #: an operation of torch, which the recording lacks
+        self.other: str | None = None  #: an operation of numpy, which the recording lacks
         self._calls: list[KernelCall] = []
 
     def __enter__(self) -> PassRecorder:
         self.memory.begin_pass()
         _here.recorder = self
-        super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         _here.recorder = None
-        super().__exit__(*error)
 
     def record(self, function: Any, arguments: ctypes.Structure) -> None:
         self._calls.append(KernelCall(function, type(arguments).from_buffer_copy(arguments)))
 
-    def finish(self, library: ctypes.CDLL, inputs: Sequence[Tensor], output: Tensor) -> RecordedPass:
+    def finish(self, library: ctypes.CDLL, inputs: Sequence[np.ndarray], output: np.ndarray) -> RecordedPass:
         """Return the recording of a pass over inputs and output in this recorder's memory."""
         return RecordedPass(library, self._calls, inputs, output)
-
-
-def _dispatch(self: PassRecorder, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    name = func._schema.name
-    if name not in _VIEWS:
-        self.other = name
-    return func(*args, **(kwargs or {}))
-
-
-# Assigned here, since torch wraps a method of the class body, whose first call imports 800 modules.
-PassRecorder.__torch_dispatch__ = _dispatch  # type: ignore[method-assign, assignment]
 
 
 class _CallEntry(ctypes.Structure):
@@ -155,11 +187,11 @@ class RecordedPass:
     """A recorded sequence of kernel calls. All memory that they point to must stay valid."""
 
     def __init__(
-        self, library: ctypes.CDLL, calls: Sequence[KernelCall], inputs: Sequence[Tensor], output: Tensor
+        self, library: ctypes.CDLL, calls: Sequence[KernelCall], inputs: Sequence[np.ndarray], output: np.ndarray
     ) -> None:
         self.calls = tuple(calls)
         self.seconds: ctypes.Array[ctypes.c_double] | None = None  #: total by call; None disables measuring
-        self._inputs, self._output = tuple(inputs), output
+        self._inputs, self._output = tuple(map(_plain, inputs)), _plain(output)
         self._run = library["quire_run"]
         self._run.argtypes = (ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p)
         self._run.restype = None
@@ -168,8 +200,8 @@ class RecordedPass:
         ]
         self._table = (_CallEntry * len(calls))(*entries)
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
+    def __call__(self, *inputs: np.ndarray) -> np.ndarray:
         for to, given in zip(self._inputs, inputs, strict=True):
-            to.copy_(given)
+            np.copyto(to, given)
         self._run(self._table, len(self._table), self.seconds)
-        return self._output.clone()
+        return self._output.copy()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import numpy as np
+
 _TYPES = {
     "pointer": ctypes.c_void_p,
     "int64": ctypes.c_int64,
@@ -17,3 +19,18 @@ _TYPES = {
 def layout(*lines: str) -> list[tuple[str, Any]]:
     """Return `_fields_` from lines such as "int64 num_rows size", in the order of the C structure."""
     return [(name, _TYPES[kind]) for kind, *names in map(str.split, lines) for name in names]
+
+
+def address(x: np.ndarray) -> int:
+    """Return an array's address for a kernel."""
+    return x.ctypes.data
+
+
+def dense(x: np.ndarray) -> np.ndarray:
+    """Return a C-contiguous array, itself if it is one."""
+    return x if x.flags.c_contiguous else x.copy()
+
+
+def dense_rows(x: np.ndarray) -> np.ndarray:
+    """Return an array whose last dimension is contiguous, itself if its is."""
+    return x if x.strides[-1] == x.itemsize or x.shape[-1] == 1 else x.copy()

@@ -7,15 +7,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Self
-
-import torch
-from torch import nn
 
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
 from quire.loading.errors import ModelLoadError, UnreadableError
-from quire.loading.modules.fitting import choose_dtype, fit_model
+from quire.loading.modules.fitting import choose_served_dtype, fit_model
 from quire.loading.modules.group_loader import GroupLoader, LoadHooks, LoadingClosed
 from quire.loading.modules.loaded_stages import LoadedStages
 from quire.loading.modules.units import ModelUnits, Unit, tie_head
@@ -24,9 +22,13 @@ from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.source import ModelSource
 from quire.loading.stage_manifest import check_against
 from quire.models.base import CausalLM
+from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.models.stages import ServableStage
+from quire.ops.arrays import DType
+from quire.ops.backend import dtype_for
+from quire.ops.module import Module
 from quire.outputs import LoadProgress
 from quire.system.background_throttle import BackgroundThrottle
 from quire.system.malloc import give_memory_back
@@ -68,7 +70,7 @@ class LayerLoader:
         source: ModelSource,
         *,
         dtype: str = "auto",
-        device: torch.device | str = "cpu",
+        device: str = "cpu",
         quantization: str = "none",
         load_format: str = "auto",
         seed: int = 0,
@@ -87,8 +89,8 @@ class LayerLoader:
         self._retries = retries
         self._reading = _open(source, load_format, reading)
         self._manifest = None if self._reading is None else self._reading.manifest
-        self.model, self._names = _fit(source, dtype, group, self._reading)
-        self.model.device = torch.device(device)
+        self.model, self._names = _fit(source, partial(_choose, dtype, device), group, self._reading)
+        self.model.device = device
         self.model.quantize(quantization)
         self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
         self.last_stage = 1 if self._reading is None else len(self._reading.groups)
@@ -124,7 +126,7 @@ class LayerLoader:
         groups = GroupLoader(self.model, self._units, self._reading, self._names, self._hash, self._seed, hooks)
         self._groups = groups
         self._thread = threading.Thread(target=self._work, args=(groups,), name="quire-load", daemon=True)
-        weakref.finalize(self, _end, self._closing, self._thread)  # a thread inside torch at exit crashes
+        weakref.finalize(self, _end, self._closing, self._thread)  # a thread inside a kernel at exit crashes
         self._status.begin(seconds_ago)
         self._thread.start()
 
@@ -140,7 +142,7 @@ class LayerLoader:
         """Return once the embeddings are in place, where a forward pass begins; raises as `wait_stage`."""
         self._wait(self._units.has_input)
 
-    def layer(self, index: int) -> nn.Module:
+    def layer(self, index: int) -> Module:
         """Wait for a layer; raises as `wait_stage`."""
         if not self._units.has_layer(index):
             self._wait(lambda: self._units.has_layer(index))
@@ -218,8 +220,7 @@ class LayerLoader:
 
     def _work(self, groups: GroupLoader) -> None:
         try:
-            with torch.no_grad():
-                self._load_stages(groups)
+            self._load_stages(groups)
         except LoadingClosed:
             pass
         except BaseException as error:
@@ -346,13 +347,21 @@ def _open(source: ModelSource, load_format: str, reading: CheckpointReading | No
     return None
 
 
+def _choose(dtype: str, device: str, config: ModelConfig, in_files: str | None) -> DType:
+    """Choose the dtype of a model's arrays."""
+    return dtype_for(choose_served_dtype(dtype, config, in_files, device), device)
+
+
 def _fit(
-    source: ModelSource, dtype: str, group: ParallelGroup, reading: CheckpointReading | None
+    source: ModelSource,
+    choose: Callable[[ModelConfig, str | None], DType],
+    group: ParallelGroup,
+    reading: CheckpointReading | None,
 ) -> tuple[CausalLM, dict[TensorEntry, str]]:
     """Build the model on the meta device. Returns the model's name of each tensor to read as well."""
     if reading is None:
-        return build_model(source.config, choose_dtype(dtype, source.config, None), "meta", group), {}
-    model, matched = fit_model(source.config, reading.entries, dtype, group)
+        return build_model(source.config, choose(source.config, None), "meta", group), {}
+    model, matched = fit_model(source.config, reading.entries, choose, group)
     if group.size > 1:
         reading.narrow(matched.values())
     if reading.manifest is not None:

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,9 @@ def save_model(
     files to a new or empty directory. ValueError if the checkpoint cannot be read or the directory not be used."""
     entries: dict[str, TensorEntry] = {}
     if source.path is None:
-        model = build_model(source.config, choose_dtype(dtype, source.config, None), "meta")
+        model = build_model(source.config, _choose(dtype, source.config, None), "meta")
     else:
-        model, entries = fit_model(source.config, read_headers(source.path), dtype)
+        model, entries = fit_model(source.config, read_headers(source.path), partial(_choose, dtype))
     dtype = name_of(model.dtype)
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
     tensors = _plan_shards(shapes, model.dtype.itemsize, shard_bytes)
@@ -70,6 +71,10 @@ def save_model(
                 shutil.copyfile(file, directory / file.name)
     except OSError as error:
         raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
+
+
+def _choose(dtype: str, config: ModelConfig, in_files: str | None) -> np.dtype:
+    return numpy_dtype(choose_dtype(dtype, config, in_files))
 
 
 def _make_directory(directory: Path, num_bytes: int) -> None:

@@ -109,11 +109,11 @@ class LoraAdapter:
 
     def attach(self) -> None:
         for linear, adapter in self._layers:
-            object.__setattr__(linear, "adapter", adapter)  # faster than torch's __setattr__
+            linear.adapter = adapter
 
     def detach(self) -> None:
         for linear, _ in self._layers:
-            object.__setattr__(linear, "adapter", None)
+            linear.adapter = None
 
     @property
     def num_bytes(self) -> int:

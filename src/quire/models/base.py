@@ -6,9 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection
 from quire.models.linear.quantized_weight import DTYPES as QUANTIZED_DTYPES
@@ -18,8 +15,10 @@ from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit, TensorShare
 from quire.models.recorded_passes import RecordedPasses
 from quire.models.stages import ServableStage
+from quire.ops.arrays import Array, DType, name_of
+from quire.ops.module import Module, ModuleList
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
+Attend = Callable[[int, Array, Array, Array], Array]
 """attend(layer_index, q, k, v) -> output.
 
 q, output: [num_tokens, num_heads, head_dim]; k, v: [num_tokens, num_kv_heads, head_dim], possibly strided. Stores k and
@@ -27,9 +26,9 @@ v, and attends causally with scale head_dim ** -0.5.
 """
 
 
-class CausalLM(nn.Module):
+class CausalLM(Module):
     """A decoder, or one rank's part of it (`split`). Subclasses set `embed_tokens`, `layers` and `norm` (or None), and
-    implement `forward` over `layers_and_rows`. Stand-ins for absent layers keep the others' indices."""
+    implement `__call__` over `layers_and_rows`. Stand-ins for absent layers keep the others' indices."""
 
     checkpoint_names: ClassVar[dict[str, str]]  #: prefix of an attribute's tensors in a checkpoint
     optional_prefix: ClassVar[str] = ""  #: missing in checkpoints saved from the headless model
@@ -37,17 +36,14 @@ class CausalLM(nn.Module):
 
     config: ModelConfig  #: the whole model's
     embed_tokens: Embedding
-    layers: nn.ModuleList
+    layers: ModuleList
     lm_head: Linear
 
-    def __init__(
-        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
-    ) -> None:
-        super().__init__()
+    def __init__(self, config: ModelConfig, *, dtype: DType, device: str, group: ParallelGroup = ALONE) -> None:
         self.config = config
         self.split = ModelSplit(config, group)
         self.dtype = dtype
-        self.device = torch.device(device)
+        self.device = device  #: cpu, cuda or meta
         self.quantization = "none"
         self._stage: ServableStage | None = None
         self._passes = RecordedPasses()  # a stage has its own
@@ -60,7 +56,7 @@ class CausalLM(nn.Module):
             self.lm_head.weight = self.embed_tokens.weight
 
     @property
-    def stack(self) -> Iterable[nn.Module]:
+    def stack(self) -> Iterable[Module]:
         """The layers of a forward pass: the current stage's, or all."""
         return self.layers if self._stage is None else self._stage.layers
 
@@ -79,15 +75,15 @@ class CausalLM(nn.Module):
         """The current stage's recorded passes."""
         return self._passes if self._stage is None else self._stage.recorded_passes
 
-    def layers_and_rows(self, rows: Tensor | None) -> Iterator[tuple[nn.Module, Tensor | None]]:
+    def layers_and_rows(self, rows: Array | None) -> Iterator[tuple[Module, Array | None]]:
         """Yield layers and rows to compute: None (all) except for the last layer, which gets `rows`."""
         last = self.config.num_layers - 1
         for index, layer in enumerate(self.stack):
             yield layer, rows if index == last else None
 
     def recorded(
-        self, compute: Callable[..., Tensor], attend: Attend, *inputs: Tensor, rows: Tensor | None = None
-    ) -> Tensor:
+        self, compute: Callable[..., Array], attend: Attend, *inputs: Array, rows: Array | None = None
+    ) -> Array:
         """Run compute(attend, *inputs, rows=rows), from a recording if possible."""
         if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True):
             return compute(attend, *inputs, rows=rows)
@@ -98,23 +94,23 @@ class CausalLM(nn.Module):
         waited_s, self.waited_s = self.waited_s, 0.0
         return waited_s
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
+    def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         """Compute hidden states after the final norm: [num_rows or num_tokens, hidden_size]. `input_ids` and
         `positions` (in the tokens' sequences) are int64 [num_tokens]; `rows`, int64 [num_rows], are the tokens to
         compute."""
         raise NotImplementedError
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Array) -> Array:
         """Compute logits in the model's dtype, the same on every rank: [n, hidden_size] -> [n, vocab_size]."""
         return self.split.gather(self.lm_head(hidden), self.split.vocab)
 
-    def checkpoint_tensors(self) -> dict[str, Tensor]:
+    def checkpoint_tensors(self) -> dict[str, Array]:
         """Return a view of each checkpoint tensor, or this rank's part, by name. Call before `pack()`."""
         return dict(pair for module, name in self._parts() for pair in checkpoint_tensors(module, name))
 
     def checkpoint_shares(self) -> dict[str, TensorShare]:
         """Return this rank's parts of the checkpoint's tensors, by name, except whole ones."""
-        layers = ((child, path) for module, name in self._parts() for path, child in module.named_modules(prefix=name))
+        layers = ((child, path) for module, name in self._parts() for path, child in module.named_modules(name))
         return dict(
             pair
             for layer, path in layers
@@ -127,12 +123,12 @@ class CausalLM(nn.Module):
         found: dict[str, Projection] = {}
         for attribute, prefix in self.checkpoint_names.items():
             module = getattr(self, attribute)
-            for path, child in () if module is None else module.named_modules(prefix=prefix):
+            for path, child in () if module is None else module.named_modules(prefix):
                 if isinstance(child, Linear):
                     found.update(child.projections(path))
         return found
 
-    def _parts(self) -> Iterator[tuple[nn.Module, str]]:
+    def _parts(self) -> Iterator[tuple[Module, str]]:
         names = dict(self.checkpoint_names)
         if not self.config.tie_word_embeddings:
             names["lm_head"] = "lm_head"
@@ -143,10 +139,10 @@ class CausalLM(nn.Module):
 
     def quantize(self, quantization: str) -> None:
         """Make packing quantize linear layers to none, int8 or int4, and the head to int8. Raises ValueError."""
-        if quantization != "none" and (self.dtype not in QUANTIZED_DTYPES or self.device.type == "cuda"):
+        if quantization != "none" and (name_of(self.dtype) not in QUANTIZED_DTYPES or self.device == "cuda"):
             raise ValueError(
-                f"quantization={quantization} supports float32 and bfloat16 on cpu, not {self.dtype} on "
-                f"{self.device.type}; choose another dtype, or leave it out"
+                f"quantization={quantization} supports float32 and bfloat16 on cpu, not {name_of(self.dtype)} on "
+                f"{self.device}; choose another dtype, or leave it out"
             )
         self.quantization = quantization
         for module in self.modules():
@@ -157,17 +153,17 @@ class CausalLM(nn.Module):
 
     def weight_bytes(self) -> int:
         """Return the current memory of the weights, with shared tensors counted once."""
-        tensors = {id(p): p for p in self.parameters()}
+        plain = {id(array): array.nbytes for module in self.modules() for _, array in module.named_parameters()}
         packed = [m.packed for m in self.modules() if isinstance(m, Linear) and m.packed is not None]
-        return sum(t.numel() * t.element_size() for t in tensors.values()) + sum(w.num_bytes for w in packed)
+        return sum(plain.values()) + sum(weight.num_bytes for weight in packed)
 
 
-def checkpoint_tensors(module: nn.Module, name: str) -> Iterator[tuple[str, Tensor]]:
+def checkpoint_tensors(module: Module, name: str) -> Iterator[tuple[str, Array]]:
     """Yield a module's checkpoint names and views. Attributes have the checkpoint's names."""
     if isinstance(module, Linear):
         yield from module.checkpoint_tensors(name)
         return
-    for parameter_name, parameter in module.named_parameters(recurse=False):
+    for parameter_name, parameter in module.named_parameters():
         yield f"{name}.{parameter_name}", parameter
     for child_name, child in module.named_children():
         yield from checkpoint_tensors(child, f"{name}.{child_name}")

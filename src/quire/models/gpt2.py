@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, select_rows
+from quire.models.layers import Embedding, LayerNorm, check_activation, select_rows
 from quire.models.linear.layer import Conv1DLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
+from quire.ops import functions as ops
+from quire.ops.arrays import Array, DType
+from quire.ops.module import Module, ModuleList
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
@@ -48,42 +48,40 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     )
 
 
-class GPT2Attention(nn.Module):
+class GPT2Attention(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        super().__init__()
         self.index = index
         self.num_heads, self.head_dim = split.num_heads, config.head_dim
         self.c_attn = Conv1DLinear(config.hidden_size, split.q.repeated(3), bias=True, **factory)
         self.c_proj = Conv1DLinear(split.q, config.hidden_size, bias=True, group=split.group, **factory)
 
-    def forward(self, x: Tensor, attend: Attend, rows: Tensor | None) -> Tensor:
-        q, k, v = self.c_attn(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
+    def __call__(self, x: Array, attend: Attend, rows: Array | None) -> Array:
+        qkv = self.c_attn(x).reshape(len(x), 3, self.num_heads, self.head_dim)
+        q, k, v = qkv[:, 0], qkv[:, 1], qkv[:, 2]
         out = select_rows(attend(self.index, q, k, v), rows)
         return self.c_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
-class GPT2MLP(nn.Module):
+class GPT2MLP(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
-        super().__init__()
         self.c_fc = Conv1DLinear(config.hidden_size, split.inner, bias=True, **factory)
         self.c_proj = Conv1DLinear(split.inner, config.hidden_size, bias=True, group=split.group, **factory)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ops.ACTIVATIONS[config.hidden_act]
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.c_proj(self.activation(self.c_fc(x)))
+    def __call__(self, x: Array) -> Array:
+        return self.c_proj(ops.activate(self.c_fc(x), self.activation))
 
 
-class GPT2Block(nn.Module):
+class GPT2Block(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        super().__init__()
         self.ln_1 = LayerNorm(config.hidden_size, config.norm_eps, **factory)
         self.attn = GPT2Attention(config, split, index, **factory)
         self.ln_2 = LayerNorm(config.hidden_size, config.norm_eps, **factory)
         self.mlp = GPT2MLP(config, split, **factory)
 
-    def forward(self, x: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
-        x = select_rows(x, rows) + self.attn(self.ln_1(x), attend, rows)
-        return x + self.mlp(self.ln_2(x))
+    def __call__(self, x: Array, attend: Attend, *, rows: Array | None = None) -> Array:
+        x = ops.add(select_rows(x, rows), self.attn(self.ln_1(x), attend, rows))
+        return ops.add(x, self.mlp(self.ln_2(x)))
 
 
 class GPT2LMHeadModel(CausalLM):
@@ -96,18 +94,16 @@ class GPT2LMHeadModel(CausalLM):
     optional_prefix = "transformer."
     ignored_tensors = re.compile(r".*\.attn\.(masked_)?bias")  # the causal mask, once stored as a buffer
 
-    def __init__(
-        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
-    ) -> None:
+    def __init__(self, config: ModelConfig, *, dtype: DType, device: str, group: ParallelGroup = ALONE) -> None:
         super().__init__(config, dtype=dtype, device=device, group=group)
         self.embed_positions = Embedding(self.split.positions, config.hidden_size, dtype=dtype, device=device)
-        self.layers = nn.ModuleList(
+        self.layers = ModuleList(
             GPT2Block(config, self.split, index, dtype=dtype, device=device) for index in range(config.num_layers)
         )
         self.norm = LayerNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
-        x = self.split.group.all_reduce(self.embed_tokens(input_ids) + self.embed_positions(positions))
+    def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
+        x = self.split.group.all_reduce(ops.add(self.embed_tokens(input_ids), self.embed_positions(positions)))
         for layer, wanted in self.layers_and_rows(rows):
             x = layer(x, attend, rows=wanted)
         return self.norm(x)

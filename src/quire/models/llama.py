@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from quire.kernels.recorder import begin_layer
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import RMSNorm, Sum, kernels_for, select_rows
+from quire.models.layers import RMSNorm, Sum, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.rotary import RotaryEmbedding, rotate_heads
+from quire.ops.arrays import Array, DType
+from quire.ops.module import Module, ModuleList
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
@@ -55,9 +54,8 @@ def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -
     )
 
 
-class LlamaAttention(nn.Module):
+class LlamaAttention(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        super().__init__()
         self.index = index
         self.num_heads, self.num_kv_heads, self.head_dim = split.num_heads, split.num_kv_heads, config.head_dim
         self.qkv_proj = MergedLinear(
@@ -69,38 +67,35 @@ class LlamaAttention(nn.Module):
         self.q_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.o_proj = Linear(split.q, config.hidden_size, bias=config.attention_out_bias, group=split.group, **factory)
-        self._kernels = kernels_for(factory["dtype"])
 
-    def forward(self, x: Tensor, rotation: tuple[Tensor, Tensor], attend: Attend, rows: Tensor | None) -> Tensor:
-        qkv = self.qkv_proj(x).view(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
+    def __call__(self, x: Array, rotation: tuple[Array, Array], attend: Attend, rows: Array | None) -> Array:
+        qkv = self.qkv_proj(x).reshape(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
-        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self._kernels)
+        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms)
         out = select_rows(attend(self.index, q, k, v), rows)
         return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
-class LlamaMLP(nn.Module):
+class LlamaMLP(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
-        super().__init__()
         hidden, inner = config.hidden_size, split.inner
         self.gate_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
         self.up_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
         self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, group=split.group, **factory)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Array) -> Array:
         return self.down_proj(self.gate_proj.gated(x, self.up_proj))
 
 
-class LlamaDecoderLayer(nn.Module):
+class LlamaDecoderLayer(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
         self.self_attn = LlamaAttention(config, split, index, **factory)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
         self.mlp = LlamaMLP(config, split, **factory)
 
-    def forward(
-        self, x: Tensor | Sum, rotation: tuple[Tensor, Tensor], attend: Attend, *, rows: Tensor | None = None
+    def __call__(
+        self, x: Array | Sum, rotation: tuple[Array, Array], attend: Attend, *, rows: Array | None = None
     ) -> Sum:
         x, normed = self.input_layernorm.add_and_norm(x)
         attended = self.self_attn(normed, rotation, attend, rows)
@@ -113,26 +108,24 @@ class LlamaForCausalLM(CausalLM):
     optional_prefix = "model."
     ignored_tensors = re.compile(r".*\.rotary_emb\.inv_freq")
 
-    def __init__(
-        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
-    ) -> None:
+    def __init__(self, config: ModelConfig, *, dtype: DType, device: str, group: ParallelGroup = ALONE) -> None:
         super().__init__(config, dtype=dtype, device=device, group=group)
         assert config.rope is not None
         self.rotary = RotaryEmbedding(config.rope)
-        self.layers = nn.ModuleList(
+        self.layers = ModuleList(
             LlamaDecoderLayer(config, self.split, index, dtype=dtype, device=device)
             for index in range(config.num_layers)
         )
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
+    def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids))
         return self.recorded(self._through_layers, attend, x, *self.rotary(positions, x.dtype), rows=rows)
 
     def _through_layers(
-        self, attend: Attend, x: Tensor, cosines: Tensor, sines: Tensor, rows: Tensor | None = None
-    ) -> Tensor:
-        state: Tensor | Sum = x
+        self, attend: Attend, x: Array, cosines: Array, sines: Array, rows: Array | None = None
+    ) -> Array:
+        state: Array | Sum = x
         for layer, wanted in self.layers_and_rows(rows):
             begin_layer()
             state = layer(state, (cosines, sines), attend, rows=wanted)

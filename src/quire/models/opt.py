@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation, select_rows
+from quire.models.layers import Embedding, LayerNorm, check_activation, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
+from quire.ops import functions as ops
+from quire.ops.arrays import Array, DType
+from quire.ops.module import Module, ModuleList
 
 POSITION_OFFSET = 2  # the first rows of the position table are for padding
 
@@ -54,9 +54,8 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     )
 
 
-class OPTAttention(nn.Module):
+class OPTAttention(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        super().__init__()
         self.index = index
         self.num_heads, self.head_dim = split.num_heads, config.head_dim
         size = config.hidden_size
@@ -65,17 +64,17 @@ class OPTAttention(nn.Module):
         )
         self.out_proj = Linear(split.q, size, bias=config.attention_out_bias, group=split.group, **factory)
 
-    def forward(self, x: Tensor, attend: Attend, rows: Tensor | None) -> Tensor:
-        q, k, v = self.qkv_proj(x).view(len(x), 3, self.num_heads, self.head_dim).unbind(1)
+    def __call__(self, x: Array, attend: Attend, rows: Array | None) -> Array:
+        qkv = self.qkv_proj(x).reshape(len(x), 3, self.num_heads, self.head_dim)
+        q, k, v = qkv[:, 0], qkv[:, 1], qkv[:, 2]
         out = select_rows(attend(self.index, q, k, v), rows)
         return self.out_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
-class OPTDecoderLayer(nn.Module):
+class OPTDecoderLayer(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        super().__init__()
         self.norm_before = config.norm_before
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ops.ACTIVATIONS[config.hidden_act]
         norm = {"affine": config.norm_is_affine, **factory}
         self.self_attn = OPTAttention(config, split, index, **factory)
         self.self_attn_layer_norm = LayerNorm(config.hidden_size, config.norm_eps, **norm)
@@ -83,15 +82,15 @@ class OPTDecoderLayer(nn.Module):
         self.fc2 = Linear(split.inner, config.hidden_size, bias=config.mlp_bias, group=split.group, **factory)
         self.final_layer_norm = LayerNorm(config.hidden_size, config.norm_eps, **norm)
 
-    def forward(self, x: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         if self.norm_before:
-            x = select_rows(x, rows) + self.self_attn(self.self_attn_layer_norm(x), attend, rows)
-            return x + self._mlp(self.final_layer_norm(x))
-        x = self.self_attn_layer_norm(select_rows(x, rows) + self.self_attn(x, attend, rows))
-        return self.final_layer_norm(x + self._mlp(x))
+            x = ops.add(select_rows(x, rows), self.self_attn(self.self_attn_layer_norm(x), attend, rows))
+            return ops.add(x, self._mlp(self.final_layer_norm(x)))
+        x = self.self_attn_layer_norm(ops.add(select_rows(x, rows), self.self_attn(x, attend, rows)))
+        return self.final_layer_norm(ops.add(x, self._mlp(x)))
 
-    def _mlp(self, x: Tensor) -> Tensor:
-        return self.fc2(self.activation(self.fc1(x)))
+    def _mlp(self, x: Array) -> Array:
+        return self.fc2(ops.activate(self.fc1(x), self.activation))
 
 
 class OPTForCausalLM(CausalLM):
@@ -105,18 +104,14 @@ class OPTForCausalLM(CausalLM):
     }
     optional_prefix = "model."
 
-    def __init__(
-        self, config: ModelConfig, *, dtype: torch.dtype, device: torch.device | str, group: ParallelGroup = ALONE
-    ) -> None:
+    def __init__(self, config: ModelConfig, *, dtype: DType, device: str, group: ParallelGroup = ALONE) -> None:
         super().__init__(config, dtype=dtype, device=device, group=group)
         factory: dict[str, Any] = {"dtype": dtype, "device": device}
         hidden_size, embedding_dim, split = config.hidden_size, config.embedding_dim, self.split
         projects = embedding_dim != hidden_size
         self.embed_positions = Embedding(split.positions, hidden_size, **factory)
         self.project_in = Linear(embedding_dim, split.hidden, bias=False, **factory) if projects else None
-        self.layers = nn.ModuleList(
-            OPTDecoderLayer(config, split, index, **factory) for index in range(config.num_layers)
-        )
+        self.layers = ModuleList(OPTDecoderLayer(config, split, index, **factory) for index in range(config.num_layers))
         self.norm = (
             LayerNorm(hidden_size, config.norm_eps, affine=config.norm_is_affine, **factory)
             if config.final_norm
@@ -124,18 +119,19 @@ class OPTForCausalLM(CausalLM):
         )
         self.project_out = Linear(hidden_size, split.embedding, bias=False, **factory) if projects else None
 
-    def forward(self, input_ids: Tensor, positions: Tensor, attend: Attend, *, rows: Tensor | None = None) -> Tensor:
+    def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         all_reduce = self.split.group.all_reduce
         tokens, places = self.embed_tokens(input_ids), self.embed_positions(positions + POSITION_OFFSET)
         if self.project_in is None:
-            x = all_reduce(tokens + places)
+            x = all_reduce(ops.add(tokens, places))
         else:
-            x = self.split.gather(self.project_in(all_reduce(tokens)), self.split.hidden) + all_reduce(places)
+            x = self.split.gather(self.project_in(all_reduce(tokens)), self.split.hidden)
+            x = ops.add(x, all_reduce(places))
         for layer, wanted in self.layers_and_rows(rows):
             x = layer(x, attend, rows=wanted)
         return x if self.norm is None else self.norm(x)
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
+    def compute_logits(self, hidden: Array) -> Array:
         if self.project_out is not None:
             hidden = self.split.gather(self.project_out(hidden), self.split.embedding)
         return super().compute_logits(hidden)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import PassMemory, PassRecorder, RecordedPass
 from quire.models.layers import select_rows
+from quire.ops.arrays import Array
 from quire.system.threads import num_threads
 
 #: Larger passes are not recorded: their products dominate the overhead between them.
@@ -18,7 +18,7 @@ MAX_TOKENS = 64
 
 
 class RecordedPasses:
-    """Recorded passes, bit-identical to normal ones. Passes with torch operations are not recorded."""
+    """Recorded passes, bit-identical to normal ones. Passes with operations of numpy are not recorded."""
 
     def __init__(self) -> None:
         self._memory = PassMemory()
@@ -29,8 +29,8 @@ class RecordedPasses:
         return [each for each in self._passes.values() if each is not None]
 
     def run(
-        self, compute: Callable[..., Tensor], attend: Callable[..., Tensor], *inputs: Tensor, rows: Tensor | None = None
-    ) -> Tensor:
+        self, compute: Callable[..., Array], attend: Callable[..., Array], *inputs: Array, rows: Array | None = None
+    ) -> Array:
         """Run compute(attend, *inputs, rows=rows), from a recording if `attend` is a method of an object with a true
         `is_recordable`. Operations depend on shapes only; a recorded pass computes all rows."""
         attention = getattr(attend, "__self__", None)
@@ -38,7 +38,7 @@ class RecordedPasses:
         if (
             len(first) > MAX_TOKENS
             or not getattr(attention, "is_recordable", False)
-            or not (first.is_cpu and torch.is_inference_mode_enabled())
+            or not isinstance(first, np.ndarray)
         ):
             return compute(attend, *inputs, rows=rows)
         if self._attention is not attention:
@@ -53,10 +53,10 @@ class RecordedPasses:
     def _record(
         self,
         key: tuple[Any, ...],
-        compute: Callable[..., Tensor],
-        attend: Callable[..., Tensor],
-        inputs: tuple[Tensor, ...],
-    ) -> Tensor:
+        compute: Callable[..., Array],
+        attend: Callable[..., Array],
+        inputs: tuple[np.ndarray, ...],
+    ) -> Array:
         library = load_kernels().functions
         if library is None:
             self._passes[key] = None
@@ -64,8 +64,8 @@ class RecordedPasses:
         with PassRecorder(self._memory) as recorder:
             kept = [recorder.memory.allocate(each.shape, each.dtype) for each in inputs]
             for to, given in zip(kept, inputs, strict=True):
-                to.copy_(given)
+                np.copyto(to, given)
             recorder.other = None
             output = compute(attend, *kept)
         self._passes[key] = recorder.finish(library, kept, output) if recorder.other is None else None
-        return output.clone()
+        return np.array(output)

@@ -11,7 +11,7 @@ from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigErro
 from quire.models.parallel.group import ALONE, ParallelGroup
 
 if TYPE_CHECKING:
-    from quire.models.base import CausalLM  # imports torch
+    from quire.models.base import CausalLM
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
     return architecture.read_config(reader)
 
 
-def build_model(config: ModelConfig, dtype: Any, device: Any, group: ParallelGroup = ALONE) -> CausalLM:
-    """Build an uninitialised model of this shape, or a rank's part of it; raises as `ModelSplit`."""
-    model = ARCHITECTURES[config.architecture].model_class(config, dtype=dtype, device=device, group=group)
-    return model.requires_grad_(False).eval()
+def build_model(config: ModelConfig, dtype: Any, device: str, group: ParallelGroup = ALONE) -> CausalLM:
+    """Build an uninitialised model of this shape, or a rank's part of it, of arrays of the dtype's kind; raises as
+    `ModelSplit`."""
+    return ARCHITECTURES[config.architecture].model_class(config, dtype=dtype, device=device, group=group)

@@ -16,6 +16,7 @@ import numpy as np
 
 from quire.kernels.conversion import DTYPES, conversions
 from quire.kernels.parallel import threads_for
+from quire.kernels.recorder import RecordedArray
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
@@ -90,9 +91,24 @@ def as_tensor(array: Array) -> Array:
         return array
     import torch
 
+    if isinstance(array, RecordedArray):
+        array.note("a tensor")
     if array.dtype == BFLOAT16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def like(x: np.ndarray, other: Array) -> Array:
+    """Return an array as one of the kind of another, in main memory."""
+    return x if isinstance(other, np.ndarray) else as_tensor(x)
+
+
+def assign(view: Array, values: np.ndarray) -> None:
+    """Copy values of any float dtype into a view of either kind."""
+    if isinstance(view, np.ndarray):
+        view[...] = values
+    else:
+        view.copy_(as_tensor(values))
 
 
 def takes_tensors(function: Callable[P, T]) -> Callable[P, T]:
@@ -100,7 +116,7 @@ def takes_tensors(function: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        first = args[0] if hasattr(args[0], "dtype") else args[1]
+        first = args[0] if hasattr(args[0], "nbytes") else args[1]
         if isinstance(first, np.ndarray):
             return function(*args, **kwargs)
         numpy: Any = function

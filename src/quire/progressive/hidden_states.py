@@ -24,7 +24,7 @@ def hidden_states(model: CausalLM, token_ids: Sequence[int]) -> list[np.ndarray]
     ids, positions = np.array(token_ids, np.int64), np.arange(len(token_ids))
     given = (ids, positions) if is_numpy(model.dtype) else (as_tensor(ids), as_tensor(positions))
     with np.errstate(invalid="ignore"):
-        model(*given, _attend)
+        model(given[0], given[1], _attend)
     if not all(np.isfinite(state).all() for state in states):
         raise ValueError("some activations are not finite; compute in float32, or check the model's weights")
     return [*states[::2], states[-1]]

@@ -14,9 +14,9 @@ from typing import Any
 from quire.config import format_size
 from quire.loading import ModelSource
 from quire.loading.checkpoint import read_headers
-from quire.loading.modules.fitting import choose_dtype
 from quire.models.model_config import DTYPE_BYTES
 from quire.models.registry import build_model
+from quire.ops.arrays import numpy_dtype
 from quire.progressive.stage_plan import StagePlan
 
 PRESETS = {"progressiveserve": (32, ((20, 24), (24, 28)))}
@@ -48,8 +48,7 @@ def model_bytes(source: ModelSource) -> ModelBytes:
     if source.path is not None:
         sizes = {name: entry.num_bytes for name, entry in read_headers(source.path).items()}
     else:
-        dtype = choose_dtype("float32", source.config, None)
-        tensors = build_model(source.config, dtype, "meta").checkpoint_tensors()
+        tensors = build_model(source.config, numpy_dtype("float32"), "meta").checkpoint_tensors()
         size = DTYPE_BYTES[source.config.dtype or "float32"]
         sizes = {name: math.prod(tensor.shape) * size for name, tensor in tensors.items()}
     layers = [0] * num_layers

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from quire.loading.checkpoint import match_tensors, read_headers
 from quire.loading.known_digest import checkpoint_digest
 from quire.loading.modules.fill import load_tensors
 from quire.loading.source import read_json_object
 from quire.models.base import checkpoint_tensors
-from quire.models.layers import ACTIVATIONS, Embedding, LayerNorm, check_activation
+from quire.models.layers import Embedding, LayerNorm, check_activation
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, UnsupportedModelError
+from quire.ops import functions as ops
+from quire.ops.arrays import Array, as_numpy, like
+from quire.ops.backend import dtype_for
+from quire.ops.module import Module, ModuleList
 from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.text.tokenizer import Tokenizer
 
@@ -30,7 +31,6 @@ _BATCH_TOKENS = 2048  # padding included; larger batches were no faster on two c
 _SETTINGS = "sentence_bert_config.json"
 _PREFIX = "bert."  # before tensor names in checkpoints saved with a head
 _IGNORED = re.compile(r"embeddings\.position_ids|pooler\..*|cls\..*|classifier\..*")
-_FACTORY: dict[str, Any] = {"dtype": torch.float32, "device": "cpu"}
 
 
 class BertEmbedder:
@@ -51,7 +51,6 @@ class BertEmbedder:
         digest.update(str(self._max_tokens).encode())
         return digest.hexdigest()
 
-    @torch.inference_mode()
     def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
         limit = min(max_tokens or self._max_tokens, self._max_tokens)
         encoded = iter(self._tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
@@ -81,14 +80,14 @@ class BertEmbedder:
         return ids
 
     def _embed(self, batch: list[list[int]]) -> np.ndarray:
-        lengths = torch.tensor([len(ids) for ids in batch])
-        input_ids = torch.zeros((len(batch), int(lengths.max())), dtype=torch.int64)
+        lengths = np.array([len(ids) for ids in batch])
+        input_ids = np.zeros((len(batch), lengths.max()), np.int64)
         for row, ids in zip(input_ids, batch, strict=True):
-            row[: len(ids)] = torch.tensor(ids)
+            row[: len(ids)] = ids
         hidden = self._encoder(input_ids, lengths)  # [batch, length, dimension]
-        is_real = torch.arange(input_ids.shape[1]) < lengths[:, None]
-        mean = (hidden * is_real[:, :, None]).sum(1) / lengths[:, None]
-        return F.normalize(mean, dim=1).numpy()
+        is_real = np.arange(input_ids.shape[1]) < lengths[:, None]
+        mean = (hidden * is_real[:, :, None]).sum(1) / lengths[:, None].astype(np.float32)
+        return mean / np.maximum(np.linalg.norm(mean, axis=1, keepdims=True), 1e-12)
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -142,27 +141,27 @@ class BertConfig:
         return config
 
 
-class BertLayer(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
+class BertLayer(Module):
+    def __init__(self, config: BertConfig, **factory: Any) -> None:
         size = config.hidden_size
         self.num_heads = config.num_heads
-        self.qkv = MergedLinear(size, {"query": size, "key": size, "value": size}, bias=True, **_FACTORY)
-        self.attention_out = Linear(size, size, bias=True, **_FACTORY)
-        self.attention_norm = LayerNorm(size, config.norm_eps, **_FACTORY)
-        self.up = Linear(size, config.intermediate_size, bias=True, **_FACTORY)
-        self.down = Linear(config.intermediate_size, size, bias=True, **_FACTORY)
-        self.mlp_norm = LayerNorm(size, config.norm_eps, **_FACTORY)
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.qkv = MergedLinear(size, {"query": size, "key": size, "value": size}, bias=True, **factory)
+        self.attention_out = Linear(size, size, bias=True, **factory)
+        self.attention_norm = LayerNorm(size, config.norm_eps, **factory)
+        self.up = Linear(size, config.intermediate_size, bias=True, **factory)
+        self.down = Linear(config.intermediate_size, size, bias=True, **factory)
+        self.mlp_norm = LayerNorm(size, config.norm_eps, **factory)
+        self.activation = ops.ACTIVATIONS[config.hidden_act]
 
-    def forward(self, x: Tensor, batch: int, mask: Tensor | None) -> Tensor:
+    def __call__(self, x: Array, batch: int, mask: np.ndarray | None) -> Array:
         # [batch * length, 3 * size] -> three of [batch, heads, length, head_dim]
-        q, k, v = self.qkv(x).view(batch, -1, 3, self.num_heads, x.shape[1] // self.num_heads).permute(2, 0, 3, 1, 4)
-        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(x.shape)
-        x = self.attention_norm(x + self.attention_out(attended))
-        return self.mlp_norm(x + self.down(self.activation(self.up(x))))
+        qkv = as_numpy(self.qkv(x)).reshape(batch, -1, 3, self.num_heads, x.shape[1] // self.num_heads)
+        q, k, v = qkv.transpose(2, 0, 3, 1, 4)
+        attended = _attend(q, k, v, mask).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = self.attention_norm(ops.add(x, self.attention_out(like(attended, x))))
+        return self.mlp_norm(ops.add(x, self.down(ops.activate(self.up(x), self.activation))))
 
-    def named_parts(self) -> dict[str, nn.Module]:
+    def named_parts(self) -> dict[str, Module]:
         """The layer's parts by their checkpoint names."""
         return {
             "attention.self.qkv": self.qkv,
@@ -174,33 +173,48 @@ class BertLayer(nn.Module):
         }
 
 
-class BertEncoder(nn.Module):
+def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Attend in both directions: [batch, heads, length, head_dim]; tokens with a `mask`, [batch, length], of 0 are
+    padding."""
+    scores = (q * np.float32(q.shape[-1] ** -0.5)) @ k.swapaxes(-1, -2)
+    if mask is not None:
+        scores += np.where(mask, np.float32(0), np.float32(-np.inf))[:, None, None, :]
+    scores -= scores.max(-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(-1, keepdims=True)
+    return scores @ v
+
+
+class BertEncoder(Module):
     """Token ids to hidden states in float32. Shorter texts of a batch are padded on the right."""
 
     def __init__(self, config: BertConfig) -> None:
-        super().__init__()
         self.config = config
+        factory: dict[str, Any] = {"dtype": dtype_for("float32", "cpu"), "device": "cpu"}
         size = config.hidden_size
-        self.words = Embedding(config.vocab_size, size, **_FACTORY)
-        self.positions = Embedding(config.max_positions, size, **_FACTORY)
-        self.token_types = Embedding(config.num_token_types, size, **_FACTORY)
-        self.norm = LayerNorm(size, config.norm_eps, **_FACTORY)
-        self.layers = nn.ModuleList(BertLayer(config) for _ in range(config.num_layers))
+        self.words = Embedding(config.vocab_size, size, **factory)
+        self.positions = Embedding(config.max_positions, size, **factory)
+        self.token_types = Embedding(config.num_token_types, size, **factory)
+        self.norm = LayerNorm(size, config.norm_eps, **factory)
+        self.layers = ModuleList(BertLayer(config, **factory) for _ in range(config.num_layers))
 
-    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+    def __call__(self, input_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Compute hidden states [batch, length, hidden_size] of int64 [batch, length] ids, padded to `lengths`."""
         batch, length = input_ids.shape
-        x = self.words(input_ids) + (self.positions(torch.arange(length)) + self.token_types(torch.tensor([0])))
-        x = self.norm(x).view(batch * length, -1)
-        is_real = torch.arange(length) < lengths[:, None]  # [batch, length]
-        mask = None if bool(is_real.all()) else is_real[:, None, None, :]
+        is_real = np.arange(length) < lengths[:, None]  # [batch, length]
+        mask = None if is_real.all() else is_real
+        words, places = (
+            like(each, self.words.weight) for each in (input_ids.reshape(-1), np.tile(np.arange(length), batch))
+        )
+        x = ops.add(self.words(words), ops.add(self.positions(places), self.token_types(places * 0)))
+        x = self.norm(x)
         for layer in self.layers:
             x = layer(x, batch, mask)
-        return x.view(batch, length, -1)
+        return as_numpy(x).reshape(batch, length, -1)
 
-    def checkpoint_tensors(self) -> dict[str, Tensor]:
+    def checkpoint_tensors(self) -> dict[str, Array]:
         """Checkpoint name -> the view that receives the tensor."""
-        parts: dict[str, nn.Module] = {
+        parts: dict[str, Module] = {
             "embeddings.word_embeddings": self.words,
             "embeddings.position_embeddings": self.positions,
             "embeddings.token_type_embeddings": self.token_types,
@@ -214,7 +228,7 @@ class BertEncoder(nn.Module):
 
 def load_encoder(directory: Path, config: BertConfig) -> BertEncoder:
     """Load an encoder from safetensors. Raises ModelLoadError if the files do not match the config."""
-    encoder = BertEncoder(config).eval()
+    encoder = BertEncoder(config)
     views = encoder.checkpoint_tensors()
     entries = {name.removeprefix(_PREFIX): entry for name, entry in read_headers(directory).items()}
     matched = match_tensors(entries, {name: tuple(view.shape) for name, view in views.items()}, ignored=_IGNORED)

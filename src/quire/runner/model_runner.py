@@ -8,15 +8,12 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
 from quire.models.layers import select_rows
-from quire.models.linear.panel_weight import panel_kernels
 from quire.models.stages import ServableStage
-from quire.ops.arrays import Array, as_numpy, to_host
+from quire.ops.arrays import Array, as_numpy, as_tensor, is_numpy, to_host
 from quire.outputs import BlockDifference, BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.kv_cache import KVCache
@@ -30,13 +27,6 @@ from quire.tiers.transfer_worker import TransferWorker
 
 _IDLE_WAIT_S = 0.05  # longest wait for transfers if there is nothing to compute
 _LOGITS_BYTES = 64 * 2**20  # limit of float32 logits at once, for long prompts' logprobs and wide batches
-
-
-def padded_rows(num_rows: int) -> int:
-    """Round a number of rows up: all sizes up to 16, then eight per power of two. oneDNN keeps a kernel for each number
-    of rows: half a gigabyte after a few thousand requests."""
-    step = 1 << max(0, (num_rows - 1).bit_length() - 4)
-    return -(-num_rows // step) * step
 
 
 class RunnerLost(RuntimeError):
@@ -112,15 +102,16 @@ class ModelRunner:
         self.batch = batch
         self.transfer_worker = transfer_worker
         self.disk = disk
-        self.device = torch.device(cache.device)
+        self._is_numpy = is_numpy(model.dtype)
+        self.device = cache.device
         self.stages: dict[int, ServableStage] = {}  #: stages in use by number; empty for a model without stages
         self.grammars = grammars
+        self._is_numpy = is_numpy(model.dtype)
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._rules: WeakValueDictionary[int, SamplingRules] = WeakValueDictionary()  #: by id of their parameters
         self._unsampled: dict[int, np.ndarray] = {}  #: logits of sequences whose masks take long, by id
         self._draws = draws
-        self._pads = self.device.type == "cpu" and panel_kernels(model.dtype) is None
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
 
     @property
@@ -136,7 +127,6 @@ class ModelRunner:
         """Drop an unused stage. Its own layers are freed at the next step of another stage."""
         del self.stages[number]
 
-    @torch.inference_mode()
     def execute(self, out: SchedulerOutput) -> StepOutput:
         staged = self._begin("save", out)
         try:
@@ -214,46 +204,21 @@ class ModelRunner:
             hidden = select_rows(hidden, rows)
         self._sample(batch, out, hidden, result)
 
-    def _hidden_states(self, batch: Batch, rows: torch.Tensor | None) -> torch.Tensor:
-        """Run the model. Returns the hidden states of all tokens, or of `rows`, and of some padding."""
-        if rows is not None and (padding := self._padded(len(rows)) - len(rows)):
-            rows = F.pad(rows, (0, padding))
-        num_tokens = len(batch.token_ids)
-        num_rows = self._padded(num_tokens)
-        if num_rows == num_tokens:
-            ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
-            return self.model(ids, positions, self.attention.attend, rows=rows)
+    def _hidden_states(self, batch: Batch, rows: Array | None) -> Array:
+        """Run the model. Returns the hidden states of all tokens, or of `rows`."""
+        ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
+        return self.model(ids, positions, self.attention.attend, rows=rows)
 
-        more = (0, num_rows - num_tokens)
+    def _to_device(self, array: np.ndarray) -> Array:
+        return array if self._is_numpy else as_tensor(array).to(self.device, non_blocking=True)
 
-        def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            out = self.attention.attend(layer, q[:num_tokens], k[:num_tokens], v[:num_tokens])
-            return F.pad(out, (0, 0, 0, 0, *more))
-
-        ids, positions = (self._to_device(np.pad(each, more)) for each in (batch.token_ids, batch.positions))
-        return self.model(ids, positions, attend, rows=rows)
-
-    def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[n, hidden_size] -> [n, vocab_size]"""
-        num_rows = self._padded(len(hidden))
-        if num_rows == len(hidden):
-            return self.model.compute_logits(hidden)
-        return self.model.compute_logits(F.pad(hidden, (0, 0, 0, num_rows - len(hidden))))[: len(hidden)]
-
-    def _padded(self, num_rows: int) -> int:
-        """Pad a number of rows where oneDNN multiplies (see `padded_rows`)."""
-        return padded_rows(num_rows) if self._pads else num_rows
-
-    def _to_device(self, array: np.ndarray) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device, non_blocking=True)
-
-    def _sample(self, batch: Batch, out: SchedulerOutput, hidden: torch.Tensor, result: StepOutput) -> None:
+    def _sample(self, batch: Batch, out: SchedulerOutput, hidden: Array, result: StepOutput) -> None:
         """Draw the next tokens of sequences whose last known token was computed; `hidden` has a row for each."""
         for at in range(0, len(batch.sampled), self._max_logits_rows):
             sampled = batch.sampled[at : at + self._max_logits_rows]
-            logits = self._logits(hidden[at : at + len(sampled)])
+            logits = self.model.compute_logits(hidden[at : at + len(sampled)])
             if self._draws:
-                host = as_numpy(logits) if self.device.type == "cpu" else logits
+                host = as_numpy(logits) if self.device == "cpu" else logits
                 self._draw([out.seq_ids[i] for i in sampled.tolist()], host, result)
 
     def _draw(self, seq_ids: list[int], logits: Array, result: StepOutput) -> None:
@@ -315,7 +280,7 @@ class ModelRunner:
         scored: list[tuple[int, NewSequence]],
         batch: Batch,
         out: SchedulerOutput,
-        hidden: torch.Tensor,
+        hidden: Array,
         result: StepOutput,
     ) -> None:
         """Add log-probabilities of prompt tokens, in slices of bounded size; `hidden` has a row for each token."""
@@ -326,7 +291,7 @@ class ModelRunner:
             entries = result.prompt_logprobs.setdefault(out.seq_ids[i], []) if num_scored > 0 else []
             for at in range(0, num_scored, self._max_logits_rows):
                 size = min(self._max_logits_rows, num_scored - at)
-                logits = self._logits(hidden[first + at : first + at + size])
+                logits = self.model.compute_logits(hidden[first + at : first + at + size])
                 if not self._draws:
                     continue
                 targets = self.batch.token_ids[batch.rows[i], position + at : position + at + size].tolist()

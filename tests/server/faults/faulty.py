@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import torch
+import numpy as np
 
 from quire.assembly import start_engine
 from quire.config import EngineConfig
@@ -63,10 +63,10 @@ def corrupt_logits(engine: Engine, prompt_token: int) -> None:
     """Turn the logits into NaN for requests whose prompt begins with this token."""
     usual = engine.runner.sampler.sample  # type: ignore[attr-defined]
 
-    def sample(logits: torch.Tensor, states: Any) -> Any:
+    def sample(logits: np.ndarray, states: Any) -> Any:
         rows = [i for i, state in enumerate(states) if state.info.token_ids[0] == prompt_token]
-        logits = logits.clone()
-        logits[rows] = torch.nan
+        logits = logits.copy()
+        logits[rows] = np.nan
         return usual(logits, states)
 
     engine.runner.sampler.sample = sample  # type: ignore[attr-defined]

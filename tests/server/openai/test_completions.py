@@ -134,9 +134,9 @@ def test_zero_log_probabilities_show_the_chosen_token_alone(server: RunningServe
 
 def test_samples_differ_and_end_each_on_its_own_streamed_too(server: RunningServer) -> None:
     with server.client() as client:
-        asked: dict[str, Any] = {"model": MODEL, "prompt": "Hello", "n": 4, "seed": 7, "max_tokens": 30}
-        # one in eight tokens ends a sample
-        asked["extra_body"] = {"allowed_token_ids": [*range(65, 73)], "stop_token_ids": [65], "temperature": 1}
+        asked: dict[str, Any] = {"model": MODEL, "prompt": "abc", "n": 4, "seed": 7, "max_tokens": 30}
+        # about one in ten tokens ends a sample
+        asked["extra_body"] = {"allowed_token_ids": [*range(65, 73)], "stop_token_ids": [66], "temperature": 3}
         whole = client.completions.create(**asked).choices
         texts, reasons = [""] * 4, [[] for _ in range(4)]  # type: ignore[var-annotated]
         for chunk in client.completions.create(**asked, stream=True):

@@ -338,9 +338,15 @@ def test_sampling_fields_reach_the_sampler(server: RunningServer) -> None:
     assert text_of(server, allowed_token_ids=[66]) == "B" * 8
     assert text_of(server, allowed_token_ids=[65, 66], bad_words=["A"]) == "B" * 8
     assert text_of(server, allowed_token_ids=[65, 66], bad_words_token_ids=[[66]]) == "A" * 8
-    assert text_of(server, allowed_token_ids=[65, 66], repetition_penalty=100) not in ("A" * 8, "B" * 8)
-    assert text_of(server, allowed_token_ids=[65, 66], presence_penalty=2, logit_bias={"65": 1}) != "A" * 8
-    assert text_of(server, allowed_token_ids=[65, 66], frequency_penalty=2, logit_bias={"65": 3}) != "A" * 8
+    both_positive = {"logit_bias": {"65": 50, "66": 50}}
+    assert text_of(server, **both_positive, repetition_penalty=100) not in ("A" * 8, "B" * 8)
+    only_two = {"allowed_token_ids": [65, 66], "temperature": 0}
+    for penalty in ({"presence_penalty": 2}, {"frequency_penalty": 2}):
+        prompts = [f"{n}" for n in range(20)]  # for some of which both tokens are nearly as likely
+        pairs = [
+            (text_of(server, prompt=p, **only_two, **penalty), text_of(server, prompt=p, **only_two)) for p in prompts
+        ]
+        assert any(first != second for first, second in pairs)
 
 
 def test_ends_are_where_they_were_asked_for(server: RunningServer) -> None:
@@ -374,12 +380,12 @@ def test_priority_goes_before_arrival(server: RunningServer) -> None:
 
 
 def test_token_ids_are_shown_where_they_are_asked_for(server: RunningServer) -> None:
-    choice = server.complete(return_token_ids=True, temperature=0).json()["choices"][0]
+    choice = server.complete(return_token_ids=True, temperature=0, ignore_eos=True).json()["choices"][0]
     assert choice["prompt_token_ids"] == list(b"Hello")
     assert len(choice["token_ids"]) == 8
-    again = server.complete(prompt=choice["prompt_token_ids"], temperature=0).json()["choices"][0]
+    again = server.complete(prompt=choice["prompt_token_ids"], temperature=0, ignore_eos=True).json()["choices"][0]
     assert again["text"] == choice["text"]
-    chat = server.chat(return_token_ids=True).json()
+    chat = server.chat(return_token_ids=True, ignore_eos=True).json()
     assert chat["prompt_token_ids"][-1] == ord("\n")
     assert len(chat["choices"][0]["token_ids"]) == 8
     assert server.chat().json()["choices"][0]["token_ids"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import openai
 import pytest
@@ -44,7 +45,8 @@ def test_a_streamed_chat_is_the_whole_one_in_pieces(server: RunningServer) -> No
 
 def test_a_streamed_completion_is_the_whole_one_in_pieces(server: RunningServer) -> None:
     with server.client() as client:
-        asked = {"model": MODEL, "prompt": "Hello", "max_tokens": 12, "temperature": 0}
+        asked: dict[str, Any] = {"model": MODEL, "prompt": "Hello", "max_tokens": 12, "temperature": 0}
+        asked["extra_body"] = {"ignore_eos": True}
         whole = client.completions.create(**asked)
         chunks = list(client.completions.create(**asked, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text

@@ -37,14 +37,14 @@ def digest(
     from quire.loading import known_digest, resolve_model
     from quire.loading.checkpoint import checkpoint_dtype, read_headers
     from quire.loading.digest import random_digest
-    from quire.loading.modules.fitting import choose_dtype
-    from quire.ops.arrays import name_of
+    from quire.loading.modules.fitting import choose_served_dtype
 
     source = resolve_model(config.model, hub=config.hub)
     shape, in_files = source.config, None
     if source.path is not None:
         in_files = checkpoint_dtype(read_headers(source.path))
-    dtype = name_of(choose_dtype(config.dtype, shape, in_files))
+    device = choose_device("auto")
+    dtype = choose_served_dtype(config.dtype, shape, in_files, device)
     if source.path is None:
         if write_manifest:
             raise ValueError(f"{model} is a preset without files; a manifest needs a checkpoint directory")
@@ -55,7 +55,7 @@ def digest(
         weights = known_digest.checkpoint_digest(source.path, is_strict=True, use_tqdm=config.use_tqdm)
     facts: dict[str, Any] = {"weights": weights, "dtype": dtype}
     facts |= {"quantization": config.quantization, "block_size": config.block_size}
-    namespace = make_namespace(shape, **facts, device=choose_device("auto")).root().hex()
+    namespace = make_namespace(shape, **facts, device=device).root().hex()
     if as_json:
         typer.echo(json.dumps({"model": model, **facts, "namespace": namespace}))
         return

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import torch
+import numpy as np
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry, are_equal, checkpoint_dtype, match_tensors
 from quire.loading.errors import ModelLoadError
@@ -16,23 +16,26 @@ from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.parallel.split import TensorShare
 from quire.models.registry import ARCHITECTURES, build_model
+from quire.ops.arrays import DType
 
 logger = logging.getLogger(__name__)
 
 HEAD_NAME = "lm_head.weight"
 
+ChooseDtype = Callable[[ModelConfig, "str | None"], DType]  #: from the config and the dtype in the files
+
 _MAX_EXCESS = 8  # below it, the missing and misshapen tensors are named
 
 
 def fit_model(
-    config: ModelConfig, entries: Mapping[str, TensorEntry], dtype: str, group: ParallelGroup = ALONE
+    config: ModelConfig, entries: Mapping[str, TensorEntry], choose: ChooseDtype, group: ParallelGroup = ALONE
 ) -> tuple[CausalLM, dict[str, TensorEntry]]:
     """Build this rank's part of the model on the meta device, with its entries by the model's names. All ranks call
     this. ModelLoadError if tensors do not match, ValueError if dtype or split is not supported."""
     entries = dict(entries)
     config = resolve_head(config, entries, group)
     _check_size(config, entries)
-    model = build_model(config, choose_dtype(dtype, config, checkpoint_dtype(entries)), "meta", group)
+    model = build_model(config, choose(config, checkpoint_dtype(entries)), "meta", group)
     shares = model.checkpoint_shares()
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
     matched = match_tensors(
@@ -104,11 +107,11 @@ def _are_equal(head: TensorEntry, embedding: TensorEntry, split: ModelSplit) -> 
     if head.shape[:1] != (split.vocab.total,):
         return False  # match_tensors will report the shape
     share = TensorShare(head.shape, 0, split.vocab.ranges)
-    differs = torch.tensor([float(not are_equal(part_of(head, share), part_of(embedding, share)))])
-    return not split.group.all_reduce(differs).item()
+    differs = np.array([not are_equal(part_of(head, share), part_of(embedding, share))], np.float32)
+    return not split.group.all_reduce(differs)[0]
 
 
-def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch.dtype:
+def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> str:
     """Resolve auto: the config's dtype, else the files', else float32. Raises ValueError for other dtypes."""
     if dtype == "auto":
         dtype = config.dtype or in_files or "float32"
@@ -119,4 +122,13 @@ def choose_dtype(dtype: str, config: ModelConfig, in_files: str | None) -> torch
             )
     if dtype not in DTYPE_BYTES:
         raise ValueError(f"dtype {dtype!r} is not one of auto, {', '.join(DTYPE_BYTES)}")
-    return getattr(torch, dtype)
+    return dtype
+
+
+def choose_served_dtype(dtype: str, config: ModelConfig, in_files: str | None, device: str) -> str:
+    """As `choose_dtype` for serving: kernels for CPUs have no float16, so auto widens it to float32."""
+    name = choose_dtype(dtype, config, in_files)
+    if dtype == "auto" and name == "float16" and device == "cpu":
+        logger.info("float16 weights are served in float32 on a CPU; dtype=bfloat16 takes half the memory")
+        return "float32"
+    return name

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol, overload
 
 import xxhash
-from torch import nn
 
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.known_digest import sample_file
@@ -19,14 +18,13 @@ from quire.loading.stage_manifest import StageManifest
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
 from quire.models.stages import Adapter, PassLayer, ServableStage, read_linear_map
+from quire.ops.module import Module
 
 
-def read_stage_parts(
-    manifest: StageManifest, number: int, model: CausalLM
-) -> tuple[dict[int, nn.Module], Adapter | None]:
+def read_stage_parts(manifest: StageManifest, number: int, model: CausalLM) -> tuple[dict[int, Module], Adapter | None]:
     """Return a stage's stand-ins by index, and its adapter. Raises ModelLoadError or ModelConfigError for bad files."""
     stage, directory = manifest.stages[number - 1], manifest.directory
-    stand_ins: dict[int, nn.Module] = {i: PassLayer() for i in range(manifest.num_layers) if i not in stage.layers}
+    stand_ins: dict[int, Module] = {i: PassLayer() for i in range(manifest.num_layers) if i not in stage.layers}
     adapter = None
     read = partial(_read_checked, manifest)
     if stage.linear_map is not None:
@@ -94,7 +92,7 @@ class LayerSource(Protocol):
 
     model: CausalLM
 
-    def layer(self, index: int) -> nn.Module:
+    def layer(self, index: int) -> Module:
         """Wait for a layer and return it."""
         ...
 
@@ -103,11 +101,11 @@ class LayerSource(Protocol):
         ...
 
 
-class ArrivingLayers(Sequence[nn.Module]):
+class ArrivingLayers(Sequence[Module]):
     """The layers of one stage. Iteration waits for each layer, and at its end for the verified stage with norm and
     head. `stand_ins` replace absent layers, by index. `CausalLM.waited_s` counts the seconds."""
 
-    def __init__(self, source: LayerSource, number: int, stand_ins: Mapping[int, nn.Module]) -> None:
+    def __init__(self, source: LayerSource, number: int, stand_ins: Mapping[int, Module]) -> None:
         self._source = source
         self._number = number
         self._stand_ins = stand_ins
@@ -117,15 +115,15 @@ class ArrivingLayers(Sequence[nn.Module]):
         return self._source.model.config.num_layers
 
     @overload
-    def __getitem__(self, index: int) -> nn.Module: ...
+    def __getitem__(self, index: int) -> Module: ...
     @overload
-    def __getitem__(self, index: slice) -> list[nn.Module]: ...
-    def __getitem__(self, index: int | slice) -> nn.Module | list[nn.Module]:
+    def __getitem__(self, index: slice) -> list[Module]: ...
+    def __getitem__(self, index: int | slice) -> Module | list[Module]:
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         return self._stand_ins.get(index) or self._source.layer(index)
 
-    def __iter__(self) -> Iterator[nn.Module]:
+    def __iter__(self) -> Iterator[Module]:
         model = self._source.model
         for index in range(len(self)):
             started = time.monotonic()
@@ -171,7 +169,7 @@ class LoadedStages:
             self._arriving[number] = ServableStage(number, ArrivingLayers(source, number, stand_ins), adapter)
         return self._made.get(number) or self._arriving[number]
 
-    def _read_parts(self, number: int) -> tuple[dict[int, nn.Module], Adapter | None]:
+    def _read_parts(self, number: int) -> tuple[dict[int, Module], Adapter | None]:
         return ({}, None) if self._manifest is None else read_stage_parts(self._manifest, number, self._model)
 
     def leave_out(self, number: int, error: Exception) -> None:

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
-from torch import Tensor, nn
-
 from quire.loading.stage_manifest import StageManifest
 from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.linear.layer import Linear
-from quire.models.linear.packed_weight import can_pack
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
-from quire.ops.arrays import empty
+from quire.ops.arrays import Array, empty, numpy_dtype
+from quire.ops.module import Module
 
 
 class Unit:
     """One unit on the meta device. `name` is the model's attribute, `prefix` starts names in a checkpoint."""
 
-    def __init__(self, name: str, module: nn.Module, prefix: str, layer: int | None = None) -> None:
+    def __init__(self, name: str, module: Module, prefix: str, layer: int | None = None) -> None:
         self.name = name
         self.module = module
         self.layer = layer
         self._prefix = prefix
         views = dict(checkpoint_tensors(module, prefix))
         self.tensors = tuple(views)  #: names in a checkpoint
-        self.num_bytes = sum(view.numel() * view.element_size() for view in views.values())
+        self.num_bytes = sum(view.nbytes for view in views.values())
         linears = [linear for linear, _ in _linears(module, prefix)]
         self.packed_bytes = self.num_bytes + sum(linear.packed_bytes() - linear.plain_bytes() for linear in linears)
         self._missing = set(views)
-        self._views: dict[str, Tensor] | None = None
+        self._views: dict[str, Array] | None = None
 
     @property
     def is_whole(self) -> bool:
         return not self._missing
 
-    def view(self, name: str, device: torch.device) -> Tensor:
+    def view(self, name: str, device: str) -> Array:
         """Return the destination of a tensor. The first call allocates the unit's memory."""
         if self._views is None:
             _give_memory(self.module, device)
@@ -84,31 +81,23 @@ def tied_head_bytes(model: CausalLM) -> int:
     if not model.config.tie_word_embeddings:
         return 0
     is_shared = model.quantization == "none" and panel_kernels(model.dtype) is not None
-    is_packed = model.quantization != "none" or (model.device.type == "cpu" and can_pack(model.dtype))
-    return model.lm_head.packed_bytes() if is_packed and not is_shared else 0
+    return model.lm_head.packed_bytes() if model.quantization != "none" and not is_shared else 0
 
 
 def memory_of(config: ModelConfig, dtype: str, quantization: str = "none", group: ParallelGroup = ALONE) -> int:
     """Return the memory of a model's packed weights, or of a rank's part, on a CPU."""
-    model = build_model(config, getattr(torch, dtype), "meta", group)
+    model = build_model(config, numpy_dtype(dtype), "meta", group)
     model.quantize(quantization)
     return sum(unit.packed_bytes for unit in units_of(model)) + tied_head_bytes(model)
 
 
-def _give_memory(module: nn.Module, device: torch.device) -> None:
-    """Allocate parameters. `Module.to_empty` would import 486 modules in half a second, for `empty_like` from meta."""
-    for child in module.modules():
-        for name, parameter in child.named_parameters(recurse=False):
-            setattr(child, name, nn.Parameter(_empty_like(parameter, device), requires_grad=False))
+def _give_memory(module: Module, device: str) -> None:
+    for part in module.modules():
+        for name, array in list(part.named_parameters()):
+            setattr(part, name, empty(array.shape, array.dtype, device))
 
 
-def _empty_like(parameter: Tensor, device: torch.device) -> Tensor:
-    if device.type == "cpu":
-        return empty(parameter.shape, parameter.dtype)
-    return torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
-
-
-def _linears(module: nn.Module, name: str) -> Iterator[tuple[Linear, list[str]]]:
+def _linears(module: Module, name: str) -> Iterator[tuple[Linear, list[str]]]:
     if isinstance(module, Linear):
         if module.weight is not None:
             yield module, [each for each, _ in module.checkpoint_tensors(name)]

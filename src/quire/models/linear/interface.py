@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from torch import Tensor
+from quire.ops.arrays import Array
 
 Activation = Literal["none", "silu"]
 
@@ -14,7 +14,7 @@ class PackedWeight(Protocol):
 
     num_bytes: int
 
-    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
+    def product(self, x: Array, bias: Array | None, activation: Activation = "none") -> Array:
         """Compute activation(x W^T + b), [num_tokens, out_features] in x's dtype, from x [num_tokens, in_features] with
         maybe strided rows, and [out_features] or None. A row may depend on the number of other rows, not on their
         content."""

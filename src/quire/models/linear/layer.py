@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-
 from quire.models.linear.interface import PackedWeight
 from quire.models.linear.packed_weight import pack_weight
 from quire.models.linear.panel_weight import PanelWeight
 from quire.models.linear.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
+from quire.ops import functions as ops
+from quire.ops.arrays import Array, DType, empty
+from quire.ops.module import Module
 
 
 class LinearAdapter(Protocol):
     """The part of a LoRA adapter in one linear layer; see `models/adapter.py`."""
 
-    def add_to(self, y: Tensor, x: Tensor) -> Tensor:
+    def add_to(self, y: Array, x: Array) -> Array:
         """Return y plus the adapter's output for x, in y's dtype; may write to y."""
         ...
 
@@ -33,7 +32,7 @@ class Projection(NamedTuple):
     outputs: Share  #: this rank's part of its outputs
 
 
-class Linear(nn.Module):
+class Linear(Module):
     """y = x W^T + b, plus an adapter's output. With a share of `in_features`, y is summed over the group."""
 
     def __init__(
@@ -42,15 +41,14 @@ class Linear(nn.Module):
         out_features: int | Share,
         *,
         bias: bool,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        dtype: DType,
+        device: str,
         group: ParallelGroup = ALONE,
     ) -> None:
-        super().__init__()
         self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
         self.in_features, self.out_features = self.inputs.size, self.outputs.size  # on this rank
-        self.weight: nn.Parameter | None = empty_parameter((self.out_features, self.in_features), dtype, device)
-        self.bias = empty_parameter((self.out_features,), dtype, device) if bias else None
+        self.weight: Array | None = empty((self.out_features, self.in_features), dtype, device)
+        self.bias = empty((self.out_features,), dtype, device) if bias else None
         self.packed: PackedWeight | None = None
         self.quantization = "none"  # applied by pack()
         self.adapter: LinearAdapter | None = None  # the weights stay unchanged
@@ -58,31 +56,31 @@ class Linear(nn.Module):
         self._is_addend = not self.inputs.is_whole
         self._adds_bias = not self._is_addend or group.rank == 0  # once per sum
 
-    def forward(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Array) -> Array:
         bias = self.bias if self._adds_bias else None
         if self.packed is not None:
             y = self.packed.product(x, bias)
         else:
             assert self.weight is not None
-            y = F.linear(x, self.weight, bias)
+            y = ops.linear(x, self.weight, bias)
         if self.adapter is not None:
             y = self.adapter.add_to(y, x)
         return self._group.all_reduce(y) if self._is_addend else y
 
-    def silu(self, x: Tensor) -> Tensor:
+    def silu(self, x: Array) -> Array:
         """Compute silu(x W^T + b), in one call without an adapter, whose output is added before silu."""
         if self.packed is not None and self.adapter is None:
             return self.packed.product(x, self.bias, "silu")
-        return F.silu(self(x))
+        return ops.activate(self(x), "silu")
 
-    def gated(self, x: Tensor, up: Linear) -> Tensor:
+    def gated(self, x: Array, up: Linear) -> Array:
         """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike."""
         has_adapter = self.adapter is not None or up.adapter is not None
         if isinstance(self.packed, PanelWeight) and isinstance(up.packed, PanelWeight) and not has_adapter:
             return self.packed.gated_product(x, self.bias, up.packed, up.bias)
         if isinstance(self.packed, QuantizedWeight) and isinstance(up.packed, QuantizedWeight) and not has_adapter:
             return self.packed.gated_product(x, self.bias, up.packed, up.bias)
-        return self.silu(x).mul_(up(x))
+        return ops.multiply(self.silu(x), up(x))
 
     def pack(self) -> None:
         """Quantize the weight or give it the fastest kernel's layout; views of the plain one become invalid."""
@@ -96,7 +94,7 @@ class Linear(nn.Module):
     def plain_bytes(self) -> int:
         """Return the weight's memory before `pack()`."""
         assert self.weight is not None
-        return self.weight.numel() * self.weight.element_size()
+        return int(self.weight.nbytes)
 
     def packed_bytes(self) -> int:
         """Return the weight's memory after `pack()`, without the padding of kernels."""
@@ -108,7 +106,7 @@ class Linear(nn.Module):
         """Yield the checkpoint's layers in this one, by name. Works before and after `pack()`."""
         yield name, Projection(self, slice(0, self.out_features), self.outputs)
 
-    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
         """Yield the checkpoint's tensors of this layer: names, and the views that hold them."""
         assert self.weight is not None, "a packed layer cannot be loaded into"
         yield f"{name}.weight", self.weight
@@ -138,8 +136,8 @@ class MergedLinear(Linear):
         parts: Mapping[str, int | Share],
         *,
         bias: bool,
-        dtype: torch.dtype,
-        device: torch.device | str,
+        dtype: DType,
+        device: str,
     ) -> None:
         shares = {name: Share.of(part) for name, part in parts.items()}
         out_features = sum(share.size for share in shares.values())  # on this rank
@@ -153,7 +151,7 @@ class MergedLinear(Linear):
             yield f"{parent}.{part}", Projection(self, slice(start, start + outputs.size), outputs)
             start += outputs.size
 
-    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
         for part, (_, rows, _) in self.projections(name):
             for kind, tensor in (("weight", self.weight), ("bias", self.bias)):
                 if tensor is not None:
@@ -163,15 +161,11 @@ class MergedLinear(Linear):
 class Conv1DLinear(Linear):
     """A linear layer whose checkpoint holds the weight as [in, out], like GPT-2's Conv1D."""
 
-    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Tensor]]:
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
         assert self.weight is not None
-        yield f"{name}.weight", self.weight.t()
+        yield f"{name}.weight", self.weight.T
         if self.bias is not None:
             yield f"{name}.bias", self.bias
 
     def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
         return TensorShare((in_features, out_features), 1 - dim, share.ranges)
-
-
-def empty_parameter(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str) -> nn.Parameter:
-    return nn.Parameter(torch.empty(shape, dtype=dtype, device=device), requires_grad=False)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ctypes
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import layout
+from quire.kernels.structure import address, dense, dense_rows, layout
 from quire.models.linear.interface import Activation
-from quire.ops.arrays import empty
+from quire.ops.arrays import Array, DType, as_numpy, name_of, takes_tensors
+from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
-_NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_NAMES = ("float32", "bfloat16")
 #: Up to this size, one thread is faster than waking a second one.
 _SERIAL_PRODUCTS = 2**18
 _SERIAL_ROWS = 16
@@ -47,81 +47,84 @@ class _PanelRows(ctypes.Structure):
 class PanelWeight:
     """See `PackedWeight`. Packs float32 or bfloat16; whole panels in place, which invalidates views."""
 
-    def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
-        name = _NAMES[weight.dtype]
+    def __init__(self, weight: Array, library: ctypes.CDLL) -> None:
+        weight = as_numpy(weight)
+        name = weight.dtype.name
         self.out_features, self.in_features = weight.shape
         self._multiply = getattr(library, f"quire_linear_{name}")
         self._read_rows = getattr(library, f"quire_rows_{name}")
         panel, depth = (_whole_number(library, each) for each in ("quire_linear_panel", f"quire_linear_depth_{name}"))
         num_rows, num_columns = -(-self.out_features // panel) * panel, -(-self.in_features // depth) * depth
-        is_whole = (num_rows, num_columns) == weight.shape and weight.is_contiguous()
-        if weight.stride(1) != 1:
-            weight = weight.contiguous()
-        self._packed = weight if is_whole else empty((num_rows, num_columns), weight.dtype)
-        self.num_bytes = self._packed.numel() * self._packed.element_size()
+        is_whole = (num_rows, num_columns) == weight.shape and weight.flags.c_contiguous
+        weight = dense_rows(weight)
+        self._packed = weight if is_whole else new_empty((num_rows, num_columns), weight.dtype)
+        self.address = address(self._packed)  #: in kernel calls
+        self.num_bytes = self._packed.nbytes
         pack = getattr(library, f"quire_pack_{name}")
         pack.restype = self._multiply.restype = None
         pack(
             ctypes.byref(
-                _Pack(weight.data_ptr(), weight.stride(0), self.in_features, self.out_features, self._packed.data_ptr())
+                _Pack(
+                    address(weight),
+                    weight.strides[0] // weight.itemsize,
+                    self.in_features,
+                    self.out_features,
+                    self.address,
+                )
             )
         )
 
-    @property
-    def address(self) -> int:
-        """The weight's address in kernel calls."""
-        return self._packed.data_ptr()
-
     @staticmethod
-    def supports(dtype: torch.dtype) -> bool:
-        return dtype in _NAMES
+    def supports(dtype: DType) -> bool:
+        return name_of(dtype) in _NAMES
 
-    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
+    @takes_tensors
+    def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none") -> np.ndarray:
         return self._call(x, bias, None, None, activation == "silu")
 
-    def gated_product(self, x: Tensor, bias: Tensor | None, up: PanelWeight, up_bias: Tensor | None) -> Tensor:
+    @takes_tensors
+    def gated_product(
+        self, x: np.ndarray, bias: np.ndarray | None, up: PanelWeight, up_bias: np.ndarray | None
+    ) -> np.ndarray:
         """Compute silu(x W^T + b) * (x U^T + c) in one call; U has the shape of W."""
         return self._call(x, bias, up, up_bias, True)
 
-    def rows(self, ids: Tensor) -> Tensor:
+    @takes_tensors
+    def rows(self, ids: np.ndarray) -> np.ndarray:
         """Return rows of the unpacked weight: int64 [n] -> [n, in_features]. Raises IndexError for a bad id."""
-        ids = ids.contiguous()
-        to = self._packed.new_empty(len(ids), self.in_features)
+        ids = dense(ids)
+        to = np.empty((len(ids), self.in_features), self._packed.dtype)
         count = num_threads() if len(ids) > _SERIAL_ROWS else 1
-        call = _PanelRows(
-            self._packed.data_ptr(),
-            self.in_features,
-            self.out_features,
-            len(ids),
-            ids.data_ptr(),
-            to.data_ptr(),
-            count,
-        )
+        call = _PanelRows(self.address, self.in_features, self.out_features, len(ids), address(ids), address(to), count)
         if not self._read_rows(ctypes.byref(call)):
             raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
         return to
 
     def _call(
-        self, x: Tensor, bias: Tensor | None, up: PanelWeight | None, up_bias: Tensor | None, silu: bool
-    ) -> Tensor:
+        self,
+        x: np.ndarray,
+        bias: np.ndarray | None,
+        up: PanelWeight | None,
+        up_bias: np.ndarray | None,
+        silu: bool,
+    ) -> np.ndarray:
         assert x.dtype == self._packed.dtype
         assert x.shape[1] == self.in_features
-        if x.stride(1) != 1:
-            x = x.contiguous()
+        x = dense_rows(x)
         num_rows = len(x)
         out = new_output((num_rows, self.out_features), x.dtype)
         is_small = num_rows * self.in_features * self.out_features <= _SERIAL_PRODUCTS
         call = _PanelLinear(
-            x.data_ptr(),
-            x.stride(0),
+            address(x),
+            x.strides[0] // x.itemsize,
             num_rows,
             self.in_features,
             self.out_features,
-            self._packed.data_ptr(),
-            None if bias is None else bias.data_ptr(),
-            None if up is None else up._packed.data_ptr(),
-            None if up_bias is None else up_bias.data_ptr(),
-            out.data_ptr(),
+            self.address,
+            None if bias is None else address(bias),
+            None if up is None else up.address,
+            None if up_bias is None else address(up_bias),
+            address(out),
             self.out_features,
             silu,
             1 if is_small else num_threads(),
@@ -130,10 +133,9 @@ class PanelWeight:
         return out
 
 
-def panel_kernels(dtype: torch.dtype) -> ctypes.CDLL | None:
-    """Return the kernels if they are faster than torch for weights of this dtype; the generic level is not."""
-    kernels = load_kernels()
-    return kernels.functions if PanelWeight.supports(dtype) and kernels.level != "generic" else None
+def panel_kernels(dtype: DType) -> ctypes.CDLL | None:
+    """Return the kernels if they support weights of this dtype."""
+    return load_kernels().functions if PanelWeight.supports(dtype) else None
 
 
 def _whole_number(library: ctypes.CDLL, name: str) -> int:

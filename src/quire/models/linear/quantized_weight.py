@@ -14,15 +14,14 @@ import logging
 from collections.abc import Callable
 from typing import cast
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+import numpy as np
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import layout
+from quire.kernels.structure import address, dense_rows, layout
 from quire.models.linear.interface import Activation, PackedWeight
-from quire.ops.arrays import empty
+from quire.ops.arrays import Array, as_numpy, as_tensor, is_numpy, name_of, takes_tensors
+from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
 logger = logging.getLogger("quire")
@@ -33,13 +32,12 @@ RECIPES = {"none": "none", "int8": "int8/row/1", "int4": "int4/64/1"}
 #: The head's, with any other quantization.
 HEAD_QUANTIZATION = "int8"
 #: Dtypes of models with quantized layers.
-DTYPES = (torch.float32, torch.bfloat16)
+DTYPES = ("float32", "bfloat16")
 
 _PANEL, _GROUP = 32, 64
 _MAX_DEPTH = 2**17  # longer sums may exceed 32 bits
 _FORMS = {"none": 0, "silu": 1}  # QuireForm
 _GATED = 2
-_ROWS_AT_ONCE = 1024  # dequantized at once by torch
 
 
 class _Weight(ctypes.Structure):
@@ -62,19 +60,22 @@ class _Quantize(ctypes.Structure):
     _fields_ = layout("pointer weight", "int64 stride depth columns", "pointer packed scales", "int32 bits num_threads")
 
 
-def quantize_weight(weight: Tensor, quantization: str, library: ctypes.CDLL | None = None) -> PackedWeight:
+def quantize_weight(weight: Array, quantization: str, library: ctypes.CDLL | None = None) -> PackedWeight:
     """Quantize a weight, [out_features, in_features], to int8 or int4, by `library`, `load_kernels` or torch. Raises
     ValueError for other dtypes, devices or sizes."""
-    if weight.device.type != "cpu" or weight.dtype not in DTYPES or weight.shape[1] > _MAX_DEPTH:
+    is_here = is_numpy(weight) or weight.device.type == "cpu"
+    if not is_here or name_of(weight.dtype) not in DTYPES or weight.shape[1] > _MAX_DEPTH:
         raise ValueError(
-            f"a weight of {tuple(weight.shape)} in {weight.dtype} on {weight.device} cannot be quantized; supported: "
+            f"a weight of {tuple(weight.shape)} in {name_of(weight.dtype)} cannot be quantized here; supported: "
             f"float32 or bfloat16 in main memory, and up to {_MAX_DEPTH} inputs"
         )
     library = library or load_kernels().functions
     if library is None:
         _warn_of_torch()
-        return TorchQuantizedWeight(weight.detach(), BITS[quantization])
-    return QuantizedWeight(weight.detach(), BITS[quantization], library)
+        from quire.models.linear.torch_quantized_weight import TorchQuantizedWeight
+
+        return TorchQuantizedWeight(as_tensor(weight), BITS[quantization])
+    return QuantizedWeight(weight, BITS[quantization], library)
 
 
 def quantized_bytes(out_features: int, in_features: int, quantization: str) -> int:
@@ -93,31 +94,32 @@ def _warn_of_torch() -> None:
 class QuantizedWeight:
     """See `PackedWeight`: for csrc/quantized_linear.cpp. `bits` is 8 or 4. All levels share one layout."""
 
-    def __init__(self, weight: Tensor, bits: int, library: ctypes.CDLL) -> None:
+    def __init__(self, weight: Array, bits: int, library: ctypes.CDLL) -> None:
+        weight = as_numpy(weight)
         self.bits = bits
         self.out_features, self.in_features = weight.shape
         self._library = library
-        weight = weight if weight.stride(1) == 1 else weight.contiguous()
+        weight = dense_rows(weight)
         num_columns = -(-self.out_features // _PANEL) * _PANEL
         library.quire_quantized_bytes.restype = ctypes.c_int64
         sizes = (ctypes.c_int64(self.out_features), ctypes.c_int64(self.in_features), ctypes.c_int32(bits))
-        self._packed = empty((library.quire_quantized_bytes(*sizes),), torch.uint8)
-        self._scales = torch.empty(num_columns if bits == 8 else 0, dtype=torch.float32, device="cpu")
+        self._packed = new_empty((library.quire_quantized_bytes(*sizes),), np.dtype(np.uint8))
+        self._scales = np.empty(num_columns if bits == 8 else 0, np.float32)
         self.num_bytes = self._packed.nbytes + self._scales.nbytes
         call = _Quantize(
-            weight=weight.data_ptr(),
-            stride=weight.stride(0),
+            weight=address(weight),
+            stride=weight.strides[0] // weight.itemsize,
             depth=self.in_features,
             columns=self.out_features,
-            packed=self._packed.data_ptr(),
-            scales=self._scales.data_ptr(),
+            packed=address(self._packed),
+            scales=address(self._scales),
             bits=bits,
             num_threads=num_threads(),
         )
-        getattr(library, f"quire_quantize_{_name(weight.dtype)}")(ctypes.byref(call))
+        getattr(library, f"quire_quantize_{weight.dtype.name}")(ctypes.byref(call))
         self._weight = _Weight(
-            packed=self._packed.data_ptr(),
-            scales=self._scales.data_ptr(),
+            packed=address(self._packed),
+            scales=address(self._scales),
             depth=self.in_features,
             columns=self.out_features,
             bits=bits,
@@ -125,124 +127,43 @@ class QuantizedWeight:
         self.address = ctypes.addressof(self._weight)  #: in kernel calls
         self._functions = {dtype: _bind(library, dtype) for dtype in DTYPES}
 
-    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
+    @takes_tensors
+    def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none") -> np.ndarray:
         return self._multiply(x, bias, None, None, _FORMS[activation])
 
-    def gated_product(self, x: Tensor, bias: Tensor | None, up: QuantizedWeight, up_bias: Tensor | None) -> Tensor:
+    @takes_tensors
+    def gated_product(
+        self, x: np.ndarray, bias: np.ndarray | None, up: QuantizedWeight, up_bias: np.ndarray | None
+    ) -> np.ndarray:
         """Compute silu(x W^T + b) * (x U^T + c) in one pass over x; `up` has the same shape and bits."""
         return self._multiply(x, bias, up.address, up_bias, _GATED)
 
-    def _multiply(self, x: Tensor, bias: Tensor | None, up: int | None, up_bias: Tensor | None, form: int) -> Tensor:
+    def _multiply(
+        self, x: np.ndarray, bias: np.ndarray | None, up: int | None, up_bias: np.ndarray | None, form: int
+    ) -> np.ndarray:
         num_rows = len(x)
         out = new_output((num_rows, self.out_features), x.dtype)
         if not num_rows:
             return out
-        x = x if x.stride(1) == 1 else x.contiguous()
+        x = dense_rows(x)
         call = _QuantizedLinear(
             self.address,
-            None if bias is None else bias.data_ptr(),
+            None if bias is None else address(bias),
             up,
-            None if up_bias is None else up_bias.data_ptr(),
-            x.data_ptr(),
-            x.stride(0),
+            None if up_bias is None else address(up_bias),
+            address(x),
+            x.strides[0] // x.itemsize,
             num_rows,
-            out.data_ptr(),
+            address(out),
             form,
             num_threads(),
         )
-        call_kernel(self._functions[x.dtype], call)
+        call_kernel(self._functions[x.dtype.name], call)
         return out
 
 
 @functools.cache
-def _bind(library: ctypes.CDLL, dtype: torch.dtype) -> Callable[..., None]:
-    function = getattr(library, f"quire_quantized_linear_{_name(dtype)}")
+def _bind(library: ctypes.CDLL, dtype: str) -> Callable[..., None]:
+    function = getattr(library, f"quire_quantized_linear_{dtype}")
     function.restype = None
     return cast(Callable[..., None], function)
-
-
-class TorchQuantizedWeight:
-    """See `PackedWeight`: the same numbers up to rounding, without kernels."""
-
-    def __init__(self, weight: Tensor, bits: int) -> None:
-        self.bits = bits
-        self.out_features, self.in_features = weight.shape
-        pieces = [(_to_bytes if bits == 8 else _to_groups)(rows.float()) for rows in weight.split(_ROWS_AT_ONCE)]
-        self._integers, self._scales, self._lows = (torch.cat(part) for part in zip(*pieces, strict=True))
-        self.num_bytes = sum(each.nbytes for each in (self._integers, self._scales, self._lows))
-
-    def product(self, x: Tensor, bias: Tensor | None, activation: Activation = "none") -> Tensor:
-        x_integers, x_scales = _quantize_rows(x.float())
-        parts = []
-        for start in range(0, self.out_features, _ROWS_AT_ONCE):
-            rows = slice(start, start + _ROWS_AT_ONCE)
-            parts.append(x_integers @ self._floats(rows).t())
-        y = torch.cat(parts, dim=1) * x_scales if parts else x.new_empty(len(x), 0)
-        if bias is not None:
-            y = y + bias.float()
-        return (F.silu(y) if activation == "silu" else y).to(x.dtype)
-
-    def gated_product(self, x: Tensor, bias: Tensor | None, up: TorchQuantizedWeight, up_bias: Tensor | None) -> Tensor:
-        return self.product(x, bias, "silu") * up.product(x, up_bias)
-
-    def _floats(self, rows: slice) -> Tensor:
-        integers, scales, lows = self._integers[rows], self._scales[rows].float(), self._lows[rows].float()
-        if self.bits == 8:
-            return integers * scales
-        nibbles = torch.stack((integers & 15, integers >> 4), dim=-1).flatten(2)  # [rows, groups, 64]
-        return (nibbles * scales + lows).flatten(1)[:, : self.in_features]
-
-
-def _quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Quantize rows so that the largest value becomes 127. Rows with NaN stay NaN."""
-    largest = x.abs().amax(dim=1, keepdim=True) if x.shape[1] else x.new_zeros(len(x), 1)
-    is_zero = largest <= 1e-30
-    factors = torch.where(is_zero, 0.0, torch.full_like(largest, 127.0) / largest)
-    return (x * factors).round(), torch.where(is_zero, 0.0, largest / 127.0)
-
-
-def _to_bytes(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    integers, scales = _quantize_rows(weight)
-    return integers.to(torch.int8), scales, scales.new_empty(len(scales), 0)
-
-
-def _to_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """As `quantize_group` in csrc/quantized_linear.cpp: integers [rows, groups, 32], two per byte; scales and lows."""
-    num_groups = -(-weight.shape[1] // _GROUP)
-    padding = weight[:, -1:].expand(-1, num_groups * _GROUP - weight.shape[1])
-    groups = torch.cat((weight, padding), dim=1).view(len(weight), num_groups, _GROUP)
-    lowest, highest = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-    scale, low = torch.zeros_like(lowest), lowest.bfloat16().float()
-    integers, least = _place(groups, scale, low)
-    for cut in range(8):
-        out = 0.025 * cut * (highest - lowest)
-        tried, _ = _place(groups, (highest - lowest - 2 * out) / 15, lowest + out)
-        for _ in range(2):
-            tried_scale, tried_low = _fit(groups, tried)
-            tried, error = _place(groups, tried_scale, tried_low)
-            is_better = error < least
-            least = torch.where(is_better, error, least)
-            scale, low = torch.where(is_better, tried_scale, scale), torch.where(is_better, tried_low, low)
-            integers = torch.where(is_better, tried, integers)
-    nibbles = integers.to(torch.uint8).view(len(weight), num_groups, _GROUP // 2, 2)
-    return nibbles[..., 0] | nibbles[..., 1] << 4, scale.bfloat16(), low.bfloat16()
-
-
-def _place(groups: Tensor, scale: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
-    """Round weights to integers. Returns each group's squared error as well."""
-    factor = torch.where(scale > 0, 1 / scale, 0.0)
-    integers = ((groups - low) * factor).clamp(0, 15).round()
-    return integers, (groups - (integers * scale + low)).square().sum(-1, keepdim=True)
-
-
-def _fit(groups: Tensor, integers: Tensor) -> tuple[Tensor, Tensor]:
-    """Fit scales and lows to these integers by least squares."""
-    sum_x, sum_y = integers.sum(-1, keepdim=True), groups.sum(-1, keepdim=True)
-    sum_xx, sum_xy = integers.square().sum(-1, keepdim=True), (integers * groups).sum(-1, keepdim=True)
-    spread = _GROUP * sum_xx - sum_x.square()
-    scale = torch.where(spread > 0, (_GROUP * sum_xy - sum_x * sum_y) / spread, 0.0).bfloat16().float()
-    return scale, ((sum_y - scale * sum_x) / _GROUP).bfloat16().float()
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -38,7 +38,7 @@ def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
         return _random_reference(source, dtype), Tokenizer.byte_level(config.vocab_size)
     tokenizer = Tokenizer.from_dir(source.path)
     transformers.utils.logging.disable_progress_bar()
-    wanted = choose_dtype(dtype, config, checkpoint_dtype(read_headers(source.path)))
+    wanted = getattr(torch, choose_dtype(dtype, config, checkpoint_dtype(read_headers(source.path))))
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=wanted, local_files_only=True)
     except (OSError, RuntimeError) as error:
@@ -51,12 +51,14 @@ def _random_reference(source: ModelSource, dtype: str) -> Any:
 
     values = dict(source.hf_config)
     config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
-    stored = choose_dtype("auto", source.config, None)  # the dtype in which the engine draws random weights
+    stored = getattr(
+        torch, choose_dtype("auto", source.config, None)
+    )  # the dtype in which the engine draws random weights
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=stored)
     tensors = model.state_dict()
     names = build_model(source.config, stored, "meta").checkpoint_tensors()
     fill_random({name: tensors[name] for name in names}, std=source.config.initializer_range, seed=0)
-    return model.to(choose_dtype(dtype, source.config, None)).eval()
+    return model.to(getattr(torch, choose_dtype(dtype, source.config, None))).eval()
 
 
 def decoder_layers(model: Any) -> nn.ModuleList:

@@ -14,10 +14,11 @@ import xxhash
 
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError, unreadable
-from quire.loading.modules.fitting import choose_dtype, fit_model
+from quire.loading.modules.fitting import fit_model
 from quire.loading.stage_manifest import PackedFile
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
+from quire.ops.arrays import numpy_dtype
 
 PIECE_BYTES = 4 * 2**20
 
@@ -26,7 +27,7 @@ class TensorOrder:
     """The tensors of a config's checkpoints: their layers and their order of use."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self.model = build_model(config, choose_dtype("float32", config, None), "meta")  #: without weights
+        self.model = build_model(config, numpy_dtype("float32"), "meta")  #: without weights
         #: In order of use: embeddings, layers, norm, head.
         self.shapes = {name: tuple(view.shape) for name, view in self.model.checkpoint_tensors().items()}
         self._rank = {name: rank for rank, name in enumerate(self.shapes)}
@@ -42,7 +43,7 @@ class TensorOrder:
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
         """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head.
         Raises ModelLoadError if the tensors do not match the config."""
-        fit_model(self.model.config, entries, "float32")
+        fit_model(self.model.config, entries, lambda *_: numpy_dtype("float32"))
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]
         for name in sorted(entries, key=self._order):

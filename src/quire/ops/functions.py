@@ -1,0 +1,138 @@
+"""The operations of models between products: for numpy, by our kernels, and for torch (`on_torch.py`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from quire.kernels.elementwise import Elementwise, elementwise
+from quire.kernels.parallel import threads_for
+from quire.kernels.recorder import new_output
+from quire.kernels.structure import address, dense
+from quire.ops.arrays import Array, as_numpy, as_tensor, cast, name_of, widen
+from quire.system.threads import num_threads
+
+#: Activations by their names in a config.json.
+ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "relu": "relu", "gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}  # fmt: skip
+
+
+def operation(function: Callable[..., np.ndarray]) -> Callable[..., Array]:
+    """Make a function of numpy arrays take tensors too: by the same kernels in main memory, and by its namesake in
+    `on_torch` on other devices or without kernels. Its first argument is an array."""
+
+    @functools.wraps(function)
+    def call(x: Array, *args: Any) -> Array:
+        if isinstance(x, np.ndarray):
+            return function(x, *args)
+        if x.device.type == "cpu" and elementwise(name_of(x.dtype)) is not None:
+            return as_tensor(function(*(as_numpy(each) if hasattr(each, "nbytes") else each for each in (x, *args))))
+        from quire.ops import on_torch
+
+        return getattr(on_torch, function.__name__)(x, *args)
+
+    return call
+
+
+def _kernels(x: np.ndarray) -> Elementwise:
+    kernels = elementwise(x.dtype.name)
+    if kernels is None:
+        raise ValueError(f"there are no kernels for {x.dtype.name} in numpy's arrays")
+    return kernels
+
+
+@operation
+def rms_norm(y: np.ndarray, weight: np.ndarray, eps: float, x: np.ndarray | None = None) -> np.ndarray:
+    """Compute y / rms(y) * weight, [num_tokens, size], in float32 inside. With x, add it to y in place before."""
+    y, x = dense(y), None if x is None else dense(x)
+    out = new_output(y.shape, y.dtype)
+    size = y.shape[-1]
+    threads = threads_for(y.size, num_threads())
+    _kernels(y).norm(
+        None if x is None else address(x), address(y), address(weight), address(out), y.size // size, size, eps, threads
+    )
+    return out
+
+
+@operation
+def rotate_heads(
+    qkv: np.ndarray,
+    cosines: np.ndarray,
+    sines: np.ndarray,
+    num_query_heads: int,
+    num_key_heads: int,
+    query_weight: np.ndarray | None,
+    key_weight: np.ndarray | None,
+    eps: float,
+) -> np.ndarray:
+    """Norm the query and key heads of qkv, [num_tokens, heads, dim], if there are weights, and rotate the pairs (i,
+    i + dim / 2) of each by the token's angles, [num_tokens, 1, dim]; the first half of `sines` is negated. Works in
+    place if it can."""
+    qkv = dense(qkv)
+    num_tokens, num_heads, dim = qkv.shape
+    weights = (None if each is None else address(each) for each in (query_weight, key_weight))
+    _kernels(qkv).rotate(
+        address(qkv),
+        num_tokens,
+        num_heads * dim,
+        num_query_heads,
+        num_key_heads,
+        dim,
+        address(cosines),
+        address(sines),
+        *weights,
+        eps,
+        threads_for(qkv.size, num_threads()),
+    )
+    return qkv
+
+
+@operation
+def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
+    """Compute (x - mean) / std * weight + bias of rows, [num_tokens, size], in float32 inside."""
+    x = dense(x)
+    out = new_output(x.shape, x.dtype)
+    size = x.shape[-1]
+    parameters = (None if each is None else address(each) for each in (weight, bias))
+    threads = threads_for(x.size, num_threads())
+    _kernels(x).layer_norm(None, address(x), *parameters, address(out), x.size // size, size, eps, threads)
+    return out
+
+
+@operation
+def add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Compute x + y, of one shape."""
+    return _map("add", x, y)
+
+
+@operation
+def multiply(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Compute x * y, of one shape."""
+    return _map("multiply", x, y)
+
+
+@operation
+def activate(x: np.ndarray, name: str) -> np.ndarray:
+    """Compute silu, relu, gelu (by erf) or gelu_tanh of each value, in float32 inside."""
+    return _map(name, x, None)
+
+
+def _map(name: str, x: np.ndarray, y: np.ndarray | None) -> np.ndarray:
+    x, y = dense(x), None if y is None else dense(y)
+    assert y is None or x.shape == y.shape
+    out = new_output(x.shape, x.dtype)
+    second = None if y is None else address(y)
+    _kernels(x).map(name, address(x), second, address(out), x.size, threads_for(x.size, num_threads()))
+    return out
+
+
+@operation
+def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Compute x W^T + b with a plain W, [out_features, in_features]; models pack theirs."""
+    y = widen(x) @ widen(weight).T
+    return cast(y if bias is None else y + widen(bias), x.dtype)
