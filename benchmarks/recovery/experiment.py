@@ -7,6 +7,7 @@ policy has a new engine over one loaded model, with the same prior costs.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -103,7 +104,7 @@ def run(
     config = _with_swap_space(config, loaded)
     prior, notes = measure_prior(config, loaded, settings)
     config, more = choose_bandwidth(config, loaded, prior, settings)
-    prior = learn_link(config, loaded, prior, settings.repeats)
+    prior = learn_link(config, loaded, prior, settings)
     factor, period_s = settings.alternate_link or (1.0, 0.0)
     plan = LinkPlan(config.swap_bandwidth, factor, period_s, *settings.slow_link_at or ())
     runs: dict[str, list[RecoveryRun]] = {policy: [] for policy in settings.policies}
@@ -163,13 +164,15 @@ def measure_prior(config: EngineConfig, loaded: Any, settings: RecoverySettings)
         costs = read_profile(settings.profile).costs
         assert isinstance(costs, CostModel)
         return costs, [f"Costs to begin with: {settings.profile}."]
-    return _calibrate(replace(config, swap_bandwidth=None), loaded, settings.repeats), []
+    return _calibrate(replace(config, swap_bandwidth=None), loaded, settings, settings.repeats), []
 
 
-def _calibrate(config: EngineConfig, loaded: Any, repeats: int, *, decodes: bool = True) -> CostModel:
+def _calibrate(
+    config: EngineConfig, loaded: Any, settings: RecoverySettings, repeats: int, *, decodes: bool = True
+) -> CostModel:
     from quire.calibration.calibrate import calibrate_engine
 
-    engine = _make(config, loaded, "recompute")
+    engine = _make(config, loaded, settings, "recompute")
     longest = engine.max_model_len
     powers = [*(64 << power for power in range(32) if 64 << power < longest), longest]
     lengths = [length for length in powers if length >= config.block_size]
@@ -198,11 +201,11 @@ def choose_bandwidth(
     return replace(config, swap_bandwidth=max(1, round(bandwidth))), [note]
 
 
-def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, repeats: int) -> CostModel:
+def learn_link(config: EngineConfig, loaded: Any, prior: CostModel, settings: RecoverySettings) -> CostModel:
     """The prior with transfers measured on the final link."""
     if config.swap_bandwidth is None:
         return prior
-    found = _calibrate(config, loaded, min(repeats, 2), decodes=False)
+    found = _calibrate(config, loaded, settings, min(settings.repeats, 2), decodes=False)
     learnt = CostModel.from_dict(prior.to_dict())
     learnt.links = found.links
     return learnt
@@ -218,9 +221,10 @@ def _run_policy(
     plan: LinkPlan,
 ) -> RecoveryRun:
     gc.collect()  # the last engine's pool, before there is this one's
-    engine = _make(config, loaded, policy)
+    engine = _make(config, loaded, settings, policy)
     ids = token_range(engine.vocab_size)
-    load = make_mix(settings.mix, settings.num_requests, engine.max_model_len, seed=settings.seed, ids=ids)
+    seed = settings.seed + repetition * settings.redraw
+    load = make_mix(settings.mix, settings.num_requests, engine.max_model_len, seed=seed, ids=ids)
     load = load.shifted(repetition, ids)
     warm_up(engine, repetition)
     engine.costs.model.take_over(prior.to_dict())
@@ -257,12 +261,15 @@ def predict(config: SchedulerConfig, policy: str, prior: CostModel, workload: Wo
     return simulate(arrivals, hardware, config, make_compared_policy(policy), learner=learner)
 
 
-def _make(config: EngineConfig, loaded: Any, policy: str) -> Engine:
+def _make(config: EngineConfig, loaded: Any, settings: RecoverySettings, policy: str) -> Engine:
     from quire.assembly import make_engine
 
     costs = CostModel()
     recovery = make_compared_policy(policy)
-    return make_engine(config, loaded, cost_model=costs, recovery=recovery)
+    engine = make_engine(config, loaded, cost_model=costs, recovery=recovery)
+    if settings.processor_time:
+        engine.clock = time.thread_time
+    return engine
 
 
 def _close(engine: Engine) -> None:
@@ -291,6 +298,8 @@ def make_report(config: EngineConfig, settings: RecoverySettings, runs: dict[str
         "block that was to be swapped was computed after all. error: of what cost predicted for the mode that it "
         "took."
     )
+    if settings.processor_time:
+        report.notes.append("Seconds of the engine are the processor's; the link's are those of its bandwidth.")
     return report
 
 

@@ -52,6 +52,10 @@ class RecoverySettings(Settings):
     )
     profile: Path | None = setting(None, "Costs that quire calibrate wrote; by default measured first.")
     forecast: bool = setting(False, "Simulate the same requests from the measured costs, and compare.", is_flag=True)
+    redraw: bool = setting(False, "Draw other lengths for each run.", is_flag=True)
+    processor_time: bool = setting(
+        False, "Count the engine's seconds on the processor, for a busy machine and a single thread.", is_flag=True
+    )
     repeats: int = setting(3, "Repetitions of the cost measurements.", at_least=1)
     seed: int = setting(0, "Seed of lengths and prompts.", name="load_seed")
     runs: int = runs()

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.recovery.loads import LoadsSettings, compare, draw_load, make_loads, summarise
+from benchmarks.recovery.load import make_mix
+from benchmarks.recovery.loads import (
+    LoadsSettings,
+    ScaledLink,
+    compare,
+    draw_load,
+    make_config,
+    make_loads,
+    summarise,
+)
+from quire.simulate.hardware import cps_paper
+from quire.simulate.paper_policies import make_compared_policy
+from quire.simulate.simulation import Arrival, simulate
 
 
 @pytest.mark.parametrize("seed", [4, 21])
@@ -20,6 +32,22 @@ def test_cost_with_a_right_profile_is_near_the_best_static_policy_of_a_load(seed
     summary = summarise(rows)
     assert [row["count"] for row in summary] == [1, 1, 1]
     assert summary[0]["worst"] == rows[0]["recovery"]
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_cost_spends_less_than_both_static_policies_where_blocks_stay_cached(seed: int) -> None:
+    """At a crossing, what pays depends on how many blocks are evicted before a victim resumes."""
+    paper = replace(cps_paper(), swap_is_synchronous=False)
+    hardware = replace(paper, costs=ScaledLink(paper.costs, 0.5))
+    config = make_config(hardware, 512, max_num_batched_tokens=2048, enable_prefix_caching=True)
+    requests = make_mix("short", 60, config.max_model_len, seed=seed).requests
+    arrivals = [Arrival(0.0, len(each.prompt_token_ids), each.max_tokens, each.prompt_token_ids) for each in requests]
+    recompute, swap, cost = (
+        simulate(arrivals, hardware, config, make_compared_policy(name)).recovery_s
+        for name in ("recompute", "swap", "cost")
+    )
+    assert 0.8 < recompute / swap < 1.25
+    assert cost < min(recompute, swap)
 
 
 def test_loads_are_the_papers_mix_and_random_ones_on_both_kinds_of_link() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Sequence as Seq
 
@@ -221,8 +222,11 @@ def test_how_much_of_a_victim_is_lost_is_seen_when_it_comes_back(has_caching: bo
     young = bench.add(range(1, 25), max_tokens=12)
     while young.status is not RequestStatus.PREEMPTED:  # with 7 full blocks, when the first needs its tenth
         bench.step()
+    record = bench.scheduler.recovery.log.open_record(young.request_id)
+    assert record is not None
+    assert record.forecast_evictions == (pytest.approx(2, abs=0.5) if has_caching else math.inf)
     bench.run()  # the first ends with 43 tokens in 11 blocks
-    assert bench.scheduler.decider.evictions.expect(7) == lost
+    assert bench.scheduler.decider.evictions.expect(7, record.forecast_evictions) == lost
 
 
 def test_a_request_with_several_sequences_is_preempted_whole() -> None:
@@ -343,7 +347,7 @@ def test_blocks_that_the_tier_has_need_no_saving() -> None:
     scheduler.swap.release(seq)
     while scheduler.swap.transfers:
         bench.step()
-    victim = scheduler.recovery._describe(young, scheduler.recovery._freed_by(young))
+    victim = scheduler.recovery._describe(young, scheduler.recovery._freed_by(young), math.inf)
     num_later = victim.num_full_blocks - 8  # filled since then
     assert (victim.num_shared, victim.is_unsaved) == (0, [True] * 5 + [False] * 3 + [True] * num_later)
 

@@ -117,11 +117,9 @@ def test_the_cost_policy_needs_costs() -> None:
 
 
 def plan(costs: Costs, victim: Victim, *lost: int, **options: int) -> RecoveryPlan:
-    """Plan with the experience that resumed requests lost so many blocks."""
+    """Plan for a victim that is equally likely to lose so many blocks; without any, all."""
     decider = decider_of(costs, **options)  # type: ignore[arg-type]
-    for count in lost:
-        decider.evictions.observe(1000, count)
-    return decider.plan_recovery(victim)
+    return decider.plan_recovery(replace(victim, lost=lost))
 
 
 def test_predictions_add_up() -> None:
@@ -258,9 +256,10 @@ def test_every_policy_always_plans_something_possible(
     costs: Costs = {"table": cps_paper().costs, "cold": CostModel()}.get(name) or warm_model()
     policy = Cost() if name in ("table", "cold") else make_compared_policy(name)
     decider = decider_of(costs, beside=beside, chunk=chunk, queued=queued)
-    for count in lost:
-        decider.evictions.observe(50, count)
     for victim in victims:
+        num_freed = victim.num_full_blocks - victim.num_shared
+        if victim.request.width == 1:
+            victim = replace(victim, lost=sorted(min(count, num_freed) for count in lost))
         found = policy.plan(victim, decider)
         assert all(seconds >= 0.0 for seconds in found.predicted.values())
         if found.mode is not RecoveryMode.RECOMPUTE:

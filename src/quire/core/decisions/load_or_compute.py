@@ -18,14 +18,13 @@ from __future__ import annotations
 import enum
 import math
 from bisect import bisect_left, bisect_right
-from collections import deque
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import fmean
 
 from quire.config import SchedulerConfig
 from quire.core.decisions.costs import TIERS, Costs, StepShape, decoding_beside
+from quire.core.decisions.evictions import EvictionStats
 from quire.core.decisions.step_budget import StepBudget
 from quire.core.request import Request
 from quire.core.swap_manager import SwapManager
@@ -56,6 +55,7 @@ class Victim:
     num_shared: int  #: full blocks at the front that other requests hold too: they stay on the device
     is_unsaved: Seq[bool]  #: per full block: preemption frees it, and neither swap tier nor disk has it
     free_slots: int  #: of the swap tier
+    lost: Seq[int] = ()  #: equally likely numbers of freed full blocks that are evicted before it resumes; () for all
     probe_s: float = 0.0  #: seconds that a probe of the swap link may take
     is_link_fresh: bool = True  #: the link has been measured lately
 
@@ -67,6 +67,10 @@ class Victim:
     def saved_from(self) -> int:
         """The first block of a saved back."""
         return next((at for at in range(self.num_full_blocks, 0, -1) if self.is_unsaved[at - 1]), 0)
+
+    @property
+    def expected_lost(self) -> Seq[int]:
+        return self.lost or [self.num_full_blocks - self.num_shared]
 
     def can_keep(self, keep_from: int) -> bool:
         """Whether blocks from `keep_from` on would be freed, and the swap tier has room for the unsaved ones."""
@@ -267,7 +271,7 @@ class LoadOrCompute:
         if victim.request.width > 1 or first + 1 >= end:  # several tables have no common front and back
             return []
         meeting = self._meeting(first, first, ["host"] * (end - first))
-        places = {end - lost for lost in self._expect_lost(victim)} | {meeting - 1, meeting, victim.saved_from}
+        places = {end - lost for lost in victim.expected_lost} | {meeting - 1, meeting, victim.saved_from}
         possible = [at for at in sorted(places) if first < at < end and victim.can_keep(at)]
         return [(RecoveryMode.MIXED, self._option(victim, at)) for at in possible]
 
@@ -278,7 +282,7 @@ class LoadOrCompute:
         save_s = costs.save(sum(victim.is_unsaved[keep_from:]) * self._block_bytes)
         again = self.evictions.again
         wait_s, spent_s, gain_s = [], [], []
-        for lost in self._expect_lost(victim):
+        for lost in victim.expected_lost:
             first = end - lost
             split = max(first, keep_from)
             tiers = ["host"] * (end - split)
@@ -290,10 +294,6 @@ class LoadOrCompute:
             gain_s.append(min(again * save_s, again / (1.0 - again) * each_s))
         spent = fmean(spent_s)
         return _Option(keep_from, spent, spent - fmean(gain_s), save_s + fmean(wait_s))
-
-    def _expect_lost(self, victim: Victim) -> list[int]:
-        num_freed = victim.num_full_blocks - victim.num_shared
-        return self.evictions.expect(num_freed) if victim.request.width == 1 else [num_freed]
 
     def is_save_late(self, start: int, end: int) -> bool:
         """Whether to cancel saves under way of blocks [start, end) of a preempted request."""
@@ -354,34 +354,3 @@ def _decoding(requests: Seq[Request]) -> StepShape:
     """The shape of a step that decodes one token of each sequence."""
     lengths = [len(seq.token_ids) for request in requests for seq in request.unfinished]
     return StepShape(len(lengths), len(lengths), 0.0, sum(lengths))
-
-
-class EvictionStats:
-    """Statistics of preempted requests: how many of their freed blocks are evicted (the end of each table first), and
-    how many are preempted again. Without prefix caching, all blocks are lost."""
-
-    def __init__(self, num_kept: int = 32, num_preemptions: int = 64) -> None:
-        self._lost: deque[float] = deque(maxlen=num_kept)
-        self._is_repeated: deque[bool] = deque(maxlen=num_preemptions)
-
-    def observe_preemption(self, *, is_repeated: bool) -> None:
-        """Record a preemption; `is_repeated` if the request has been preempted before."""
-        self._is_repeated.append(is_repeated)
-
-    @property
-    def again(self) -> float:
-        """Share of preempted requests that are preempted again; one more was not."""
-        return sum(self._is_repeated) / (len(self._is_repeated) + 1)
-
-    def observe(self, num_freed: int, num_lost: int) -> None:
-        """Record a resumed request: full blocks that its preemption freed, and how many of them were evicted."""
-        self._lost.append(num_lost if num_lost < num_freed else math.inf)  # all lost: of more, more would be lost
-
-    def expect(self, num_freed: int, num_groups: int = 4) -> list[int]:
-        """Equally likely numbers of evicted blocks, ascending; all of them before any observation."""
-        lost = sorted(min(count, num_freed) for count in self._lost)
-        if not lost:
-            return [num_freed]
-        num_groups = min(num_groups, len(lost))
-        bounds = [len(lost) * at // num_groups for at in range(num_groups + 1)]
-        return [round(fmean(lost[start:end])) for start, end in pairwise(bounds)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 
+from quire.core.decisions.evictions import forecast_evictions
 from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
 from quire.core.decisions.recovery_log import RecoveryLog, RecoveryRecord
 from quire.core.decisions.recovery_policy import RecoveryPolicy
@@ -51,16 +53,18 @@ class Recovery:
         candidates = [request for request in running if self._has_blocks(request)]
         return self.policy.choose_victim(candidates) if candidates else None
 
-    def save(self, request: Request, step_id: int) -> None:
-        """Have the swap tier keep what a victim needs to resume; one that is still loading saves nothing new."""
+    def save(self, request: Request, step_id: int, running: Seq[Request]) -> None:
+        """Have the swap tier keep what a victim needs to resume; one that is still loading saves nothing new. `running`
+        includes the victim."""
         freed = self._freed_by(request)
+        forecast = self._forecast_evictions(request, running)
         is_loading = any(seq.loading is not None for seq in request.unfinished)
         if is_loading:
             before = self.log.open_record(request.request_id)
             was_swapped = before is not None and before.mode is not RecoveryMode.RECOMPUTE
             plan = RecoveryPlan(RecoveryMode.SWAP if was_swapped else RecoveryMode.RECOMPUTE)
         else:
-            plan = self.policy.plan(self._describe(request, freed), self._decider)
+            plan = self.policy.plan(self._describe(request, freed, forecast), self._decider)
         for seq in request.unfinished:
             self._swap.release(seq)
         save_ids: list[int] = []
@@ -72,12 +76,14 @@ class Recovery:
         if request.width == 1 and not is_loading:
             full = self._kv.full_blocks(request.unfinished[0])
             record.num_full, record.num_freed = len(full), len(freed.intersection(full))
+            record.forecast_evictions = forecast
 
     def resume(self, seq: Sequence, num_found: int) -> RecoveryRecord | None:
         """Record how many blocks a sequence has found on the device. Returns its request's open record."""
         record = self.log.open_record(seq.request.request_id)
         if record is not None and record.num_freed > 0:
-            self._decider.evictions.observe(record.num_freed, max(0, record.num_full - num_found))
+            num_lost = max(0, record.num_full - num_found)
+            self._decider.evictions.observe(record.num_freed, num_lost, record.forecast_evictions)
         return record
 
     def _has_blocks(self, request: Request) -> bool:
@@ -95,19 +101,28 @@ class Recovery:
         ref_counts = self._kv.pool.ref_counts
         return {block for block, count in holds.items() if ref_counts[block] == count}
 
-    def _describe(self, request: Request, freed: set[int]) -> Victim:
+    def _forecast_evictions(self, victim: Request, running: Seq[Request]) -> float:
+        """Blocks that other requests take before a victim resumes; without prefix caching, they take all at once."""
+        if not self._kv.enable_prefix_caching:
+            return math.inf
+        others = (seq for request in running if request is not victim for seq in request.unfinished)
+        return forecast_evictions(others, self._kv.block_size)
+
+    def _describe(self, request: Request, freed: set[int], forecast: float) -> Victim:
         kv, swap = self._kv, self._swap
         full: dict[int, bytes] = {}  # distinct full blocks, with their keys
         for seq in request.unfinished:
             full |= kv.filled_blocks(seq)
         first_table = kv.full_blocks(request.unfinished[0])
+        num_shared = next((at for at, block in enumerate(first_table) if block in freed), len(first_table))
         return Victim(
             request=request,
             num_tokens=len(full) * kv.block_size
             + sum(seq.num_computed_tokens % kv.block_size for seq in request.unfinished),
-            num_shared=next((at for at, block in enumerate(first_table) if block in freed), len(first_table)),
+            num_shared=num_shared,
             is_unsaved=[block in freed and not swap.is_kept(key) for block, key in full.items()],
             free_slots=swap.tier.num_available,
+            lost=self._decider.evictions.expect(len(full) - num_shared, forecast) if request.width == 1 else (),
             probe_s=self.log.probe_budget_s,
             is_link_fresh=self.log.is_link_fresh,
         )

@@ -33,6 +33,7 @@ class RecoveryRecord:
     num_saving: int = 0  #: blocks whose saves have not been reported
     num_full: int = 0  #: full blocks at the preemption, of a request with one sequence
     num_freed: int = 0  #: how many of them no other request held
+    forecast_evictions: float = 0.0  #: how many of those were expected to be evicted
     is_probe: bool = False  #: a block was saved to measure the link
     is_complete: bool = False  #: the request got back to where it was; else it was preempted again, or ended
 

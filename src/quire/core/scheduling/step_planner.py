@@ -315,7 +315,7 @@ class StepPlanner:
         return victim is not request
 
     def _preempt(self, victim: Request) -> None:
-        self.recovery.save(victim, self.step.step_id)
+        self.recovery.save(victim, self.step.step_id, self.queue.running)
         for seq in victim.unfinished:
             self._drop(seq)
         victim.num_preemptions += 1
