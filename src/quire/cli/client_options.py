@@ -105,7 +105,7 @@ def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> A
     if address.url is None:
         from rich.console import Console
 
-        with Console(stderr=True).status("starting"):  # importing torch takes seconds
+        with Console(stderr=True).status("starting"):  # imports take a second
             from quire.client.local_model import LocalModel
 
         if template is not None:

@@ -5,17 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import httpx
-
-# The first matching class counts, so subclasses come before their base classes.
-_KINDS: tuple[tuple[type[Exception], str, str], ...] = (
-    (httpx.ConnectError, "connect", "cannot connect"),
-    (httpx.TimeoutException, "timeout", "no answer in time"),
-    (httpx.NetworkError, "disconnected", "the connection broke"),
-    (httpx.RemoteProtocolError, "disconnected", "the connection broke"),
-    (OSError, "connect", "cannot connect"),
-)
-
 
 class RemoteError(RuntimeError):
     """A failed request to a server. `kind` is a word to count by: `connect`, `timeout`, `disconnected`, `http_429` and
@@ -28,9 +17,18 @@ class RemoteError(RuntimeError):
 
 def error_from_exception(error: Exception, url: str) -> RemoteError:
     """Convert an exception of httpx or the operating system."""
+    import httpx  # takes 0.1 s; a model in this process needs none
+
     if isinstance(error, RemoteError):
         return error
-    for family, kind, words in _KINDS:
+    kinds = (  # subclasses before their base classes
+        (httpx.ConnectError, "connect", "cannot connect"),
+        (httpx.TimeoutException, "timeout", "no answer in time"),
+        (httpx.NetworkError, "disconnected", "the connection broke"),
+        (httpx.RemoteProtocolError, "disconnected", "the connection broke"),
+        (OSError, "connect", "cannot connect"),
+    )
+    for family, kind, words in kinds:
         if isinstance(error, family):
             return RemoteError(kind, f"{url}: {words} ({str(error) or type(error).__name__})")
     return RemoteError(type(error).__name__, f"{url}: {type(error).__name__}: {error}")
