@@ -97,7 +97,7 @@ def make_app(
         *([metrics_routes(metrics)] if metrics is not None else []),
     )
     routes = [route for part in parts for route in part]
-    app.state.description = description = ApiDescription(
+    description = ApiDescription(
         routes,
         root_path=settings.root_path,
         needs_key=bool(settings.api_keys),
@@ -136,7 +136,6 @@ def _add_middleware(app: Starlette, settings: ServerSettings, counting: dict[str
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     yield
     app.state.bodies.close()
-    app.state.description.close()
     app.state.passage_kv.close()
     await asyncio.to_thread(app.state.service.close)
 

@@ -42,11 +42,7 @@ def page_routes(registry: ModelRegistry, settings: ServerSettings, description: 
 
     @routes.get("/docs")
     async def docs() -> HTMLResponse:
-        rows = [
-            (f"{method.upper()} {path}", operation.get("summary", ""))
-            for path, operations in json.loads(await description.json())["paths"].items()
-            for method, operation in operations.items()
-        ]
+        rows = [(f"{each.method} {each.path_format}", each.summary) for each in description.routes]
         schema = f'<a href="{escape(settings.root_path)}/openapi.json">/openapi.json</a>'
         note = f"<p>{schema} describes every field; docs/reference/api.md explains them.</p>"
         return _page("Quire's API", note + _table("endpoint", "", rows))

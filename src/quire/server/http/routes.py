@@ -41,6 +41,11 @@ class ApiRoute(Route):
     def signature(self) -> inspect.Signature:
         return inspect.signature(self._call, eval_str=True)
 
+    @property
+    def summary(self) -> str:
+        """The summary, by default as FastAPI makes it."""
+        return str(self.about.get("summary") or self.name.replace("_", " ").title())
+
     def described(self) -> Described:
         return self.method, self.path, self.name, self.signature, self._call.__doc__, self.about
 

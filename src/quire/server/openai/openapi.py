@@ -50,9 +50,8 @@ class ApiDescription:
     def __init__(
         self, routes: Iterable[ApiRoute], *, root_path: str, needs_key: bool, chunks: Sequence[type[BaseModel]]
     ) -> None:
-        self._routes = list(routes)
+        self.routes = list(routes)
         self._settings = (root_path, needs_key, chunks)
-        self._process = WorkerProcess(_make_describer, "OpenAPI", limits=WorkerLimits())
         self._lock = asyncio.Lock()
         self._json: bytes | None = None
 
@@ -60,14 +59,11 @@ class ApiDescription:
         """Return the document."""
         async with self._lock:
             if self._json is None:
-                question = pickle.dumps(([each.described() for each in self._routes], *self._settings))
-                self._json = await asyncio.to_thread(self._process.ask, question)
-                self._process.close()
+                question = pickle.dumps(([each.described() for each in self.routes], *self._settings))
+                process = WorkerProcess(_make_describer, "OpenAPI", limits=WorkerLimits())
+                self._json = await asyncio.to_thread(process.ask, question)
+                process.close()
             return self._json
-
-    def close(self) -> None:
-        """End the child process."""
-        self._process.stop()
 
 
 def _make_describer() -> Worker:
