@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 import shlex
@@ -61,6 +60,7 @@ def _serve_here(
 ) -> int:
     """Serve in this process and its children until stopped, and return the exit status; `first` is a started
     `engine_child`."""
+    from quire.async_engine.spawn import engine_child, run_engine
     from quire.loading.source import resolve_model
     from quire.server.log_format import configure_logging
 
@@ -75,7 +75,9 @@ def _serve_here(
     children: dict[str, ChildProcess] = {}
     if settings.engine_process:
         engines = _share_threads(engines) if len(engines) > 1 else engines
-        children = _start_processes(engines, settings.hang_timeout_s, first)
+        for name, config in engines.items():
+            child, first, make_engine = first or engine_child(), None, _engine_maker(config, len(engines))
+            children[name] = run_engine(child, name, make_engine, hang_timeout_s=settings.hang_timeout_s)
     elif first is not None:
         first.close()
     # The engines load while this process imports the server.
@@ -110,19 +112,6 @@ def _serve_here(
         on_stop=stop,
         listener=listener,
     )
-
-
-def _start_processes(
-    engines: dict[str, EngineConfig], hang_timeout_s: float, first: ChildProcess | None
-) -> dict[str, ChildProcess]:
-    from quire.async_engine.spawn import engine_child, run_engine
-
-    def start(name: str, config: EngineConfig, child: ChildProcess | None) -> ChildProcess:
-        make_engine = _engine_maker(config, len(engines))
-        return run_engine(child or engine_child(), name, make_engine, hang_timeout_s=hang_timeout_s)
-
-    given = itertools.chain([first], itertools.repeat(None))
-    return {name: start(name, config, child) for (name, config), child in zip(engines.items(), given, strict=False)}
 
 
 def _engine_maker(config: EngineConfig, num_engines: int) -> Callable[[], Engine]:
