@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,7 +18,8 @@ from quire.models.model_config import (
     check_tokenizer_fits,
 )
 from quire.models.registry import build_model, read_model_config
-from quire.models.rotary import inverse_frequencies
+from quire.models.rotary import RotaryEmbedding, inverse_frequencies
+from quire.ops.on_torch import rotation
 
 
 def read(name: str, **changes: Any) -> ModelConfig:
@@ -236,3 +238,16 @@ def test_every_number_of_rope_changes_the_arithmetic() -> None:
         for i, (name, value) in enumerate(rope.scaling)
     ]
     assert len({config.arithmetic, *(replace(config, rope=other).arithmetic for other in others)}) == len(others) + 1
+
+
+def test_a_gpu_gets_the_rotation_of_arrays() -> None:
+    config = read_model_config(make_config("llama").to_dict() | {"architectures": ["LlamaForCausalLM"]})
+    assert config.rope is not None
+    rotary = RotaryEmbedding(config.rope)
+    positions = np.array([0, 5, 70_000])
+    for ours, theirs in zip(
+        rotary(positions, np.dtype(np.float32)),
+        rotation(torch.from_numpy(positions), torch.from_numpy(rotary.frequencies), rotary.scale, torch.float32),
+        strict=True,
+    ):
+        torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=0, atol=2e-7)

@@ -21,12 +21,19 @@ class RotaryEmbedding:
     def __call__(self, positions: Array, dtype: DType) -> tuple[Array, Array]:
         """Return cos and sin for `rotate_heads`, each [num_tokens, 1, dim]. The first half of sin is negated."""
         if not isinstance(positions, np.ndarray):
-            cos, sin = self(as_numpy(positions.cpu()), numpy_dtype(name_of(dtype)))
-            return as_tensor(cos).to(positions.device), as_tensor(sin).to(positions.device)
+            return self._of_tensors(positions, dtype)
         # Sines of float64 are the same on every machine once rounded; numpy's of float32 are not.
         angles = (positions.astype(np.float32)[:, None] * self.frequencies).astype(np.float64)
         cos, sin = np.cos(angles) * self.scale, np.sin(angles) * self.scale
         return _spread(cos, cos, dtype), _spread(-sin, sin, dtype)
+
+    def _of_tensors(self, positions: Array, dtype: DType) -> tuple[Array, Array]:
+        if positions.device.type == "cpu":
+            cos, sin = self(as_numpy(positions), numpy_dtype(name_of(dtype)))
+            return as_tensor(cos), as_tensor(sin)
+        from quire.ops.on_torch import rotation
+
+        return rotation(positions, as_tensor(self.frequencies), self.scale, dtype)
 
 
 def _spread(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -52,3 +52,10 @@ def rotate_heads(
         qk = torch.cat((rms_norm(q, query_weight, eps), rms_norm(k, key_weight, eps)), dim=1)
     rotated = torch.addcmul(qk * cosines, qk.roll(qk.shape[-1] // 2, dims=-1), sines)
     return torch.cat((rotated, v), dim=1)
+
+
+def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Compute cos and sin as `models.rotary.RotaryEmbedding` does, on the device of `positions`."""
+    angles = (positions[:, None, None].float() * frequencies.to(positions.device)).double()
+    cos, sin = angles.cos() * scale, angles.sin() * scale
+    return torch.cat((cos, cos), -1).float().to(dtype), torch.cat((-sin, sin), -1).float().to(dtype)
