@@ -10,12 +10,9 @@ from typing import Any
 from quire.async_engine.host import EngineHost
 from quire.cluster.replica import ModelReplica
 
-IMPORTS = "-imports"  #: suffix of models whose engines import
-
 
 class LoggedReplica(ModelReplica):
     def __init__(self, name: str, *args: Any, **options: Any) -> None:
-        options["forks_engines"] = not name.endswith(IMPORTS)
         logging.basicConfig(format="%(message)s")
         logging.getLogger("quire").setLevel(logging.INFO)
         super().__init__(name, *args, **options)

@@ -1,8 +1,8 @@
 """Cold start of a Ray replica: seconds from the creation of its actor to the first token, by phase and loading mode.
 
 Every start is a scale-up from zero of `quire serve --ray`: a request arrives, Ray Serve creates the actor, the actor
-starts its engine process, and that loads the model. Weights are dropped from the page cache before each start; Python
-and torch stay cached. Modes take turns, after one start that is not counted.
+starts its engine process, and that loads the model. Weights are dropped from the page cache before each start; Python's
+modules stay cached. Modes take turns, after one start that is not counted.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import patch
 
-from benchmarks.coldstart.logged_replica import IMPORTS, LoggedReplica
+from benchmarks.coldstart.logged_replica import LoggedReplica
 from benchmarks.script import start
 from quire.bench.bench_settings import ColdStartSettings
 from quire.bench.coldstart.cold_server import make_prompt
@@ -33,12 +33,10 @@ from quire.cluster.run import node_environment
 from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
 from quire.server.settings import ServerSettings
-from quire.settings import names, setting
 
 _REQUEST, _ACTOR = "request to actor", "actor to engine"  #: Serve's decision; worker process, its imports, constructor
 _REST = "all else"
 _TIMEOUT_S = 900.0
-_FORK_SERVER_S = 15.0  #: until it is ready
 _PHASE = re.compile(r"([a-z][a-z ]*?) (\d+(?:\.\d+)?) s\b")
 _COLUMNS = (
     Column("bandwidth", "reads"),
@@ -47,20 +45,6 @@ _COLUMNS = (
     Column("gain", "sooner", scale=100, digits=1, unit=" %"),
     *(Column(f"phases.{phase}", f"{phase} s") for phase in (_ACTOR, *PHASES, _REST, _REQUEST)),
 )
-
-
-@dataclass(frozen=True)
-class ReplicaSettings(ColdStartSettings):
-    """Options of the starts of replicas."""
-
-    known_modes: ClassVar[tuple[str, ...]] = (*ColdStartSettings.known_modes, "imports")
-    modes: tuple[str, ...] = setting(
-        "at-once,overlap,staged",
-        "Loading modes: at-once, overlap, staged (the pack), imports (at once, and the engine imports instead of being "
-        "forked).",
-        read=names,
-        metavar="MODE[,MODE...]",
-    )
 
 
 class ReplicaStarts(ColdStartBench):
@@ -72,7 +56,7 @@ class ReplicaStarts(ColdStartBench):
 
     def measure(self) -> list[ColdStart]:
         kinds = {
-            f"model-{number}{IMPORTS if kind[0] == 'imports' else ''}": kind
+            f"model-{number}": kind
             for number, kind in enumerate(
                 (mode, bandwidth)
                 for bandwidth in self.settings.storage_bandwidth
@@ -82,8 +66,7 @@ class ReplicaStarts(ColdStartBench):
         }
         self._names = {kind: name for name, kind in kinds.items()}
         with serving({name: self._engine(*kind) for name, kind in kinds.items()}, self.port):
-            self.start(*next(iter(kinds.values())))  # also starts the application and the fork server
-            time.sleep(_FORK_SERVER_S)
+            self.start(*next(iter(kinds.values())))  # also starts the application
             return super().measure()
 
     def start(self, mode: str, bandwidth: float) -> ColdStart:
@@ -161,7 +144,7 @@ def _wait_until_idle() -> None:
 
 
 @options(without=("storage_bandwidth", "load_overlap"))
-def main(settings: ReplicaSettings, engine: EngineConfig, port: int = 8790, json: Json = None) -> None:
+def main(settings: ColdStartSettings, engine: EngineConfig, port: int = 8790, json: Json = None) -> None:
     """From the creation of a replica's actor to its first token: at once, overlapped, in stages."""
     bench = ReplicaStarts(engine, settings, port)
     starts = bench.measure()

@@ -8,15 +8,15 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from quire.system.child_process import ChildProcess, Fork
+from quire.system.child_process import ChildProcess
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
 
 
-def engine_child(fork: Fork = None) -> ChildProcess:
+def engine_child() -> ChildProcess:
     """Start a process that imports what every engine needs, and waits for `run_engine`."""
-    return ChildProcess("engine", imports="quire.assembly", fork=fork)
+    return ChildProcess("engine", imports="quire.assembly")
 
 
 def run_engine(

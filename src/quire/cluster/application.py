@@ -98,7 +98,6 @@ def deploy(spec: AppSpec) -> Application:
             share=share_of(config, cluster),
             hang_timeout_s=settings.hang_timeout_s,
             load_wait_s=settings.load_wait_s,
-            forks_engines=cluster.min_replicas < cluster.max_replicas,
             version=__version__,
         )
         for name, config in spec.engines.items()

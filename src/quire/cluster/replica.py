@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,7 +27,6 @@ from quire.engine.input_processor import InputProcessor
 from quire.prompt import Prompt
 from quire.server.metrics import Metrics
 from quire.startup import start_engine
-from quire.system.fork_server import ForkServer
 
 if TYPE_CHECKING:
     from quire.engine.engine import Engine
@@ -47,7 +45,6 @@ class ModelReplica:
         share: ReplicaShare,
         hang_timeout_s: float,
         load_wait_s: float,
-        forks_engines: bool = False,
         version: str = __version__,
     ) -> None:
         check_version(version)
@@ -61,7 +58,6 @@ class ModelReplica:
             start = partial(start_engine, config)
         self._numbers = itertools.count()
         self._metrics = Metrics((name,))
-        self._forks_engines = forks_engines and sys.platform == "linux" and not share.num_gpus
         make_engine = partial(start, memory_share=min(1.0, num_cpus / (os.cpu_count() or 1)))
         self._engine = AsyncEngine(
             self._make_host(name, make_engine, hang_timeout_s),
@@ -71,8 +67,7 @@ class ModelReplica:
         self._engine.start(asyncio.get_running_loop())
 
     def _make_host(self, name: str, make_engine: Callable[[], Engine], hang_timeout_s: float) -> EngineHost:
-        fork = ForkServer(int(os.environ["RAY_RAYLET_PID"]), "quire.assembly").fork if self._forks_engines else None
-        child = run_engine(engine_child(fork), name, make_engine, hang_timeout_s=hang_timeout_s)
+        child = run_engine(engine_child(), name, make_engine, hang_timeout_s=hang_timeout_s)
         return ProcessHost(name, make_engine, hang_timeout_s=hang_timeout_s, child=child)
 
     # -- requests ------------------------------------------------------------------------------------------------------

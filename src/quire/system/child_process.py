@@ -27,7 +27,6 @@ from quire.system.memory import explain_kill, num_memory_kills
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  #: a terminal or a supervisor sends them to the whole process group
 _KILL_TIMEOUT_S = 5.0
 _MAIN = "from quire.system.child_process import main; main()"
-Fork = Callable[[int, int], Any] | None  # may return a process, as Popen's, that serves two pipes
 _running: weakref.WeakSet[ChildProcess] = weakref.WeakSet()  # as `multiprocessing` keeps its own
 
 
@@ -35,17 +34,12 @@ class ChildProcess:
     """A process that starts at once, imports a module in the background, and waits for `run`. `reports` is a pipe of
     its own: a single socket would wake the child's receiver whenever we read. `kill` is idempotent."""
 
-    def __init__(
-        self, name: str, *, imports: str = "", env: Mapping[str, str] | None = None, nice: int = 0, fork: Fork = None
-    ) -> None:
+    def __init__(self, name: str, *, imports: str = "", env: Mapping[str, str] | None = None, nice: int = 0) -> None:
         self.name = name
         their_commands, self.commands = Pipe(duplex=False)
         self.reports, their_reports = Pipe(duplex=False)
         with their_commands, their_reports:
-            forked = fork and fork(their_commands.fileno(), their_reports.fileno())
-            self.process: subprocess.Popen[bytes] = forked or _spawn(
-                name, their_commands, their_reports, imports, env or {}, nice
-            )
+            self.process = _spawn(name, their_commands, their_reports, imports, env or {}, nice)
         self._num_memory_kills = num_memory_kills()
         self.kill = weakref.finalize(self, _kill, self.process)
         _running.add(self)
