@@ -27,7 +27,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
             if os.environ.get("QUIRE_KERNELS") != "none":
                 kernels["build"]()
         except kernels["BuildError"] as error:
-            self.app.display_warning(f"no kernels were built, torch's own are used: {error}")
+            self.app.display_warning(f"no kernels were built, so a CPU needs 'quire-llm[torch]': {error}")
         if not any(kernels["LIBRARIES"].glob("*.so")):
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import runpy
 import shutil
@@ -17,6 +18,7 @@ import quire.kernels.build as kernels_build
 import quire.kernels.loaded as loaded
 from quire.kernels.build import LEVELS, BuildError, build, library_path
 from quire.kernels.loaded import load_kernels
+from quire.ops.backend import dtype_for
 
 
 @pytest.fixture
@@ -37,7 +39,41 @@ def test_without_a_compiler_there_are_no_kernels_and_the_log_says_why(no_librari
     kernels = load_kernels()
     assert kernels.functions is None
     assert "there is no C++ compiler" in str(kernels)
-    assert "torch's attention is used" in str(kernels)
+    assert "torch computes instead. For kernels, install a C++ compiler and run `quire kernels build`" in str(kernels)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device", "variable", "expected"),
+    [
+        ("float32", "cpu", "", "there are no CPU kernels (not built: there is no C++ compiler (g++, c++, clang++)), "
+         "and torch is not installed: install a C++ compiler and run `quire kernels build`, or "),
+        ("float32", "cpu", "QUIRE_KERNELS=none", "there are no CPU kernels (QUIRE_KERNELS=none), and torch is not "
+         "installed: unset QUIRE_KERNELS, or "),
+        ("float16", "cpu", "", "the CPU kernels do not take dtype=float16, and torch is not installed: use float32 or "
+         "bfloat16, or "),
+        ("float32", "cuda", "", "device=cuda, and torch is not installed: use device=cpu, or "),
+        ("float32", "cpu", "QUIRE_BACKEND=torch", "QUIRE_BACKEND=torch, and torch is not installed: unset "
+         "QUIRE_BACKEND, or "),
+    ],
+)  # fmt: skip
+def test_without_kernels_and_torch_one_sentence_says_how_to_go_on(
+    no_libraries: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, device: str, variable: str, expected: str
+) -> None:
+    with pytest.raises(BuildError):
+        build()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    if variable:
+        monkeypatch.setenv(*variable.split("="))
+    with pytest.raises(ValueError, match=re.escape(f"{expected}pip install 'quire-llm[torch]'")):
+        dtype_for(dtype, device)
+
+
+def test_kernels_that_miss_libgomp_name_its_package(no_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> list[str]:
+        raise OSError("libgomp.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(loaded, "runnable_levels", fail)
+    assert load_kernels().fix == "install libgomp (Debian: libgomp1)"
 
 
 def test_a_compiler_that_fails_is_no_reason_to_fail(no_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ PANELS = {
         "kernels": "quire.cli.kernels.commands",
     },
 }
-_VARIABLES = {"QUIRE_CONFIG", "QUIRE_KERNELS", "QUIRE_MODEL", "QUIRE_TRACEBACK", "QUIRE_URL"}  #: besides options
+#: Variables besides options.
+_VARIABLES = {"QUIRE_BACKEND", "QUIRE_CONFIG", "QUIRE_KERNELS", "QUIRE_MODEL", "QUIRE_TRACEBACK", "QUIRE_URL"}
 COMMANDS = {name: (module, panel) for panel, modules in PANELS.items() for name, module in modules.items()}
 
 

@@ -1,5 +1,5 @@
-"""Load the compiled kernels: the processor's best level, or that of QUIRE_KERNELS. They need libgomp: the system's, or
-torch's copy. It may be imported before or later, and then shares the loaded one."""
+"""Load the compiled kernels: the processor's best level, or that of QUIRE_KERNELS. They need libgomp: the wheel's copy;
+otherwise the system's or torch's, which torch then shares."""
 
 from __future__ import annotations
 
@@ -15,33 +15,39 @@ from pathlib import Path
 from quire.kernels.build import FAILURE, LEVELS, LIBRARIES, library_path
 
 _VARIABLE = "QUIRE_KERNELS"
+_BUILD = "run `quire kernels build`"
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """The kernels of this process: level (none with torch), library, and why there is none."""
+    """The kernels of this process: level (none with torch), library, why there is none, and the fix."""
 
     level: str
     functions: ctypes.CDLL | None = None
     reason: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
-        return self.level if self.functions is not None else f"none, {self.reason}; torch's attention is used"
+        if self.functions is not None:
+            return self.level
+        without = "torch computes instead" if find_spec("torch") else "torch is not installed either"
+        return f"none, {self.reason}; {without}. For kernels, {self.fix}"
 
 
 def load_kernels() -> Kernels:
     """Load the kernels; QUIRE_KERNELS=none disables them, else it names a level. ValueError if it is not supported."""
     wanted = os.environ.get(_VARIABLE, "").strip().lower()
     if wanted == "none":
-        return Kernels("none", reason=f"{_VARIABLE}=none")
+        return Kernels("none", reason=f"{_VARIABLE}=none", fix=f"unset {_VARIABLE}")
     try:
         levels = runnable_levels()
     except OSError as error:
-        return Kernels("none", reason=f"they cannot be loaded ({error})")
+        fix = "install libgomp (Debian: libgomp1)" if "libgomp" in str(error) else f"{_BUILD} --again"
+        return Kernels("none", reason=f"they cannot be loaded ({error})", fix=fix)
     if wanted and wanted not in LEVELS:
         raise ValueError(f"{_VARIABLE}={wanted!r} is not one of none, {', '.join(LEVELS)}")
     if not levels:
-        return Kernels("none", reason=_why_none())
+        return _unbuilt()
     if wanted and wanted not in levels:
         raise ValueError(f"{_VARIABLE}={wanted}: this processor runs {', '.join(levels)} only")
     level = wanted or levels[-1]
@@ -95,9 +101,10 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _why_none() -> str:
-    with suppress(OSError):
-        return f"not built: {FAILURE.read_text().strip()}"
+def _unbuilt() -> Kernels:
+    reason, fix = "not built", f"install a C++ compiler and {_BUILD}"
     if LIBRARIES.is_dir() and any(LIBRARIES.glob("*.so")):
-        return "their sources changed since they were built: quire kernels build"
-    return "not built: quire kernels build"
+        reason, fix = "their sources changed since they were built", _BUILD
+    with suppress(OSError):
+        reason = f"not built: {FAILURE.read_text().strip()}"
+    return Kernels("none", reason=reason, fix=fix)

@@ -17,17 +17,17 @@ def dtype_for(name: str, device: str) -> DType:
     """Return the dtype of a model's arrays: numpy's where our kernels compute. It is torch's on a GPU, for dtypes
     without kernels, with QUIRE_KERNELS=none, and with QUIRE_BACKEND=torch. ValueError if torch is needed and missing.
     """
-    if device == "cpu" and name in KERNEL_DTYPES and os.environ.get(_VARIABLE) != "torch":
+    if device != "cpu":
+        why, fix = f"device={device}", "use device=cpu"
+    elif name not in KERNEL_DTYPES:
+        why, fix = f"the CPU kernels do not take dtype={name}", f"use {' or '.join(KERNEL_DTYPES)}"
+    elif os.environ.get(_VARIABLE) == "torch":
+        why, fix = f"{_VARIABLE}=torch", f"unset {_VARIABLE}"
+    else:
         kernels = load_kernels()
         if kernels.functions is not None:
             return numpy_dtype(name)
-        why = f"there are no kernels for this CPU ({kernels.reason})"
-    elif device == "cpu" and name not in KERNEL_DTYPES:
-        why = f"the kernels for CPUs take {' and '.join(KERNEL_DTYPES)}, not {name}"
-    else:
-        why = f"device={device}" if device != "cpu" else f"{_VARIABLE}=torch"
+        why, fix = f"there are no CPU kernels ({kernels.reason})", kernels.fix
     if importlib.util.find_spec("torch") is None:
-        hint = "choose another dtype, or " if name not in KERNEL_DTYPES else ""
-        hint = "install a C++ compiler and run `quire kernels build`, or " if "no kernels" in why else hint
-        raise ValueError(f"{why}, and torch is not installed: {hint}pip install 'quire-llm[torch]'")
+        raise ValueError(f"{why}, and torch is not installed: {fix}, or pip install 'quire-llm[torch]'")
     return torch_dtype(name)

@@ -22,7 +22,7 @@ def build(again: Annotated[bool, typer.Option("--again", help="Recompile existin
         if kernels.FAILURE.exists():
             typer.echo(f"not built: {kernels.FAILURE.read_text().strip()}", err=True)
     except kernels.BuildError as error:
-        raise ValueError(f"no kernels were built; a CPU then needs 'quire-llm[torch]': {error}") from None
+        raise ValueError(f"no kernels were built: {error}; without them, pip install 'quire-llm[torch]'") from None
 
 
 @app.command(epilog="Example: quire kernels info")

@@ -204,7 +204,7 @@ def _distributed() -> Any:
     try:
         import torch.distributed as distributed
     except ImportError:
-        raise ValueError("ranks without shared memory, as on several machines, need torch: pip install torch") from None
+        raise ValueError("ranks on several machines need torch: pip install 'quire-llm[torch]'") from None
     return distributed
 
 
