@@ -6,7 +6,8 @@
 # make format  apply ruff's fixes and formatting
 # make dist    the sdist and a manylinux wheel, in dist/
 #
-# Without an NVIDIA GPU, make installs torch's CPU build (0.2 GB) instead of pip's default with CUDA (several GB).
+# `make serve` installs torch only where it computes: with an NVIDIA GPU, or without kernels. The other goals test and
+# check with it. Without a GPU it is the CPU build (0.2 GB) instead of pip's default with CUDA (several GB).
 # TORCH_INDEX_URL=https://... names another package index; an empty value selects pip's default.
 
 PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11 python3.14,\
@@ -15,6 +16,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Bytecode is compiled on first import. The kernels are compiled in parallel to the installation, on another core.
 INSTALL := QUIRE_KERNELS=none $(BIN)/python tools/pip_install.py --no-compile --constraint constraints.txt
+# Only torch may come from an index of its own; its dependencies follow with the extra.
+INSTALL_TORCH := index=$$($(BIN)/python tools/torch_index.py) && { test -z "$$index" || \
+  { echo "Installing torch from $$index"; $(INSTALL) --no-deps --index-url "$$index" torch; }; }
 # One goal runs its prerequisites in parallel; several goals run in sequence: `make clean test`.
 MAKEFLAGS += $(if $(word 2,$(MAKECMDGOALS)),,--jobs=2)
 
@@ -28,7 +32,7 @@ PYTEST_WORKERS ?= -n auto --maxprocesses 4 --dist worksteal
 
 .PHONY: serve test test-portable test-clients lint format dist clean
 
-serve: $(VENV)/.installed $(VENV)/.kernels
+serve: $(VENV)/.complete
 	@$(BIN)/quire serve $(MODEL) --host $(HOST) --port $(PORT) $(SERVE_ARGS) || test $$? -eq 130 # Ctrl-C
 
 # One thread per worker: tests run many small operations, and waiting threads slow them down.
@@ -69,32 +73,38 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# PyPI refuses linux_x86_64; auditwheel checks the symbols and writes the manylinux tag. libgomp comes with torch.
+# PyPI refuses linux_x86_64; auditwheel checks the symbols, adds libgomp and writes the manylinux tag.
 dist: $(VENV)/.installed-dev
 	$(BIN)/python -m build --no-isolation --outdir dist/unchecked .
-	PATH=$(CURDIR)/$(BIN):$$PATH auditwheel repair --exclude libgomp.so.1 --wheel-dir dist dist/unchecked/*.whl
+	PATH=$(CURDIR)/$(BIN):$$PATH auditwheel repair --wheel-dir dist dist/unchecked/*.whl
 	mv dist/unchecked/*.tar.gz dist/ && rm -r dist/unchecked
 
-# A fresh environment for every change of the dependencies. Only torch may come from an index of its own.
+# A fresh environment for every change of the dependencies.
 $(VENV)/.environment: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Quire needs Python 3.11 or newer; name one: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
-	@echo "Creating $(VENV), once: torch and the other dependencies need 0.9 GB of disk and a minute or two"
+	@echo "Creating $(VENV), once"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(INSTALL) --upgrade pip || true # the bundled pip works too, but takes three times as long
-	@index=$$($(BIN)/python tools/torch_index.py); if [ -n "$$index" ]; then echo "Installing torch from $$index"; $(INSTALL) --no-deps --index-url "$$index" torch; fi
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.environment
-	@echo "Installing Quire and its dependencies"
+	@echo "Installing Quire and its dependencies: 0.2 GB of disk and half a minute"
 	@$(INSTALL) --editable .
 	@touch $@
 
+# pip runs after pip, since two at once would damage the environment.
+$(VENV)/.complete: $(VENV)/.installed $(VENV)/.kernels
+	@why=$$($(BIN)/python tools/torch_index.py --why); test -z "$$why" || \
+	  { echo "$$why"; $(INSTALL_TORCH) && $(INSTALL) --editable '.[torch]'; }
+	@touch $@
+
 $(VENV)/.installed-dev: $(VENV)/.environment
-	@echo "Installing Quire with its development dependencies"
+	@echo "Installing Quire with its development dependencies, torch among them: 1.9 GB of disk and a minute or two"
+	@$(INSTALL_TORCH)
 	@$(INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.installed $@
 
-# Recompiled when their sources change. Without a compiler, torch replaces them.
+# Recompiled when their sources change.
 $(VENV)/.kernels: $(VENV)/.environment $(wildcard src/quire/kernels/csrc/*) src/quire/kernels/build.py
 	@echo "Compiling the CPU kernels"
 	@$(BIN)/python src/quire/kernels/build.py >/dev/null || true

@@ -1,4 +1,4 @@
-"""`python -m build` makes an sdist and a wheel; the wheel is installed in a fresh environment and serves."""
+"""`python -m build` makes an sdist and a wheel; the wheel serves in a fresh environment, which has no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(directory), str(ROOT)]
     subprocess.run(command, check=True)
     (built,) = directory.glob("*.whl")
-    command = [sys.executable, "-m", "auditwheel", "repair", "--exclude", "libgomp.so.1", "--wheel-dir", str(directory)]
+    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(directory)]
     tools = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     subprocess.run([*command, str(built)], check=True, env=os.environ | {"PATH": tools})
     built.unlink()
@@ -38,7 +38,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a fresh environment with the wheel and this interpreter's dependencies."""
+    """Return a fresh environment with the wheel and this interpreter's packages, without torch."""
     directory = tmp_path_factory.mktemp("environment")
     venv.create(directory, with_pip=True)
     python = directory / "bin" / "python"
@@ -46,7 +46,12 @@ def environment(distributions: Path, tmp_path_factory: pytest.TempPathFactory) -
     subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", wheel], check=True)
     (packages,) = directory.glob("lib/python*/site-packages")
     # Folders in a .pth file are importable, but their own .pth files (the editable install) are not read.
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    dependencies = directory / "dependencies"
+    dependencies.mkdir()
+    for each in Path(sysconfig.get_path("purelib")).iterdir():
+        if not each.name.startswith(("torch", "quire")):
+            (dependencies / each.name).symlink_to(each)
+    (packages / "dependencies.pth").write_text(f"{dependencies}\n")
     return directory
 
 
@@ -78,10 +83,11 @@ def url(environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> None:
     (wheel,) = distributions.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"quire"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"quire", "quire_llm.libs"}
     assert any(name.endswith("embedded/quire-mini/model.safetensors") for name in names)
     assert any(name.endswith("csrc/collective.cpp") for name in names)
     assert "quire/py.typed" in names
+    assert any(name.startswith("quire_llm.libs/libgomp") for name in names)
     assert re.fullmatch(r"quire_llm-.*-py3-none-manylinux_\d+_\d+_\w+\.whl", wheel.name), "PyPI refuses linux_x86_64"
 
 
@@ -101,6 +107,41 @@ def test_the_installed_package_is_the_wheels(environment: Path) -> None:
         command, check=True, capture_output=True, text=True, env=clean_environment(), cwd=environment
     ).stdout
     assert found.startswith(str(environment))
+
+
+BOTH = """
+import sys
+import numpy as np
+from quire.kernels.conversion import conversions
+from quire.kernels.loaded import load_kernels
+
+def convert():
+    x = np.linspace(0, 1, 1 << 20, dtype=np.float32)
+    out = np.empty(x.shape, np.float16)
+    conversions().convert(x.ctypes.data, "float32", out.ctypes.data, "float16", x.size, 3)
+    assert (out == x.astype(np.float16)).all()
+
+def use_torch():
+    sys.path.append(sys.argv[1])
+    import torch
+    torch.set_num_threads(3)
+    assert torch.equal(torch.ones(1 << 22) + 1, torch.full((1 << 22,), 2.0))
+
+for name in sys.argv[2:]:
+    globals()[name]()
+print(load_kernels().level, {line.split("/", 1)[1].strip() for line in open("/proc/self/maps") if "libgomp" in line})
+"""
+
+
+@pytest.mark.parametrize("order", ["convert", "convert use_torch convert", "use_torch convert use_torch"])
+def test_the_wheels_kernels_have_their_own_libgomp_beside_torchs(environment: Path, order: str) -> None:
+    command = [environment / "bin" / "python", "-c", BOTH, sysconfig.get_path("purelib"), *order.split()]
+    found = subprocess.run(
+        command, check=True, capture_output=True, text=True, env=clean_environment(), cwd=environment
+    ).stdout
+    assert not found.startswith("none")
+    assert "quire_llm.libs/libgomp" in found
+    assert found.count("libgomp") == (2 if "use_torch" in order else 1)
 
 
 def test_the_installed_server_answers(url: str) -> None:

@@ -60,8 +60,22 @@ def test_the_pinned_torch_is_the_cpu_index_s_too() -> None:
     assert pin.specifier.contains(f"{clause.version}+cpu")
 
 
-def test_make_asks_and_gives_pip_the_answer() -> None:
-    asked = ["make", "-n", "-B", "PYTHON=python3", ".venv/.installed"]
-    steps = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
-    assert "$(.venv/bin/python tools/torch_index.py)" in steps
-    assert '--index-url "$index" torch' in steps
+def test_serving_needs_torch_with_a_gpu_or_without_kernels_only(torch_index: ModuleType) -> None:
+    assert not torch_index.why_torch(has_gpu=False, has_kernels=True)
+    assert "an NVIDIA GPU" in torch_index.why_torch(has_gpu=True, has_kernels=True)
+    assert "quire kernels build" in torch_index.why_torch(has_gpu=False, has_kernels=False)
+
+
+def test_make_serve_asks_whether_it_needs_torch_and_the_tests_install_it() -> None:
+    def steps(goal: str) -> str:
+        asked = ["make", "-n", "-B", "PYTHON=python3", goal]
+        return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, timeout=60).stdout
+
+    assert "torch" not in steps(".venv/.installed")
+    serve, dev = steps("serve"), steps(".venv/.installed-dev")
+    assert serve.index("--editable .\n") < serve.index("torch_index.py --why") < serve.index("--editable '.[torch]'")
+    assert "build.py" in serve[: serve.index("torch_index.py --why")]
+    for each in (serve, dev):
+        assert "$(.venv/bin/python tools/torch_index.py)" in each
+        assert '--index-url "$index" torch' in each
+    assert dev.index('--index-url "$index" torch') < dev.index("--editable '.[dev]'")
