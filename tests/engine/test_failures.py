@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Poisoned:
         is_bad = input_ids == self.poison
 
         def attend_badly(layer_index: int, q: Any, k: Any, v: Any) -> Any:
-            k, v = k.copy(), v.copy()
+            k, v = deepcopy(k), deepcopy(v)
             k[is_bad] = v[is_bad] = np.nan
             return attend(layer_index, q, k, v)
 
@@ -89,7 +90,7 @@ def test_logits_that_are_not_numbers_fail_their_request_only(bad: float, params:
         nonlocal num_calls
         num_calls += 1
         if num_calls == 5:
-            logits = logits.copy()
+            logits = deepcopy(logits)
             logits[1 if len(logits) > 1 else 0] = bad  # a row of the second request
         return logits
 

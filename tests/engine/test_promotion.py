@@ -24,6 +24,7 @@ from quire.engine.request_state import RequestState
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
 from quire.models.linear.layer import Linear
 from quire.models.stages import PassLayer, ServableStage
+from quire.ops.arrays import Array, as_numpy
 from quire.outputs import OutputSoFar, RequestOutput, Resumption
 from quire.prompt import Prompt
 from quire.system.background_throttle import BackgroundThrottle
@@ -57,8 +58,9 @@ class _Shift:
     def __init__(self, shift: np.ndarray) -> None:
         self._shift = shift
 
-    def add_to(self, y: np.ndarray, x: np.ndarray) -> np.ndarray:
-        return (y + 0.1 * self._shift).astype(y.dtype)
+    def add_to(self, y: Array, x: Array) -> Array:
+        as_numpy(y)[...] += 0.1 * self._shift
+        return y
 
 
 class FakeArrivals:

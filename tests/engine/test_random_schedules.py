@@ -36,6 +36,7 @@ FORMATS: dict[str, dict[str, str]] = {
 needs_exact_kernels = pytest.mark.skipif(
     not has_exact_kernels("cpu", "bfloat16"), reason="bits of bfloat16 depend on the batch here"
 )
+ARE_EXACT = has_exact_kernels("cpu", "float32")  #: else bits depend on the batch, and tokens alone are compared
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class FailsAt:
         def attend_once(layer_index: int, *qkv: Any) -> Any:
             if layer_index:
                 raise RuntimeError("the device is gone")
-            qkv[1].fill(float("nan"))
+            qkv[1][...] = float("nan")
             return attend(layer_index, *qkv)
 
         return self.model(input_ids, positions, attend_once)
@@ -189,7 +190,7 @@ def run(name: str, plan: Plan, format_name: str = "float32") -> None:
                 bits(job), expected_bits, strict=False
             ):  # aborted: fewer
                 assert token_ids == all_ids[: len(token_ids)]
-                assert logprobs == all_logprobs[: len(logprobs)]
+                assert logprobs == all_logprobs[: len(logprobs)] or not ARE_EXACT
         if format_name != "float32":
             continue
         if kind == "greedy":

@@ -27,6 +27,9 @@ class ThreadRendezvous:
     def store(self, rank: int, size: int) -> distributed.Store:
         return self._store
 
+    def torch_store(self, store: distributed.Store, size: int) -> distributed.Store:
+        return store
+
     def address(self) -> str:
         return "127.0.0.1"
 

@@ -13,10 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from quire.kernels.loaded import load_kernels
 from quire.models.parallel.split import Share, gather
 from quire.ops.arrays import as_numpy, as_tensor, numpy_dtype
 from quire.runner.ranks import shared_memory
 from quire.runner.ranks.group import DirectoryStore, FileRendezvous, RankGroup, TcpRendezvous
+
+needs_kernels = pytest.mark.skipif(load_kernels().functions is None, reason="ranks share memory by kernels")
 
 
 def on_group(size: int, path: Path, run: Callable[[RankGroup], Any]) -> list[Any]:
@@ -73,6 +76,7 @@ def test_ranks_add_and_gather_arrays_of_both_kinds(
         assert np.array_equal(whole, part(9, dtype, 4, 8))
 
 
+@needs_kernels
 def test_without_room_in_memory_a_temporary_file_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[str] = []
     made = shared_memory.os.open
@@ -117,6 +121,7 @@ except ConnectionError as error:
 """
 
 
+@needs_kernels
 def test_ranks_on_one_machine_need_no_torch_and_others_are_told_what_to_install(tmp_path: Path) -> None:
     commands = [[sys.executable, "-c", RANK, str(rank), str(tmp_path / "meeting")] for rank in range(2)]
     ranks = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
