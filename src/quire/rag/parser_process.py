@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING
@@ -69,7 +68,6 @@ class ParserProcess:
 
 
 def _make_worker() -> Worker:
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # thread stacks on many cores would exceed the memory limit
     counters: dict[str, list[TokenCounter]] = {}
 
     def answer(question: bytes) -> bytes:

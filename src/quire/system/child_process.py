@@ -27,6 +27,7 @@ from quire.system.memory import explain_kill, num_memory_kills
 GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  #: a terminal or a supervisor sends them to the whole process group
 _KILL_TIMEOUT_S = 5.0
 _MAIN = "from quire.system.child_process import main; main()"
+_NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # of numpy's, which would idle beside our kernels', each with its buffers
 _running: weakref.WeakSet[ChildProcess] = weakref.WeakSet()  # as `multiprocessing` keeps its own
 
 
@@ -104,7 +105,7 @@ def _spawn(
                 [sys.executable, "-P", "-c", _MAIN, *map(str, descriptors), str(target), imports, name],
                 stdin=subprocess.DEVNULL,
                 pass_fds=descriptors,
-                env={**os.environ, **paths, **environment},
+                env={**_NO_THREADS, **os.environ, **paths, **environment},
             )
 
     with ThreadPoolExecutor(1) as thread:  # a thread cannot lower its niceness again
