@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.kernels.loaded import load_kernels
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "quire"
 WITHOUT_TORCH = ("core", "simulate", "config", "settings", "sampling_params", "outputs")
@@ -22,10 +24,6 @@ MAY_USE_REFERENCE = ("progressive",)
 IMPORT_TORCH = (
     "attention.torch_attention", "models.linear.torch_quantized_weight", "ops.on_torch", "progressive.healing",
     "tiers.cuda",
-)  # fmt: skip
-#: Those that are not converted to numpy yet. Take each off the list with its conversion; add none.
-NOT_YET_WITHOUT_TORCH = (
-    "loading.modules.fill", "loading.save", "models.adapter", "models.tensor_file", "progressive",
 )  # fmt: skip
 #: Prepended to a program: torch cannot be imported, as if it were not installed.
 REFUSE_TORCH = """
@@ -213,7 +211,7 @@ def test_core_and_the_shared_words_run_without_torch() -> None:
 
 def may_import_torch(path: Path) -> bool:
     name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
-    return any(f"{name}.".startswith(f"{each}.") for each in (*IMPORT_TORCH, *NOT_YET_WITHOUT_TORCH))
+    return any(f"{name}.".startswith(f"{each}.") for each in IMPORT_TORCH)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -257,6 +255,15 @@ describe_arithmetic(device) if load_kernels().functions else None
 print(device, free_memory(device) > 0, describe_machine()["gpu"])
 """
     assert run_python(REFUSE_TORCH + code) == "cpu True None"
+
+
+@pytest.mark.parametrize("options", [(), ("--dtype", "float32", "--quantization", "int8", "--chat")], ids=len)
+def test_a_model_answers_without_torch(options: tuple[str, ...]) -> None:
+    if load_kernels().functions is None:
+        pytest.skip("models compute on torch without kernels")
+    words = ["quire", "generate", "--model", "quire-mini", "--num-kv-blocks", "64", "--max-tokens", "4", *options, "Hi"]
+    code = f"import sys; sys.argv = {words!r}; from quire.cli.main import main; main()"
+    assert run_python(REFUSE_TORCH + code)
 
 
 def test_the_command_line_answers_before_torch_is_imported() -> None:

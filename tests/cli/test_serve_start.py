@@ -6,9 +6,12 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
+
+from quire.kernels.loaded import load_kernels
 
 TIMEOUT_S = 100
 #: Records what happens until the server is imported; child processes are not real.
@@ -67,7 +70,7 @@ LATE = {
     "rich", "torch", "transformers", "yaml",
 }  # fmt: skip
 MAX_MODULES = 700  #: of Python, of packages and of ours
-MAX_MIB = 80
+MAX_MIB, MAX_ENGINE_MIB = 80, 120
 
 
 def events_of(*arguments: str) -> list[str]:
@@ -93,6 +96,19 @@ def test_no_process_starts_for_a_server_without_any(option: str) -> None:
     assert not [event for event in events_of("random:tiny", option) if event.startswith(("spawn", "run"))]
 
 
+def memory_of_engine(server: int) -> tuple[float, str]:
+    """Return the resident MiB of a server's engine, and all files that it maps."""
+    children = Path(f"/proc/{server}/task").glob("*/children")
+    (engine,) = (
+        process
+        for each in children
+        for pid in each.read_text().split()
+        if (process := Path(f"/proc/{pid}")) and (process / "cmdline").read_text().endswith("engine\0")
+    )
+    memory = (engine / "status").read_text().partition("VmRSS:")[2].split()[0]
+    return int(memory) / 1024, (engine / "maps").read_text()
+
+
 def test_an_idle_server_has_imported_little_and_takes_little_memory() -> None:
     command = [sys.executable, "-c", ASKING, "serve", "quire-mini", "--num-kv-blocks", "64", "--port", "0"]
     with subprocess.Popen(
@@ -108,8 +124,12 @@ def test_an_idle_server_has_imported_little_and_takes_little_memory() -> None:
             print(file=server.stdin, flush=True)
             lines = iter(server.stdout.readline, "")
             memory_mib, modules = json.loads(next(line for line in lines if line.startswith("[")))
+            engine_mib, libraries = memory_of_engine(server.pid)
         finally:
             server.terminate()
     assert sorted(LATE.intersection(modules)) == []
     assert len(modules) < MAX_MODULES
     assert memory_mib < MAX_MIB
+    if load_kernels().functions is not None:
+        assert engine_mib < MAX_ENGINE_MIB
+        assert "torch" not in libraries

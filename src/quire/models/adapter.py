@@ -16,7 +16,7 @@ import numpy as np
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel
-from quire.kernels.structure import layout
+from quire.kernels.structure import address, dense_rows, layout
 from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear, Projection
 from quire.models.linear.panel_weight import PanelWeight
@@ -59,19 +59,16 @@ class PanelAdapter:
 
     def __init__(self, down: np.ndarray, up: np.ndarray, dtype: str, library: ctypes.CDLL) -> None:
         """`down` [rank, in_features] and `up` [rank, out_features] are float32."""
-        self._down = PanelWeight(as_tensor(down), library)
-        self._up = PanelWeight(as_tensor(np.ascontiguousarray(up.T)), library)
+        self._down, self._up = PanelWeight(down, library), PanelWeight(np.ascontiguousarray(up.T), library)
         self._add = getattr(library, f"quire_low_rank_{dtype}")
         self._add.restype = None
         self._products_per_row = down.size + up.size
         self.num_bytes = self._down.num_bytes + self._up.num_bytes
 
     def add_to(self, y: Array, x: Array) -> Array:
-        to, given = as_numpy(y), as_numpy(x)
-        if given.strides[1] != given.itemsize:
-            given = np.ascontiguousarray(given)
+        to, given = as_numpy(y), dense_rows(as_numpy(x))
         call = _LowRank(
-            given.ctypes.data,
+            address(given),
             given.strides[0] // given.itemsize,
             len(given),
             self._down.in_features,
@@ -79,7 +76,7 @@ class PanelAdapter:
             self._up.out_features,
             self._down.address,
             self._up.address,
-            to.ctypes.data,
+            address(to),
             1 if len(given) * self._products_per_row <= _SERIAL_PRODUCTS else num_threads(),
         )
         call_kernel(self._add, call)
