@@ -128,7 +128,7 @@ def test_ranks_on_one_machine_need_no_torch_and_others_are_told_what_to_install(
     for rank in ranks:
         said, _ = rank.communicate(timeout=60)
         assert said.startswith("[3.0, 3.0, 3.0, 3.0, 3.0] [3.0, 3.0] [0, 1]\n")
-        assert "need torch: pip install torch" in said
+        assert "need torch: pip install 'quire-llm[torch]'" in said
         assert rank.returncode == 0
 
 
