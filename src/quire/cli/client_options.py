@@ -103,10 +103,7 @@ def asked_for(sampling: Sampling, given: Mapping[str, Any]) -> dict[str, Any]:
 def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> Any:
     template = given.get("chat_template")
     if address.url is None:
-        from rich.console import Console
-
-        with Console(stderr=True).status("starting"):  # imports take a second
-            from quire.client.local_model import LocalModel
+        from quire.client.local_model import LocalModel
 
         if template is not None:
             from quire.text.chat_template import read_chat_template

@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import typer
@@ -82,6 +84,8 @@ class Command(PanelHelp, TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {name for each in self.params for name in (*each.opts, *each.secondary_opts)}
+        for each in self.params:
+            each.process_value = partial(_process, each, each.process_value)  # type: ignore[method-assign]
         return super().parse_args(ctx, [_with_dashes(each, known) for each in args])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -129,6 +133,13 @@ def _shown_type(found: re.Match[str]) -> str:
 def _argument(name: str) -> str:
     """Return an argument's name as other programs show it: {question} becomes QUESTION."""
     return name.upper().replace("{", "").replace("}", "")
+
+
+def _process(parameter: Any, process: Callable[..., Any], ctx: Any, value: Any) -> Any:
+    """Leave a missing value as it is. Typer would make a pydantic type first, in a millisecond for each option."""
+    if value is None and parameter.nargs == 1 and not (parameter.required or parameter.multiple):
+        return parameter.callback and parameter.callback(ctx, parameter, None)
+    return process(ctx, value)
 
 
 def _with_dashes(argument: str, known: set[str]) -> str:
