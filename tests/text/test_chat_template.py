@@ -11,10 +11,9 @@ import pytest
 import tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from quire.assembly import load_tokenizer
-from quire.loading.source import ModelSource
 from quire.text.chat_template import answer_lead, read_chat_template, render
 from quire.text.tokenizer import Tokenizer
+from quire.text.tokenizer_process import IsolatedTokenizer
 
 CHATML = (
     "{%- if messages[0]['role'] != 'system' %}{{ bos_token }}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}"
@@ -243,15 +242,17 @@ def test_a_chat_template_may_be_given_as_text(tmp_path: Path, monkeypatch: pytes
     assert read_chat_template("{{odd}}.jinja") == "{{ messages }}!", "a file has precedence"
 
 
-def test_a_model_s_broken_template_is_reported_while_loading(
+def test_a_model_s_broken_template_is_reported_when_its_tokenizer_starts(
     backends: Backends, write_model_dir: WriteModelDir, caplog: pytest.LogCaptureFixture
 ) -> None:
     def told(template: str) -> str:
         caplog.clear()
         config = {"chat_template": template}
         path = write_model_dir(tokenizer_json=backends["byte_level"], tokenizer_config_json=config)
-        load_tokenizer(ModelSource("mine", path, hf_config={}))
+        isolated = IsolatedTokenizer(Tokenizer.from_dir(path), "mine")
+        isolated.start()
+        isolated.close()
         return caplog.text
 
     assert told("{{ messages[0].content }}") == ""
-    assert "the chat template is broken" in told("{% if %}")
+    assert "mine: the chat template is broken" in told("{% if %}")

@@ -280,18 +280,4 @@ def load_tokenizer(source: ModelSource) -> Tokenizer:
     """Load the model's tokenizer; presets have a byte-level one."""
     if source.path is None:
         return Tokenizer.byte_level(source.config.vocab_size)
-    tokenizer = Tokenizer.from_dir(source.path)
-    if tokenizer.chat_templates:
-        _warn_of_broken_templates(source.name, tokenizer)
-    return tokenizer
-
-
-def _warn_of_broken_templates(model: str, tokenizer: Tokenizer) -> None:
-    from quire.text.chat_template import check_template  # imports jinja2
-
-    hint = "conversations will be refused; --chat-template FILE replaces it"
-    for name, template in tokenizer.chat_templates.items():
-        try:
-            check_template(template)
-        except ValueError as error:
-            logger.warning("%s: %s (its template %r); %s", model, error, name, hint)
+    return Tokenizer.from_dir(source.path)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import weakref
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 from quire.system.child_process import ChildProcess
 from quire.system.worker_process import Worker, WorkerError, WorkerKilled, WorkerLimits, WorkerProcess, WorkerTimeout
 from quire.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("quire")
 
 RENDER_S = 5.0  # processor time to render a conversation; honest templates take milliseconds
 _ENCODE_S, _ENCODE_S_PER_CHARACTER = 5.0, 2e-5  # twenty times what ordinary tokenizers take
@@ -42,9 +45,11 @@ class IsolatedTokenizer(Tokenizer):
         return _identity, (self._inner,)
 
     def start(self) -> None:
-        """Start the process before its first text."""
+        """Start the process before its first text, and warn of broken templates."""
+        hint = "conversations will be refused; --chat-template FILE replaces it"
         with suppress(WorkerError, OSError):  # the first text reports it
-            self._child.ask(b"")
+            for error in json.loads(self._child.ask(b"")):
+                logger.warning("%s: %s; %s", self._name, error, hint)
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True) -> list[list[int]]:
         return self._encode("encode_batch", texts, add_special_tokens)[1]
@@ -117,7 +122,7 @@ def _make_worker(tokenizer: Tokenizer) -> Worker:
 
     def answer(question: bytes) -> bytes:
         if not question:
-            return b""
+            return json.dumps(list(_broken_templates(tokenizer))).encode()
         seconds, options, task, *values = json.loads(question)
         signal.setitimer(signal.ITIMER_PROF, seconds)  # ends the process
         try:
@@ -132,6 +137,16 @@ def _make_worker(tokenizer: Tokenizer) -> Worker:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
     return answer
+
+
+def _broken_templates(tokenizer: Tokenizer) -> Iterator[str]:
+    from quire.text.chat_template import check_template  # imports jinja2
+
+    for name, template in tokenizer.chat_templates.items():
+        try:
+            check_template(template)
+        except ValueError as error:
+            yield f"{error} (its template {name!r})"
 
 
 def _encode(tokenizer: Tokenizer, task: str, texts: list[Any], add_special_tokens: bool) -> bytes:
