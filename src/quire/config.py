@@ -1,4 +1,4 @@
-"""Options of an engine, as frozen dataclasses: names, defaults, ranges. Imports neither torch nor models."""
+"""Options of an engine, as frozen dataclasses: names, defaults, ranges. Imports no models."""
 
 from __future__ import annotations
 

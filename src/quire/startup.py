@@ -1,4 +1,4 @@
-"""Start an engine: reading begins before torch is imported. Importing this module imports no torch."""
+"""Start an engine: reading begins before the engine's modules are imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
-    """As `assembly.start_engine`, but reading the checkpoint begins before torch is imported.
+    """As `assembly.start_engine`, but reading the checkpoint begins before the imports.
 
     Args:
         memory_share: share of the device's free memory for this engine.

@@ -22,7 +22,7 @@ from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
 
 if TYPE_CHECKING:
-    from quire.engine.engine import Engine  # would import torch
+    from quire.engine.engine import Engine  # would import numpy
 
 logger = logging.getLogger("quire")
 

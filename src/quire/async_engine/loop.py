@@ -43,7 +43,7 @@ from quire.outputs import LoadProgress, SchedulerOutput, Stats
 from quire.system.fair_lock import FairLock
 
 if TYPE_CHECKING:
-    from quire.engine.engine import Engine  # would import torch
+    from quire.engine.engine import Engine  # would import numpy
 
 logger = logging.getLogger("quire")
 

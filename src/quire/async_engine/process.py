@@ -32,7 +32,7 @@ from quire.engine.input_processor import InputProcessor
 from quire.system.child_process import ChildProcess, handle_forwarded
 
 if TYPE_CHECKING:
-    from quire.engine.engine import Engine  # would import torch
+    from quire.engine.engine import Engine  # would import numpy
 
 logger = logging.getLogger("quire")
 

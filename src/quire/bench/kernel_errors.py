@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from quire.kernels.loaded import load_library, runnable_levels
-from quire.ops.arrays import as_numpy, as_tensor, numpy_dtype
+from quire.ops.arrays import numpy_dtype
 
 #: Largest error, relative to the largest value in float64.
 _ALLOWED = {"float32": 1e-5, "bfloat16": 1.5e-2}
@@ -73,9 +73,9 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
     starts = np.cumsum([0, *(queries for _, queries in lens)])
     q = _random(int(starts[-1]), groups * layout.num_kv_heads, layout.head_dim, dtype=dtype, chance=chance)
     new = np.concatenate([kv[context:] for kv, (context, _) in zip(contents, lens, strict=True)])
-    backend = CpuAttention(as_tensor(cache), layout, q.shape[1], library)
+    backend = CpuAttention(cache, layout, q.shape[1], library)
     backend.plan(AttentionBatch(starts, np.array([sum(each) for each in lens]), tables, np.concatenate(slots)))
-    found = as_numpy(backend.attend(0, *map(as_tensor, (q, new[:, 0], new[:, 1]))))
+    found = backend.attend(0, q, new[:, 0], new[:, 1])
     expected = []
     for i, (context, _) in enumerate(lens):
         own = q[starts[i] : starts[i + 1]].astype(np.float64).swapaxes(0, 1)

@@ -170,7 +170,7 @@ def _workloads(settings: ThroughputSettings) -> list[Workload]:
 
 def _alternate(configs: Sequence[EngineConfig], runs: int) -> Iterator[tuple[int, int, Engine]]:
     """Yield (repetition, engine number, warm engine), with one KV pool in memory at a time."""
-    from quire.assembly import load, make_engine  # torch, only when something runs
+    from quire.assembly import load, make_engine  # only when something runs
 
     loaded = load(configs[0])
     engine: Engine | None = None

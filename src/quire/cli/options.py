@@ -131,7 +131,7 @@ def _model_argument(is_list: bool) -> inspect.Parameter:
 
 
 def check_model(name: str | None) -> str | None:
-    """Refuse a model that is not there, before torch is imported."""
+    """Refuse a model that is not there, before the engine is imported."""
     from quire.loading.source import find_model
 
     if name is not None:
@@ -140,7 +140,7 @@ def check_model(name: str | None) -> str | None:
 
 
 def _check_models(made: Mapping[str, Any]) -> None:
-    """Refuse models that are not there or not supported, before torch is imported."""
+    """Refuse models that are not there or not supported, before the engine is imported."""
     from quire.loading.source import find_model
 
     if not any(getattr(each, "url", None) for each in made.values()):

@@ -1,1 +1,1 @@
-"""Scheduling, and the placement of KV blocks. Pure Python: never imports torch."""
+"""Scheduling, and the placement of KV blocks. Pure Python: imports no numpy."""

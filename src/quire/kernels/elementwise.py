@@ -12,7 +12,6 @@ from quire.kernels.parallel import threads_for as threads_for
 from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import layout
 
-#: In torch's notation.
 DTYPES = ("float32", "bfloat16")
 #: Sums and products of two arrays, and activations of one.
 MAPS = ("add", "multiply", "silu", "relu", "gelu", "gelu_tanh")

@@ -14,7 +14,7 @@ __all__ = ["ModelLoadError", "ModelSource", "find_model", "load_model", "resolve
 
 
 def __getattr__(name: str) -> Any:
-    if name == "load_model":  # imports torch, which finding a model does not need
+    if name == "load_model":  # imports the models, which finding one does not need
         from quire.loading.layer_loader import load_model
 
         return load_model

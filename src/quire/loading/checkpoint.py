@@ -1,4 +1,4 @@
-"""Check safetensors headers before weights are read. Imports no torch, so reading starts before its import."""
+"""Check safetensors headers before weights are read. Imports no models, so reading starts before their import."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHER_TYPES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4,
     "I64": 8, "U64": 8, "C64": 8,
 }  # fmt: skip
-TORCH_TYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def match_tensors(
 
 def checkpoint_dtype(entries: Mapping[str, TensorEntry]) -> str | None:
     """Return the dtype of the first tensor in a supported dtype; None without one."""
-    return next((TORCH_TYPES[e.dtype] for e in entries.values() if e.dtype in TORCH_TYPES), None)
+    return next((DTYPE_NAMES[e.dtype] for e in entries.values() if e.dtype in DTYPE_NAMES), None)
 
 
 def are_equal(a: TensorEntry, b: TensorEntry) -> bool:

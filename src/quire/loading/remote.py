@@ -2,7 +2,7 @@
 
 A directory of the cache stands for a checkpoint in one state; its name is a hash of all ETags. Weights exist there only
 as entries of `LISTING`, and this module's functions find them by path. The library (obstore) retries failed requests
-and resumes cut ones; `If-Match` refuses an object that has changed. Imports no torch.
+and resumes cut ones; `If-Match` refuses an object that has changed.
 """
 
 from __future__ import annotations

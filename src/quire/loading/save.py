@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TORCH_TYPES, TensorEntry, read_headers
+from quire.loading.checkpoint import DTYPE_NAMES, INDEX_FILE, SINGLE_FILE, TensorEntry, read_headers
 from quire.loading.modules.fill import fill_random, load_tensors
 from quire.loading.modules.fitting import choose_dtype, fit_model
 from quire.loading.progress import bytes_progress
@@ -142,7 +142,7 @@ def _write_shards(
 
 
 def _header(tensors: list[_SavedTensor], dtype: str) -> bytes:
-    stored_as = next(name for name, known in TORCH_TYPES.items() if known == dtype)
+    stored_as = next(name for name, known in DTYPE_NAMES.items() if known == dtype)
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
     for tensor in tensors:

@@ -53,7 +53,7 @@ class ModelSource:
             raise ModelConfigError(f"{self.name}: config.json has a value of another kind: {error}") from None
 
     def check_architecture(self) -> None:
-        """Refuse an unknown architecture. Unlike `config`, this imports no torch."""
+        """Refuse an unknown architecture. Unlike `config`, this imports no models."""
         try:
             find_architecture(self.hf_config)
         except ModelConfigError as error:
@@ -69,7 +69,7 @@ def resolve_model(
     name: str, *, load_format: str = "auto", hub: HubOptions | None = None, with_weights: bool = True
 ) -> ModelSource:
     """Find a model by embedded name (first), path, preset (`random:NAME`), URL or hub id, whose weights are downloaded
-    once the config is checked. Without weights it imports no torch. Raises ModelLoadError or UnsupportedModelError."""
+    once the config is checked. Raises ModelLoadError or UnsupportedModelError."""
     if is_remote(name):
         return read_directory(name, fetch_directory(name))
     with_weights = with_weights and load_format != "random"

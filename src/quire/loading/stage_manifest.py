@@ -2,7 +2,7 @@
 
 A pack is an ordinary checkpoint directory with one safetensors file per layer group, a manifest, and adapters in PEFT's
 format. Other programs load it as the original model. Manifests are not trusted: file names must stay inside the
-directory, and contradictions are errors. Imports no torch.
+directory, and contradictions are errors.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class StageManifest:
     directory: Path
     architecture: str
     num_layers: int
-    dtype: str  #: dtype of the files, in torch's notation
+    dtype: str  #: dtype of the files, such as bfloat16
     weights: str  #: digest of the original's weights, `sha256:...` (`loading.digest`)
     groups: tuple[LayerGroup, ...]  #: in the order of loading
     stages: tuple[Stage, ...]  #: one per group

@@ -1,4 +1,4 @@
-"""Find an embedder by name, count its tokens, and load it. Imports no torch: the server runs embedders in a child."""
+"""Find an embedder by name, count its tokens, and load it. The server runs embedders in a child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run an embedder in a child process: its callers import no torch and survive its death."""
+"""Run an embedder in a child process: its callers import no models and survive its death."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits that the models reading the chunks impose: their tokenizers and context lengths. Imports no torch."""
+"""Limits that the models reading the chunks impose: their tokenizers and context lengths."""
 
 from __future__ import annotations
 

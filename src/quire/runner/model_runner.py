@@ -1,4 +1,4 @@
-"""Run one step on one device. Only this file turns the scheduler's lists into tensors."""
+"""Run one step on one device. Only this file turns the scheduler's lists into arrays."""
 
 from __future__ import annotations
 
@@ -106,7 +106,6 @@ class ModelRunner:
         self.device = cache.device
         self.stages: dict[int, ServableStage] = {}  #: stages in use by number; empty for a model without stages
         self.grammars = grammars
-        self._is_numpy = is_numpy(model.dtype)
         self.sampler = Sampler(vocab_size, grammars)
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._rules: WeakValueDictionary[int, SamplingRules] = WeakValueDictionary()  #: by id of their parameters

@@ -1,4 +1,4 @@
-"""The number of threads for tensor work, their cores, and how they wait for each other. Imports no torch."""
+"""The number of the kernels' threads, their cores, and how they wait for each other."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from quire.loading.checkpoint import TORCH_TYPES, TensorEntry
+from quire.loading.checkpoint import DTYPE_NAMES, TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.reading.reader import PIECE_BYTES, ByteReader, runs_in_order_of_use
 from quire.models.parallel.split import TensorShare
@@ -88,7 +88,7 @@ def _is_contiguous(view: Array) -> bool:
     return bool(view.flags.c_contiguous if is_numpy(view) else view.is_contiguous())
 
 
-_TYPES = {name: numpy_dtype(dtype) for name, dtype in TORCH_TYPES.items()} | {"F64": np.dtype(np.float64)}
+_TYPES = {name: numpy_dtype(dtype) for name, dtype in DTYPE_NAMES.items()} | {"F64": np.dtype(np.float64)}
 
 
 class TensorFill:
@@ -168,7 +168,7 @@ def check_finite(view: Array, entry: TensorEntry) -> None:
     size = math.prod(view.shape)
     if bad := size - int(is_good.sum()):
         dtype = name_of(view.dtype)
-        converted = f" once converted from {entry.dtype} to {dtype}" if TORCH_TYPES.get(entry.dtype) != dtype else ""
+        converted = f" once converted from {entry.dtype} to {dtype}" if DTYPE_NAMES.get(entry.dtype) != dtype else ""
         raise ModelLoadError(
             f"{entry.name} in {entry.file} has {bad} of {size} values that are NaN or infinite{converted}; "
             "download it again" + (", or choose another dtype" if converted else "")

@@ -31,7 +31,7 @@ from quire.loading.stage_manifest import (
     read_stage_manifest,
 )
 
-#: Read while torch is imported, for seconds. This does not raise the peak: buffers are freed as the model grows.
+#: Read while the engine is imported. This does not raise the peak: buffers are freed as the model grows.
 _EARLY_BUFFER_BYTES = 2**30
 
 

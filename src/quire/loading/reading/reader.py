@@ -20,7 +20,7 @@ from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.remote import RemoteFile, remote_file
 from quire.system.page_cache import resident_share
 
-# By name, since the models' classes import torch. A name that matches neither only costs memory or time.
+# By name, since reading begins before the models are imported. A name that matches neither only costs memory or time.
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
 _EMBEDDING = re.compile(r"(?:^|\.)(?:embed_\w+|wte|wpe|project_in)\.")
 

@@ -111,7 +111,7 @@ class RankProcess:
 
 
 def start_rank_processes(size: int) -> list[RankProcess]:
-    """Start the processes of all ranks but the first, each with its own GPU if there are any. Imports no torch."""
+    """Start the processes of all ranks but the first, each with its own GPU if there are any."""
     return [RankProcess(rank, size, environment=_devices_of(rank)) for rank in range(1, size)]
 
 
