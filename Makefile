@@ -93,7 +93,7 @@ $(VENV)/.installed: $(VENV)/.environment
 	@touch $@
 
 # pip runs after pip, since two at once would damage the environment.
-$(VENV)/.complete: $(VENV)/.installed $(VENV)/.kernels
+$(VENV)/.complete: $(VENV)/.installed $(VENV)/.kernels-native
 	@why=$$($(BIN)/python tools/torch_index.py --why); test -z "$$why" || \
 	  { echo "$$why"; $(INSTALL_TORCH) && $(INSTALL) --editable '.[torch]'; }
 	@touch $@
@@ -104,10 +104,10 @@ $(VENV)/.installed-dev: $(VENV)/.environment
 	@$(INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.installed $@
 
-# Recompiled when their sources change.
-$(VENV)/.kernels: $(VENV)/.environment $(wildcard src/quire/kernels/csrc/*) src/quire/kernels/build.py
+# Recompiled when their sources change. To serve, this processor's are enough: a third of the work.
+$(VENV)/.kernels $(VENV)/.kernels-native: $(VENV)/.environment $(wildcard src/quire/kernels/csrc/*) src/quire/kernels/build.py
 	@echo "Compiling the CPU kernels"
-	@$(BIN)/python src/quire/kernels/build.py >/dev/null || true
+	@$(BIN)/python src/quire/kernels/build.py $(if $(findstring native,$@),--native) >/dev/null || true
 	@touch $@
 
 clean:

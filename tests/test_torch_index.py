@@ -74,7 +74,7 @@ def test_make_serve_asks_whether_it_needs_torch_and_the_tests_install_it() -> No
     assert "torch" not in steps(".venv/.installed")
     serve, dev = steps("serve"), steps(".venv/.installed-dev")
     assert serve.index("--editable .\n") < serve.index("torch_index.py --why") < serve.index("--editable '.[torch]'")
-    assert "build.py" in serve[: serve.index("torch_index.py --why")]
+    assert "build.py --native" in serve[: serve.index("torch_index.py --why")]
     for each in (serve, dev):
         assert "$(.venv/bin/python tools/torch_index.py)" in each
         assert '--index-url "$index" torch' in each

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,6 +84,21 @@ def test_a_compiler_that_fails_is_no_reason_to_fail(no_libraries: Path, monkeypa
     with pytest.raises(BuildError, match="unknown option"):
         build()
     assert "unknown option" in str(load_kernels())
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_this_processors_best_level_is_compiled_alone_unless_that_fails(
+    no_libraries: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    compiler = no_libraries.parent / "copies"
+    best = list(LEVELS)[-1]
+    refused = f"*{best}-*" if fails else "nothing"
+    compiler.write_text(f'#!/bin/sh\nfor last; do :; done\ncase "$last" in {refused}) exit 1;; esac\n: > "$last"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr(kernels_build.ctypes, "CDLL", lambda path: SimpleNamespace(quire_cpu_runs=lambda level: True))
+    expected = [*LEVELS][:-1] if fails else ["generic", best]
+    assert [path.name.rpartition("-")[0] for path in kernels_build.build_native()] == expected
 
 
 def test_levels_that_a_compiler_does_not_know_are_left_out(no_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:

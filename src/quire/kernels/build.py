@@ -6,6 +6,7 @@ contains a digest of its sources. This file imports only the standard library, s
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
 import os
@@ -14,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -74,14 +76,24 @@ def find_compiler() -> list[str]:
     raise BuildError(f"there is no C++ compiler ({named[0] if named else ', '.join(_COMPILERS)})")
 
 
-def build(*, again: bool = False) -> list[Path]:
+def build_native() -> list[Path]:
+    """Compile only what this processor needs: generic, which detects it, and its best level. As `build` otherwise."""
+    build(levels=("generic",))
+    runs = ctypes.CDLL(str(library_path("generic"))).quire_cpu_runs
+    best = [level for level in LEVELS if runs(level.encode())][-1]
+    built = build(levels=("generic", best))
+    return built if library_path(best) in built else build()  # an old compiler
+
+
+def build(*, again: bool = False, levels: Collection[str] = LEVELS) -> list[Path]:
     """Compile missing libraries, and remove those of other sources. Errors are kept in `FAILURE`.
 
     Args:
-        again: compile all levels again.
+        again: compile existing ones again.
+        levels: the levels to compile.
 
     Returns:
-        The libraries of all levels that the compiler supports.
+        All libraries.
 
     Raises:
         BuildError: no library was built.
@@ -89,7 +101,7 @@ def build(*, again: bool = False) -> list[Path]:
     paths = {level: library_path(level) for level in LEVELS}
     failures: list[str] = []
     try:
-        missing = [level for level, path in paths.items() if again or not path.exists()]
+        missing = [level for level in levels if again or not paths[level].exists()]
         if missing:
             compiler = find_compiler()
             LIBRARIES.mkdir(exist_ok=True)
@@ -137,7 +149,7 @@ def _keep(reason: str) -> None:
 
 if __name__ == "__main__":
     try:
-        for each in build():
+        for each in build_native() if "--native" in sys.argv else build():
             print(each)
-    except BuildError as error:
-        sys.exit(f"no kernels were built, torch's own are used: {error}")
+    except (BuildError, OSError) as error:
+        sys.exit(f"no kernels were built: {error}")
