@@ -27,6 +27,7 @@ from quire.ops.module import Module, ModuleList
 from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.text.tokenizer import Tokenizer
 
+_LONG = 128  # tokens
 _BATCH_TOKENS = 2048  # padding included; larger batches were no faster on two cores
 _SETTINGS = "sentence_bert_config.json"
 _PREFIX = "bert."  # before tensor names in checkpoints saved with a head
@@ -176,13 +177,23 @@ class BertLayer(Module):
 def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
     """Attend in both directions: [batch, heads, length, head_dim]; tokens with a `mask`, [batch, length], of 0 are
     padding."""
+    bias = None if mask is None else np.where(mask, np.float32(0), np.float32(-np.inf))[:, None, None, :]
+    if q.shape[2] < _LONG:
+        return _attend_at_once(q, k, v, bias)
+    out = np.empty(q.shape, np.float32)
+    for text, head in np.ndindex(*q.shape[:2]):  # scores of one head stay in the cache
+        one = slice(text, text + 1), slice(head, head + 1)
+        out[one] = _attend_at_once(q[one], k[one], v[one], None if bias is None else bias[text : text + 1])
+    return out
+
+
+def _attend_at_once(q: np.ndarray, k: np.ndarray, v: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     scores = (q * np.float32(q.shape[-1] ** -0.5)) @ k.swapaxes(-1, -2)
-    if mask is not None:
-        scores += np.where(mask, np.float32(0), np.float32(-np.inf))[:, None, None, :]
+    if bias is not None:
+        scores += bias
     scores -= scores.max(-1, keepdims=True)
     np.exp(scores, out=scores)
-    scores /= scores.sum(-1, keepdims=True)
-    return scores @ v
+    return (scores @ v) / scores.sum(-1, keepdims=True)
 
 
 class BertEncoder(Module):
