@@ -18,7 +18,7 @@ from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import SchedulerConfig
 from quire.core.decisions.costs import EMPTY_STEP, StepShape
-from quire.core.decisions.piecewise import PiecewiseLinear
+from quire.core.decisions.fits import PiecewiseLinear
 from quire.core.scheduler import Scheduler
 from quire.settings import Settings, names, setting
 from quire.simulate.hardware import HardwareProfile, find_profile

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.recovery.crossing import bandwidth_for_crossing, crossings_at
 from quire.bench.calibrate import crossing_range
-from quire.core.decisions.piecewise import PiecewiseLinear
+from quire.core.decisions.fits import PiecewiseLinear
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 BYTES = 1000

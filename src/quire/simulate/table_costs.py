@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quire.core.decisions.costs import EMPTY_STEP, StepShape
-from quire.core.decisions.piecewise import PiecewiseLinear
+from quire.core.decisions.fits import PiecewiseLinear
 
 Table = Sequence[tuple[float, float]]  #: (tokens, seconds)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import StepShape, find_crossings
-from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
+from quire.core.decisions.fits import PiecewiseLinear, isotonic
 from quire.simulate.hardware import cps_paper
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 

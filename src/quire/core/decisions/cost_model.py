@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from quire.core.decisions.change_detector import has_changed
 from quire.core.decisions.costs import TIERS, StepShape, find_crossings
+from quire.core.decisions.fits import has_changed
 from quire.core.decisions.link_cost import LinkCost
 from quire.core.decisions.step_cost import StepCost
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quire.core.decisions.change_detector import has_changed
+from quire.core.decisions.fits import has_changed
 from quire.core.decisions.transfer_cost import TransferCost
 
 _FAILING_AFTER = 3  #: consecutive failed transfers in one direction

@@ -15,9 +15,8 @@ from collections import deque
 from statistics import median
 from typing import Any, NamedTuple
 
-from quire.core.decisions.change_detector import ChangeDetector
 from quire.core.decisions.costs import EMPTY_STEP, StepShape
-from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
+from quire.core.decisions.fits import ChangeDetector, PiecewiseLinear, isotonic
 
 _KIND_SIZE = 6
 _MAX_KINDS = 48

@@ -15,8 +15,7 @@ from collections import deque
 from statistics import median
 from typing import Any
 
-from quire.core.decisions.change_detector import ChangeDetector
-from quire.core.decisions.piecewise import PiecewiseLinear, isotonic
+from quire.core.decisions.fits import ChangeDetector, PiecewiseLinear, isotonic
 
 _BIN_SIZE = 12  #: with outliers in less than a third, the middle third is clean
 _MAX_BINS = 64

@@ -1,10 +1,11 @@
-"""Monotone piecewise linear functions, and isotonic regression."""
+"""Curves through measured costs, and when a measurement says that costs have changed."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
+from statistics import median_low
 
 
 class PiecewiseLinear:
@@ -55,3 +56,42 @@ def isotonic(values: Sequence[float], weights: Sequence[float]) -> list[float]:
             count += other_count
         pools.append((mean, total, count))
     return [mean for mean, _, count in pools for _ in range(count)]
+
+
+class ChangeDetector:
+    """Counts consecutive predictions that missed on the same side."""
+
+    __slots__ = ("misses",)
+
+    def __init__(self) -> None:
+        self.misses: list[float] = []  #: log(actual / predicted), oldest first
+
+    def observe(self, log_ratio: float, threshold: float) -> None:
+        """Record log(actual / predicted) of one prediction. Within `threshold` of 0 it is a hit and ends the run."""
+        misses = self.misses
+        if -threshold <= log_ratio <= threshold:
+            if misses:
+                misses.clear()
+        elif misses and (misses[0] > 0.0) != (log_ratio > 0.0):
+            misses[:] = [log_ratio]
+        else:
+            misses.append(log_ratio)
+
+    @property
+    def side(self) -> int:
+        """1 for a run of slower actuals than predicted, -1 for faster ones, 0 without a run."""
+        return 0 if not self.misses else 1 if self.misses[0] > 0.0 else -1
+
+    def pop_change(self) -> float:
+        """End the run and return its median log ratio; of two middle ones the faster, since noise is one-sided."""
+        middle = median_low(self.misses)
+        self.misses.clear()
+        return middle
+
+
+def has_changed(runs: list[ChangeDetector], *, slower_after: int, faster_after: int) -> int:
+    """Whether runs of things that change together show a change: 1 for slower, -1 for faster, 0 for none."""
+    for side, enough in ((1, slower_after), (-1, faster_after)):
+        if sum(len(run.misses) for run in runs if run.side == side) >= enough:
+            return side
+    return 0
