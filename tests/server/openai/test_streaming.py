@@ -131,17 +131,17 @@ def test_chunks_of_bare_text_are_what_chunks_that_show_more_are_without_that(ser
 
 
 def _by_index(found: list[Any]) -> list[Any]:
-    """Return each answer's text and its other fields; the split of the text depends on timing."""
+    """Return each answer's text and its end, and all values of other fields; what a chunk has depends on timing."""
     texts: dict[int, str] = {}
-    reasons = []
+    reasons, fields = [], set[tuple[str, str]]()
     for chunk in found:
-        choice = chunk["choices"][0]
-        held = choice.get("delta", choice)
-        name = "content" if "delta" in choice else "text"
-        texts[choice["index"]] = texts.get(choice["index"], "") + held.pop(name, "")
-        reasons += [(choice["index"], reason)] if (reason := choice.pop("finish_reason")) else []
-    frames = sorted({json.dumps(chunk) for chunk in found})
-    return [sorted(texts.items()), sorted(reasons), frames]
+        (choice,) = chunk.pop("choices")
+        index, held = choice.pop("index"), choice.pop("delta", choice)
+        name = "text" if held is choice else "content"
+        texts[index] = texts.get(index, "") + held.pop(name, "")
+        reasons += [(index, reason)] if (reason := choice.pop("finish_reason")) else []
+        fields |= {(field, json.dumps(value)) for part in (chunk, choice, held) for field, value in part.items()}
+    return [sorted(texts.items()), sorted(reasons), sorted(fields)]
 
 
 def test_text_is_held_back_while_a_stop_string_may_still_match(server: RunningServer) -> None:
