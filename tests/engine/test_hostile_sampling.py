@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -89,14 +88,6 @@ def hostile_beams(draw: st.DrawFn) -> BeamSearchParams:
     )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _patience() -> Iterator[None]:
-    """A virtual machine's stalls count as a thread's processor time: no grammar may fail by them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("quire.structured.matcher._BURST", 500)
-        yield
-
-
 @cache
 def llm() -> LLM:
     return LLM("random:tiny", num_kv_blocks=600, block_size=4, max_model_len=200, use_tqdm=False, device="cpu")
@@ -125,7 +116,9 @@ def check_hostile_batch(all_params: list[SamplingParams | BeamSearchParams]) -> 
     engine = llm().engine
     hostile = [Job([97, 98, 7, 97 + i], params, arrival=i % 4) for i, params in enumerate(all_params)]
     jobs = honest_jobs()
-    drive(llm(), [*hostile, *jobs], max_steps=400)  # and so every request ends
+    with pytest.MonkeyPatch.context() as patch:  # a virtual machine's stalls count as a thread's processor time
+        patch.setattr("quire.structured.matcher._BURST", 500)
+        drive(llm(), [*hostile, *jobs], max_steps=400)  # and so every request ends
     assert [outputs(job) for job in jobs] == honest_outputs()
     for job in hostile:
         if isinstance(job.params, SamplingParams):
