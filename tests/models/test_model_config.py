@@ -47,11 +47,6 @@ def test_kv_bytes_count_keys_and_values_of_all_layers() -> None:
         config.kv_bytes_per_token("int4")
 
 
-def test_a_tied_head_is_packed_apart_from_its_embedding() -> None:
-    assert read("llama-tied").packed_head_bytes("bfloat16") == 256 * 64 * 2
-    assert read("llama").packed_head_bytes("bfloat16") == 0
-
-
 @pytest.mark.parametrize("rope_type", ["default", "linear", "llama3", "yarn"])
 def test_rope_frequencies_equal_those_of_transformers(rope_type: str) -> None:
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding

@@ -14,6 +14,9 @@ from pathlib import Path
 
 from quire.kernels.build import FAILURE, LEVELS, LIBRARIES, library_path
 
+#: Dtypes that kernels compute in.
+DTYPES = ("float32", "bfloat16")
+
 _VARIABLE = "QUIRE_KERNELS"
 _BUILD = "run `quire kernels build`"
 
@@ -93,7 +96,7 @@ def describe_arithmetic(device: str) -> str:
 def has_exact_kernels(device: str, dtype: str) -> bool:
     """Whether a token's bits depend only on the model and the tokens before it. Sums of torch and of GPUs depend on the
     number of rows."""
-    return device == "cpu" and dtype in ("float32", "bfloat16") and load_kernels().level != "none"
+    return device == "cpu" and dtype in DTYPES and load_kernels().level != "none"
 
 
 @functools.cache

@@ -245,10 +245,6 @@ class ModelConfig:
         """Return the memory of the weights in a dtype."""
         return self.num_parameters * _itemsize(dtype)
 
-    def packed_head_bytes(self, dtype: str) -> int:
-        """Return the memory of a tied head's own table, which oneDNN needs on a CPU."""
-        return self.vocab_size * self.embedding_dim * _itemsize(dtype) if self.tie_word_embeddings else 0
-
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Return the bytes of K and V of one token in all layers."""
         return 2 * self.num_layers * self.kv_size * _itemsize(dtype)

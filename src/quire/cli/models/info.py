@@ -48,11 +48,6 @@ def info(
         table.add_row(name, str(value))
     memory = Table("memory", *DTYPE_BYTES, box=None)
     memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
-    if config.tie_word_embeddings:
-        memory.add_row(
-            "copy of the head (CPU without kernels)",
-            *(format_size(config.packed_head_bytes(dtype)) for dtype in DTYPE_BYTES),
-        )
     for quantization in QUANTIZATIONS[1:]:
         known = ("float32", "bfloat16")
         sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
