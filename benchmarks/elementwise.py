@@ -48,7 +48,8 @@ def _maps(size: int) -> Iterator[Case]:
     import torch
     import torch.nn.functional as F
 
-    from quire.kernels.elementwise import DTYPES, elementwise
+    from quire.kernels.elementwise import elementwise
+    from quire.kernels.loaded import DTYPES
 
     for dtype in DTYPES:
         if (kernels := elementwise(dtype)) is None:

@@ -7,12 +7,11 @@ import ctypes
 import numpy as np
 
 from quire.attention.interface import AttentionBatch, KVLayout
+from quire.kernels.loaded import DTYPES
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
 from quire.ops.arrays import Array, DType, as_numpy, name_of, takes_tensors
 from quire.system.threads import num_threads
-
-_DTYPES = ("float32", "bfloat16")
 
 
 class _AttentionPlan(ctypes.Structure):
@@ -77,7 +76,7 @@ class CpuAttention:
 
     @staticmethod
     def supports(dtype: DType) -> bool:
-        return name_of(dtype) in _DTYPES
+        return name_of(dtype) in DTYPES
 
     # -- plan --------------------------------------------------------------------------------------------------------
 

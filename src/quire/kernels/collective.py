@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from quire.kernels.loaded import load_kernels
+from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.structure import layout
 
-#: Dtypes of sums; gathering takes any.
-DTYPES = ("float32", "bfloat16")
 PART_BYTES = 1 << 18  #: size of a buffer, enough for a step of a few sequences
 _LINE = 64
 

@@ -7,12 +7,11 @@ import functools
 import os
 from typing import Any
 
-from quire.kernels.loaded import load_kernels
+from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.parallel import threads_for as threads_for
 from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import layout
 
-DTYPES = ("float32", "bfloat16")
 #: Sums and products of two arrays, and activations of one.
 MAPS = ("add", "multiply", "silu", "relu", "gelu", "gelu_tanh")
 
@@ -50,7 +49,7 @@ class _Map(ctypes.Structure):
 
 
 class Elementwise:
-    """Kernels of one level's library for one of `DTYPES`."""
+    """Kernels of one level's library for one of the kernels' dtypes."""
 
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
         rows = (_INT, _INT)

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import address, dense_rows, layout
 from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear, Projection
-from quire.models.linear.panel_weight import PanelWeight
+from quire.models.linear.panel_weight import SERIAL_PRODUCTS, PanelWeight, panel_kernels
 from quire.models.model_config import ConfigReader, ModelConfigError
 from quire.models.parallel.split import Share
 from quire.models.tensor_file import read_small_file, read_tensors, wrong_file
@@ -30,7 +29,6 @@ CONFIG_FILE = "adapter_config.json"
 WEIGHTS_FILE = "adapter_model.safetensors"
 
 _NAME = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<factor>[AB])\.weight")
-_SERIAL_PRODUCTS = 2**18  # up to this number, one thread is faster than waking another
 # Accepted patterns of layers' names: a subset of regular expressions without backtracking, except for one `.*`.
 _PATTERN = re.compile(r"(\^|\$|\||[\w-]|\.\*?|\\\.|\\d\+?|\[\^?[\w-]+\])+", re.ASCII)
 # Fields of PEFT's config that are read here or do not change how a trained adapter computes. Any other is refused.
@@ -77,7 +75,7 @@ class PanelAdapter:
             self._down.address,
             self._up.address,
             address(to),
-            1 if len(given) * self._products_per_row <= _SERIAL_PRODUCTS else num_threads(),
+            1 if len(given) * self._products_per_row <= SERIAL_PRODUCTS else num_threads(),
         )
         call_kernel(self._add, call)
         return y
@@ -162,8 +160,8 @@ def _stack(linear: Linear, parts: list[_AdapterPart], dtype: DType, device: Any)
     for part in parts:
         up[start : start + len(part.up), part.rows] = part.up
         start += len(part.up)
-    library = load_kernels().functions
-    if str(device) == "cpu" and library is not None and name_of(dtype) in ("float32", "bfloat16"):
+    library = panel_kernels(dtype)
+    if str(device) == "cpu" and library is not None:
         return PanelAdapter(down, up, name_of(dtype), library)
     return TensorAdapter(as_tensor(down).to(device), as_tensor(up).to(device), dtype)
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
+from quire.kernels.loaded import DTYPES
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection
-from quire.models.linear.quantized_weight import DTYPES as QUANTIZED_DTYPES
 from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
 from quire.models.model_config import ModelConfig
 from quire.models.parallel.group import ALONE, ParallelGroup
@@ -139,7 +139,7 @@ class CausalLM(Module):
 
     def quantize(self, quantization: str) -> None:
         """Make packing quantize linear layers to none, int8 or int4, and the head to int8. Raises ValueError."""
-        if quantization != "none" and (name_of(self.dtype) not in QUANTIZED_DTYPES or self.device == "cuda"):
+        if quantization != "none" and (name_of(self.dtype) not in DTYPES or self.device == "cuda"):
             raise ValueError(
                 f"quantization={quantization} supports float32 and bfloat16 on cpu, not {name_of(self.dtype)} on "
                 f"{self.device}; choose another dtype, or leave it out"

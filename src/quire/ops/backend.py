@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 
-from quire.kernels.loaded import load_kernels
+from quire.kernels.loaded import DTYPES, load_kernels
 from quire.ops.arrays import DType, numpy_dtype, torch_dtype
 
 _VARIABLE = "QUIRE_BACKEND"
-#: Dtypes of the kernels for a CPU.
-KERNEL_DTYPES = ("float32", "bfloat16")
 
 
 def dtype_for(name: str, device: str) -> DType:
@@ -19,8 +17,8 @@ def dtype_for(name: str, device: str) -> DType:
     """
     if device != "cpu":
         why, fix = f"device={device}", "use device=cpu"
-    elif name not in KERNEL_DTYPES:
-        why, fix = f"the CPU kernels do not take dtype={name}", f"use {' or '.join(KERNEL_DTYPES)}"
+    elif name not in DTYPES:
+        why, fix = f"the CPU kernels do not take dtype={name}", f"use {' or '.join(DTYPES)}"
     elif os.environ.get(_VARIABLE) == "torch":
         why, fix = f"{_VARIABLE}=torch", f"unset {_VARIABLE}"
     else:

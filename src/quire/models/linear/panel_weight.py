@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from quire.kernels.loaded import load_kernels
+from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense, dense_rows, layout
 from quire.models.linear.interface import Activation
@@ -14,9 +14,8 @@ from quire.ops.arrays import Array, DType, as_numpy, name_of, takes_tensors
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
-_NAMES = ("float32", "bfloat16")
 #: Up to this size, one thread is faster than waking a second one.
-_SERIAL_PRODUCTS = 2**18
+SERIAL_PRODUCTS = 2**18
 _SERIAL_ROWS = 16
 
 
@@ -76,7 +75,7 @@ class PanelWeight:
 
     @staticmethod
     def supports(dtype: DType) -> bool:
-        return name_of(dtype) in _NAMES
+        return name_of(dtype) in DTYPES
 
     @takes_tensors
     def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none") -> np.ndarray:
@@ -113,7 +112,7 @@ class PanelWeight:
         x = dense_rows(x)
         num_rows = len(x)
         out = new_output((num_rows, self.out_features), x.dtype)
-        is_small = num_rows * self.in_features * self.out_features <= _SERIAL_PRODUCTS
+        is_small = num_rows * self.in_features * self.out_features <= SERIAL_PRODUCTS
         call = _PanelLinear(
             address(x),
             x.strides[0] // x.itemsize,

@@ -16,7 +16,7 @@ from typing import cast
 
 import numpy as np
 
-from quire.kernels.loaded import load_kernels
+from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
 from quire.models.linear.interface import Activation, PackedWeight
@@ -31,8 +31,6 @@ BITS = {"int8": 8, "int4": 4}
 RECIPES = {"none": "none", "int8": "int8/row/1", "int4": "int4/64/1"}
 #: The head's, with any other quantization.
 HEAD_QUANTIZATION = "int8"
-#: Dtypes of models with quantized layers.
-DTYPES = ("float32", "bfloat16")
 
 _PANEL, _GROUP = 32, 64
 _MAX_DEPTH = 2**17  # longer sums may exceed 32 bits

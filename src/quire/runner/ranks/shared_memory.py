@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from quire.kernels.collective import DTYPES, Collective, collective_library
+from quire.kernels.collective import Collective, collective_library
+from quire.kernels.loaded import DTYPES
 from quire.ops.arrays import Array, as_numpy, name_of, takes_tensors, widen
 
 _WAIT_S = 0.05  # between two calls of `check`
