@@ -1,1 +1,1 @@
-"""Model architectures, one file each: the shape from a Hugging Face config, and the forward pass."""
+"""Causal language models: the shape from a Hugging Face config, shared layers, and the forward pass."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture's name in config.json, its module and its model families."""
+    """An architecture's name in config.json, its module in `models/architectures` and its model families."""
 
     name: str
     model_type: str
@@ -25,22 +25,26 @@ class Architecture:
 
     @property
     def model_class(self) -> type[CausalLM]:
-        return getattr(importlib.import_module(self.module), self.name)
+        return getattr(self._imported, self.name)
 
     @property
     def read_config(self) -> Callable[[ConfigReader], ModelConfig]:
-        return importlib.import_module(self.module).read_config
+        return self._imported.read_config
+
+    @property
+    def _imported(self) -> Any:
+        return importlib.import_module(f"quire.models.architectures.{self.module}")
 
 
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture("LlamaForCausalLM", "llama", "quire.models.llama", "Llama 1 to 3.x, TinyLlama, SmolLM"),
-        Architecture("MistralForCausalLM", "mistral", "quire.models.mistral", "Mistral without a sliding window"),
-        Architecture("Qwen2ForCausalLM", "qwen2", "quire.models.qwen2", "Qwen2, Qwen2.5"),
-        Architecture("Qwen3ForCausalLM", "qwen3", "quire.models.qwen3", "Qwen3, dense"),
-        Architecture("GPT2LMHeadModel", "gpt2", "quire.models.gpt2", "GPT-2, DialoGPT"),
-        Architecture("OPTForCausalLM", "opt", "quire.models.opt", "OPT, Galactica"),
+        Architecture("LlamaForCausalLM", "llama", "llama", "Llama 1 to 3.x, TinyLlama, SmolLM"),
+        Architecture("MistralForCausalLM", "mistral", "mistral", "Mistral without a sliding window"),
+        Architecture("Qwen2ForCausalLM", "qwen2", "qwen2", "Qwen2, Qwen2.5"),
+        Architecture("Qwen3ForCausalLM", "qwen3", "qwen3", "Qwen3, dense"),
+        Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
+        Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),
     )
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.models.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
 from quire.models.model_config import ConfigReader, ModelConfig
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quire.models.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.qwen2 import refuse_sliding_window
 from quire.models.model_config import ConfigReader, ModelConfig
-from quire.models.qwen2 import refuse_sliding_window
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
