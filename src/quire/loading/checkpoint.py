@@ -6,14 +6,15 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.remote import open_file, remote_file
 from quire.loading.source import read_json_object
+from quire.models.linear.stored_weight import BLOCKS
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -35,13 +36,21 @@ class TensorEntry:
     file: Path
     name: str  #: in the file
     shape: tuple[int, ...]
-    dtype: str  #: in safetensors' notation: F32, BF16, ...
+    dtype: str  #: in safetensors' notation: F32, BF16, ...; or an encoding of `BLOCKS`
     start: int  #: its first byte in the file
     end: int  #: the byte after its last
+    head_dim: int = field(default=0, kw_only=True)  #: a head's rows are stored in pairs: i and i + head_dim / 2
+    addend: float = field(default=0.0, kw_only=True)  #: to add to each value
 
     @property
     def num_bytes(self) -> int:
         return self.end - self.start
+
+    @property
+    def array_shape(self) -> tuple[int, ...]:
+        """The shape of an array for its bytes; encoded rows are uint8 [..., row_bytes]."""
+        values, num_bytes = BLOCKS.get(self.dtype, (1, 1))
+        return (*self.shape[:-1], self.shape[-1] // values * num_bytes) if values > 1 else self.shape
 
 
 @dataclass(frozen=True)
@@ -186,9 +195,11 @@ def match_tensors(
     *,
     optional_prefix: str = "",
     ignored: re.Pattern[str],
+    stored: Collection[str] = (),
 ) -> dict[str, TensorEntry]:
     """Match the model's tensors (`expected` shapes by name) to a checkpoint's entries, in the files' order, or raise
-    ModelLoadError. `optional_prefix` may be missing from names, and `ignored` matches superfluous tensors."""
+    ModelLoadError. `optional_prefix` may be missing from names, `ignored` matches superfluous tensors, and the tensors
+    named in `stored` need not be floats."""
     found: dict[str, TensorEntry] = {}
     unexpected = []
     for name, entry in entries.items():
@@ -209,9 +220,13 @@ def match_tensors(
     wrong_shapes = [
         f"{name} is {list(entry.shape)}, expected {list(expected[name])}"
         for name, entry in found.items()
-        if entry.shape != tuple(expected[name])
+        if entry.array_shape != tuple(expected[name])
     ]
-    wrong_types = [f"{name} is {entry.dtype}" for name, entry in found.items() if entry.dtype not in _FLOAT_TYPES]
+    wrong_types = [
+        f"{name} is {entry.dtype}"
+        for name, entry in found.items()
+        if entry.dtype not in _FLOAT_TYPES and name not in stored
+    ]
     wrong = {
         "are unexpected": unexpected,
         "have another shape": wrong_shapes,

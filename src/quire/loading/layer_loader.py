@@ -16,7 +16,7 @@ from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.modules.fitting import choose_served_dtype, fit_model
 from quire.loading.modules.group_loader import GroupLoader, LoadHooks, LoadingClosed
 from quire.loading.modules.loaded_stages import LoadedStages
-from quire.loading.modules.units import ModelUnits, Unit, tie_head
+from quire.loading.modules.units import ModelUnits, Unit, finish_tables
 from quire.loading.progress import LoadStatus, bytes_progress
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.source import ModelSource
@@ -304,8 +304,7 @@ class LayerLoader:
             self.throttle.acquire()
 
     def _install(self, unit: Unit) -> None:
-        if unit.name == "embed_tokens" and self.model.config.tie_word_embeddings:
-            tie_head(self.model)
+        finish_tables(self.model, unit)
         if not self.throttle.is_stepping:  # freed plain weights lie between packed ones: up to 250 MiB
             give_memory_back()
         with self._changed:

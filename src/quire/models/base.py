@@ -110,13 +110,14 @@ class CausalLM(Module):
 
     def checkpoint_shares(self) -> dict[str, TensorShare]:
         """Return this rank's parts of the checkpoint's tensors, by name, except whole ones."""
-        layers = ((child, path) for module, name in self._parts() for path, child in module.named_modules(name))
-        return dict(
-            pair
-            for layer, path in layers
-            if isinstance(layer, Linear | Embedding)
-            for pair in layer.checkpoint_shares(path)
-        )
+        return dict(pair for path, layer in self.weighted_layers() for pair in layer.checkpoint_shares(path))
+
+    def weighted_layers(self) -> Iterator[tuple[str, Linear | Embedding]]:
+        """Yield all linear layers and embeddings with weights of their own, by their paths in a checkpoint."""
+        for module, name in self._parts():
+            for path, layer in module.named_modules(name):
+                if isinstance(layer, Linear | Embedding):
+                    yield path, layer
 
     def projections(self) -> dict[str, Projection]:
         """Return all linear layers but the head, by their names in a checkpoint."""
@@ -154,13 +155,14 @@ class CausalLM(Module):
     def weight_bytes(self) -> int:
         """Return the current memory of the weights, with shared tensors counted once."""
         plain = {id(array): array.nbytes for module in self.modules() for _, array in module.named_parameters()}
-        packed = [m.packed for m in self.modules() if isinstance(m, Linear) and m.packed is not None]
-        return sum(plain.values()) + sum(weight.num_bytes for weight in packed)
+        layers = [module for module in self.modules() if isinstance(module, Linear | Embedding)]
+        packed = {id(layer.packed): layer.packed.num_bytes for layer in layers if layer.packed is not None}
+        return sum(plain.values()) + sum(packed.values())
 
 
 def checkpoint_tensors(module: Module, name: str) -> Iterator[tuple[str, Array]]:
     """Yield a module's checkpoint names and views. Attributes have the checkpoint's names."""
-    if isinstance(module, Linear):
+    if isinstance(module, Linear | Embedding):
         yield from module.checkpoint_tensors(name)
         return
     for parameter_name, parameter in module.named_parameters():

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from quire.models.linear.interface import PackedTable
 from quire.models.linear.layer import Linear
-from quire.models.linear.panel_weight import PanelWeight
+from quire.models.linear.stored_weight import StoredParts
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops import functions as ops
@@ -68,8 +69,10 @@ class Embedding(Module):
     def __init__(self, num_rows: int | Share, size: int, *, dtype: DType, device: str) -> None:
         self.rows, self.size = Share.of(num_rows), size
         self._is_whole = self.rows.is_whole
+        self.dtype = dtype
         self.weight: Array | None = empty((self.rows.size, size), dtype, device)
-        self.packed: PanelWeight | None = None
+        self.stored: StoredParts | None = None  #: as in `Linear`, with one part
+        self.packed: PackedTable | None = None
 
     def __call__(self, ids: Array) -> Array:
         if self._is_whole:
@@ -82,9 +85,24 @@ class Embedding(Module):
         vectors[is_elsewhere] = 0
         return vectors
 
+    def store_as(self, parts: StoredParts) -> None:
+        """As `Linear.store_as`."""
+        self.stored, self.weight = parts, None
+
+    def parts_of_weight(self, name: str) -> Iterator[tuple[str, Share, Share]]:
+        """As `Linear.parts_of_weight`."""
+        yield name, self.rows, Share.of(self.size)
+
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
+        """As `Linear.checkpoint_tensors`."""
+        for kind, array in (self.stored[0] if self.stored else self).named_parameters():
+            yield f"{name}.{kind}", array
+
     def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
         """As `Linear.checkpoint_shares`."""
-        if not self._is_whole:
+        if self.stored is not None:
+            yield from ((f"{name}.{kind}", share) for kind, share in self.stored[0].shares())
+        elif not self._is_whole:
             yield f"{name}.weight", TensorShare((self.rows.total, self.size), 0, self.rows.ranges)
 
     def _look_up(self, ids: Array) -> Array:
@@ -93,9 +111,27 @@ class Embedding(Module):
         assert self.weight is not None
         return self.weight[ids]
 
-    def share_with(self, head: Linear) -> None:
+    def plain_bytes(self) -> int:
+        """As `Linear.plain_bytes`."""
+        return sum(array.nbytes for _, array in self.checkpoint_tensors(""))
+
+    def packed_bytes(self) -> int:
+        """Return the table's memory after `pack()`."""
+        return self.plain_bytes() if self.stored is None else self.stored.packed_bytes(self.dtype)
+
+    def pack(self, device: str = "cpu", *, decodes: bool = False) -> None:
+        """As `Linear.pack`, for a stored table. `decodes` it in any case."""
+        if (parts := self.stored) is not None:
+            self.stored, packed = None, None if decodes else parts.pack(self.dtype)
+            if isinstance(packed, PackedTable):
+                self.packed = packed
+            else:
+                self.weight = parts.decode(self.dtype, device)
+
+    def share_with(self, head: Linear, device: str = "cpu") -> None:
         """Pack a tied head and read rows from its packed weight, if its layout allows that."""
-        head.weight = self.weight
+        self.pack(device, decodes=head.quantization != "none")
+        head.packed, head.weight = self.packed, self.weight
         head.pack()
-        if isinstance(head.packed, PanelWeight):
+        if isinstance(head.packed, PackedTable):
             self.packed, self.weight = head.packed, None

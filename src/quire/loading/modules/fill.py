@@ -11,6 +11,7 @@ import numpy as np
 from quire.loading.checkpoint import DTYPE_NAMES, TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.reading.reader import PIECE_BYTES, ByteReader, runs_in_order_of_use
+from quire.models.linear.stored_weight import BLOCKS
 from quire.models.parallel.split import TensorShare
 from quire.ops.arrays import (
     Array,
@@ -91,13 +92,20 @@ def _is_contiguous(view: Array) -> bool:
 _TYPES = {name: numpy_dtype(dtype) for name, dtype in DTYPE_NAMES.items()} | {"F64": np.dtype(np.float64)}
 
 
+#: Places of float16 scales in blocks; at the start of others.
+_SCALES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2),
+           "Q6_K": (208,)}  # fmt: skip
+_MAX_EXPONENT = 250  # of MXFP4: larger scales overflow float32
+
+
 class TensorFill:
     """One array of a model while its bytes arrive in order. `view` may have any layout and dtype."""
 
     def __init__(self, view: Array, entry: TensorEntry) -> None:
-        self.view = _in_place(view)
+        self.view = _by_pairs(_in_place(view), entry.head_dim)
         self.entry = entry
-        self._dtype = _TYPES[entry.dtype]
+        self._is_float = entry.dtype in _TYPES
+        self._dtype: np.dtype = _TYPES[entry.dtype] if self._is_float else view.dtype
         self._is_suspect = False  # a sum overflowed, or was NaN or infinite
         # A transposed view, or a tensor at an odd offset, is filled by rows from a buffer at the end.
         is_buffered = not _is_contiguous(self.view) or entry.start % self._dtype.itemsize
@@ -115,18 +123,24 @@ class TensorFill:
     def finish(self, before_piece: Callable[[], None] = lambda: None) -> None:
         """Complete the tensor, calling `before_piece` before each piece of work; ModelLoadError for NaN or infinity."""
         if self._buffer is not None:
-            whole = self._buffer.view(self._dtype).reshape(self.entry.shape)
+            whole = self._buffer.view(self._dtype).reshape(self.view.shape)
             rows = max(1, PIECE_BYTES * len(whole) // max(1, self.entry.num_bytes)) if whole.ndim else 1
             for start in range(0, len(whole), rows) if whole.ndim else ():
                 before_piece()
                 self._put(self.view[start : start + rows], whole[start : start + rows])
             self._buffer = None
-        if self._is_suspect:
+        if self.entry.dtype in BLOCKS:
+            check_scales(self.view, self.entry)
+        elif self._is_suspect:
             check_finite(self.view, self.entry)
 
     @np.errstate(over="ignore")
     def _put(self, view: Array, piece: np.ndarray) -> None:
-        if not is_numpy(view):
+        if self.entry.addend:
+            piece = piece + piece.dtype.type(self.entry.addend)
+        if not self._is_float:
+            view[...] = piece
+        elif not is_numpy(view):
             view.copy_(as_tensor(piece))
             # NaN and infinity survive a sum, which is much cheaper than a check of each value.
             self._is_suspect = self._is_suspect or not math.isfinite(view.sum())
@@ -138,6 +152,13 @@ class TensorFill:
             for start in range(0, len(piece), _STRIP):
                 view[start : start + _STRIP] = piece[start : start + _STRIP]
             self._is_suspect = self._is_suspect or not is_finite(piece)
+
+
+def _by_pairs(view: Array, head_dim: int) -> Array:
+    """Return a view of heads' rows, [heads, pairs, 2, ...], in the order of pairs that rotary embeddings rotate."""
+    if not head_dim:
+        return view
+    return view.reshape(-1, 2, head_dim // 2, *view.shape[1:]).swapaxes(1, 2)
 
 
 def load_tensors(
@@ -160,6 +181,20 @@ def load_tensors(
             reader.release(piece)
     finally:
         reader.close()
+
+
+def check_scales(view: np.ndarray, entry: TensorEntry) -> None:
+    """Raise ModelLoadError if a block's scale is NaN or infinite."""
+    blocks = view.reshape(-1, BLOCKS[entry.dtype][1])
+    if entry.dtype == "MXFP4":  # an exponent
+        bad = blocks[:, 0] > _MAX_EXPONENT
+    else:
+        bad = np.any([(blocks[:, at + 1] & 0x7C) == 0x7C for at in _SCALES.get(entry.dtype, (0,))], axis=0)
+    if count := int(np.count_nonzero(bad)):
+        raise ModelLoadError(
+            f"{entry.name} in {entry.file} has scales in {count} of {len(blocks)} blocks that are NaN or infinite; "
+            "download it again"
+        )
 
 
 def check_finite(view: Array, entry: TensorEntry) -> None:

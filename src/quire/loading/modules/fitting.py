@@ -12,9 +12,10 @@ import numpy as np
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry, are_equal, checkpoint_dtype, match_tensors
 from quire.loading.errors import ModelLoadError
 from quire.models.base import CausalLM
+from quire.models.linear.stored_weight import BLOCKS, FLOATS, EncodedRows, StoredParts, StoredWeight
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
-from quire.models.parallel.split import TensorShare
+from quire.models.parallel.split import Share, TensorShare
 from quire.models.registry import ARCHITECTURES, build_model
 from quire.ops.arrays import DType
 
@@ -36,6 +37,7 @@ def fit_model(
     config = resolve_head(config, entries, group)
     _check_size(config, entries)
     model = build_model(config, choose(config, checkpoint_dtype(entries)), "meta", group)
+    stored = _store_as_files(model, entries)
     shares = model.checkpoint_shares()
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
     matched = match_tensors(
@@ -43,8 +45,33 @@ def fit_model(
         shapes | {name: share.whole_shape for name, share in shares.items()},
         optional_prefix=model.optional_prefix,
         ignored=model.ignored_tensors,
+        stored=stored,
     )
     return model, {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
+
+
+def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> set[str]:
+    """Give each layer with an encoded projection the arrays of the files, and return the names of their tensors."""
+    stored: set[str] = set()
+    for path, layer in model.weighted_layers():
+        found = [_stored_weight(entries, model.optional_prefix, *each) for each in layer.parts_of_weight(path)]
+        parts = StoredParts(part for part in found if part is not None)
+        if len(parts) == len(found) and any(part.encoding not in FLOATS for part in parts):
+            layer.store_as(parts)
+            stored.update(name for name, _ in layer.checkpoint_tensors(path))
+    return stored
+
+
+def _stored_weight(
+    entries: Mapping[str, TensorEntry], optional_prefix: str, name: str, outputs: Share, inputs: Share
+) -> StoredWeight | None:
+    """Return a projection's weight as the files store it; None without one of this shape, which `match_tensors` will
+    report."""
+    names = (f"{name}.weight", f"{name}.weight".removeprefix(optional_prefix))
+    entry = next((entries[each] for each in names if each in entries), None)
+    if entry is None or entry.shape != (outputs.total, inputs.total) or entry.dtype not in FLOATS | BLOCKS:
+        return None
+    return EncodedRows(name, entry.dtype, outputs, inputs)
 
 
 def _check_size(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> None:
@@ -62,16 +89,18 @@ def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
     """Return a rank's part of a tensor in a file; all of it without a share."""
     if share is None:
         return entry
-    assert entry.shape == share.whole_shape
-    itemsize = entry.num_bytes // math.prod(entry.shape)
+    assert entry.array_shape == share.whole_shape
+    itemsize = entry.num_bytes // math.prod(share.whole_shape)
+    values, num_bytes = BLOCKS.get(entry.dtype, (1, 1))
+    shape = (*share.shape[:-1], share.shape[-1] // num_bytes * values)
     columns = tuple((start * itemsize, end * itemsize) for start, end in share.columns)
     if share.dim == 0 and len(columns) == 1:
         ((start, end),) = columns
-        return replace(entry, shape=share.shape, start=entry.start + start, end=entry.start + end)
+        return replace(entry, shape=shape, start=entry.start + start, end=entry.start + end)
     return ScatteredEntry(
         entry.file,
         entry.name,
-        share.shape,
+        shape,
         entry.dtype,
         entry.start,
         entry.start + math.prod(share.shape) * itemsize,

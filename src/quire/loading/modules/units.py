@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from quire.loading.stage_manifest import StageManifest
 from quire.models.base import CausalLM, checkpoint_tensors
+from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
-from quire.ops.arrays import Array, empty, numpy_dtype
+from quire.ops.arrays import Array, empty, is_numpy, numpy_dtype
 from quire.ops.module import Module
 
 
@@ -26,10 +27,11 @@ class Unit:
         views = dict(checkpoint_tensors(module, prefix))
         self.tensors = tuple(views)  #: names in a checkpoint
         self.num_bytes = sum(view.nbytes for view in views.values())
-        linears = [linear for linear, _ in _linears(module, prefix)]
-        self.packed_bytes = self.num_bytes + sum(linear.packed_bytes() - linear.plain_bytes() for linear in linears)
+        layers = [part for part in module.modules() if isinstance(part, Linear | Embedding)]
+        self.packed_bytes = self.num_bytes + sum(layer.packed_bytes() - layer.plain_bytes() for layer in layers)
         self._missing = set(views)
         self._views: dict[str, Array] | None = None
+        self._device = "cpu"
 
     @property
     def is_whole(self) -> bool:
@@ -38,6 +40,7 @@ class Unit:
     def view(self, name: str, device: str) -> Array:
         """Return the destination of a tensor. The first call allocates the unit's memory."""
         if self._views is None:
+            self._device = device
             _give_memory(self.module, device)
             self._views = dict(checkpoint_tensors(self.module, self._prefix))
         return self._views[name]
@@ -51,13 +54,13 @@ class Unit:
             if name in names and not self._missing & set(names):
                 for each in names:
                     self._views.pop(each, None)
-                linear.pack()
+                linear.pack(self._device)
         if not self._missing:
             self._views = None
 
 
 def units_of(model: CausalLM) -> list[Unit]:
-    """Return a model's units in the order of use. A tied head is part of the embedding's unit (`tie_head`)."""
+    """Return a model's units in the order of use. A tied head is part of the embedding's unit (`finish_tables`)."""
     units = []
     names = dict(model.checkpoint_names)
     if not model.config.tie_word_embeddings:
@@ -71,9 +74,13 @@ def units_of(model: CausalLM) -> list[Unit]:
     return units
 
 
-def tie_head(model: CausalLM) -> None:
-    """Give a tied head the embedding's table, once filled and before its first use."""
-    model.embed_tokens.share_with(model.lm_head)
+def finish_tables(model: CausalLM, unit: Unit) -> None:
+    """Pack a filled unit's stored tables, and give a tied head the embedding's, before its first use."""
+    for module in unit.module.modules():
+        if module is model.embed_tokens and model.config.tie_word_embeddings:
+            model.embed_tokens.share_with(model.lm_head, model.device)
+        elif isinstance(module, Embedding):
+            module.pack(model.device)
 
 
 def tied_head_bytes(model: CausalLM) -> int:
@@ -94,12 +101,12 @@ def memory_of(config: ModelConfig, dtype: str, quantization: str = "none", group
 def _give_memory(module: Module, device: str) -> None:
     for part in module.modules():
         for name, array in list(part.named_parameters()):
-            setattr(part, name, empty(array.shape, array.dtype, device))
+            setattr(part, name, empty(array.shape, array.dtype, "cpu" if is_numpy(array) else device))
 
 
 def _linears(module: Module, name: str) -> Iterator[tuple[Linear, list[str]]]:
     if isinstance(module, Linear):
-        if module.weight is not None:
+        if module.weight is not None or module.stored is not None:
             yield module, [each for each, _ in module.checkpoint_tensors(name)]
         return
     for child_name, child in module.named_children():

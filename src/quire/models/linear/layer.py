@@ -9,6 +9,7 @@ from quire.models.linear.interface import PackedWeight
 from quire.models.linear.packed_weight import pack_weight
 from quire.models.linear.panel_weight import PanelWeight
 from quire.models.linear.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
+from quire.models.linear.stored_weight import StoredParts
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops import functions as ops
@@ -47,7 +48,9 @@ class Linear(Module):
     ) -> None:
         self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
         self.in_features, self.out_features = self.inputs.size, self.outputs.size  # on this rank
+        self.dtype = dtype
         self.weight: Array | None = empty((self.out_features, self.in_features), dtype, device)
+        self.stored: StoredParts | None = None  #: a part for each projection, in place of the weight
         self.bias = empty((self.out_features,), dtype, device) if bias else None
         self.packed: PackedWeight | None = None
         self.quantization = "none"  # applied by pack()
@@ -82,8 +85,18 @@ class Linear(Module):
             return self.packed.gated_product(x, self.bias, up.packed, up.bias)
         return ops.multiply(self.silu(x), up(x))
 
-    def pack(self) -> None:
-        """Quantize the weight or give it the fastest kernel's layout; views of the plain one become invalid."""
+    def store_as(self, parts: StoredParts) -> None:
+        """Load into these arrays, a part for each projection, in place of the plain weight."""
+        self.stored, self.weight = parts, None
+
+    def pack(self, device: str = "cpu") -> None:
+        """Quantize the weight or give it the fastest kernel's layout; views of the plain one become invalid. A stored
+        weight stays encoded where a kernel takes it, else it is decoded onto the device."""
+        if (parts := self.stored) is not None:
+            self.stored = None
+            self.packed = parts.pack(self.dtype) if self.quantization == "none" else None
+            self.weight = parts.decode(self.dtype, device) if self.packed is None else None
+            del parts
         if self.weight is None:
             return
         if self.quantization != "none":
@@ -93,35 +106,47 @@ class Linear(Module):
 
     def plain_bytes(self) -> int:
         """Return the weight's memory before `pack()`."""
+        if self.stored is not None:
+            return self.stored.num_bytes
         assert self.weight is not None
         return int(self.weight.nbytes)
 
     def packed_bytes(self) -> int:
         """Return the weight's memory after `pack()`, without the padding of kernels."""
         if self.quantization == "none":
-            return self.plain_bytes()
+            return self.plain_bytes() if self.stored is None else self.stored.packed_bytes(self.dtype)
         return quantized_bytes(self.out_features, self.in_features, self.quantization)
 
     def projections(self, name: str) -> Iterator[tuple[str, Projection]]:
         """Yield the checkpoint's layers in this one, by name. Works before and after `pack()`."""
         yield name, Projection(self, slice(0, self.out_features), self.outputs)
 
+    def parts_of_weight(self, name: str) -> Iterator[tuple[str, Share, Share]]:
+        """Yield the projections' names, with this rank's part of their outputs and inputs."""
+        yield from ((part, outputs, self.inputs) for part, (_, _, outputs) in self.projections(name))
+
     def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
         """Yield the checkpoint's tensors of this layer: names, and the views that hold them."""
-        assert self.weight is not None, "a packed layer cannot be loaded into"
-        yield f"{name}.weight", self.weight
-        if self.bias is not None:
-            yield f"{name}.bias", self.bias
+        for index, (part, (_, rows, _)) in enumerate(self.projections(name)):
+            if self.stored is not None:
+                yield from ((f"{part}.{kind}", array) for kind, array in self.stored[index].named_parameters())
+            else:
+                assert self.weight is not None, "a packed layer cannot be loaded into"
+                yield f"{part}.weight", self.weight[rows]
+            if self.bias is not None:
+                yield f"{part}.bias", self.bias[rows]
 
     def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
         """Yield this rank's part of each of those tensors, except whole ones."""
-        for part, (_, _, outputs) in self.projections(name):
-            if not outputs.is_whole:
+        for index, (part, (_, _, outputs)) in enumerate(self.projections(name)):
+            if self.stored is not None:
+                yield from ((f"{part}.{kind}", share) for kind, share in self.stored[index].shares())
+            elif not outputs.is_whole:
                 yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 0, outputs)
-                if self.bias is not None:
-                    yield f"{part}.bias", TensorShare((outputs.total,), 0, outputs.ranges)
             elif not self.inputs.is_whole:
                 yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 1, self.inputs)
+            if self.bias is not None and not outputs.is_whole:
+                yield f"{part}.bias", TensorShare((outputs.total,), 0, outputs.ranges)
 
     def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
         return TensorShare((out_features, in_features), dim, share.ranges)
@@ -150,12 +175,6 @@ class MergedLinear(Linear):
         for part, outputs in self.parts.items():
             yield f"{parent}.{part}", Projection(self, slice(start, start + outputs.size), outputs)
             start += outputs.size
-
-    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
-        for part, (_, rows, _) in self.projections(name):
-            for kind, tensor in (("weight", self.weight), ("bias", self.bias)):
-                if tensor is not None:
-                    yield f"{part}.{kind}", tensor[rows]
 
 
 class Conv1DLinear(Linear):

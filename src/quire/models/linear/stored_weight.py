@@ -1,0 +1,112 @@
+"""Weights in the encodings of checkpoints: the arrays that loading fills, and what packing makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from quire.models.linear.interface import PackedWeight
+from quire.models.model_config import UnsupportedModelError
+from quire.models.parallel.split import Share, TensorShare
+from quire.ops.arrays import Array, DType, as_tensor, cast, empty, is_numpy, name_of, numpy_dtype
+from quire.ops.module import Module
+
+#: Encodings of rows in GGUF files: values and bytes per block. A row is a whole number of blocks.
+BLOCKS = {
+    "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "IQ4_NL": (32, 18),
+    "MXFP4": (32, 17), "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176),
+    "Q6_K": (256, 210), "IQ4_XS": (256, 136),
+}  # fmt: skip
+FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+_ROWS_AT_ONCE = 1024  # decoded at once
+
+
+class StoredWeight(Module):
+    """One projection's weight, or this rank's part, as a checkpoint stores it. Its arrays have the names of the
+    checkpoint's tensors, and are numpy's even where the model computes with torch."""
+
+    encoding: str  #: such as Q4_K
+    out_features: int  #: on this rank
+    in_features: int
+
+    def shares(self) -> Iterator[tuple[str, TensorShare]]:
+        """Yield this rank's part of each tensor, except whole ones, counted in the array's elements."""
+        raise NotImplementedError
+
+    def decode(self, rows: slice) -> np.ndarray:
+        """Return rows of the weight: float32 [n, in_features]."""
+        raise NotImplementedError
+
+
+class EncodedRows(StoredWeight):
+    """Rows of blocks of an encoding in `BLOCKS`, uint8 [out_features, row_bytes], or of floats beside such rows.
+    UnsupportedModelError if this rank's part would cut blocks."""
+
+    def __init__(self, name: str, encoding: str, outputs: Share, inputs: Share) -> None:
+        self.encoding = encoding
+        self.out_features, self.in_features = outputs.size, inputs.size
+        self._outputs, self._inputs = outputs, inputs
+        if encoding in FLOATS:
+            self._block, dtype, size = (1, 1), numpy_dtype(FLOATS[encoding]), self.in_features
+        else:
+            self._block, dtype = BLOCKS[encoding], np.dtype(np.uint8)
+            values, num_bytes = self._block
+            if inputs.total % values or any(end % values for each in inputs.ranges for end in each):
+                raise UnsupportedModelError(
+                    f"{name} is in blocks of {values} values ({encoding}), which tensor_parallel_size would cut: its "
+                    f"{inputs.total} columns cannot be shared by these ranks; use another size or a file in Q8_0"
+                )
+            size = self.in_features // values * num_bytes
+        self.weight: np.ndarray = empty((self.out_features, size), dtype, "meta")
+
+    def shares(self) -> Iterator[tuple[str, TensorShare]]:
+        values, num_bytes = self._block
+        shape = (self._outputs.total, self._inputs.total // values * num_bytes)
+        if not self._outputs.is_whole:
+            yield "weight", TensorShare(shape, 0, self._outputs.ranges)
+        elif not self._inputs.is_whole:
+            ranges = ((start // values * num_bytes, end // values * num_bytes) for start, end in self._inputs.ranges)
+            yield "weight", TensorShare(shape, 1, tuple(ranges))
+
+    def decode(self, rows: slice) -> np.ndarray:
+        return decode_rows(self.encoding, self.weight[rows])
+
+
+def decode_rows(encoding: str, rows: np.ndarray) -> np.ndarray:
+    """Decode rows of blocks, uint8 [n, row_bytes], or of floats: float32 [n, in_features]."""
+    if encoding in FLOATS:
+        return cast(rows, np.dtype(np.float32))
+    import gguf  # takes 40 ms
+
+    return gguf.quants.dequantize(np.ascontiguousarray(rows), gguf.GGMLQuantizationType[encoding])
+
+
+class StoredParts(list[StoredWeight], Module):
+    """A layer's weight: stacked projections, whose encodings may differ."""
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        return ((str(index), part) for index, part in enumerate(self))
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for part in self for _, array in part.named_parameters())
+
+    def packed_bytes(self, dtype: DType) -> int:
+        """Return the memory of what `pack` returns, or else `decode`."""
+        return sum(part.out_features * part.in_features for part in self) * int(dtype.itemsize)
+
+    def pack(self, dtype: DType) -> PackedWeight | None:
+        """Return a weight for inputs of a dtype that computes with the encoded rows; None without a kernel for them."""
+        return None
+
+    def decode(self, dtype: DType, device: str) -> Array:
+        """Return the weight, [out_features, in_features], in a dtype on a device."""
+        decoded = empty((sum(part.out_features for part in self), self[0].in_features), numpy_dtype(name_of(dtype)))
+        start = 0
+        for part in self:
+            for first in range(0, part.out_features, _ROWS_AT_ONCE):
+                rows = part.decode(slice(first, first + _ROWS_AT_ONCE))
+                decoded[start + first : start + first + len(rows)] = cast(rows, decoded.dtype)
+            start += part.out_features
+        return decoded if is_numpy(dtype) else as_tensor(decoded).to(device)
