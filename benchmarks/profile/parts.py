@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-from quire.models import llama
+from quire.models.architectures import llama
 from quire.models.layers import Embedding, LayerNorm, RMSNorm
 from quire.models.linear.layer import Linear
 from quire.ops.module import Module, ModuleList
