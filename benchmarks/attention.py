@@ -44,9 +44,9 @@ class _Timed:
         self._backend.plan(batch)
         self.seconds.append(time.perf_counter() - started)
 
-    def attend(self, layer_index: int, q: Array, k: Array, v: Array) -> Array:
+    def attend(self, layer_index: int, *arrays: Array | None) -> Array:
         started = time.perf_counter()
-        out = self._backend.attend(layer_index, q, k, v)
+        out = self._backend.attend(layer_index, *arrays)
         self.seconds[-1] += time.perf_counter() - started
         return out
 
@@ -57,8 +57,9 @@ class _OnTensors:
     def __init__(self, backend: AttentionBackend) -> None:
         self.plan, self._backend = backend.plan, backend
 
-    def attend(self, layer_index: int, q: Array, k: Array, v: Array) -> Array:
-        return as_numpy(self._backend.attend(layer_index, as_tensor(q), as_tensor(k), as_tensor(v)))
+    def attend(self, layer_index: int, *arrays: Array | None) -> Array:
+        given = (None if each is None else as_tensor(each) for each in arrays)
+        return as_numpy(self._backend.attend(layer_index, *given))
 
 
 def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str, Any]]:
@@ -94,7 +95,7 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
         raise ValueError(f"there is nothing to compare: kernels: {load_kernels()}")
     cache = runner.cache
     blocks = as_tensor(cache.blocks).normal_()  # memory that was never written would be one page of zeros
-    reference = TorchAttention(blocks, cache.layout, runner.model.config.num_heads)
+    reference = TorchAttention(blocks, cache.layout)
     backends = {"torch": _Timed(_OnTensors(reference)), load_kernels().level: _Timed(kernel)}
     kv_bytes = cache.layout.block_bytes(blocks.itemsize) // config.block_size * settings.context
     memory = MemoryReader()

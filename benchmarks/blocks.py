@@ -22,7 +22,7 @@ from quire.settings import Settings, integers, setting
 from quire.system.malloc import keep_freed_memory
 from quire.system.threads import default_num_threads, set_num_threads
 
-_LAYOUT = KVLayout(24, 2, 16, 64)  # Qwen2.5-0.5B: 192 KiB a block in bfloat16
+_LAYOUT = KVLayout.uniform(24, 2, 16, 64)  # Qwen2.5-0.5B: 192 KiB a block in bfloat16
 _NUM_BLOCKS = 2048
 
 

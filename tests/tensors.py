@@ -19,7 +19,7 @@ def hidden_states(
         return model(ids, positions, attend, rows=rows)
 
     def attend_to_arrays(layer: int, *arrays: Any) -> Any:
-        return as_numpy(attend(layer, *map(as_tensor, arrays)).contiguous())
+        return as_numpy(attend(layer, *(None if each is None else as_tensor(each) for each in arrays)).contiguous())
 
     given = None if rows is None else as_numpy(rows)
     return as_tensor(model(as_numpy(ids), as_numpy(positions), attend_to_arrays, rows=given))

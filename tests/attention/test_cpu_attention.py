@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from attention.test_torch_attention import OPTIONS
 from attention.world import MakeBackend, World, check_reading_what_another_writes
 from kernel_levels import LEVELS, library_of
 from quire.assembly.runner import make_attention
 from quire.attention import cpu_attention
 from quire.attention.cpu_attention import CpuAttention
-from quire.attention.interface import AttentionBatch, KVLayout
+from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 from quire.attention.torch_attention import TorchAttention
 from quire.kernels.loaded import load_kernels
 from quire.ops.arrays import numpy_dtype
@@ -82,6 +84,20 @@ def test_long_contexts_and_prompts_are_cut_and_put_together(
     ).check(TOLERANCE[dtype])  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("options", [*OPTIONS, {"window": 300, "has_sinks": True}], ids=str)
+@pytest.mark.parametrize(("head_dim", "groups"), [(64, 7), (96, 2), (20, 9)])
+def test_windows_caps_sinks_and_values_of_another_size(
+    make: MakeBackend, head_dim: int, groups: int, options: dict[str, Any], dtype: torch.dtype
+) -> None:
+    """Windows that begin within tiles and spans, at their edges and before them."""
+    lens = [(0, 20), (270, 1), (271, 1), (300, 70), (127, 1), (690, 1), (560, 3), (0, 1), (0, 300)]
+    World(
+        lens, block_size=16, num_kv_heads=2, groups=groups, head_dim=head_dim, seed=3, dtype=dtype, make=make,
+        past_end=np.nan, **options,
+    ).check(TOLERANCE[dtype])  # fmt: skip
+
+
 def test_padding_is_written_nowhere(make: MakeBackend) -> None:
     lens = [(5, 1), (9, 3), (0, 4), (6, 1)]
     World(lens, block_size=4, num_kv_heads=2, groups=2, head_dim=8, seed=2, make=make).check(2e-5, with_padding=True)
@@ -93,7 +109,7 @@ def test_a_sequence_reads_what_another_writes_in_the_same_step(make: MakeBackend
 
 def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """The splits of a context depend on its length only."""
-    layout = KVLayout(1, 2, 16, 64)
+    layout = KVLayout.uniform(1, 2, 16, 64, groups=7)
     cache = torch.randn(layout.shape(180), generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     q, k, v = (torch.randn(3, heads, 64).to(torch.bfloat16) for heads in (14, 2, 2))
     tables = np.arange(180, dtype=np.int32).reshape(3, 60)
@@ -101,7 +117,7 @@ def test_threads_and_neighbours_do_not_change_a_bit(make: MakeBackend, monkeypat
 
     def attend(rows: list[int], num_threads: int) -> torch.Tensor:
         monkeypatch.setattr(cpu_attention, "num_threads", lambda: num_threads)
-        backend = make(cache.clone(), layout, 14)
+        backend = make(cache.clone(), layout)
         slots = tables[rows, (lens[rows] - 1) // 16].astype(np.int64) * 16 + (lens[rows] - 1) % 16
         backend.plan(AttentionBatch(np.arange(len(rows) + 1), lens[rows], tables[rows], slots))
         return backend.attend(0, q[rows], k[rows], v[rows])
@@ -116,7 +132,7 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
     """Three samples of one prompt, a neighbour that shares less, one apart, and two that share all whole spans."""
     lens = np.array([700, 610, 640, 590, 300, 513, 512])
     num_shared = (0, 528, 528, 272, 0, 0, 512)  # tokens shared with the previous row
-    layout = KVLayout(1, 2, 16, 64)
+    layout = KVLayout.uniform(1, 2, 16, 64, groups=7)
     tables = np.arange(7 * 48, dtype=np.int32).reshape(7, 48)
     for row, tokens in enumerate(num_shared):
         tables[row, : tokens // 16] = tables[row - 1, : tokens // 16]
@@ -127,14 +143,15 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
     slots[6] = -1  # its last block is the previous row's, which already holds its token
 
     def attend(rows: list[int], kept: torch.Tensor) -> torch.Tensor:
-        backend = make(kept, layout, 14)
+        backend = make(kept, layout)
         backend.plan(AttentionBatch(np.arange(len(rows) + 1), lens[rows], tables[rows], slots[rows]))
         return backend.attend(0, q[rows], k[rows], v[rows])
 
     together = attend(list(range(7)), cache)
-    backend = make(cache, layout, 14)
+    backend = make(cache, layout)
     backend.plan(AttentionBatch(np.arange(8), lens, tables, slots))
-    units = backend._units[: backend._plan.num_units]
+    (plan,) = backend.plans.values()
+    units = plan.units
     assert sorted(units[:, 2].tolist()) == [1] * 10 + [2, 3, 4]
     for row in range(7):
         assert torch.equal(together[row], attend([row], cache)[0])
@@ -142,18 +159,19 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
 
 @pytest.mark.parametrize(("head_dim", "groups"), [(64, 7), (96, 2), (20, 9)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("window", [0, 65, 256, 300])
 def test_a_prompt_has_the_same_bits_in_pieces_of_any_length(
-    make: MakeBackend, dtype: torch.dtype, head_dim: int, groups: int
+    make: MakeBackend, dtype: torch.dtype, head_dim: int, groups: int, window: int
 ) -> None:
     """Whole, in pieces, and token by token, over the edges of tiles and spans."""
-    layout = KVLayout(1, 2, 16, head_dim)
+    layout = KVLayout([LayerAttention(2 * groups, 2, head_dim, window=window)], 16)
     generator = torch.Generator().manual_seed(4)
     q, k, v = (torch.randn(600, heads, head_dim, generator=generator).to(dtype) for heads in (2 * groups, 2, 2))
     table = np.random.default_rng(0).permutation(38).astype(np.int32)
     slots = table[np.arange(600) // 16].astype(np.int64) * 16 + np.arange(600) % 16
 
     def attend(ends: list[int]) -> torch.Tensor:
-        backend = make(torch.zeros(layout.shape(38), dtype=dtype), layout, 2 * groups)
+        backend = make(torch.zeros(layout.shape(38), dtype=dtype), layout)
         outs = []
         for first, end in zip([0, *ends], ends, strict=False):
             starts = np.array([0, end - first])
@@ -167,9 +185,9 @@ def test_a_prompt_has_the_same_bits_in_pieces_of_any_length(
 
 
 def test_an_engine_takes_the_kernel_where_it_has_the_dtype() -> None:
-    layout = KVLayout(1, 1, 4, 8)
+    layout = KVLayout.uniform(1, 1, 4, 8, groups=2)
     kernels = load_kernels()
     for dtype in ("float32", "bfloat16", "float16"):
-        backend = make_attention(KVCache(2, layout, numpy_dtype(dtype)).blocks, layout, 2)
+        backend = make_attention(KVCache(2, layout, numpy_dtype(dtype)).blocks, layout)
         has_kernel = kernels.functions is not None and dtype != "float16"
         assert isinstance(backend, CpuAttention if has_kernel else TorchAttention)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -60,3 +62,19 @@ def test_padding_is_written_nowhere(device: str) -> None:
 
 def test_a_sequence_reads_what_another_writes_in_the_same_step() -> None:
     check_reading_what_another_writes(TorchAttention)
+
+
+OPTIONS = [
+    {"window": 16},
+    {"window": 5, "has_sinks": True},
+    {"softcap": 3.0, "scale": 0.7},
+    {"value_dim": 12, "has_latent": True},
+    {"value_dim": 40, "window": 70, "softcap": 20.0, "has_sinks": True},
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_windows_caps_sinks_and_values_of_another_size(options: dict[str, Any], device: str) -> None:
+    lens = [(0, 20), (37, 1), (16, 1), (3, 17), (120, 1), (90, 40), (0, 1)]
+    World(lens, block_size=4, num_kv_heads=2, groups=3, head_dim=20, seed=0, device=device, **options).check(2e-5)

@@ -12,6 +12,7 @@ import torch
 from checkpoints import ARCHITECTURES, make_config, make_reference
 from quire.models.model_config import (
     NOT_ARITHMETIC,
+    LayerConfig,
     ModelConfig,
     ModelConfigError,
     UnsupportedModelError,
@@ -204,6 +205,9 @@ ARITHMETIC: dict[str, Any] = {
     "final_norm": False,
     "embedding_dim": 32,
     "num_position_rows": 9,
+    "layers": (LayerConfig(1, 16, None, window=4),) * 3,
+    "attention_scale": 0.5,
+    "attention_softcap": 50.0,
 }
 OTHERWISE: dict[str, Any] = {
     "dtype": "float16",

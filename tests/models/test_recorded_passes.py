@@ -33,12 +33,11 @@ class Steps:
 
     def __init__(self, model: str = "random:tiny", **config: str) -> None:
         self.model = load_model(resolve_model(model), use_tqdm=False, **config)
-        split = self.model.split
-        self.layout = KVLayout(self.model.config.num_layers, split.num_kv_heads, 16, self.model.config.head_dim)
+        self.layout = KVLayout(self.model.attention_layers(), 16)
         self.cache = np.zeros(self.layout.shape(MAX_TOKENS + 2), self.model.dtype)
         functions = load_kernels().functions
         assert functions is not None
-        self.attention = CpuAttention(self.cache, self.layout, split.num_heads, functions)
+        self.attention = CpuAttention(self.cache, self.layout, functions)
 
     def step(self, lens: list[tuple[int, int]], seed: int = 0) -> np.ndarray:
         """Return hidden states of sequences of (cached length, new tokens)."""

@@ -12,7 +12,7 @@ from quire.ops.arrays import as_numpy, is_numpy, numpy_dtype
 from quire.outputs import BlockDifference
 from quire.runner.kv_cache import KVCache
 
-LAYOUT = KVLayout(num_layers=3, num_kv_heads=2, block_size=4, head_dim=5)
+LAYOUT = KVLayout.uniform(num_layers=3, num_kv_heads=2, block_size=4, head_dim=5)
 
 
 @pytest.fixture(params=itertools.product(["float32", "bfloat16", "float16"], ["cpu", "cpu:0"]), ids="-".join)

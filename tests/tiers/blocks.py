@@ -27,7 +27,7 @@ DEVICES = [
     pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")),
 ]
 NAMESPACE = bytes(range(32))
-LAYOUT = KVLayout(num_layers=2, num_kv_heads=3, block_size=4, head_dim=5)
+LAYOUT = KVLayout.uniform(num_layers=2, num_kv_heads=3, block_size=4, head_dim=5)
 
 _op_ids = itertools.count(1_000_000)  # for tests that do not depend on it
 

@@ -45,10 +45,10 @@ def tiny() -> LoadedModel:
 def make_runner(kind: str, tmp_path: Path) -> ModelRunner:
     model = tiny().model
     shape = model.config
-    layout = KVLayout(shape.num_layers, shape.num_kv_heads, BLOCK_SIZE, shape.head_dim)
+    layout = KVLayout(model.attention_layers(), BLOCK_SIZE)
     cache = KVCache(NUM_BLOCKS, layout, model.dtype)
     link = TransferWorker(cache.blocks, make_space(kind, tmp_path, 4, layout.block_bytes(model.dtype.itemsize)))
-    attention = make_attention(cache.blocks, layout, shape.num_heads)
+    attention = make_attention(cache.blocks, layout)
     return ModelRunner(model, cache, attention, InputBatch(4, 64, BLOCK_SIZE), shape.vocab_size, link)
 
 

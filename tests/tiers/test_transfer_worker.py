@@ -107,7 +107,9 @@ class GatedSpace(WaitingSpace):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("kind", SPACES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("layout", [LAYOUT, KVLayout(1, 1, 1, 1), KVLayout(3, 7, 5, 9), KVLayout(4, 2, 16, 64)])
+@pytest.mark.parametrize(
+    "layout", [LAYOUT, *(KVLayout.uniform(*sizes) for sizes in ((1, 1, 1, 1), (3, 7, 5, 9), (4, 2, 16, 64)))]
+)
 def test_what_comes_back_is_what_went_in(
     make_link: MakeLink, kind: str, layout: KVLayout, dtype: torch.dtype, device: str
 ) -> None:

@@ -155,14 +155,14 @@ def _load(
 
 def _check_room(config: EngineConfig, source: ModelSource, loader: LayerLoader, device: str) -> None:
     model = loader.model
-    shape = KVLayout(model.config.num_layers, model.split.num_kv_heads, config.block_size, model.config.head_dim)
+    layout = KVLayout(model.attention_layers(), config.block_size)
     check_room(
         config,
         source.name,
         device,
         dtype=name_of(model.dtype),
         weight_bytes=loader.pending_memory(),
-        block_bytes=shape.block_bytes(model.dtype.itemsize),
+        block_bytes=layout.block_bytes(model.dtype.itemsize),
     )
 
 

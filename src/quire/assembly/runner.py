@@ -50,13 +50,12 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     """Make a runner with its own KV pool over a loaded model. All ranks call this; ValueError if it does not fit."""
     model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
     prefix = _read_prefix(config, tokenizer)
-    shape = model.config
-    layout = KVLayout(shape.num_layers, model.split.num_kv_heads, config.block_size, shape.head_dim)
+    layout = KVLayout(model.attention_layers(), config.block_size)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
     plan = plan_pool(
         config,
         block_bytes=layout.block_bytes(model.dtype.itemsize),
-        model_max_len=shape.context_length,
+        model_max_len=model.config.context_length,
         weight_bytes=model.weight_bytes(),
         device=loaded.device,
         num_pinned_tokens=len(prefix),
@@ -75,13 +74,13 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
     eos_token_ids = _end_tokens(loaded)
-    grammars = None if tokenizer is None else Grammars(tokenizer, shape.vocab_size, eos_token_ids)
+    grammars = None if tokenizer is None else Grammars(tokenizer, model.config.vocab_size, eos_token_ids)
     runner = ModelRunner(
         model,
         cache,
-        make_attention(cache.blocks, layout, model.split.num_heads),
+        make_attention(cache.blocks, layout),
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
-        shape.vocab_size,
+        model.config.vocab_size,
         worker,
         _open_disk_tier(config, cache, plan.block_bytes, namespace, loaded.source.name),
         grammars,
@@ -131,16 +130,16 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
     return tokenizer.encode(text)
 
 
-def make_attention(blocks: Array, layout: KVLayout, num_heads: int) -> AttentionBackend:
+def make_attention(blocks: Array, layout: KVLayout) -> AttentionBackend:
     """Return the fastest attention for the blocks' device and dtype."""
     if is_numpy(blocks):
         kernels = load_kernels()
         logger.info("kernels: %s", kernels)
         if kernels.functions is not None and CpuAttention.supports(blocks.dtype):
-            return CpuAttention(blocks, layout, num_heads, kernels.functions)
+            return CpuAttention(blocks, layout, kernels.functions)
     from quire.attention.torch_attention import TorchAttention  # imports torch
 
-    return TorchAttention(as_tensor(blocks), layout, num_heads)
+    return TorchAttention(as_tensor(blocks), layout)
 
 
 def _make_transfer_worker(

@@ -1,7 +1,8 @@
-"""The interface of attention backends. The model calls `attend`, the runner `plan`."""
+"""The interface of attention backends, and the layout of a KV block. The model calls `attend`, the runner `plan`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,20 +12,69 @@ from quire.ops.arrays import Array
 
 
 @dataclass(frozen=True)
-class KVLayout:
-    """Shape of the cache: [num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim], K before V. A block is
-    contiguous, to move in one copy."""
+class LayerAttention:
+    """A layer's attention on this rank, and the KV that a block holds for it."""
 
-    num_layers: int
+    num_heads: int
     num_kv_heads: int
-    block_size: int
-    head_dim: int
+    head_dim: int  #: of queries and keys
+    value_dim: int = 0  #: 0: head_dim
+    scale: float = 0.0  #: of scores; 0: head_dim ** -0.5
+    window: int = 0  #: number of last tokens that a query sees, itself included; 0: all
+    softcap: float = 0.0  #: scores become softcap * tanh(score / softcap); 0: they stay
+    has_latent: bool = False  #: values are the first `value_dim` features of the keys, and not stored
+    reads_layer: int | None = None  #: the layer stores nothing, and reads the KV of this earlier one
 
-    def shape(self, num_blocks: int) -> tuple[int, int, int, int, int, int]:
-        return (num_blocks, self.num_layers, 2, self.num_kv_heads, self.block_size, self.head_dim)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "value_dim", self.value_dim or self.head_dim)
+        object.__setattr__(self, "scale", self.scale or self.head_dim**-0.5)
+
+    @property
+    def token_size(self) -> int:
+        """The number of values that a block holds for one token of this layer."""
+        if self.reads_layer is not None:
+            return 0
+        return self.num_kv_heads * (self.head_dim + (0 if self.has_latent else self.value_dim))
+
+
+class KVLayout:
+    """Layout of the cache, [num_blocks, block_numel]: a block is contiguous, to move in one copy, and holds one part
+    per layer: K, [num_kv_heads, block_size, head_dim], then V, [num_kv_heads, block_size, value_dim]."""
+
+    def __init__(self, layers: Sequence[LayerAttention], block_size: int) -> None:
+        self.layers = tuple(layers)
+        self.block_size = block_size
+        ends = np.cumsum([0, *(block_size * layer.token_size for layer in self.layers)]).tolist()
+        self.starts: list[int] = ends[:-1]  #: of the layers' parts; of the layer that is read, if another one
+        self.block_numel: int = ends[-1]  #: number of values in a block
+        for index, layer in enumerate(self.layers):
+            if layer.reads_layer is not None:
+                self.starts[index] = self.starts[layer.reads_layer]
+
+    @classmethod
+    def uniform(cls, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int, groups: int = 1) -> KVLayout:
+        """Return the layout of equal layers with `groups` query heads per KV head."""
+        return cls([LayerAttention(num_kv_heads * groups, num_kv_heads, head_dim)] * num_layers, block_size)
+
+    def shape(self, num_blocks: int) -> tuple[int, int]:
+        return (num_blocks, self.block_numel)
 
     def block_bytes(self, itemsize: int) -> int:
-        return self.num_layers * 2 * self.num_kv_heads * self.block_size * self.head_dim * itemsize
+        return self.block_numel * itemsize
+
+    def parts(self, blocks: Array, index: int) -> tuple[Array, Array]:
+        """Return views of a layer's K and V in an array of blocks: [num_blocks, num_kv_heads, block_size, dim]."""
+        layer, size, start = self.layers[index], self.block_size, self.starts[index]
+        middle = start + layer.num_kv_heads * size * layer.head_dim
+        keys = blocks[:, start:middle].reshape(len(blocks), layer.num_kv_heads, size, layer.head_dim)
+        if layer.has_latent:
+            return keys, keys[..., : layer.value_dim]
+        end = middle + layer.num_kv_heads * size * layer.value_dim
+        return keys, blocks[:, middle:end].reshape(len(blocks), layer.num_kv_heads, size, layer.value_dim)
+
+    def layer_at(self, offset: int) -> int:
+        """Return the layer whose part holds a value of a block."""
+        return max(i for i, layer in enumerate(self.layers) if layer.token_size and self.starts[i] <= offset)
 
 
 @dataclass(frozen=True)
@@ -49,8 +99,10 @@ class AttentionBackend(Protocol):
         """Prepare a step, once for all layers."""
         ...
 
-    def attend(self, layer_index: int, q: Array, k: Array, v: Array) -> Array:
-        """Write k and v, [num_tokens, num_kv_heads, head_dim], to the cache of the original `layer_index`, and attend
-        causally with q, [num_tokens, num_heads, head_dim], at scale head_dim ** -0.5. Returns the shape of q; q and k
-        are rotated. All writes of a layer come before its reads, so sequences may share blocks that this step fills."""
+    def attend(self, layer_index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | None = None) -> Array:
+        """Write k and v, [num_tokens, num_kv_heads, dim], to the cache of the original `layer_index`, and attend
+        causally with q, [num_tokens, num_heads, head_dim]. Returns [num_tokens, num_heads, value_dim]; q and k are
+        rotated. A layer with a latent has no v, and one that reads another layer's KV neither k nor v. `sinks`,
+        [num_heads], are scores of a key without a value. All writes of a layer come before its reads, so sequences may
+        share blocks that this step fills."""
         ...

@@ -51,12 +51,13 @@ def _random(*shape: int, dtype: str, chance: random.Random) -> np.ndarray:
 def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple[float, str]:
     """Prefill, chunks and decode in random blocks of a pool that is NaN elsewhere."""
     from quire.attention.cpu_attention import CpuAttention
-    from quire.attention.interface import AttentionBatch, KVLayout
+    from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 
-    layout = KVLayout(1, chance.choice((1, 2, 3)), chance.choice((1, 5, 16, 16, 32)), chance.choice((20, 64, 80, 128)))
-    groups = chance.choice((1, 2, 7, 8, 12))
+    groups, num_kv_heads = chance.choice((1, 2, 7, 8, 12)), chance.choice((1, 2, 3))
+    layer = LayerAttention(groups * num_kv_heads, num_kv_heads, chance.choice((20, 64, 80, 128)))
+    layout = KVLayout([layer], chance.choice((1, 5, 16, 16, 32)))
     lens = [(chance.choice((0, 15, 16, 255, 300, 600)), chance.choice((1, 1, 1, 40))) for _ in range(3)]
-    shape = f"{groups * layout.num_kv_heads} / {layout.num_kv_heads} heads of {layout.head_dim}, {lens}"
+    shape = f"{layer.num_heads} / {num_kv_heads} heads of {layer.head_dim}, {lens}"
     num_blocks = [-(-(context + queries) // layout.block_size) for context, queries in lens]
     order = chance.sample(range(sum(num_blocks)), sum(num_blocks))
     tables = np.full((len(lens), max(num_blocks)), -1, dtype=np.int32)
@@ -66,14 +67,15 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
         tables[i, : num_blocks[i]] = [order.pop() for _ in range(num_blocks[i])]
         at = np.arange(context + queries)
         blocks, offsets = tables[i, at // layout.block_size], at % layout.block_size
-        kv = _random(len(at), 2, layout.num_kv_heads, layout.head_dim, dtype=dtype, chance=chance)
-        cache[blocks[:context], 0, :, :, offsets[:context]] = kv[:context]
+        kv = _random(len(at), 2, num_kv_heads, layer.head_dim, dtype=dtype, chance=chance)
+        for which, part in enumerate(layout.parts(cache, 0)):
+            part[blocks[:context], :, offsets[:context]] = kv[:context, which]
         contents.append(kv)
         slots.append(blocks[context:].astype(np.int64) * layout.block_size + offsets[context:])
     starts = np.cumsum([0, *(queries for _, queries in lens)])
-    q = _random(int(starts[-1]), groups * layout.num_kv_heads, layout.head_dim, dtype=dtype, chance=chance)
+    q = _random(int(starts[-1]), layer.num_heads, layer.head_dim, dtype=dtype, chance=chance)
     new = np.concatenate([kv[context:] for kv, (context, _) in zip(contents, lens, strict=True)])
-    backend = CpuAttention(cache, layout, q.shape[1], library)
+    backend = CpuAttention(cache, layout, library)
     backend.plan(AttentionBatch(starts, np.array([sum(each) for each in lens]), tables, np.concatenate(slots)))
     found = backend.attend(0, q, new[:, 0], new[:, 1])
     expected = []
@@ -81,7 +83,7 @@ def _attention(library: ctypes.CDLL, dtype: str, chance: random.Random) -> tuple
         own = q[starts[i] : starts[i + 1]].astype(np.float64).swapaxes(0, 1)
         # [heads, length, head_dim] each
         keys, values = contents[i].astype(np.float64).repeat(groups, 2).transpose(1, 2, 0, 3)
-        scores = own @ keys.swapaxes(1, 2) * layout.head_dim**-0.5
+        scores = own @ keys.swapaxes(1, 2) * layer.scale
         weights = np.exp(np.triu(np.full_like(scores, -np.inf), context + 1) + scores)
         expected.append((weights / weights.sum(-1, keepdims=True) @ values).swapaxes(0, 1))
     exact = np.concatenate(expected)

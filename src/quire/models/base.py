@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
+from quire.attention.interface import LayerAttention
 from quire.kernels.loaded import DTYPES
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection
@@ -18,12 +19,8 @@ from quire.models.stages import ServableStage
 from quire.ops.arrays import Array, DType, name_of
 from quire.ops.module import Module, ModuleList
 
-Attend = Callable[[int, Array, Array, Array], Array]
-"""attend(layer_index, q, k, v) -> output.
-
-q, output: [num_tokens, num_heads, head_dim]; k, v: [num_tokens, num_kv_heads, head_dim], possibly strided. Stores k and
-v, and attends causally with scale head_dim ** -0.5.
-"""
+Attend = Callable[..., Array]
+"""attend(layer_index, q, k, v, sinks=None) -> output; see `AttentionBackend.attend`."""
 
 
 class CausalLM(Module):
@@ -54,6 +51,22 @@ class CausalLM(Module):
         self.lm_head = Linear(size, self.split.vocab, bias=False, dtype=dtype, device=head_device)
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
+
+    def attention_layers(self) -> tuple[LayerAttention, ...]:
+        """Return this rank's attention of each layer."""
+        config, split = self.config, self.split
+        return tuple(
+            LayerAttention(
+                split.num_heads,
+                split.kv_heads(layer.num_kv_heads).size,
+                layer.head_dim,
+                scale=config.attention_scale,
+                window=layer.window if layer.window < config.context_length else 0,
+                softcap=config.attention_softcap,
+                reads_layer=layer.reads_layer,
+            )
+            for layer in config.layer_configs
+        )
 
     @property
     def stack(self) -> Iterable[Module]:

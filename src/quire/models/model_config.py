@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -158,6 +159,17 @@ NOT_ARITHMETIC = {
 
 
 @dataclass(frozen=True)
+class LayerConfig:
+    """The values of a layer that may differ between the layers of a model."""
+
+    num_kv_heads: int
+    head_dim: int
+    rope: RopeConfig | None
+    window: int = 0  #: number of last tokens that a query sees, itself included; 0: all
+    reads_layer: int | None = None  #: an earlier layer whose KV it attends to, instead of its own
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The shape of a model. The flags at the end tell the architectures apart."""
 
@@ -188,6 +200,9 @@ class ModelConfig:
     final_norm: bool = True
     embedding_dim: int = 0  #: width of the token table; 0 means hidden_size. OPT-350m projects up from it
     num_position_rows: int = 0  #: rows of the learned position table
+    layers: tuple[LayerConfig, ...] = ()  #: where layers differ, what they have instead of the values above
+    attention_scale: float = 0.0  #: of scores; 0 means head_dim ** -0.5
+    attention_softcap: float = 0.0  #: scores become cap * tanh(score / cap); 0: they stay
 
     def __post_init__(self) -> None:
         for field, value, most in (("num_hidden_layers", self.num_layers, 10_000), ("head_dim", self.head_dim, 2**16)):
@@ -202,6 +217,12 @@ class ModelConfig:
             raise ModelConfigError(f"head_dim is {self.head_dim}; rotary positions need an even one")
         if not self.embedding_dim:
             object.__setattr__(self, "embedding_dim", self.hidden_size)
+        if self.layers and len(self.layers) != self.num_layers:
+            raise ModelConfigError(f"the config describes {len(self.layers)} of {self.num_layers} layers")
+
+    @cached_property
+    def layer_configs(self) -> tuple[LayerConfig, ...]:
+        return self.layers or (LayerConfig(self.num_kv_heads, self.head_dim, self.rope),) * self.num_layers
 
     @property
     def context_length(self) -> int:
@@ -211,8 +232,14 @@ class ModelConfig:
 
     @property
     def arithmetic(self) -> str:
-        """A digest of all values that KV depends on, except the weights."""
-        values = {name: value for name, value in asdict(self).items() if name not in NOT_ARITHMETIC}
+        """A digest of all values that KV depends on, except the weights. A default is left out, so that a new field
+        changes no digest."""
+        defaults = {field.name: field.default for field in fields(self)}
+        values = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in NOT_ARITHMETIC and value != defaults[name]
+        }
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -247,7 +274,8 @@ class ModelConfig:
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Return the bytes of K and V of one token in all layers."""
-        return 2 * self.num_layers * self.kv_size * _itemsize(dtype)
+        stored = (each for each in self.layer_configs if each.reads_layer is None)
+        return sum(2 * each.num_kv_heads * each.head_dim for each in stored) * _itemsize(dtype)
 
 
 def _itemsize(dtype: str) -> int:

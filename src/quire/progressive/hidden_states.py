@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from quire.attention.interface import LayerAttention
 from quire.models.base import CausalLM
 from quire.models.layers import Sum
 from quire.models.stages import ServableStage
@@ -24,7 +25,7 @@ def hidden_states(model: CausalLM, token_ids: Sequence[int]) -> list[np.ndarray]
     ids, positions = np.array(token_ids, np.int64), np.arange(len(token_ids))
     given = (ids, positions) if is_numpy(model.dtype) else (as_tensor(ids), as_tensor(positions))
     with np.errstate(invalid="ignore"):
-        model(given[0], given[1], _attend)
+        model(given[0], given[1], _WholeText(model.attention_layers()).attend)
     if not all(np.isfinite(state).all() for state in states):
         raise ValueError("some activations are not finite; compute in float32, or check the model's weights")
     return [*states[::2], states[-1]]
@@ -47,13 +48,37 @@ def _float32(x: Array | Sum) -> np.ndarray:
     return np.array(widen(as_numpy(x.x + x.y if isinstance(x, Sum) else x)))  # a copy, since memory is used again
 
 
-@takes_tensors
-def _attend(index: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Compute causal attention over one whole text; see `models.base.Attend`."""
-    queries, keys, values = (widen(each).transpose(1, 0, 2) for each in (q, k, v))  # [num_heads, num_tokens, head_dim]
-    keys, values = (each.repeat(len(queries) // len(each), axis=0) for each in (keys, values))
-    scores = queries @ keys.transpose(0, 2, 1) * q.shape[-1] ** -0.5
-    scores[:, ~np.tri(len(q), dtype=bool)] = -np.inf
-    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    out = weights @ values / weights.sum(axis=-1, keepdims=True)
-    return cast(np.ascontiguousarray(out.transpose(1, 0, 2)), q.dtype)
+class _WholeText:
+    """Attention over one whole text without a cache; see `AttentionBackend`."""
+
+    def __init__(self, layers: Sequence[LayerAttention]) -> None:
+        self._layers = layers
+        self._stored: dict[int, tuple[np.ndarray, np.ndarray]] = {}  #: float32 K and V by layer
+
+    def attend(self, index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | None = None) -> Array:
+        return self._attend(q, k, v, sinks, index)
+
+    @takes_tensors
+    def _attend(
+        self, q: np.ndarray, k: np.ndarray | None, v: np.ndarray | None, sinks: np.ndarray | None, index: int
+    ) -> np.ndarray:
+        layer = self._layers[index]
+        if k is not None:
+            keys = widen(k).transpose(1, 0, 2)  # [num_kv_heads, num_tokens, head_dim]
+            self._stored[index] = keys, keys[..., : layer.value_dim] if v is None else widen(v).transpose(1, 0, 2)
+        read = index if layer.reads_layer is None else layer.reads_layer
+        groups, at = layer.num_heads // layer.num_kv_heads, np.arange(len(q))
+        keys, values = (each.repeat(groups, 0) for each in self._stored[read])
+        scores = widen(q).transpose(1, 0, 2) @ keys.transpose(0, 2, 1) * np.float32(layer.scale)
+        if layer.softcap:
+            scores = layer.softcap * np.tanh(scores / layer.softcap)
+        distance = at[:, None] - at
+        scores[:, (distance < 0) | (distance >= (layer.window or len(q)))] = -np.inf
+        highest = scores.max(axis=-1, keepdims=True)
+        sink = 0.0
+        if sinks is not None:
+            highest = np.maximum(highest, widen(sinks)[:, None, None])
+            sink = np.exp(widen(sinks)[:, None, None] - highest)
+        weights = np.exp(scores - highest)
+        out = weights @ values / (weights.sum(axis=-1, keepdims=True) + sink)
+        return cast(np.ascontiguousarray(out.transpose(1, 0, 2)), q.dtype)

@@ -11,8 +11,8 @@ from quire.system.pages import new_zeros
 
 
 class KVCache:
-    """`num_blocks` blocks in one array, `[num_blocks, num_layers, 2, num_kv_heads, block_size, head_dim]`: numpy's in
-    main memory, else a tensor on the `device`. A `dtype` of either kind will do."""
+    """`num_blocks` blocks in one array, `[num_blocks, block_numel]`: numpy's in main memory, else a tensor on the
+    `device`. A `dtype` of either kind will do."""
 
     def __init__(self, num_blocks: int, layout: KVLayout, dtype: DType, device: str = "cpu") -> None:
         self.layout = layout
@@ -25,8 +25,8 @@ class KVCache:
             import torch
 
             self.blocks = torch.zeros(shape, dtype=torch_dtype(name), device=device)
-        rows = self.blocks.reshape(num_blocks, -1)
-        self._rows = rows.view(np.uint8) if is_numpy(rows) else rows  # numpy copies bytes, without arithmetic
+        # numpy copies bytes, without arithmetic
+        self._rows = self.blocks.view(np.uint8) if is_numpy(self.blocks) else self.blocks
 
     def clear(self, blocks: list[int]) -> None:
         """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""
@@ -41,11 +41,10 @@ class KVCache:
     def compare(self, first: int, second: int) -> BlockDifference | None:
         """Compare two blocks bit by bit; None if they are equal."""
         one, other = (self._bits(block) for block in (first, second))
-        differs = one != other  # [num_layers, 2, num_kv_heads, block_size, head_dim]
-        if not differs.any():
+        differs = (one != other).nonzero()[0]
+        if not len(differs):
             return None
-        layers = differs.reshape(len(differs), -1).any(1).nonzero()[0]
-        return BlockDifference(int(differs.sum()), differs.size, int(layers[0]))
+        return BlockDifference(len(differs), len(one), self.layout.layer_at(int(differs[0])))
 
     def _bits(self, block: int) -> np.ndarray:
         """Return a block in main memory, as integers."""

@@ -1,7 +1,7 @@
 // C interface of paged attention: plain pointers and numbers, independent of torch's version.
 //
-// Writes K and V to the cache, and reads them there. A block's part of one layer is
-// [2][num_kv_heads][block_size][head_dim], K before V; blocks are `block_stride` elements apart.
+// Writes K and V to the cache, and reads them there. A block's part of one layer is K, [num_kv_heads][block_size][head_dim],
+// then V, [num_kv_heads][block_size][value_dim]; blocks are `block_stride` elements apart.
 // `attention/cpu_attention.py` fills the structures, field by field in this order.
 #pragma once
 
@@ -28,12 +28,15 @@ struct QuireMerge {
     int64_t first_place, num_places;
 };
 
-// The parts of a step that all layers share.
+// The parts of a step that all layers of one kind share.
 struct QuirePlan {
     int64_t block_stride;
     int64_t num_kv_heads, num_groups, block_size, head_dim;  // query head = KV head * num_groups + member of the group
-    float scale;
-    int32_t num_threads;
+    int64_t value_dim;
+    int64_t values_at, value_stride;  // of the first value in the layer's part, and of a head's next one
+    int64_t window;                   // most keys that a query sees, its own included
+    float scale, softcap;             // scores become softcap * tanh(scale * q k / softcap), unless softcap is 0
+    int32_t stores_values, num_threads;
     int64_t num_tokens;
     const int64_t* slot_mapping;  // [num_tokens] block * block_size + offset; negative: not stored
     const int32_t* block_tables;
@@ -44,7 +47,7 @@ struct QuirePlan {
     int64_t num_merges;
     QuireMerge* merges;
     int64_t* places;  // indices in `partials` of a query's parts, in the order of its keys
-    float* partials;  // [partials][num_kv_heads * num_groups][head_dim + 2]: sums, their weight and its exponent
+    float* partials;  // [partials][num_kv_heads * num_groups][value_dim + 2]: sums, their weight and its exponent
 };
 
 // The sequences of a step, as in `AttentionBatch`.
@@ -57,8 +60,9 @@ struct QuireBatch {
 struct QuireAttention {
     const QuirePlan* plan;
     void* cache;            // the layer's part of the first block
-    const void *q, *k, *v;  // [num_tokens, heads, head_dim], strides in elements, head_dim is dense
-    void* out;              // [num_tokens, num_kv_heads * num_groups, head_dim], dense
+    const void *q, *k, *v;  // [num_tokens, heads, dim], strides in elements, dim is dense; without k nothing is stored
+    const void* sinks;      // [num_kv_heads * num_groups] scores of a key without a value, or null
+    void* out;              // [num_tokens, num_kv_heads * num_groups, value_dim], dense
     int64_t q_token_stride, q_head_stride, k_token_stride, k_head_stride, v_token_stride, v_head_stride;
 };
 

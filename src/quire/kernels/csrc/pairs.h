@@ -54,10 +54,10 @@ inline void interleave(const BFloat16* first, const BFloat16* second, Words (&pa
 
 // Computes sums[rows][head_dim] of weighted values, 16 per piece, beside factor[row] times the earlier sums if there is a
 // factor. weights: [rows][stride], piece after piece; ahead: one piece per piece, as above. head_dim is a multiple of
-// 16 * vectors.
+// 16 * vectors, and `row_size` the distance of values.
 template <int rows, int vectors>
 inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahead, int64_t count, int64_t head_dim,
-                       const BFloat16* weights, int64_t stride, float* sums, const float* factor) {
+                       int64_t row_size, const BFloat16* weights, int64_t stride, float* sums, const float* factor) {
     for (int64_t dim = 0; dim < head_dim; dim += vectors * W) {
         Floats sum[rows][vectors] = {};
         if (factor)
@@ -69,13 +69,13 @@ inline void sum_values(const BFloat16* const* pieces, const BFloat16* const* ahe
         for (int64_t piece = 0; piece < count; ++piece) {
             const BFloat16 *values = pieces[piece] + dim, *line = ahead[piece] + 16 * dim;
             const BFloat16* weight = weights + piece * 16;
-            for (int pair = 0; pair < 8; ++pair, values += 2 * head_dim, weight += 2)
+            for (int pair = 0; pair < 8; ++pair, values += 2 * row_size, weight += 2)
 #pragma GCC unroll 2
                 for (int i = 0; i < vectors; i += 2, line += 2 * LINE) {
                     ask_for(line);
                     ask_for(line + LINE);
                     Words pairs[2];
-                    interleave(values + i * W, values + head_dim + i * W, pairs);
+                    interleave(values + i * W, values + row_size + i * W, pairs);
 #pragma GCC unroll 8
                     for (int row = 0; row < rows; ++row) {
                         const uint32_t both = load<uint32_t>(weight + row * stride);

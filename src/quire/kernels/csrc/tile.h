@@ -19,16 +19,17 @@ struct TileRows {
     const T* values[TILE];
     int64_t count = 0;
 
-    // layer: K of this head in the first block. to_values: distance from a key to its value.
-    void find(const T* layer, const int32_t* table, int64_t block_stride, int64_t block_size, int64_t head_dim,
-              int64_t to_values, int64_t first, int64_t end, const T* zeros) {
+    // first_key, first_value: this head's in the first block.
+    void find(const T* first_key, const T* first_value, const int32_t* table, int64_t block_stride, int64_t block_size,
+              int64_t key_stride, int64_t value_stride, int64_t first, int64_t end, const T* zeros) {
         count = end - first < TILE ? end - first : TILE;
         int64_t block = first / block_size, offset = first % block_size;
         for (int64_t token = 0; token < count; ++block, offset = 0) {
-            const T* key = layer + table[block] * block_stride + offset * head_dim;
-            for (; offset < block_size && token < count; ++offset, ++token, key += head_dim) {
+            const int64_t start = table[block] * block_stride;
+            const T *key = first_key + start + offset * key_stride, *value = first_value + start + offset * value_stride;
+            for (; offset < block_size && token < count; ++offset, ++token, key += key_stride, value += value_stride) {
                 keys[token] = key;
-                values[token] = key + to_values;
+                values[token] = value;
             }
         }
         for (int64_t token = count < 0 ? 0 : count; token < TILE; ++token) keys[token] = values[token] = zeros;
@@ -39,20 +40,20 @@ struct TileRows {
 class Ahead {
   public:
     template <class T>
-    Ahead(const TileRows<T>& rows, int64_t head_dim)
+    Ahead(const TileRows<T>& rows, int64_t head_dim, int64_t value_dim)
         : rows_{reinterpret_cast<const char* const*>(rows.keys), reinterpret_cast<const char* const*>(rows.values)},
           count_(rows.count),
-          row_bytes_(head_dim * int64_t(sizeof(T))),
+          row_bytes_{head_dim * int64_t(sizeof(T)), value_dim * int64_t(sizeof(T))},
           part_(count_ > 0 ? 0 : 2) {}
 
     void operator()() {
         if (part_ == 2) return;
         __builtin_prefetch(rows_[part_][token_] + at_);
-        if ((at_ += 64) < row_bytes_) return;
+        if ((at_ += 64) < row_bytes_[part_]) return;
         at_ = 0;
         if (++token_ < count_) return;
         token_ = 0;
-        ++part_;
+        part_ = part_ == 0 && row_bytes_[1] > 0 ? 1 : 2;
     }
     void operator()(int lines) {
         for (int i = 0; i < lines; ++i) (*this)();
@@ -60,7 +61,7 @@ class Ahead {
 
   private:
     const char* const* rows_[2];  // keys, then values
-    int64_t count_, row_bytes_, at_ = 0, token_ = 0;
+    int64_t count_, row_bytes_[2], at_ = 0, token_ = 0;
     int part_;
 };
 

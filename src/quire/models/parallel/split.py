@@ -85,10 +85,11 @@ class ModelSplit:
     """A rank's part of a model. Raises UnsupportedModelError if it cannot be split among this number of ranks."""
 
     def __init__(self, config: ModelConfig, group: ParallelGroup) -> None:
-        self.group = group
+        self.group, self._config = group, config
         heads = _share_heads(config, group)
-        kv_heads = _share_kv_heads(config, group)
+        kv_heads = self.kv_heads(config.num_kv_heads)
         self.num_heads, self.num_kv_heads = heads.size, kv_heads.size  #: on this rank
+        self.heads = heads
         self.q = heads.of_size(config.head_dim)
         self.kv = kv_heads.of_size(config.head_dim)
         self.hidden = self._cut(config.hidden_size, "hidden features")
@@ -96,6 +97,14 @@ class ModelSplit:
         self.vocab = self._cut(config.vocab_size, "rows of the vocabulary")
         self.embedding = self._cut(config.embedding_dim, "features of the embedding")
         self.positions = self._cut(config.num_position_rows, "positions")
+
+    def kv_heads(self, num_heads: int) -> Share:
+        """Split KV heads evenly; with fewer heads than ranks, several ranks have the same one."""
+        rank, size = self.group.rank, self.group.size
+        if num_heads % size and size % num_heads:
+            raise _refusal(self._config, self.group, f"{num_heads} KV heads can neither be split nor repeated evenly")
+        each, first = max(1, num_heads // size), rank * num_heads // size
+        return Share(num_heads, ((first, first + each),), each)
 
     def gather(self, x: Array, share: Share) -> Array:
         return gather(x, share, self.group)
@@ -116,16 +125,6 @@ def _share_heads(config: ModelConfig, group: ParallelGroup) -> Share:
         raise _refusal(config, group, f"{config.num_heads} attention heads cannot be split evenly")
     each = config.num_heads // group.size
     return Share(config.num_heads, ((group.rank * each, (group.rank + 1) * each),), each)
-
-
-def _share_kv_heads(config: ModelConfig, group: ParallelGroup) -> Share:
-    """Split KV heads evenly; with fewer heads than ranks, several ranks have the same one."""
-    num_heads, size = config.num_kv_heads, group.size
-    if num_heads % size and size % num_heads:
-        raise _refusal(config, group, f"{num_heads} KV heads can neither be split nor repeated evenly")
-    each = max(1, num_heads // size)
-    first = group.rank * num_heads // size
-    return Share(num_heads, ((first, first + each),), each)
 
 
 def _refusal(config: ModelConfig, group: ParallelGroup, what: str) -> UnsupportedModelError:
