@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "block_linear.h"
 #include "collective.h"
 #include "elementwise.h"
 #include "linear.h"
@@ -173,6 +174,54 @@ void quantized_products(int32_t bits) {
     }
 }
 
+struct Type {
+    QuireBlockType type;
+    int64_t inputs, bytes;
+    Array<int64_t> halves;  // places of float16 numbers
+};
+
+struct Encoded {
+    Array<uint8_t> packed;
+    QuireBlockPart part;
+    QuireBlockWeight weight;
+    Encoded(const Type& type, int64_t columns, int64_t depth) : part{nullptr, columns, 0, type.type} {
+        const int64_t blocks = depth / type.inputs;
+        Array<uint8_t> rows(columns * blocks * type.bytes);
+        for (uint8_t& each : rows) each = uint8_t(random_word() >> 8);
+        for (int64_t at = 0; at < int64_t(rows.size()); at += type.bytes) {
+            for (int64_t half : type.halves) rows[at + half + 1] = 0x20 | (rows[at + half + 1] & 0x8f);
+            if (type.halves.empty()) rows[at] = 120 + rows[at] % 8;
+        }
+        packed.resize(quire_block_bytes(&part, depth));
+        part.packed = packed.data();
+        const QuireBlockPack call{&part, rows.data(), blocks * type.bytes, depth, THREADS};
+        quire_block_pack(&call);
+        weight = {&part, 1, depth, nullptr};
+    }
+};
+
+template <class T>
+void block_products() {
+    constexpr int64_t depth = 512, columns = 70;
+    const Array<Type> types{{QUIRE_Q4_0, 32, 18, {0}},      {QUIRE_Q5_1, 32, 24, {0, 2}},   {QUIRE_Q8_0, 32, 34, {0}},
+                            {QUIRE_Q4_K, 256, 144, {0, 2}}, {QUIRE_Q5_K, 256, 176, {0, 2}}, {QUIRE_Q6_K, 256, 210, {208}},
+                            {QUIRE_IQ4_XS, 256, 136, {0}},  {QUIRE_MXFP4, 32, 17, {}}};
+    const Encoded up(types[0], columns, depth);
+    const Array<int64_t> ids{0, 33, 69};
+    for (const Type& type : types) {
+        const Encoded weight(type, columns, depth);
+        const Array<T> bias = numbers<T>(columns), x = numbers<T>(9 * depth);
+        Array<T> out(9 * columns), decoded(ids.size() * depth);
+        const QuireBlockLinear call{&weight.weight, bias.data(), &up.weight, nullptr,           x.data(), depth, 9,
+                                    out.data(),     columns,     QUIRE_BLOCK_SILU, THREADS};
+        OF(quire_block_linear)(&call);
+        print("blocks", out);
+        const QuireBlockRows rows{&weight.weight, ids.data(), int64_t(ids.size()), decoded.data(), THREADS};
+        OF(quire_block_rows)(&rows);
+        print("block_rows", decoded);
+    }
+}
+
 // A prompt, a chunk of another, and two decoding sequences, of which one has several spans.
 template <class T>
 void attention() {
@@ -253,6 +302,7 @@ void run() {
     products<T>();
     quantized_products<T>(8);
     quantized_products<T>(4);
+    block_products<T>();
     attention<T>();
     collective<T>();
 }

@@ -1,0 +1,171 @@
+"""Weights in blocks, as GGUF and 4-bit checkpoints encode them, with activations quantized to 8 bits in blocks of 32.
+
+Products are exact integers per block, summed in the order of depth, so a row's bits do not depend on other rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, cast
+
+import numpy as np
+
+from quire.kernels.loaded import DTYPES
+from quire.kernels.recorder import call_kernel, new_output
+from quire.kernels.structure import address, dense, dense_rows, layout
+from quire.ops.arrays import name_of, takes_tensors
+from quire.system.pages import new_empty
+from quire.system.threads import num_threads
+
+#: Types with kernels, and their numbers: GGUF's, and two of ours for other checkpoints (see `QuireBlockPack`).
+TYPES = {
+    "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "IQ4_NL": 20,
+    "IQ4_XS": 23, "MXFP4": 39, "INT4": 1004, "INT8": 1008,
+}  # fmt: skip
+Form = Literal["none", "silu", "gelu_tanh"]
+_FORMS: dict[Form, int] = {"none": 0, "silu": 1, "gelu_tanh": 2}  # QuireBlockForm
+_SERIAL_ROWS = 16
+
+
+class _BlockPart(ctypes.Structure):
+    """`QuireBlockPart` in csrc/block_linear.h."""
+
+    _fields_ = layout("pointer packed", "int64 columns group type")
+
+
+class _BlockWeight(ctypes.Structure):
+    """`QuireBlockWeight`."""
+
+    _fields_ = layout("pointer parts", "int64 num_parts depth", "pointer order")
+
+
+class _BlockPack(ctypes.Structure):
+    """`QuireBlockPack`."""
+
+    _fields_ = layout("pointer part rows", "int64 stride depth", "int32 num_threads")
+
+
+class _ReadBlockRows(ctypes.Structure):
+    """`QuireBlockRows`."""
+
+    _fields_ = layout("pointer weight ids", "int64 num_ids", "pointer to", "int32 num_threads")
+
+
+class _BlockLinear(ctypes.Structure):
+    """`QuireBlockLinear`."""
+
+    _fields_ = layout(
+        "pointer weight bias up up_bias x",
+        "int64 x_stride num_rows",
+        "pointer out",
+        "int64 out_stride",
+        "int32 form num_threads",
+    )
+
+
+class BlockRows(NamedTuple):
+    """Encoded rows of one type."""
+
+    type: str  #: one of `TYPES`
+    rows: np.ndarray  #: uint8 [num_rows, row_bytes]
+    group: int = 0  #: integers per scale, of our types
+
+
+class BlockWeight:
+    """See `PackedWeight`: for csrc/block_linear.cpp.
+
+    Args:
+        parts: consecutive output features, copied.
+        in_features: the decoded length of rows.
+        dtype: float32 or bfloat16, of decoded rows.
+        order: int32 [in_features], the index of each of the weight's inputs in x; or None.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[BlockRows],
+        in_features: int,
+        dtype: np.dtype,
+        library: ctypes.CDLL,
+        order: np.ndarray | None = None,
+    ) -> None:
+        self.in_features, self.out_features = in_features, sum(len(each.rows) for each in parts)
+        self.num_parts = len(parts)
+        self._dtype, self._library, self._order = dtype, library, None if order is None else dense(order)
+        self._parts = (_BlockPart * len(parts))()
+        self._packed = []
+        library.quire_block_bytes.restype = ctypes.c_int64
+        for part, given in zip(self._parts, parts, strict=True):
+            part.columns, part.group, part.type = len(given.rows), given.group, TYPES[given.type]
+            packed = new_empty((library.quire_block_bytes(ctypes.byref(part), ctypes.c_int64(in_features)),), _BYTE)
+            part.packed = address(packed)
+            rows = dense_rows(given.rows)
+            pack = _BlockPack(ctypes.addressof(part), address(rows), rows.strides[0], in_features, num_threads())
+            library.quire_block_pack(ctypes.byref(pack))
+            self._packed.append(packed)
+        self.num_bytes = sum(each.nbytes for each in self._packed)
+        ordered = None if self._order is None else address(self._order)
+        self._weight = _BlockWeight(ctypes.addressof(self._parts), len(parts), in_features, ordered)
+        self.address = ctypes.addressof(self._weight)  #: in kernel calls
+        self._functions = {name: _bind(library, f"quire_block_linear_{name}") for name in DTYPES}
+        self._read_rows = getattr(library, f"quire_block_rows_{name_of(dtype)}")
+
+    @takes_tensors
+    def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Form = "none") -> np.ndarray:
+        return self._multiply(x, bias, None, None, activation)
+
+    @takes_tensors
+    def gated_product(
+        self,
+        x: np.ndarray,
+        bias: np.ndarray | None,
+        up: BlockWeight,
+        up_bias: np.ndarray | None,
+        activation: Form = "silu",
+    ) -> np.ndarray:
+        """Compute activation(x W^T + b) * (x U^T + c) in one call; U has the shape of W and both have one part."""
+        assert self.num_parts == up.num_parts == 1
+        return self._multiply(x, bias, up.address, up_bias, activation)
+
+    @takes_tensors
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Return decoded rows: int64 [n] -> [n, in_features]. Raises IndexError for a bad id."""
+        ids = dense(ids)
+        to = new_output((len(ids), self.in_features), self._dtype)
+        count = num_threads() if len(ids) > _SERIAL_ROWS else 1
+        if not self._read_rows(ctypes.byref(_ReadBlockRows(self.address, address(ids), len(ids), address(to), count))):
+            raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
+        return to
+
+    def _multiply(
+        self, x: np.ndarray, bias: np.ndarray | None, up: int | None, up_bias: np.ndarray | None, activation: Form
+    ) -> np.ndarray:
+        x = dense_rows(x)
+        out = new_output((len(x), self.out_features), x.dtype)
+        call = _BlockLinear(
+            self.address,
+            None if bias is None else address(bias),
+            up,
+            None if up_bias is None else address(up_bias),
+            address(x),
+            x.strides[0] // x.itemsize,
+            len(x),
+            address(out),
+            self.out_features,
+            _FORMS[activation],
+            num_threads(),
+        )
+        call_kernel(self._functions[x.dtype.name], call)
+        return out
+
+
+_BYTE = np.dtype(np.uint8)
+
+
+@functools.cache
+def _bind(library: ctypes.CDLL, name: str) -> Callable[..., None]:
+    function = getattr(library, name)
+    function.restype = None
+    return cast(Callable[..., None], function)
