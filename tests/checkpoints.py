@@ -7,6 +7,7 @@ also get sharper attention, and weaker MLPs and biases, which would otherwise hi
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ _LLAMA3_ROPE = {
 }
 _YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
 _LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
+_LONG_ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 256}
+_LONG_ROPE |= {"short_factor": [1.0, 1.1, 1.3, 2.0, 2.5, 3.0], "long_factor": [2.0] * 6, "partial_rotary_factor": 0.75}
+_MINISTRAL_ROPE = {**_YARN_ROPE, "llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -68,6 +72,15 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {**_LLAMA, "sliding_window": None}),
     "qwen2": ("Qwen2", {**_LLAMA, "tie_word_embeddings": True}),
     "qwen3": ("Qwen3", {**_LLAMA, "head_dim": 32, "tie_word_embeddings": True}),
+    "phi3": ("Phi3", {**_LLAMA, "original_max_position_embeddings": 512}),
+    "phi3-rope-longrope": ("Phi3", {**_LLAMA, "original_max_position_embeddings": 256, "rope_parameters": _LONG_ROPE}),
+    "glm": ("Glm", {**_LLAMA, "head_dim": 24, "attention_bias": True}),
+    "glm4": ("Glm4", {**_LLAMA, "head_dim": 16}),
+    "olmo2": ("Olmo2", _LLAMA),
+    "smollm3": ("SmolLM3", {**_LLAMA, "no_rope_layers": [1, 1, 0]}),
+    "seed_oss": ("SeedOss", {**_LLAMA, "head_dim": 24, "attention_bias": True, "attention_out_bias": False}),
+    "internlm3": ("InternLM3", {**_LLAMA, "head_dim": 24, "attention_bias": True, "mlp_bias": True}),
+    "ministral3-rope": ("Ministral3", {**_LLAMA, "head_dim": 24, "rope_parameters": _MINISTRAL_ROPE}),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
@@ -110,4 +123,9 @@ def make_checkpoint(name: str, directory: str | Path, seed: int = 0, **overrides
     """Save the variant's checkpoint without a tokenizer to `directory` and return it."""
     directory = Path(directory)
     make_reference(name, seed, **overrides).save_pretrained(directory)
+    if name == "internlm3":  # transformers saves it as Llama
+        config = json.loads((directory / "config.json").read_text())
+        config |= {"architectures": ["InternLM3ForCausalLM"], "qkv_bias": True, "bias": True}
+        del config["attention_bias"], config["mlp_bias"]
+        (directory / "config.json").write_text(json.dumps(config))
     return directory

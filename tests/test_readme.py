@@ -166,10 +166,3 @@ def test_every_benchmark_of_the_readme_is_a_module() -> None:
     for name in named:
         folder = ROOT / "benchmarks"
         assert (folder / f"{name}.py").exists() or (folder / name / "__main__.py").exists(), name
-
-
-def test_the_readme_names_every_architecture() -> None:
-    from quire.models.registry import ARCHITECTURES
-
-    for name in ARCHITECTURES:
-        assert f"`{name}`" in README

@@ -68,32 +68,51 @@ def test_norms_and_the_sums_before_them(kernels: Elementwise, dtype: torch.dtype
         assert torch.equal(normed[:1], norm(total[:1])), "a neighbour changed it"
 
 
-@pytest.mark.parametrize("head_dim", [6, 20, 64])
-@pytest.mark.parametrize("has_norms", [False, True])
+@pytest.mark.parametrize(("head_dim", "rotary_dim"), [(6, 6), (20, 20), (64, 64), (64, 40), (20, 6), (24, 0)])
+@pytest.mark.parametrize("norms_over", [None, "head", "all heads"])
+@pytest.mark.parametrize("is_interleaved", [False, True])
 def test_heads_are_normed_and_turned_where_they_lie(
-    kernels: Elementwise, dtype: torch.dtype, head_dim: int, has_norms: bool
+    kernels: Elementwise, dtype: torch.dtype, head_dim: int, rotary_dim: int, norms_over: str, is_interleaved: bool
 ) -> None:
     qkv = torch.randn(9, 8, head_dim).to(dtype)
-    angles = torch.randn(9, 1, head_dim // 2)
-    rotation = (
-        torch.cat((angles.cos(), angles.cos()), -1).to(dtype),
-        torch.cat((-angles.sin(), angles.sin()), -1).to(dtype),
-    )
-    norms = (make_norm(head_dim, dtype), make_norm(head_dim, dtype)) if has_norms else None
-    weights = (None, None, 0.0) if norms is None else (norms[0].weight, norms[1].weight, 1e-5)
-    plain = on_torch.rotate_heads(qkv.clone(), *rotation, 4, 2, *weights).split_with_sizes([4, 2, 2], 1)
+    cos, sin = ((torch.randn(9, 1, rotary_dim // 2) * 3).to(dtype) for _ in range(2))
+    scale = torch.rand(9).to(dtype) if is_interleaved else None
+    rotation = (torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1), scale)
+    sizes = {"head": (head_dim, head_dim), "all heads": (4 * head_dim, 2 * head_dim)}.get(norms_over)
+    norms = None if sizes is None else (make_norm(sizes[0], dtype), make_norm(sizes[1], dtype))
     exact = qkv[:, :6].double()
     if norms is not None:
-        scales = torch.stack([norms[0].weight] * 4 + [norms[1].weight] * 2).double()
-        exact = F.rms_norm(exact, (head_dim,), eps=1e-5) * scales
-    exact = exact * rotation[0].double() + exact.roll(head_dim // 2, dims=-1) * rotation[1].double()
+        parts = [
+            F.rms_norm(part.reshape(9, -1, len(norm.weight)), norm.weight.shape, norm.weight.double(), 1e-5)
+            for part, norm in zip(exact.split([4, 2], 1), norms, strict=True)
+        ]
+        exact = torch.cat([part.reshape(9, -1, head_dim) for part in parts], 1)
+    turning = exact[..., :rotary_dim]
+    left, right = turning.unflatten(-1, (-1, 2) if is_interleaved else (2, -1)).unbind(-1 if is_interleaved else -2)
+    turned = (left * cos - right * sin, right * cos + left * sin)
+    turned = torch.stack(turned, -1 if is_interleaved else -2).flatten(-2)
+    exact = torch.cat((turned, exact[..., rotary_dim:]), -1)
+    if scale is not None:
+        exact[:, :4] *= scale[:, None, None]
+    weights = (None, None, 0.0) if norms is None else (norms[0].weight, norms[1].weight, 1e-5)
+    plain = on_torch.rotate_heads(qkv.clone(), *rotation, 4, 2, *weights, is_interleaved).split_with_sizes([4, 2, 2], 1)
     values = qkv[:, 6:].clone()
-    found = rotate_heads(qkv, rotation, 4, 2, norms)
+    found = rotate_heads(qkv, rotation, 4, 2, norms, is_interleaved)
     assert found[0].data_ptr() == qkv.data_ptr()
     for q, k, v in (found, plain):
         check(q, exact[:, :4])
         check(k, exact[:, 4:])
         assert torch.equal(v, values)
+
+
+@pytest.mark.parametrize("shape", [(1, 33), (7, 40), (300, 5), (0, 64)])
+def test_the_gate_and_up_of_a_fused_product(kernels: Elementwise, dtype: torch.dtype, shape: tuple[int, int]) -> None:
+    x = torch.randn(shape[0], 2 * shape[1]).to(dtype)
+    found, (gate, up) = functions.gate(x), x.double().chunk(2, -1)
+    assert found.shape == shape
+    if len(x):
+        for each in (found, on_torch.gate(x)):
+            check(each, F.silu(gate) * up)
 
 
 @pytest.mark.parametrize("size", [1, 17, 1023, 5000])

@@ -30,7 +30,7 @@ def map_with(
     kernels: Elementwise, name: str, x: np.ndarray, y: np.ndarray | None = None, threads: int = 1
 ) -> np.ndarray:
     out = np.full_like(x, 7)
-    kernels.map(name, x.ctypes.data, None if y is None else y.ctypes.data, out.ctypes.data, x.size, threads)
+    kernels.map(name, x.ctypes.data, None if y is None else y.ctypes.data, out.ctypes.data, x.size, 1.5, threads)
     return out
 
 
@@ -92,7 +92,7 @@ def test_an_element_has_the_same_bits_at_every_position(level: str, dtype: str, 
     for start, size in ((1, 1), (3, 5), (17, 15), (16384 - 1, 33), (5, 0), (2, 20_001)):
         part = slice(start, start + size)
         np.testing.assert_array_equal(map_with(kernels, name, x[part], y[part]), whole[part])
-    kernels.map(name, x.ctypes.data, y.ctypes.data, x.ctypes.data, x.size, 1)
+    kernels.map(name, x.ctypes.data, y.ctypes.data, x.ctypes.data, x.size, 1.5, 1)
     np.testing.assert_array_equal(x, whole)
 
 
@@ -106,6 +106,7 @@ def test_sums_and_products_are_rounded_to_nearest_even(level: str, dtype: str) -
     wide, other = x.astype(np.float32), y.astype(np.float32)
     with np.errstate(invalid="ignore"):
         expected = {"add": (wide + other).astype(x.dtype), "multiply": (wide * other).astype(x.dtype)}
+        expected["scale"] = (wide * np.float32(1.5)).astype(x.dtype)
     for name, each in expected.items():
         np.testing.assert_array_equal(map_with(kernels, name, x, y).astype(np.float32), each.astype(np.float32))
 

@@ -18,6 +18,7 @@ from quire.models.model_config import (
     UnsupportedModelError,
     check_tokenizer_fits,
 )
+from quire.models.registry import ARCHITECTURES as REGISTRY
 from quire.models.registry import build_model, read_model_config
 from quire.models.rotary import RotaryEmbedding, inverse_frequencies
 from quire.ops.on_torch import rotation
@@ -25,9 +26,8 @@ from quire.ops.on_torch import rotation
 
 def read(name: str, **changes: Any) -> ModelConfig:
     """Read the tiny variant's config with fields replaced; None removes one."""
-    family = {"gpt2": "GPT2LMHeadModel", "opt": "OPTForCausalLM"}
     config = make_config(name).to_dict()
-    config["architectures"] = [family.get(name, f"{name.partition('-')[0].capitalize()}ForCausalLM")]
+    config["architectures"] = [each.name for each in REGISTRY.values() if each.model_type == config["model_type"]]
     config.update(changes)
     return read_model_config({key: value for key, value in config.items() if value is not None})
 
@@ -48,7 +48,7 @@ def test_kv_bytes_count_keys_and_values_of_all_layers() -> None:
         config.kv_bytes_per_token("int4")
 
 
-@pytest.mark.parametrize("rope_type", ["default", "linear", "llama3", "yarn"])
+@pytest.mark.parametrize("rope_type", ["default", "linear", "llama3", "yarn", "longrope"])
 def test_rope_frequencies_equal_those_of_transformers(rope_type: str) -> None:
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -57,7 +57,9 @@ def test_rope_frequencies_equal_those_of_transformers(rope_type: str) -> None:
         parameters["factor"] = 8.0
     if rope_type == "llama3":
         parameters |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-    if rope_type in ("llama3", "yarn"):
+    if rope_type == "longrope":
+        parameters |= {"short_factor": [1 + 0.03 * i for i in range(64)], "long_factor": [9.0] * 64}
+    if rope_type in ("llama3", "yarn", "longrope"):
         parameters["original_max_position_embeddings"] = 8192
     hf = make_config("llama", rope_parameters=parameters, head_dim=128, max_position_embeddings=65536)
     theirs = LlamaRotaryEmbedding(hf)
@@ -77,6 +79,8 @@ def test_rope_frequencies_equal_those_of_transformers(rope_type: str) -> None:
         ({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}, 512),
         ({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 64}, 512),
+        ({"rope_type": "dynamic", "factor": 4.0}, 512),  # its frequencies change beyond the original context
+        ({"rope_type": "longrope", "short_factor": [1.0] * 8, "original_max_position_embeddings": 64}, 64),
     ],
 )  # fmt: skip
 def test_the_context_length_follows_the_rope_scaling(parameters: dict[str, Any], expected: int) -> None:
@@ -104,9 +108,8 @@ def test_the_model_type_stands_in_for_missing_architectures() -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("llama", {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, "'longrope'.*llama3, yarn"),
-        ("llama", {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}}, "'dynamic'.*remove"),
-        ("llama", {"rope_parameters": None, "rope_scaling": {"type": "su"}}, "'su'"),
+        ("llama", {"rope_parameters": {"rope_type": "ntk", "rope_theta": 1e4}}, "'ntk'.*llama3, yarn"),
+        ("llama", {"rope_parameters": None, "rope_scaling": {"type": "mrope"}}, "'mrope'"),
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "RoPE that differs between layers"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
         ("llama", {"hidden_act": "xielu"}, "'xielu'"),
@@ -161,6 +164,12 @@ def test_a_sliding_window_that_changes_nothing_is_served(name: str, changes: dic
         ("llama", {"architectures": "LlamaForCausalLM"}, "expected a list"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "no 'factor'"),
         ("llama", {"rope_parameters": "none"}, "RoPE parameters are 'none'"),
+        (
+            "phi3",
+            {"rope_scaling": {"type": "su", "short_factor": [1.0]}, "rope_parameters": None},
+            "expected 8 numbers",
+        ),
+        ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
     ],
 )
 def test_a_broken_config_is_an_error_that_names_the_field(name: str, changes: dict[str, Any], message: str) -> None:
@@ -201,6 +210,11 @@ ARITHMETIC: dict[str, Any] = {
     "qk_norm": True,
     "norm_has_bias": True,
     "norm_is_affine": False,
+    "qk_norm_all_heads": True,
+    "norm_outputs": True,
+    "nope_layers": (1,),
+    "embedding_multiplier": 2.0,
+    "residual_multiplier": 2.0,
     "norm_before": False,
     "final_norm": False,
     "embedding_dim": 32,
@@ -213,6 +227,7 @@ OTHERWISE: dict[str, Any] = {
     "dtype": "float16",
     "eos_token_ids": (7,),
     "initializer_range": 0.3,
+    "logits_multiplier": 0.5,
     "max_position_embeddings": 64,
     "tie_word_embeddings": True,
 }

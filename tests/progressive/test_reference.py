@@ -18,7 +18,11 @@ from quire.progressive.linear_map import GapMap
 def without_layer(model: Any, name: str, index: int) -> Any:
     """Build a model with one layer less and the weights of the others."""
     depth = "n_layer" if name == "gpt2" else "num_hidden_layers"
-    shallow = make_reference(name, **{depth: len(decoder_layers(model)) - 1})
+    settings: dict[str, Any] = {depth: len(decoder_layers(model)) - 1}
+    for each in ("no_rope_layers", "layer_types"):
+        if (values := getattr(model.config, each, None)) is not None:
+            settings[each] = values[:index] + values[index + 1 :]
+    shallow = make_reference(name, **settings)
     weights = {}
     for key, tensor in model.state_dict().items():
         match = re.search(r"\.(?:layers|h)\.(\d+)\.", key)

@@ -12,8 +12,8 @@ from quire.kernels.parallel import threads_for as threads_for
 from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import layout
 
-#: Sums and products of two arrays, and activations of one.
-MAPS = ("add", "multiply", "silu", "relu", "gelu", "gelu_tanh")
+#: Sums and products of two arrays, multiples and activations of one.
+MAPS = ("add", "multiply", "scale", "silu", "relu", "gelu", "gelu_tanh")
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
@@ -29,10 +29,10 @@ class _Rotate(ctypes.Structure):
 
     _fields_ = layout(
         "pointer heads",
-        "int64 num_tokens stride num_query_heads num_key_heads head_dim",
-        "pointer cosines sines query_weight key_weight",
+        "int64 num_tokens stride num_query_heads num_key_heads head_dim rotary_dim",
+        "pointer cosines sines query_weight key_weight query_scale",
         "float eps",
-        "int32 num_threads",
+        "int32 is_interleaved norms_all_heads num_threads",
     )
 
 
@@ -45,7 +45,13 @@ class _LayerNorm(ctypes.Structure):
 class _Map(ctypes.Structure):
     """`QuireMap` there."""
 
-    _fields_ = layout("pointer x y out", "int64 size", "int32 num_threads")
+    _fields_ = layout("pointer x y out", "int64 size", "float factor", "int32 num_threads")
+
+
+class _Gate(ctypes.Structure):
+    """`QuireGate` there."""
+
+    _fields_ = layout("pointer x out", "int64 num_rows size", "int32 num_threads")
 
 
 class Elementwise:
@@ -55,6 +61,7 @@ class Elementwise:
         rows = (_INT, _INT)
         self._norm = _typed(library, f"quire_norm_{dtype}", _POINTER)
         self._layer_norm = _typed(library, f"quire_layer_norm_{dtype}", _POINTER)
+        self._gate = _typed(library, f"quire_gate_{dtype}", _POINTER)
         self._rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER)
         self._maps = {name: _typed(library, f"quire_{name}_{dtype}", _POINTER) for name in MAPS}
         #: best(rows, num_rows, size, stride, values, places, num_threads)
@@ -73,12 +80,16 @@ class Elementwise:
         call_kernel(self._layer_norm, _LayerNorm(*arguments))
 
     def map(self, name: str, *arguments: Any) -> None:
-        """One of `MAPS`, x, y or None, out, size, num_threads"""
+        """One of `MAPS`, x, y or None, out, size, factor, num_threads"""
         call_kernel(self._maps[name], _Map(*arguments))
 
+    def gate(self, *arguments: Any) -> None:
+        """x, out, num_rows, size, num_threads"""
+        call_kernel(self._gate, _Gate(*arguments))
+
     def rotate(self, *arguments: Any) -> None:
-        """heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, cosines, sines, query_weight or None,
-        key_weight or None, eps, num_threads"""
+        """heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, rotary_dim, cosines, sines, query_weight
+        or None, key_weight or None, query_scale or None, eps, is_interleaved, norms_all_heads, num_threads"""
         call_kernel(self._rotate, _Rotate(*arguments))
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from quire.attention.interface import LayerAttention
 from quire.kernels.loaded import DTYPES
-from quire.models.layers import Embedding
+from quire.models.layers import Embedding, RMSNorm
 from quire.models.linear.layer import Linear, Projection
 from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
 from quire.models.model_config import ModelConfig
@@ -16,6 +16,7 @@ from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import ModelSplit, TensorShare
 from quire.models.recorded_passes import RecordedPasses
 from quire.models.stages import ServableStage
+from quire.ops import functions as ops
 from quire.ops.arrays import Array, DType, name_of
 from quire.ops.module import Module, ModuleList
 
@@ -115,7 +116,8 @@ class CausalLM(Module):
 
     def compute_logits(self, hidden: Array) -> Array:
         """Compute logits in the model's dtype, the same on every rank: [n, hidden_size] -> [n, vocab_size]."""
-        return self.split.gather(self.lm_head(hidden), self.split.vocab)
+        logits = self.split.gather(self.lm_head(hidden), self.split.vocab)
+        return ops.scale(logits, self.config.logits_multiplier)
 
     def checkpoint_tensors(self) -> dict[str, Array]:
         """Return a view of each checkpoint tensor, or this rank's part, by name. Call before `pack()`."""
@@ -123,7 +125,13 @@ class CausalLM(Module):
 
     def checkpoint_shares(self) -> dict[str, TensorShare]:
         """Return this rank's parts of the checkpoint's tensors, by name, except whole ones."""
-        return dict(pair for path, layer in self.weighted_layers() for pair in layer.checkpoint_shares(path))
+        parts = (each for module, name in self._parts() for each in module.named_modules(name))
+        return dict(
+            pair
+            for path, layer in parts
+            if isinstance(layer, Linear | Embedding | RMSNorm)
+            for pair in layer.checkpoint_shares(path)
+        )
 
     def weighted_layers(self) -> Iterator[tuple[str, Linear | Embedding]]:
         """Yield all linear layers and embeddings with weights of their own, by their paths in a checkpoint."""

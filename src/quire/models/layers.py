@@ -9,9 +9,10 @@ from quire.models.linear.interface import PackedTable
 from quire.models.linear.layer import Linear
 from quire.models.linear.stored_weight import StoredParts
 from quire.models.model_config import UnsupportedModelError
+from quire.models.parallel.group import ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, empty
+from quire.ops.arrays import Array, DType, cast, empty, widen
 from quire.ops.module import Module
 
 
@@ -37,18 +38,40 @@ def select_rows(x: Array, rows: Array | None) -> Array:
 class RMSNorm(Module):
     """x / rms(x) * weight, in float32 inside."""
 
-    def __init__(self, size: int, eps: float, *, dtype: DType, device: str) -> None:
+    def __init__(self, size: int | Share, eps: float, *, dtype: DType, device: str) -> None:
+        self.share = Share.of(size)
         self.eps = eps
-        self.weight = empty((size,), dtype, device)
+        self.weight = empty((self.share.size,), dtype, device)
 
     def __call__(self, x: Array) -> Array:
         return ops.rms_norm(x, self.weight, self.eps)
+
+    def of_share(self, x: Array, group: ParallelGroup) -> Array:
+        """Norm rows of which each rank has a part, maybe the same one as others: [num_tokens, share.size]."""
+        wide = widen(x)
+        copies = group.size * self.share.size / self.share.total
+        mean = group.all_reduce((wide * wide).sum(-1, keepdims=True)) / (self.share.total * copies)
+        normed = wide / (mean + self.eps) ** 0.5 * widen(self.weight)
+        return cast(normed, x.dtype)
+
+    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
+        """As `Linear.checkpoint_shares`."""
+        if not self.share.is_whole:
+            yield f"{name}.weight", TensorShare((self.share.total,), 0, self.share.ranges)
 
     def add_and_norm(self, x: Array | Sum) -> tuple[Array, Array]:
         """Return the sum and its norm, each [num_tokens, size]. The sum overwrites its second addend."""
         if isinstance(x, Sum):
             return x.y, ops.rms_norm(x.y, self.weight, self.eps, x.x)
         return x, self(x)
+
+
+def add_and_norm(x: Array | Sum, norm: RMSNorm | None) -> tuple[Array, Array]:
+    """As `RMSNorm.add_and_norm`; without a norm, return the sum twice."""
+    if norm is not None:
+        return norm.add_and_norm(x)
+    total = ops.add(x.x, x.y) if isinstance(x, Sum) else x
+    return total, total
 
 
 class LayerNorm(Module):

@@ -12,7 +12,7 @@ from typing import Any
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _MAX_INTEGER, _MAX_NUMBER = 2**31, 1e15  # beyond them sizes overflow
-ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+ROPE_TYPES = ("default", "linear", "llama3", "yarn", "longrope", "dynamic")
 
 
 class ModelConfigError(ValueError):
@@ -75,19 +75,26 @@ class ConfigReader:
 @dataclass(frozen=True)
 class RopeConfig:
     """Parameters of rotary position embeddings. `scaling` is linear (factor), llama3 (factor, low_freq_factor,
-    high_freq_factor, original_max_position_embeddings) or yarn (factor, beta_fast, beta_slow, attention_factor,
-    truncate, original_max_position_embeddings)."""
+    high_freq_factor, original_max_position_embeddings), yarn (factor, beta_fast, beta_slow, attention_factor,
+    truncate, original_max_position_embeddings) or longrope (attention_factor, original_max_position_embeddings)."""
 
     rope_type: str
     theta: float
-    dim: int  #: size of a head
+    dim: int  #: rotated features of a head, the first ones
     scaling: tuple[tuple[str, float], ...] = ()
+    short_factors: tuple[float, ...] = ()  #: longrope: divisors of the frequencies within the original context
+    is_interleaved: bool = False  #: rotates the pairs (2i, 2i + 1) instead of (i, i + dim / 2)
+    query_beta: float | None = None  #: queries grow by beta * log(1 + number of original contexts before them)
 
     def __getitem__(self, name: str) -> float:
         return dict(self.scaling)[name]
 
     def context_length(self, max_position_embeddings: int) -> int:
-        """Return the longest sequence: llama3 configs give it after scaling, linear and yarn before."""
+        """Return the longest sequence: llama3 configs give it after scaling, linear and yarn before. The frequencies of
+        longrope and dynamic change with the length of a sequence beyond the original context, which invalidates earlier
+        KV: they end there."""
+        if self.rope_type == "longrope":
+            return int(min(max_position_embeddings, self["original_max_position_embeddings"]))
         if self.rope_type == "linear":
             return int(max_position_embeddings * self["factor"])
         if self.rope_type == "yarn":
@@ -95,8 +102,11 @@ class RopeConfig:
         return max_position_embeddings
 
     @classmethod
-    def from_hf(cls, reader: ConfigReader, head_dim: int) -> RopeConfig:
-        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (transformers 4)."""
+    def from_hf(
+        cls, reader: ConfigReader, head_dim: int, *, partial: float | None = None, is_interleaved: bool = False
+    ) -> RopeConfig:
+        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (transformers 4). `partial` is the
+        default of partial_rotary_factor, None for an architecture without it."""
         parameters = reader.get("rope_parameters") or reader.get("rope_scaling") or {}
         if not isinstance(parameters, Mapping):
             raise ModelConfigError(f"the config's RoPE parameters are {parameters!r}; expected an object")
@@ -106,15 +116,12 @@ class RopeConfig:
         rope = ConfigReader(parameters)
         rope_type = rope.get("rope_type", rope.get("type", "default"))
         theta = rope.number("rope_theta", reader.number("rope_theta", 10000.0))
-        partial = rope.get("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
-        reader.refuse_if(partial != 1.0, f"partial_rotary_factor={partial} (RoPE over part of a head)")
+        part = rope.number("partial_rotary_factor", reader.number("partial_rotary_factor", partial or 1.0))
+        reader.refuse_if(
+            part > 1 or (partial is None and part < 1), f"partial_rotary_factor={part:g} in this architecture"
+        )
         max_positions = reader.integer("max_position_embeddings", 2048)
-        if rope_type == "dynamic":
-            raise UnsupportedModelError(
-                "RoPE type 'dynamic' is not supported: its frequencies change with the length of a sequence, which "
-                "invalidates earlier KV. Up to max_position_embeddings it equals 'default': remove "
-                f"rope_scaling from config.json to serve up to {max_positions} tokens"
-            )
+        rope_type = "longrope" if rope_type == "su" else rope_type
         if rope_type not in ROPE_TYPES:
             raise UnsupportedModelError(
                 f"RoPE type {rope_type!r} is not supported; supported types: {', '.join(ROPE_TYPES)}"
@@ -125,17 +132,35 @@ class RopeConfig:
         if rope_type == "llama3":
             scaling["low_freq_factor"] = rope.number("low_freq_factor")
             scaling["high_freq_factor"] = rope.number("high_freq_factor")
-        if rope_type in ("llama3", "yarn"):
-            name = "original_max_position_embeddings"
-            scaling[name] = reader.number(name, rope.number(name, max_positions))
+        original = "original_max_position_embeddings"
+        beta = rope.get("llama_4_scaling_beta")
+        if rope_type in ("llama3", "yarn", "longrope") or beta is not None:
+            scaling[original] = reader.number(original, rope.number(original, max_positions))
         if rope_type == "yarn":
-            factor = rope.number("factor", max_positions / scaling["original_max_position_embeddings"])
+            factor = rope.number("factor", max_positions / scaling[original])
             scaling["factor"] = factor
             scaling["beta_fast"] = rope.number("beta_fast", 32.0)
             scaling["beta_slow"] = rope.number("beta_slow", 1.0)
             scaling["truncate"] = float(rope.flag("truncate", True))
             scaling["attention_factor"] = rope.number("attention_factor", _yarn_attention_factor(rope, factor))
-        return cls(rope_type, theta, head_dim, tuple(sorted(scaling.items())))
+        short_factors: tuple[float, ...] = ()
+        dim = int(head_dim * part)
+        if rope_type == "longrope":
+            short_factors = _read_factors(rope, dim // 2)
+            factor = max(1.0, rope.number("factor", max_positions / scaling[original]))
+            grown = math.sqrt(1 + math.log(factor) / math.log(scaling[original]))
+            scaling["attention_factor"] = rope.number("attention_factor", grown)
+        if rope_type == "dynamic":
+            rope_type = "default"  # what it is up to max_position_embeddings
+        beta = None if beta is None else rope.number("llama_4_scaling_beta")
+        return cls(rope_type, theta, dim, tuple(sorted(scaling.items())), short_factors, is_interleaved, beta)
+
+
+def _read_factors(rope: ConfigReader, count: int) -> tuple[float, ...]:
+    factors = rope.get("short_factor")
+    if not isinstance(factors, list) or len(factors) != count:
+        raise ModelConfigError(f"the config's short_factor is {factors!r:.100}; expected {count} numbers")
+    return tuple(ConfigReader({"short_factor": each}).number("short_factor") for each in factors)
 
 
 def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
@@ -154,6 +179,7 @@ NOT_ARITHMETIC = {
     "eos_token_ids": "they end an output",
     "initializer_range": "it is part of the digest of random weights",
     "max_position_embeddings": "it limits a sequence; RoPE's scaling is in `rope`",
+    "logits_multiplier": "the head comes after all KV",
     "tie_word_embeddings": "the head comes after all KV",
 }
 
@@ -194,9 +220,15 @@ class ModelConfig:
     mlp_bias: bool = False
     gated_mlp: bool = True  #: act(gate) * up instead of act(up)
     qk_norm: bool = False  #: RMSNorm over each head's q and k
+    qk_norm_all_heads: bool = False  #: one over all heads' q and one over all heads' k instead
     norm_has_bias: bool = False  #: LayerNorm instead of RMSNorm
     norm_is_affine: bool = True
-    norm_before: bool = True  #: norms before attention and MLP; False only in OPT-350m
+    norm_before: bool = True  #: norms before attention and MLP
+    norm_outputs: bool = False  #: norms of the outputs of attention and MLP, before they are added
+    nope_layers: tuple[int, ...] = ()  #: layers without rotary positions
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0  #: of the outputs of attention and MLP, before they are added
+    logits_multiplier: float = 1.0
     final_norm: bool = True
     embedding_dim: int = 0  #: width of the token table; 0 means hidden_size. OPT-350m projects up from it
     num_position_rows: int = 0  #: rows of the learned position table
@@ -260,7 +292,8 @@ class ModelConfig:
         layer += self.q_size * hidden + hidden * self.attention_out_bias
         layer += hidden * inner * (3 if self.gated_mlp else 2)
         layer += (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias
-        layer += 2 * norm + 2 * self.head_dim * self.qk_norm
+        layer += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
+        layer += (self.q_size + self.kv_size if self.qk_norm_all_heads else 2 * self.head_dim) * self.qk_norm
         table = self.vocab_size * self.embedding_dim
         total = self.num_layers * layer + table * (1 if self.tie_word_embeddings else 2)
         total += self.num_position_rows * hidden + norm * self.final_norm

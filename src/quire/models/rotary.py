@@ -11,29 +11,42 @@ from quire.models.model_config import RopeConfig
 from quire.ops import functions as ops
 from quire.ops.arrays import Array, DType, as_numpy, as_tensor, name_of, numpy_dtype
 
+Rotation = tuple[Array, ...]
+"""cos and sin, each [num_tokens, 1, rotary_dim], the first half of sin negated; and maybe factors on queries,
+[num_tokens]."""
+
 
 class RotaryEmbedding:
     """Computes the cosines and sines of a step's positions, once for all layers."""
 
     def __init__(self, config: RopeConfig) -> None:
+        self._config = config
         self.frequencies, self.scale = inverse_frequencies(config)  # float32 [dim / 2]
 
-    def __call__(self, positions: Array, dtype: DType) -> tuple[Array, Array]:
-        """Return cos and sin for `rotate_heads`, each [num_tokens, 1, dim]. The first half of sin is negated."""
+    def __call__(self, positions: Array, dtype: DType) -> Rotation:
         if not isinstance(positions, np.ndarray):
             return self._of_tensors(positions, dtype)
         # Sines of float64 are the same on every machine once rounded; numpy's of float32 are not.
         angles = (positions.astype(np.float32)[:, None] * self.frequencies).astype(np.float64)
         cos, sin = np.cos(angles) * self.scale, np.sin(angles) * self.scale
-        return _spread(cos, cos, dtype), _spread(-sin, sin, dtype)
+        rotation = _spread(cos, cos, dtype), _spread(-sin, sin, dtype)
+        return rotation if self._config.query_beta is None else (*rotation, self._query_scale(positions, dtype))
 
-    def _of_tensors(self, positions: Array, dtype: DType) -> tuple[Array, Array]:
+    def _query_scale(self, positions: np.ndarray, dtype: DType) -> np.ndarray:
+        """Return Llama 4's factor on queries, which grows with each original context before them."""
+        contexts = np.floor(positions / self._config["original_max_position_embeddings"])
+        return (1 + self._config.query_beta * np.log1p(contexts)).astype(np.float32).astype(dtype)
+
+    def _of_tensors(self, positions: Array, dtype: DType) -> Rotation:
         if positions.device.type == "cpu":
-            cos, sin = self(as_numpy(positions), numpy_dtype(name_of(dtype)))
-            return as_tensor(cos), as_tensor(sin)
+            return tuple(map(as_tensor, self(as_numpy(positions), numpy_dtype(name_of(dtype)))))
         from quire.ops.on_torch import rotation
 
-        return rotation(positions, as_tensor(self.frequencies), self.scale, dtype)
+        found = rotation(positions, as_tensor(self.frequencies), self.scale, dtype)
+        if self._config.query_beta is None:
+            return found
+        scale = self._query_scale(positions.cpu().numpy(), np.dtype(np.float32))
+        return (*found, as_tensor(scale).to(positions.device, dtype))
 
 
 def _spread(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -43,15 +56,18 @@ def _spread(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarra
 
 def rotate_heads(
     qkv: Array,
-    rotation: tuple[Array, Array],
+    rotation: Rotation | None,
     num_query_heads: int,
     num_key_heads: int,
     norms: tuple[RMSNorm, RMSNorm] | None,
+    is_interleaved: bool = False,
 ) -> tuple[Array, Array, Array]:
     """Split qkv, [num_tokens, heads, dim] and maybe overwritten, into q, k and v, each [num_tokens, its heads, dim];
-    norm q and k if there are norms (of queries, of keys), and rotate them."""
+    norm q and k if there are norms (of queries, of keys), and rotate them if there is a rotation."""
     weights = (None, None, 0.0) if norms is None else (norms[0].weight, norms[1].weight, norms[0].eps)
-    qkv = ops.rotate_heads(qkv, *rotation, num_query_heads, num_key_heads, *weights)
+    if rotation is not None or norms is not None:
+        angles = (*(rotation or ()), None, None, None)[:3]
+        qkv = ops.rotate_heads(qkv, *angles, num_query_heads, num_key_heads, *weights, is_interleaved)
     end = num_query_heads + num_key_heads
     return qkv[:, :num_query_heads], qkv[:, num_query_heads:end], qkv[:, end:]
 
@@ -61,9 +77,14 @@ def inverse_frequencies(config: RopeConfig) -> tuple[np.ndarray, float]:
 
     llama3: Meta's reference for Llama 3.1. It slows down the pairs that turn less than once in the original context.
     yarn: arXiv 2309.00071, section 3.2 (NTK by parts).
+    longrope: arXiv 2402.13753, with the factors of the original context.
     """
     exponents = np.arange(0, config.dim, 2, dtype=np.float32) / np.float32(config.dim)
-    inv_freq = np.float32(1.0) / (np.float64(config.theta) ** exponents).astype(np.float32)
+    wavelengths = (np.float64(config.theta) ** exponents).astype(np.float32)
+    if config.rope_type == "longrope":
+        wavelengths *= np.asarray(config.short_factors, np.float32)
+        return np.float32(1.0) / wavelengths, config["attention_factor"]
+    inv_freq = np.float32(1.0) / wavelengths
     if config.rope_type == "linear":
         return inv_freq / config["factor"], 1.0
     if config.rope_type == "llama3":

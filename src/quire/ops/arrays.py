@@ -131,8 +131,10 @@ def _as_given(each: Any) -> Any:
     return as_numpy(each) if type(each).__module__ == "torch" else each
 
 
-def cast(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return x in a dtype, rounded to nearest even; x itself if it has it."""
+def cast(x: Array, dtype: DType) -> Array:
+    """Return x in a dtype of its kind, rounded to nearest even; x itself if it has it."""
+    if not isinstance(x, np.ndarray):
+        return x.to(dtype)
     if x.dtype == dtype or x.size <= _FEW:
         return x.astype(dtype, copy=False)
     out = new_empty(x.shape, dtype)
@@ -151,9 +153,9 @@ def copy_to(view: np.ndarray, x: np.ndarray) -> None:
     kernels.convert(x.ctypes.data, dtype, view.ctypes.data, to, x.size, threads_for(x.size, num_threads()))
 
 
-def widen(x: np.ndarray) -> np.ndarray:
+def widen(x: Array) -> Array:
     """Return floats as float32, a copy unless they are."""
-    return cast(x, FLOAT32)
+    return cast(x, FLOAT32) if isinstance(x, np.ndarray) else x.float()
 
 
 def is_finite(x: np.ndarray) -> bool:

@@ -62,20 +62,23 @@ def rms_norm(y: np.ndarray, weight: np.ndarray, eps: float, x: np.ndarray | None
 @operation
 def rotate_heads(
     qkv: np.ndarray,
-    cosines: np.ndarray,
-    sines: np.ndarray,
+    cosines: np.ndarray | None,
+    sines: np.ndarray | None,
+    query_scale: np.ndarray | None,
     num_query_heads: int,
     num_key_heads: int,
     query_weight: np.ndarray | None,
     key_weight: np.ndarray | None,
     eps: float,
+    is_interleaved: bool,
 ) -> np.ndarray:
-    """Norm the query and key heads of qkv, [num_tokens, heads, dim], if there are weights, and rotate the pairs (i,
-    i + dim / 2) of each by the token's angles, [num_tokens, 1, dim]; the first half of `sines` is negated. Works in
-    place if it can."""
+    """Norm the query and key heads of qkv, [num_tokens, heads, dim], if there are weights (of one head, or of all
+    query heads and all key heads), and rotate the first rotary_dim features of each: the pairs (i, i + rotary_dim / 2),
+    or interleaved (2i, 2i + 1), by the token's angles, [num_tokens, 1, rotary_dim]. The first half of `sines` is
+    negated; None rotates nothing. `query_scale`, [num_tokens], multiplies queries. Works in place if it can."""
     qkv = dense(qkv)
     num_tokens, num_heads, dim = qkv.shape
-    weights = (None if each is None else address(each) for each in (query_weight, key_weight))
+    optional = (cosines, sines, query_weight, key_weight, query_scale)
     _kernels(qkv).rotate(
         address(qkv),
         num_tokens,
@@ -83,10 +86,11 @@ def rotate_heads(
         num_query_heads,
         num_key_heads,
         dim,
-        address(cosines),
-        address(sines),
-        *weights,
+        0 if cosines is None else cosines.shape[-1],
+        *(None if each is None else address(each) for each in optional),
         eps,
+        is_interleaved,
+        query_weight is not None and len(query_weight) > dim,
         threads_for(qkv.size, num_threads()),
     )
     return qkv
@@ -117,17 +121,33 @@ def multiply(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @operation
+def scale(x: np.ndarray, factor: float) -> np.ndarray:
+    """Compute x * factor; x itself for 1."""
+    return x if factor == 1 else _map("scale", x, None, factor)
+
+
+@operation
+def gate(x: np.ndarray) -> np.ndarray:
+    """Compute silu(g) * u of rows (g, u): [num_tokens, 2 * size] -> [num_tokens, size]."""
+    x = dense(x)
+    rows, size = len(x), x.shape[-1] // 2
+    out = new_output((rows, size), x.dtype)
+    _kernels(x).gate(address(x), address(out), rows, size, threads_for(x.size, num_threads()))
+    return out
+
+
+@operation
 def activate(x: np.ndarray, name: str) -> np.ndarray:
     """Compute silu, relu, gelu (by erf) or gelu_tanh of each value, in float32 inside."""
     return _map(name, x, None)
 
 
-def _map(name: str, x: np.ndarray, y: np.ndarray | None) -> np.ndarray:
+def _map(name: str, x: np.ndarray, y: np.ndarray | None, factor: float = 1.0) -> np.ndarray:
     x, y = dense(x), None if y is None else dense(y)
     assert y is None or x.shape == y.shape
     out = new_output(x.shape, x.dtype)
     second = None if y is None else address(y)
-    _kernels(x).map(name, address(x), second, address(out), x.size, threads_for(x.size, num_threads()))
+    _kernels(x).map(name, address(x), second, address(out), x.size, factor, threads_for(x.size, num_threads()))
     return out
 
 

@@ -25,6 +25,15 @@ def multiply(x: Tensor, y: Tensor) -> Tensor:
     return x * y
 
 
+def scale(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1 else x * factor
+
+
+def gate(x: Tensor) -> Tensor:
+    left, up = x.chunk(2, dim=-1)
+    return F.silu(left) * up
+
+
 def activate(x: Tensor, name: str) -> Tensor:
     if name == "gelu_tanh":
         return F.gelu(x, approximate="tanh")
@@ -38,20 +47,36 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def rotate_heads(
     qkv: Tensor,
-    cosines: Tensor,
-    sines: Tensor,
+    cosines: Tensor | None,
+    sines: Tensor | None,
+    query_scale: Tensor | None,
     num_query_heads: int,
     num_key_heads: int,
     query_weight: Tensor | None,
     key_weight: Tensor | None,
     eps: float,
+    is_interleaved: bool,
 ) -> Tensor:
-    qk, v = qkv[:, : num_query_heads + num_key_heads], qkv[:, num_query_heads + num_key_heads :]
+    q, k, v = qkv.split_with_sizes([num_query_heads, num_key_heads, qkv.shape[1] - num_query_heads - num_key_heads], 1)
     if query_weight is not None and key_weight is not None:
-        q, k = qk[:, :num_query_heads], qk[:, num_query_heads:]
-        qk = torch.cat((rms_norm(q, query_weight, eps), rms_norm(k, key_weight, eps)), dim=1)
-    rotated = torch.addcmul(qk * cosines, qk.roll(qk.shape[-1] // 2, dims=-1), sines)
-    return torch.cat((rotated, v), dim=1)
+        q, k = _norm_heads(q, query_weight, eps), _norm_heads(k, key_weight, eps)
+    qk = torch.cat((q, k), dim=1)
+    if cosines is not None and sines is not None:
+        dim = cosines.shape[-1]
+        first = qk[..., :dim]
+        if is_interleaved:
+            first = torch.cat((first[..., 0::2], first[..., 1::2]), -1)
+        rotated = torch.addcmul(first * cosines, first.roll(dim // 2, dims=-1), sines)
+        if is_interleaved:
+            rotated = torch.stack((rotated[..., : dim // 2], rotated[..., dim // 2 :]), -1).flatten(-2)
+        qk = torch.cat((rotated, qk[..., dim:]), -1)
+    if query_scale is not None:
+        qk = torch.cat((qk[:, :num_query_heads] * query_scale[:, None, None], qk[:, num_query_heads:]), 1)
+    return torch.cat((qk, v), dim=1)
+
+
+def _norm_heads(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return rms_norm(x.reshape(len(x), -1, len(weight)), weight, eps).reshape(x.shape)
 
 
 def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

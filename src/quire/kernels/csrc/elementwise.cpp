@@ -4,13 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "floats.h"
 #include "vectors.h"
 
 namespace {
 
-// Rounds as a store and a load would.
-inline Floats rounded(Floats x, const float*) { return x; }
-inline Floats rounded(Floats x, const BFloat16*) { return bits_as<Floats>(round_to_bfloat16<Floats, Words>(x) << 16); }
 inline float rounded(float x, const float*) { return x; }
 inline float rounded(float x, const BFloat16*) { return bits_as<float>(round_to_bfloat16<float, uint32_t>(x) << 16); }
 
@@ -98,18 +96,19 @@ void layer_norm(const QuireLayerNorm& call) {
     }
 }
 
-// One head: [2][half].
 template <class T>
-inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines, const T* weight, float eps) {
-    float factor = 1;
-    if (weight) {
-        Total squares;
-        each_vector(2 * half, [&](int64_t at, auto lanes) {
-            const auto x = get(head + at, lanes);
-            squares.add(x * x);
-        });
-        factor = 1.0f / std::sqrt(squares.mean(2 * half) + eps);
-    }
+inline float norm_factor(const T* x, int64_t size, float eps) {
+    Total squares;
+    each_vector(size, [&](int64_t at, auto lanes) {
+        const auto value = get(x + at, lanes);
+        squares.add(value * value);
+    });
+    return 1.0f / std::sqrt(squares.mean(size) + eps);
+}
+
+// The pairs of one head, of [2][half] elements.
+template <class T>
+inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines, const T* weight, float factor) {
     each_vector(half, [&](int64_t at, auto lanes) {
         auto left = get(head + at, lanes), right = get(head + half + at, lanes);
         if (weight) {
@@ -122,18 +121,57 @@ inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines,
     });
 }
 
+// As `rotate_head` for [half][2] elements without a norm.
+template <class T>
+inline void rotate_interleaved(T* head, int64_t half, const T* cosines, const T* sines) {
+    for (int64_t i = 0; i < half; ++i) {
+        const float left = to_float(head[2 * i]), right = to_float(head[2 * i + 1]);
+        put(head + 2 * i, rounded(left * to_float(cosines[i]), head) + right * to_float(sines[i]));
+        put(head + 2 * i + 1,
+            rounded(right * to_float(cosines[half + i]), head) + left * to_float(sines[half + i]));
+    }
+}
+
+template <class T>
+inline void scale_head(T* head, int64_t from, int64_t to, const T* weight, float factor) {
+    each_vector(to - from, [&](int64_t at, auto lanes) {
+        const auto x = get(head + from + at, lanes) * factor;
+        put(head + from + at, weight ? x * get(weight + from + at, lanes) : x);
+    });
+}
+
+// The query heads or the key heads of a token.
+template <class T>
+void rotate_heads(const QuireRotate& call, T* heads, int64_t num_heads, const T* weight, const T* cosines,
+                  const T* sines) {
+    const int64_t dim = call.head_dim, rotated = call.rotary_dim;
+    float factor = weight && call.norms_all_heads ? norm_factor(heads, num_heads * dim, call.eps) : 1;
+    for (T* head = heads; head < heads + num_heads * dim; head += dim) {
+        if (weight && !call.norms_all_heads) factor = norm_factor(head, dim, call.eps);
+        if (call.is_interleaved) {
+            if (weight) scale_head(head, 0, rotated, weight, factor);
+            rotate_interleaved(head, rotated / 2, cosines, sines);
+        } else {
+            rotate_head(head, rotated / 2, cosines, sines, weight, factor);
+        }
+        if (weight) scale_head(head, rotated, dim, weight, factor);
+        if (weight && call.norms_all_heads) weight += dim;
+    }
+}
+
 template <class T>
 void rotate(const QuireRotate& call) {
-    const int64_t head_dim = call.head_dim;
+    const int64_t queries = call.num_query_heads * call.head_dim;
 #pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
     for (int64_t token = 0; token < call.num_tokens; ++token) {
-        T* head = static_cast<T*>(call.heads) + token * call.stride;
-        const T* turn = static_cast<const T*>(call.cosines) + token * head_dim;
-        const T* cross = static_cast<const T*>(call.sines) + token * head_dim;
-        for (int64_t i = 0; i < call.num_query_heads + call.num_key_heads; ++i, head += head_dim) {
-            const void* weight = i < call.num_query_heads ? call.query_weight : call.key_weight;
-            rotate_head(head, head_dim / 2, turn, cross, static_cast<const T*>(weight), call.eps);
-        }
+        T* heads = static_cast<T*>(call.heads) + token * call.stride;
+        const T* cosines = static_cast<const T*>(call.cosines) + token * call.rotary_dim;
+        const T* sines = static_cast<const T*>(call.sines) + token * call.rotary_dim;
+        const auto *of_query = static_cast<const T*>(call.query_weight), *of_key = static_cast<const T*>(call.key_weight);
+        rotate_heads(call, heads, call.num_query_heads, of_query, cosines, sines);
+        rotate_heads(call, heads + queries, call.num_key_heads, of_key, cosines, sines);
+        const T* scale = static_cast<const T*>(call.query_scale);
+        if (scale) scale_head<T>(heads, 0, queries, nullptr, to_float(scale[token]));
     }
 }
 

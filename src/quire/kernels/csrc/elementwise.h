@@ -37,15 +37,16 @@ struct QuireLayerNorm {
 QUIRE_EXPORT void quire_layer_norm_float32(const QuireLayerNorm*);
 QUIRE_EXPORT void quire_layer_norm_bfloat16(const QuireLayerNorm*);
 
-// Rotates the pairs (i, i + head_dim / 2) of query and key heads in place. A token's heads are contiguous, queries first;
-// tokens are `stride` elements apart.
+// Rotates the pairs (i, i + rotary_dim / 2), or (2i, 2i + 1) if interleaved, of query and key heads in place. A token's
+// heads are contiguous, queries first; tokens are `stride` elements apart.
 struct QuireRotate {
     void* heads;
-    int64_t num_tokens, stride, num_query_heads, num_key_heads, head_dim;
-    const void *cosines, *sines;            // [num_tokens][head_dim]; the first half of the sines is negated
+    int64_t num_tokens, stride, num_query_heads, num_key_heads, head_dim, rotary_dim;
+    const void *cosines, *sines;            // [num_tokens][rotary_dim]; the first half of the sines is negated
     const void *query_weight, *key_weight;  // [head_dim], weights of norms before the rotation, or null
+    const void* query_scale;                // [num_tokens], factors on rotated queries, or null
     float eps;
-    int32_t num_threads;
+    int32_t is_interleaved, norms_all_heads, num_threads;  // one norm over all query or key heads: weights of all
 };
 QUIRE_EXPORT void quire_rotate_float32(const QuireRotate*);
 QUIRE_EXPORT void quire_rotate_bfloat16(const QuireRotate*);
@@ -56,17 +57,20 @@ QUIRE_EXPORT void quire_best_float32(const void* rows, int64_t num_rows, int64_t
 QUIRE_EXPORT void quire_best_bfloat16(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
                                       int64_t* places, int32_t num_threads);
 
-// out = x + y, x * y, or a function of x, computed in float32. `out` may be an input.
+// out = x + y, x * y, x * factor, or a function of x, computed in float32. `out` may be an input.
 struct QuireMap {
     const void *x, *y;  // y of sums and products only
     void* out;
     int64_t size;
+    float factor;
     int32_t num_threads;
 };
 QUIRE_EXPORT void quire_add_float32(const QuireMap*);
 QUIRE_EXPORT void quire_add_bfloat16(const QuireMap*);
 QUIRE_EXPORT void quire_multiply_float32(const QuireMap*);
 QUIRE_EXPORT void quire_multiply_bfloat16(const QuireMap*);
+QUIRE_EXPORT void quire_scale_float32(const QuireMap*);
+QUIRE_EXPORT void quire_scale_bfloat16(const QuireMap*);
 QUIRE_EXPORT void quire_silu_float32(const QuireMap*);
 QUIRE_EXPORT void quire_silu_bfloat16(const QuireMap*);
 QUIRE_EXPORT void quire_relu_float32(const QuireMap*);
@@ -75,6 +79,16 @@ QUIRE_EXPORT void quire_gelu_float32(const QuireMap*);
 QUIRE_EXPORT void quire_gelu_bfloat16(const QuireMap*);
 QUIRE_EXPORT void quire_gelu_tanh_float32(const QuireMap*);
 QUIRE_EXPORT void quire_gelu_tanh_bfloat16(const QuireMap*);
+
+// out = silu(gate) * up for rows of gate and up, [num_rows][2][size] -> [num_rows][size].
+struct QuireGate {
+    const void* x;
+    void* out;
+    int64_t num_rows, size;
+    int32_t num_threads;
+};
+QUIRE_EXPORT void quire_gate_float32(const QuireGate*);
+QUIRE_EXPORT void quire_gate_bfloat16(const QuireGate*);
 
 // out = x in another type, through float32; `to` is not float64. They do not overlap.
 enum { QUIRE_FLOAT32, QUIRE_BFLOAT16, QUIRE_FLOAT16, QUIRE_FLOAT64 };

@@ -55,6 +55,10 @@ inline void store_exact(Float16* to, Floats x) {
 #endif
 }
 
+// Rounds as a store and a load would.
+inline Floats rounded(Floats x, const float*) { return x; }
+inline Floats rounded(Floats x, const BFloat16*) { return bits_as<Floats>(round_to_bfloat16<Floats, Words>(x) << 16); }
+
 // Calls body(begin, end) for parts of a range, which start at multiples of all vectors' sizes.
 template <class Body>
 inline void each_part(int64_t size, int32_t num_threads, Body&& body) {

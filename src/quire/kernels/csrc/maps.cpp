@@ -15,6 +15,23 @@ void map_two(const QuireMap& call, Function function) {
         static_cast<const T*>(call.y));
 }
 
+template <class T>
+void scale(const QuireMap& call) {
+    map_one<T>(call, [factor = call.factor](Floats x) { return x * factor; });
+}
+
+template <class T>
+void gate(const QuireGate& call) {
+    const auto row = [&](int64_t i, int32_t num_threads) {
+        const T* x = static_cast<const T*>(call.x) + 2 * i * call.size;
+        const auto function = [](Floats gate, Floats up) { return rounded(silu_exact(gate), (const T*)nullptr) * up; };
+        map(static_cast<T*>(call.out) + i * call.size, call.size, num_threads, function, x, x + call.size);
+    };
+    if (call.num_rows == 1) return row(0, call.num_threads);
+#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
+    for (int64_t i = 0; i < call.num_rows; ++i) row(i, 1);
+}
+
 template <class From>
 void convert(const QuireConvert& call) {
     const auto to = [&](auto* out) {
@@ -63,6 +80,8 @@ void quire_multiply_float32(const QuireMap* call) {
 void quire_multiply_bfloat16(const QuireMap* call) {
     map_two<BFloat16>(*call, [](Floats x, Floats y) { return x * y; });
 }
+void quire_scale_float32(const QuireMap* call) { scale<float>(*call); }
+void quire_scale_bfloat16(const QuireMap* call) { scale<BFloat16>(*call); }
 void quire_silu_float32(const QuireMap* call) { map_one<float>(*call, silu_exact); }
 void quire_silu_bfloat16(const QuireMap* call) { map_one<BFloat16>(*call, silu_exact); }
 void quire_relu_float32(const QuireMap* call) { map_one<float>(*call, relu); }
@@ -71,6 +90,9 @@ void quire_gelu_float32(const QuireMap* call) { map_one<float>(*call, gelu); }
 void quire_gelu_bfloat16(const QuireMap* call) { map_one<BFloat16>(*call, gelu); }
 void quire_gelu_tanh_float32(const QuireMap* call) { map_one<float>(*call, gelu_tanh); }
 void quire_gelu_tanh_bfloat16(const QuireMap* call) { map_one<BFloat16>(*call, gelu_tanh); }
+
+void quire_gate_float32(const QuireGate* call) { gate<float>(*call); }
+void quire_gate_bfloat16(const QuireGate* call) { gate<BFloat16>(*call); }
 
 void quire_convert(const QuireConvert* call) {
     switch (call->from) {

@@ -1,4 +1,4 @@
-"""Llama's decoder; Mistral, Qwen2 and Qwen3 are this decoder with other flags in their ModelConfig."""
+"""Llama's decoder. Many architectures are this decoder with other flags in their ModelConfig or other parts."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 from quire.kernels.recorder import begin_layer
 from quire.models.base import Attend, CausalLM
-from quire.models.layers import RMSNorm, Sum, select_rows
+from quire.models.layers import RMSNorm, Sum, add_and_norm, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
-from quire.models.rotary import RotaryEmbedding, rotate_heads
+from quire.models.rotary import RotaryEmbedding, Rotation, rotate_heads
+from quire.ops import functions as ops
 from quire.ops.arrays import Array, DType
 from quire.ops.module import Module, ModuleList
 
@@ -27,11 +28,13 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     )
 
 
-def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -> ModelConfig:
-    """Read the config of a Llama-like architecture; `flags` are its differences."""
+def read_decoder_config(reader: ConfigReader, architecture: str, *, is_tied: bool = False, **flags: Any) -> ModelConfig:
+    """Read the config of a Llama-like architecture, whose head is tied by default or not. `flags` are its differences,
+    and arguments of `RopeConfig.from_hf`."""
     hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
     head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
     activation = reader.get("hidden_act", "silu")
+    rotary = {name: flags.pop(name) for name in ("partial", "is_interleaved") if name in flags}
     reader.refuse_if(activation not in ("silu", "swish"), f"activation {activation!r} in {architecture}", "it has silu")
     return ModelConfig(
         architecture=architecture,
@@ -45,8 +48,8 @@ def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -
         max_position_embeddings=reader.integer("max_position_embeddings", 2048),
         norm_eps=reader.number("rms_norm_eps", 1e-6),
         hidden_act=activation,
-        tie_word_embeddings=reader.flag("tie_word_embeddings", False),
-        rope=RopeConfig.from_hf(reader, head_dim),
+        tie_word_embeddings=reader.flag("tie_word_embeddings", is_tied),
+        rope=RopeConfig.from_hf(reader, head_dim, **rotary),
         dtype=reader.get("dtype", reader.get("torch_dtype")),
         eos_token_ids=reader.token_ids("eos_token_id"),
         initializer_range=reader.number("initializer_range", 0.02),
@@ -56,24 +59,37 @@ def read_decoder_config(reader: ConfigReader, architecture: str, **flags: Any) -
 
 class LlamaAttention(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        self.index = index
+        self.index, self.split = index, split
         self.num_heads, self.num_kv_heads, self.head_dim = split.num_heads, split.num_kv_heads, config.head_dim
-        self.qkv_proj = MergedLinear(
-            config.hidden_size,
-            {"q_proj": split.q, "k_proj": split.kv, "v_proj": split.kv},
-            bias=config.qkv_bias,
-            **factory,
+        self.is_rotary = index not in config.nope_layers
+        self.is_interleaved = config.rope is not None and config.rope.is_interleaved
+        self.qkv_proj = self.make_qkv(config, split, **factory)
+        sizes = (split.q, split.kv) if config.qk_norm_all_heads else (config.head_dim, config.head_dim)
+        self.q_norm, self.k_norm = (
+            RMSNorm(size, config.norm_eps, **factory) if config.qk_norm else None for size in sizes
         )
-        self.q_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
-        self.k_norm = RMSNorm(config.head_dim, config.norm_eps, **factory) if config.qk_norm else None
         self.o_proj = Linear(split.q, config.hidden_size, bias=config.attention_out_bias, group=split.group, **factory)
 
-    def __call__(self, x: Array, rotation: tuple[Array, Array], attend: Attend, rows: Array | None) -> Array:
+    def make_qkv(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> Linear:
+        parts = {"q_proj": split.q, "k_proj": split.kv, "v_proj": split.kv}
+        return MergedLinear(config.hidden_size, parts, bias=config.qkv_bias, **factory)
+
+    def __call__(self, x: Array, rotation: Rotation, attend: Attend, rows: Array | None) -> Array:
         qkv = self.qkv_proj(x).reshape(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
-        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms)
+        if norms is not None and not norms[0].share.is_whole:
+            self._norm_shares(qkv, *norms)
+            norms = None
+        turn = rotation if self.is_rotary else None
+        q, k, v = rotate_heads(qkv, turn, self.num_heads, self.num_kv_heads, norms, self.is_interleaved)
         out = select_rows(attend(self.index, q, k, v), rows)
         return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
+
+    def _norm_shares(self, qkv: Array, q_norm: RMSNorm, k_norm: RMSNorm) -> None:
+        """Norm all ranks' queries and all ranks' keys together."""
+        end = self.num_heads + self.num_kv_heads
+        for part, norm in ((qkv[:, : self.num_heads], q_norm), (qkv[:, self.num_heads : end], k_norm)):
+            part[...] = norm.of_share(part.reshape(len(part), -1), self.split.group).reshape(part.shape)
 
 
 class LlamaMLP(Module):
@@ -87,46 +103,66 @@ class LlamaMLP(Module):
         return self.down_proj(self.gate_proj.gated(x, self.up_proj))
 
 
-class LlamaDecoderLayer(Module):
-    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
-        self.self_attn = LlamaAttention(config, split, index, **factory)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps, **factory)
-        self.mlp = LlamaMLP(config, split, **factory)
+class FusedMLP(Module):
+    """A gated MLP whose checkpoint stores gate and up as one projection."""
 
-    def __call__(
-        self, x: Array | Sum, rotation: tuple[Array, Array], attend: Attend, *, rows: Array | None = None
-    ) -> Sum:
-        x, normed = self.input_layernorm.add_and_norm(x)
-        attended = self.self_attn(normed, rotation, attend, rows)
-        x, normed = self.post_attention_layernorm.add_and_norm(Sum(select_rows(x, rows), attended))
-        return Sum(x, self.mlp(normed))
+    def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
+        both = split.inner.repeated(2)
+        self.gate_up_proj = Linear(config.hidden_size, both, bias=config.mlp_bias, **factory)
+        self.down_proj = Linear(split.inner, config.hidden_size, bias=config.mlp_bias, group=split.group, **factory)
+
+    def __call__(self, x: Array) -> Array:
+        return self.down_proj(ops.gate(self.gate_up_proj(x)))
+
+
+class LlamaDecoderLayer(Module):
+    attention_class: ClassVar[type[LlamaAttention]] = LlamaAttention
+    mlp_class: ClassVar[type[LlamaMLP | FusedMLP]] = LlamaMLP
+    #: Names of the norms before attention, after it, before the MLP and after it; None where there is none.
+    norm_names: ClassVar[tuple[str | None, ...]] = ("input_layernorm", None, "post_attention_layernorm", None)
+
+    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
+        for name in filter(None, self.norm_names):
+            setattr(self, name, RMSNorm(config.hidden_size, config.norm_eps, **factory))
+        self.multiplier = config.residual_multiplier
+        self.self_attn = self.attention_class(config, split, index, **factory)
+        self.mlp = self.mlp_class(config, split, **factory)
+
+    def __call__(self, x: Array | Sum, rotation: Rotation, attend: Attend, *, rows: Array | None = None) -> Sum:
+        norms = [None if name is None else getattr(self, name) for name in self.norm_names]
+        x, normed = add_and_norm(x, norms[0])
+        attended = self._weighed(self.self_attn(normed, rotation, attend, rows), norms[1])
+        x, normed = add_and_norm(Sum(select_rows(x, rows), attended), norms[2])
+        return Sum(x, self._weighed(self.mlp(normed), norms[3]))
+
+    def _weighed(self, output: Array, norm: RMSNorm | None) -> Array:
+        return ops.scale(output if norm is None else norm(output), self.multiplier)
 
 
 class LlamaForCausalLM(CausalLM):
     checkpoint_names: ClassVar = {"embed_tokens": "model.embed_tokens", "layers": "model.layers", "norm": "model.norm"}
     optional_prefix = "model."
     ignored_tensors = re.compile(r".*\.rotary_emb\.inv_freq")
+    layer_class: ClassVar[type[LlamaDecoderLayer]] = LlamaDecoderLayer
 
     def __init__(self, config: ModelConfig, *, dtype: DType, device: str, group: ParallelGroup = ALONE) -> None:
         super().__init__(config, dtype=dtype, device=device, group=group)
         assert config.rope is not None
         self.rotary = RotaryEmbedding(config.rope)
         self.layers = ModuleList(
-            LlamaDecoderLayer(config, self.split, index, dtype=dtype, device=device)
+            self.layer_class(config, self.split, index, dtype=dtype, device=device)
             for index in range(config.num_layers)
         )
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
 
     def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids))
+        x = ops.scale(x, self.config.embedding_multiplier)
         return self.recorded(self._through_layers, attend, x, *self.rotary(positions, x.dtype), rows=rows)
 
-    def _through_layers(
-        self, attend: Attend, x: Array, cosines: Array, sines: Array, rows: Array | None = None
-    ) -> Array:
+    def _through_layers(self, attend: Attend, x: Array, *rotation: Array, rows: Array | None = None) -> Array:
         state: Array | Sum = x
         for layer, wanted in self.layers_and_rows(rows):
             begin_layer()
-            state = layer(state, (cosines, sines), attend, rows=wanted)
+            state = layer(state, rotation, attend, rows=wanted)
         return self.norm.add_and_norm(state)[1]

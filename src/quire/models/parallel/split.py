@@ -44,10 +44,19 @@ class Share:
 
     def repeated(self, times: int) -> Share:
         """Return the same share of several dimensions in a row."""
-        if self.is_whole:
-            return Share.of(self.total * times)
-        ranges = tuple((i * self.total + a, i * self.total + b) for i in range(times) for a, b in self.ranges)
-        return Share(self.total * times, ranges, self.largest * times)
+        return Share.joined(*[self] * times)
+
+    @classmethod
+    def joined(cls, *shares: Share) -> Share:
+        """Return shares of several dimensions as one of all of them in a row."""
+        starts = [sum(each.total for each in shares[:i]) for i in range(len(shares))]
+        total = sum(each.total for each in shares)
+        if all(each.is_whole for each in shares):
+            return cls.of(total)
+        ranges = tuple(
+            (start + a, start + b) for start, each in zip(starts, shares, strict=True) for a, b in each.ranges
+        )
+        return cls(total, ranges, sum(each.largest for each in shares))
 
 
 @dataclass(frozen=True)

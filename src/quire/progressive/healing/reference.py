@@ -12,15 +12,11 @@ from quire.loading import ModelLoadError, ModelSource, resolve_model
 from quire.loading.checkpoint import checkpoint_dtype, read_headers
 from quire.loading.modules.fill import fill_random
 from quire.loading.modules.fitting import choose_dtype
-from quire.models.registry import build_model
+from quire.models.registry import ARCHITECTURES, build_model
 from quire.progressive.linear_map import GapMap
 from quire.text.tokenizer import Tokenizer
 
-_LAYERS = {  # attribute path from the model to its list of decoder layers
-    "LlamaForCausalLM": ("model", "layers"),
-    "MistralForCausalLM": ("model", "layers"),
-    "Qwen2ForCausalLM": ("model", "layers"),
-    "Qwen3ForCausalLM": ("model", "layers"),
+_LAYERS = {  # attribute path from the model to its list of decoder layers, where it is not model.layers
     "GPT2LMHeadModel": ("transformer", "h"),
     "OPTForCausalLM": ("model", "decoder", "layers"),
 }
@@ -64,10 +60,10 @@ def _random_reference(source: ModelSource, dtype: str) -> Any:
 def decoder_layers(model: Any) -> nn.ModuleList:
     """Return a model's mutable list of decoder layers; PEFT may wrap the model."""
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if type(base).__name__ not in _LAYERS:
-        raise ValueError(f"{type(base).__name__} is not one of {', '.join(_LAYERS)}")
+    if type(base).__name__ not in ARCHITECTURES:
+        raise ValueError(f"{type(base).__name__} is not one of {', '.join(ARCHITECTURES)}")
     found = base
-    for attribute in _LAYERS[type(base).__name__]:
+    for attribute in _LAYERS.get(type(base).__name__, ("model", "layers")):
         found = getattr(found, attribute)
     return found
 

@@ -1,0 +1,31 @@
+"""SmolLM3: Llama's decoder with every fourth layer without positions (NoPE, arXiv 2501.18795)."""
+
+from __future__ import annotations
+
+from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.qwen2 import refuse_sliding_window
+from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError
+
+
+def read_config(reader: ConfigReader) -> ModelConfig:
+    attention_bias = reader.flag("attention_bias", False)
+    num_layers, interval = reader.integer("num_hidden_layers"), reader.integer("no_rope_layer_interval", 4)
+    # 0 marks a layer without positions, in spite of the name.
+    has_rope = reader.get("no_rope_layers", [(i + 1) % interval for i in range(num_layers)])
+    if not isinstance(has_rope, list) or len(has_rope) < num_layers:
+        raise ModelConfigError(f"the config's no_rope_layers is {has_rope!r:.100}; expected a number for each layer")
+    config = read_decoder_config(
+        reader,
+        architecture="SmolLM3ForCausalLM",
+        qkv_bias=attention_bias,
+        attention_out_bias=attention_bias,
+        mlp_bias=reader.flag("mlp_bias", False),
+        nope_layers=tuple(i for i in range(num_layers) if not has_rope[i]),
+        is_tied=True,
+    )
+    refuse_sliding_window(reader, config)
+    return config
+
+
+class SmolLM3ForCausalLM(LlamaForCausalLM):
+    pass
