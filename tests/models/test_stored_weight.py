@@ -10,18 +10,23 @@ import gguf
 import numpy as np
 import pytest
 
+from quire.kernels.loaded import load_kernels
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.modules.fill import load_tensors
 from quire.loading.modules.fitting import fit_model
 from quire.loading.presets import preset_config
 from quire.models.base import CausalLM
+from quire.models.linear import stored_weight
+from quire.models.linear.block_weight import TYPES, BlockWeight
+from quire.models.linear.panel_weight import PanelWeight
 from quire.models.linear.stored_weight import BLOCKS, FLOATS, EncodedRows, decode_rows
 from quire.models.model_config import ModelConfig, UnsupportedModelError
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.parallel.split import Share
 from quire.models.registry import build_model, read_model_config
 from quire.ops.arrays import numpy_dtype
+from weights import pack
 
 SHAPE = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 96, "vocab_size": 257}
 MIXED = {"v_proj": "Q8_0", "q_proj": "Q4_0", "k_proj": "F16", "down_proj": "Q5_0", "norm": "F32", "embed": "Q4_1"}
@@ -124,3 +129,31 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
     entries[name] = replace(entries[name], shape=(64, 96))
     with pytest.raises(ModelLoadError, match=r"up_proj.weight is \[64, 96\], expected \[96, 64\]"):
         load(config, entries)
+
+
+@pytest.mark.skipif(load_kernels().functions is None, reason="without kernels, weights are decoded")
+def test_layers_compute_with_encoded_rows_where_a_kernel_takes_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, entries, tensors = write(tmp_path / "weights", tied=True)
+    model = load(config, entries)
+    pack(model)
+    mlp, attention = model.layers[0].mlp, model.layers[0].self_attn
+    assert model.embed_tokens.packed is model.lm_head.packed
+    packed = [layer.packed for layer in (model.lm_head, mlp.gate_proj, mlp.down_proj, attention.o_proj)]
+    assert all(isinstance(each, BlockWeight) and each.num_parts == 1 for each in packed)
+    assert isinstance(attention.qkv_proj.packed, PanelWeight), "k_proj is in float16"
+    x = np.random.default_rng(1).normal(size=(3, 64)).astype(np.float32)
+    gate, up = (x @ tensors[f"model.layers.0.mlp.{part}_proj.weight"].T for part in ("gate", "up"))
+    expected = gate / (1 + np.exp(-gate)) * up
+    np.testing.assert_allclose(mlp.gate_proj.gated(x, mlp.up_proj), expected, atol=0.02 * np.abs(expected).max())
+
+    monkeypatch.delitem(TYPES, "Q5_0")
+    stored_weight._say_decoded.cache_clear()
+    model = load(config, entries)
+    with caplog.at_level("INFO", "quire"):
+        pack(model)
+    assert [each.message for each in caplog.records] == [
+        "weights in Q5_0 are decoded to float32: there is no kernel for it"
+    ]
+    assert isinstance(model.layers[0].mlp.down_proj.packed, PanelWeight)

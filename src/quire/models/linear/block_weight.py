@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from quire.kernels.loaded import DTYPES
+from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense, dense_rows, layout
 from quire.ops.arrays import name_of, takes_tensors
@@ -162,6 +162,11 @@ class BlockWeight:
 
 
 _BYTE = np.dtype(np.uint8)
+
+
+def block_kernels(dtype: np.dtype) -> ctypes.CDLL | None:
+    """Return the kernels if they take activations of this dtype."""
+    return load_kernels().functions if name_of(dtype) in DTYPES else None
 
 
 @functools.cache

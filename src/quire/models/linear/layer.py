@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.interface import PackedWeight
 from quire.models.linear.packed_weight import pack_weight
 from quire.models.linear.panel_weight import PanelWeight
@@ -82,6 +83,8 @@ class Linear(Module):
         if isinstance(self.packed, PanelWeight) and isinstance(up.packed, PanelWeight) and not has_adapter:
             return self.packed.gated_product(x, self.bias, up.packed, up.bias)
         if isinstance(self.packed, QuantizedWeight) and isinstance(up.packed, QuantizedWeight) and not has_adapter:
+            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
+        if isinstance(self.packed, BlockWeight) and isinstance(up.packed, BlockWeight) and not has_adapter:
             return self.packed.gated_product(x, self.bias, up.packed, up.bias)
         return ops.multiply(self.silu(x), up(x))
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Iterator
 
 import numpy as np
 
+from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight, block_kernels
 from quire.models.linear.interface import PackedWeight
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops.arrays import Array, DType, as_tensor, cast, empty, is_numpy, name_of, numpy_dtype
 from quire.ops.module import Module
+
+logger = logging.getLogger("quire")
 
 #: Encodings of rows in GGUF files: values and bytes per block. A row is a whole number of blocks.
 BLOCKS = {
@@ -37,6 +42,10 @@ class StoredWeight(Module):
     def decode(self, rows: slice) -> np.ndarray:
         """Return rows of the weight: float32 [n, in_features]."""
         raise NotImplementedError
+
+    def blocks(self) -> BlockRows | None:
+        """Return the weight for `BlockWeight`; None without a kernel for its encoding."""
+        return None
 
 
 class EncodedRows(StoredWeight):
@@ -72,6 +81,9 @@ class EncodedRows(StoredWeight):
     def decode(self, rows: slice) -> np.ndarray:
         return decode_rows(self.encoding, self.weight[rows])
 
+    def blocks(self) -> BlockRows | None:
+        return BlockRows(self.encoding, self.weight) if self.encoding in TYPES else None
+
 
 def decode_rows(encoding: str, rows: np.ndarray) -> np.ndarray:
     """Decode rows of blocks, uint8 [n, row_bytes], or of floats: float32 [n, in_features]."""
@@ -93,11 +105,20 @@ class StoredParts(list[StoredWeight], Module):
         return sum(array.nbytes for part in self for _, array in part.named_parameters())
 
     def packed_bytes(self, dtype: DType) -> int:
-        """Return the memory of what `pack` returns, or else `decode`."""
+        """Return the memory of what `pack` returns, or else `decode`, without the padding of kernels."""
+        if is_numpy(dtype) and all(part.blocks() is not None for part in self) and block_kernels(dtype) is not None:
+            return self.num_bytes
         return sum(part.out_features * part.in_features for part in self) * int(dtype.itemsize)
 
     def pack(self, dtype: DType) -> PackedWeight | None:
         """Return a weight for inputs of a dtype that computes with the encoded rows; None without a kernel for them."""
+        blocks = [part.blocks() for part in self]
+        library = block_kernels(dtype) if is_numpy(dtype) else None
+        if library is not None and all(part is not None for part in blocks):
+            return BlockWeight([part for part in blocks if part is not None], self[0].in_features, dtype, library)
+        for part, found in zip(self, blocks, strict=True):
+            if found is None or library is None:
+                _say_decoded(part.encoding, name_of(dtype))
         return None
 
     def decode(self, dtype: DType, device: str) -> Array:
@@ -110,3 +131,10 @@ class StoredParts(list[StoredWeight], Module):
                 decoded[start + first : start + first + len(rows)] = cast(rows, decoded.dtype)
             start += part.out_features
         return decoded if is_numpy(dtype) else as_tensor(decoded).to(device)
+
+
+@functools.cache
+def _say_decoded(encoding: str, dtype: str) -> None:
+    if encoding not in FLOATS:
+        why = "there is no kernel for it" if encoding not in TYPES else f"there are no kernels for {dtype} here"
+        logger.info("weights in %s are decoded to %s: %s", encoding, dtype, why)
