@@ -7,6 +7,7 @@ import numpy as np
 
 #: Offsets of float16 numbers in a block.
 _HALVES = {"Q6_K": (208,), "MXFP4": (), "Q4_1": (0, 2), "Q5_1": (0, 2), "Q4_K": (0, 2), "Q5_K": (0, 2)}
+_HALVES |= {"Q2_K": (80, 82), "Q3_K": (108,)}
 
 
 def random_rows(name: str, num_rows: int, depth: int, seed: int = 0) -> np.ndarray:

@@ -261,7 +261,7 @@ def test_a_broken_index_is_refused(text: str, sharded: Path) -> None:
     ("file", "message"),
     [
         ("pytorch_model.bin", "only pickled weights.*save_pretrained"),
-        ("model.gguf", "GGUF weights, which are not supported"),
+        ("model.gguf", "name the GGUF file itself"),
         ("weights.safetensors", "only weights.safetensors; rename"),
         ("readme.md", "contains no weights.*load_format='random'"),
     ],

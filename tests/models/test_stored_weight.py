@@ -17,10 +17,11 @@ from quire.loading.modules.fill import load_tensors
 from quire.loading.modules.fitting import fit_model
 from quire.loading.presets import preset_config
 from quire.models.base import CausalLM
+from quire.models.encodings import BLOCKS, FLOATS
 from quire.models.linear import stored_weight
 from quire.models.linear.block_weight import TYPES, BlockWeight
 from quire.models.linear.panel_weight import PanelWeight
-from quire.models.linear.stored_weight import BLOCKS, FLOATS, EncodedRows, decode_rows
+from quire.models.linear.stored_weight import EncodedRows, decode_rows
 from quire.models.model_config import ModelConfig, UnsupportedModelError
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.parallel.split import Share

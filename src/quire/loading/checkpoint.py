@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from quire.gguf_header import is_gguf
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.remote import open_file, remote_file
 from quire.loading.source import read_json_object
-from quire.models.linear.stored_weight import BLOCKS
+from quire.models.encodings import BLOCKS
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -74,7 +75,12 @@ class ScatteredEntry(TensorEntry):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return a checkpoint's weight files by name: one, or the shards of its index. Raises as `read_headers`."""
+    """Return a checkpoint's weight files by name: one, or the shards of its index; or a GGUF file's parts. Raises as
+    `read_headers`."""
+    if is_gguf(directory):
+        from quire.loading.gguf_config import gguf_files
+
+        return gguf_files(directory)
     return _find_files(directory)[0]
 
 
@@ -107,7 +113,12 @@ def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
 
 
 def read_headers(directory: Path) -> dict[str, TensorEntry]:
-    """Return tensors by name, in the order of files and offsets; ModelLoadError for broken files or index."""
+    """Return tensors by name, in the order of files and offsets; ModelLoadError for broken files or index. For a GGUF
+    file, see `read_gguf_entries`."""
+    if is_gguf(directory):
+        from quire.loading.gguf_tensors import read_gguf_entries  # makes entries
+
+        return read_gguf_entries(directory)
     entries: dict[str, TensorEntry] = {}
     files, weight_map = _find_files(directory)
     for file in files:
@@ -170,7 +181,7 @@ def _read_entry(path: Path, name: str, each: Mapping[str, Any], first: int) -> T
 
 def _no_weights(directory: Path) -> str:
     if any(directory.glob("*.gguf")):
-        return f"{directory} contains GGUF weights, which are not supported; use the original safetensors checkpoint"
+        return f"{directory} has a config.json and GGUF files; name the GGUF file itself"
     if any(directory.glob("*.bin")) or any(directory.glob("*.pt*")):
         return (
             f"{directory} contains only pickled weights (*.bin), which can run code when read and are not "

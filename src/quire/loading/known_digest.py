@@ -129,7 +129,7 @@ def read_manifest(directory: Path, files: WeightFiles) -> str | None:
     """Return the digest from the manifest beside the weights; None without one. A mismatch is an error."""
     try:
         manifest = json.loads((directory / MANIFEST_FILE).read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise _misfit(directory, f"cannot be read ({error})") from None
@@ -166,6 +166,8 @@ def _bad_pack(directory: Path) -> ModelLoadError:
 
 def write_manifest(directory: Path, *, use_tqdm: bool = True) -> str:
     """Hash all weights and write the manifest, up to three seconds later, when changes give a new mtime."""
+    if not directory.is_dir():
+        raise ModelLoadError(f"{directory} is one file, and a manifest lies in a directory; its digest is cached")
     files = stat_weights(directory)
     seconds = _seconds_to_settle(files, time.time_ns())
     if seconds > SETTLED_NS / 1e9:

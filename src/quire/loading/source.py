@@ -1,4 +1,4 @@
-"""Find a model by directory, hub id, embedded name or preset, and read its JSON files."""
+"""Find a model by directory, GGUF file, hub id, embedded name or preset, and read its config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from quire.config import HubOptions
+from quire.gguf_header import gguf_models, is_gguf
 from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.gguf_config import gguf_config, read_gguf
 from quire.loading.hub import download_files
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.loading.remote import check_url, fetch_directory, is_remote
@@ -35,7 +37,7 @@ HUB_WEIGHT_FILES = ["model.safetensors", "model-*.safetensors"]
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model's directory and JSON files."""
+    """A model's directory and JSON files, or its GGUF file and metadata."""
 
     name: str  #: as given by the user
     path: Path | None  #: None for a preset
@@ -68,9 +70,11 @@ class ModelSource:
 def resolve_model(
     name: str, *, load_format: str = "auto", hub: HubOptions | None = None, with_weights: bool = True
 ) -> ModelSource:
-    """Find a model by embedded name (first), path, preset (`random:NAME`), URL or hub id, whose weights are downloaded
-    once the config is checked. Raises ModelLoadError or UnsupportedModelError."""
+    """Find a model by embedded name (first), path of a directory or GGUF file, preset (`random:NAME`), URL or hub id,
+    whose weights are downloaded once the config is checked. Raises ModelLoadError or UnsupportedModelError."""
     if is_remote(name):
+        if is_gguf(Path(name)):
+            raise ModelLoadError(f"{name}: GGUF files are read from local disks only; download it")
         return read_directory(name, fetch_directory(name))
     with_weights = with_weights and load_format != "random"
     return find_model(name) or _download(name, with_weights, hub or HubOptions())
@@ -92,12 +96,10 @@ def find_model(name: str) -> ModelSource | None:
     mode = _mode(path)
     if stat.S_ISDIR(mode):
         return read_directory(name, path)
-    if path.suffix.lower() == ".gguf" or name.lower().endswith("gguf"):
-        raise ModelLoadError(
-            f"{name}: GGUF files are not supported; use the model's original checkpoint (config.json and safetensors)"
-        )
+    if is_gguf(path):
+        return read_directory(name, path)
     if stat.S_ISREG(mode):
-        raise ModelLoadError(f"{name} is a file; give the directory with config.json and the weights")
+        raise ModelLoadError(f"{name} is a file; give a GGUF file, or the directory with config.json and the weights")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith((".", "/")):
         hint = "; a hub id is OWNER/NAME, without a tag" if re.fullmatch(r"[\w.-]+(/[\w.-]+)?:[\w.-]+", name) else ""
         raise ModelLoadError(f"{name}: no such directory{hint}")
@@ -125,18 +127,20 @@ def _mode(path: Path) -> int:
 
 
 def read_directory(name: str, path: Path) -> ModelSource:
-    """Read the JSON files of a model's directory; raises ModelLoadError."""
+    """Read the JSON files of a model's directory, or a GGUF file's metadata; raises ModelLoadError."""
+    if is_gguf(path):
+        header = read_gguf(path)
+        return ModelSource(name, header.path, gguf_config(header))
     config_path = path / "config.json"
     if not stat.S_ISREG(_mode(config_path)):
         try:
             names = os.listdir(path)
         except OSError as error:
             raise unreadable(path, error) from None
-        if any(each.endswith(".gguf") for each in names):
-            raise ModelLoadError(
-                f"{path} contains GGUF files, which are not supported; use the model's original checkpoint "
-                "(config.json and safetensors)"
-            )
+        if models := gguf_models(names):
+            if len(models) == 1:
+                return read_directory(name, path / models[0])
+            raise ModelLoadError(f"{path} contains {len(models)} GGUF models; name one: {', '.join(models[:5])}")
         what = "has no config.json" if names else "is empty"
         raise ModelLoadError(
             f"{path} {what}; a model directory contains config.json, *.safetensors and tokenizer.json, as "

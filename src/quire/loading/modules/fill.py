@@ -11,7 +11,7 @@ import numpy as np
 from quire.loading.checkpoint import DTYPE_NAMES, TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.reading.reader import PIECE_BYTES, ByteReader, runs_in_order_of_use
-from quire.models.linear.stored_weight import BLOCKS
+from quire.models.encodings import BLOCKS
 from quire.models.parallel.split import TensorShare
 from quire.ops.arrays import (
     Array,

@@ -11,8 +11,10 @@ import numpy as np
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry, are_equal, checkpoint_dtype, match_tensors
 from quire.loading.errors import ModelLoadError
+from quire.loading.gguf_tensors import in_model_names
 from quire.models.base import CausalLM
-from quire.models.linear.stored_weight import BLOCKS, FLOATS, EncodedRows, StoredParts, StoredWeight
+from quire.models.encodings import BLOCKS, FLOATS
+from quire.models.linear.stored_weight import EncodedRows, StoredParts, StoredWeight
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
@@ -33,10 +35,11 @@ def fit_model(
 ) -> tuple[CausalLM, dict[str, TensorEntry]]:
     """Build this rank's part of the model on the meta device, with its entries by the model's names. All ranks call
     this. ModelLoadError if tensors do not match, ValueError if dtype or split is not supported."""
-    entries = dict(entries)
-    config = resolve_head(config, entries, group)
-    _check_size(config, entries)
-    model = build_model(config, choose(config, checkpoint_dtype(entries)), "meta", group)
+    own = dict(entries)
+    config = resolve_head(config, own, group)
+    _check_size(config, own)
+    model = build_model(config, choose(config, checkpoint_dtype(own)), "meta", group)
+    entries = in_model_names(own, model.checkpoint_tensors())
     stored = _store_as_files(model, entries)
     shares = model.checkpoint_shares()
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}

@@ -21,8 +21,8 @@ from quire.loading.remote import RemoteFile, remote_file
 from quire.system.page_cache import resident_share
 
 # By name, since reading begins before the models are imported. A name that matches neither only costs memory or time.
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
-_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_\w+|wte|wpe|project_in)\.")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blk)\.(\d+)\.")
+_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_\w+|wte|wpe|project_in|\w*token_embd)\.")
 
 
 @dataclass(frozen=True)

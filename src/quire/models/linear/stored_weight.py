@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from quire.models.encodings import BLOCKS, FLOATS
 from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight, block_kernels
 from quire.models.linear.interface import PackedWeight
 from quire.models.model_config import UnsupportedModelError
@@ -17,13 +18,6 @@ from quire.ops.module import Module
 
 logger = logging.getLogger("quire")
 
-#: Encodings of rows in GGUF files: values and bytes per block. A row is a whole number of blocks.
-BLOCKS = {
-    "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "IQ4_NL": (32, 18),
-    "MXFP4": (32, 17), "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176),
-    "Q6_K": (256, 210), "IQ4_XS": (256, 136),
-}  # fmt: skip
-FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _ROWS_AT_ONCE = 1024  # decoded at once
 
 

@@ -1,0 +1,112 @@
+"""The tensors of GGUF files: their entries, under the names in the files, and the names that a model gives them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from quire.gguf_header import GGUFHeader, GGUFTensor, is_gguf
+from quire.loading.checkpoint import TensorEntry
+from quire.loading.errors import ModelLoadError
+from quire.loading.gguf_config import gguf_files, gguf_head_dim, read_gguf, read_part
+from quire.models.encodings import BLOCKS, BY_NUMBER
+
+#: Architectures with rows of q and k in the order of rotated pairs; transformers rotates halves of heads.
+_PAIRED = ("arcee", "deci", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "olmo", "smollm3")
+#: Architectures whose norms have 1 added to their weights.
+_SHIFTED = ("gemma", "gemma2", "gemma3")
+_FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
+_METADATA = re.compile(r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight")
+_STACKED = re.compile(r"(blk\.\d+\.ffn_\w+_exps)\.(\w+)")
+_EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
+
+
+def read_gguf_entries(path: Path) -> dict[str, TensorEntry]:
+    """Return the tensors of all parts of a file by their names there, in the order of files and offsets. Stacked
+    experts are listed one by one. Raises ModelLoadError for damaged files and unknown encodings."""
+    files = gguf_files(path)
+    metadata = read_gguf(path)
+    entries: dict[str, TensorEntry] = {}
+    for header in map(read_part, files):
+        end = 0
+        for tensor in sorted(header.tensors, key=lambda tensor: tensor.start):
+            entry = _entry(metadata, header, tensor)
+            if entry.start < end or entry.name in entries:
+                raise ModelLoadError(f"{header.path}: {entry.name} overlaps another tensor; download the file again")
+            end = entry.end
+            entries |= {each.name: each for each in _experts(entry)}
+    return entries
+
+
+def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> TensorEntry:
+    where = f"{header.path}: {tensor.name}"
+    if (encoding := BY_NUMBER.get(tensor.type)) is None:
+        raise ModelLoadError(
+            f"{where} is encoded as {_name_of(tensor.type)}, which is not supported; supported: "
+            f"{', '.join(BY_NUMBER.values())}"
+        )
+    values, num_bytes = BLOCKS.get(encoding) or (1, _FLOAT_BYTES[encoding])
+    if tensor.shape[-1] % values:
+        raise ModelLoadError(f"{where} has rows of {tensor.shape[-1]} values, which are no blocks of {values}")
+    end = tensor.start + math.prod(tensor.shape) // values * num_bytes
+    if end > header.size:
+        raise ModelLoadError(f"{where} ends at byte {end} of {header.size}: the file is truncated; download it again")
+    architecture, head_dim, addend = metadata.values.get("general.architecture"), 0, 0.0
+    if architecture in _PAIRED and re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", tensor.name):
+        head_dim = gguf_head_dim(metadata)
+        if head_dim % 2 or tensor.shape[0] % head_dim:
+            raise ModelLoadError(f"{where} has {tensor.shape[0]} rows, which are no heads of {head_dim}")
+    if architecture in _SHIFTED and tensor.name.endswith("norm.weight"):
+        addend = -1.0
+    return TensorEntry(
+        header.path, tensor.name, tensor.shape, encoding, tensor.start, end, head_dim=head_dim, addend=addend
+    )
+
+
+def _name_of(number: int) -> str:
+    from gguf import GGMLQuantizationType
+
+    try:
+        return GGMLQuantizationType(number).name
+    except ValueError:
+        return f"type {number}"
+
+
+def _experts(entry: TensorEntry) -> Iterator[TensorEntry]:
+    """Yield the parts of a tensor that stacks a layer's experts, or the tensor itself."""
+    match = _STACKED.fullmatch(entry.name)
+    if match is None:
+        yield entry
+        return
+    size = entry.num_bytes // entry.shape[0]
+    for i in range(entry.shape[0]):
+        start = entry.start + i * size
+        name = f"{match[1]}.{i}.{match[2]}"
+        yield replace(entry, name=name, shape=entry.shape[1:], start=start, end=start + size)
+
+
+def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> Mapping[str, TensorEntry]:
+    """Return entries by the names that a model gives them. Names without a tensor are left out; tensors without a name
+    keep theirs, except those that repeat metadata. Entries of other files are returned as they are."""
+    first = next(iter(entries.values()), None)
+    if first is None or not is_gguf(first.file):
+        return entries
+    from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map  # takes 40 ms
+
+    header = read_gguf(first.file)
+    prefix = header.values.get("general.architecture")
+    number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == prefix)
+    known = get_tensor_name_map(MODEL_ARCH(number), header.values[f"{prefix}.block_count"])
+    left, found = dict(entries), {}
+    for name in names:
+        match = _EXPERT.fullmatch(name)
+        base, _, kind = (f"{match[1]}{match[3]}" if match else name).rpartition(".")
+        index = f".{match[2]}" if match else ""
+        for stem, suffix in ((base, f"{index}.{kind}"), (f"{base}.{kind}", f"{index}.weight")):  # or without a kind
+            if (mapped := known.get_name(stem)) is not None and f"{mapped}{suffix}" in left:
+                found[name] = left.pop(f"{mapped}{suffix}")
+                break
+    return found | {name: entry for name, entry in left.items() if not _METADATA.fullmatch(name)}

@@ -1,0 +1,16 @@
+"""Encodings of weights in GGUF files."""
+
+from __future__ import annotations
+
+#: Values and bytes per block. A row is a whole number of blocks.
+BLOCKS = {
+    "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "IQ4_NL": (32, 18),
+    "MXFP4": (32, 17), "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176),
+    "Q6_K": (256, 210), "IQ4_XS": (256, 136),
+}  # fmt: skip
+FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+#: By ggml's numbers.
+BY_NUMBER = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
+    13: "Q5_K", 14: "Q6_K", 20: "IQ4_NL", 23: "IQ4_XS", 30: "BF16", 39: "MXFP4",
+}  # fmt: skip

@@ -1,0 +1,156 @@
+"""Write checkpoints as GGUF files, as llama.cpp's converter does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+from encoded_rows import random_rows
+
+ARCHITECTURES = {
+    "Glm4ForCausalLM": "glm4",
+    "LlamaForCausalLM": "llama",
+    "Ministral3ForCausalLM": "mistral3",
+    "MistralForCausalLM": "llama",
+    "Olmo2ForCausalLM": "olmo2",
+    "Phi3ForCausalLM": "phi3",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "SeedOssForCausalLM": "seed_oss",
+    "SmolLM3ForCausalLM": "smollm3",
+}
+PAIRED = ("llama", "mistral3", "smollm3")
+FLOATS = {"F32": np.float32, "F16": np.float16}
+Choose = Callable[[str], str]  #: the encoding of a matrix, by its name in the GGUF file
+
+
+def write_gguf(
+    directory: Path, path: Path, encoding: str | Choose = "F32", *, split: int = 0, change: dict[str, Any] | None = None
+) -> Path:
+    """Write a checkpoint's config, weights and tokenizer, in several files of `split` tensors; `change` overwrites
+    metadata."""
+    config = json.loads((directory / "config.json").read_text())
+    architecture = ARCHITECTURES[config["architectures"][0]]
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
+    _write_config(writer, config)
+    if (directory / "tokenizer.json").is_file():
+        _write_tokenizer(writer, directory)
+    names = gguf.get_tensor_name_map(
+        next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), config["num_hidden_layers"]
+    )
+    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
+    for name, tensor in load_file(directory / "model.safetensors").items():
+        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert stored is not None
+        values = tensor.float().numpy()
+        part = stored.split(".")[-2]
+        if architecture in PAIRED and part in heads:
+            values = by_pairs(values, heads[part])
+        _add(writer, stored, values, encoding if isinstance(encoding, str) else encoding(stored))
+    if (scaling := config.get("rope_parameters") or {}).get("rope_type") == "llama3":
+        _add(writer, "rope_freqs.weight", _llama3_factors(config, scaling), "F32")
+    for kind in ("long", "short") if scaling.get("rope_type") == "longrope" else ():
+        _add(writer, f"rope_factors_{kind}.weight", np.array(scaling[f"{kind}_factor"], np.float32), "F32")
+    for name, value in (change or {}).items():
+        writer.kv_data[0].pop(name, None)
+        writer.add_key_value(name, value, gguf.GGUFValueType.get_type(value)) if value != [] else None
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path if not split else sorted(path.parent.glob(f"{path.stem}-0*.gguf"))[0]
+
+
+def by_pairs(values: np.ndarray, num_heads: int) -> np.ndarray:
+    """Order heads' rows for llama.cpp's rotation of neighbours."""
+    shape = (num_heads, 2, len(values) // num_heads // 2, *values.shape[1:])
+    return values.reshape(shape).swapaxes(1, 2).reshape(values.shape)
+
+
+def encode(values: np.ndarray, encoding: str) -> tuple[np.ndarray, gguf.GGMLQuantizationType]:
+    """Encode rows. Encodings that the gguf package only decodes get random blocks with small scales."""
+    kind = gguf.GGMLQuantizationType[encoding]
+    try:
+        return gguf.quants.quantize(values, kind), kind
+    except NotImplementedError:
+        return random_rows(encoding, *values.shape, seed=len(values)), kind
+
+
+def _add(writer: gguf.GGUFWriter, name: str, values: np.ndarray, encoding: str) -> None:
+    if values.ndim == 1:
+        writer.add_tensor(name, values)
+    elif encoding in FLOATS:
+        writer.add_tensor(name, values.astype(FLOATS[encoding]))
+    elif encoding == "BF16":
+        halves = torch.from_numpy(values).bfloat16().view(torch.uint16).numpy()
+        writer.add_tensor(name, halves.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+    else:
+        data, kind = encode(values, encoding)
+        writer.add_tensor(name, data, raw_dtype=kind)
+
+
+def _llama3_factors(config: dict[str, Any], scaling: dict[str, Any]) -> np.ndarray:
+    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    factors = []
+    for i in range(0, dim, 2):
+        wavelength = 2 * np.pi * scaling["rope_theta"] ** (i / dim)
+        turns = scaling["original_max_position_embeddings"] / wavelength
+        low, high, factor = (scaling[name] for name in ("low_freq_factor", "high_freq_factor", "factor"))
+        smooth = (turns - low) / (high - low)
+        factors.append(1.0 if turns > high else factor if turns < low else 1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)
+
+
+def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if config.get("head_dim"):
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
+    if rope.get("rope_type") in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if "original_max_position_embeddings" in rope:
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if "mscale_all_dim" in rope:
+        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
+    if "llama_4_scaling_beta" in rope:
+        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+
+
+def _write_tokenizer(writer: gguf.GGUFWriter, directory: Path) -> None:
+    """Write a byte-level tokenizer that splits texts as GPT-2's."""
+    spec = json.loads((directory / "tokenizer.json").read_text())
+    config = json.loads((directory / "config.json").read_text())
+    special = {token["id"] for token in spec["added_tokens"]}
+    vocab = dict(sorted((index, token) for token, index in spec["model"]["vocab"].items()))
+    vocab |= {token["id"]: token["content"] for token in spec["added_tokens"]}
+    vocab = {index: vocab.get(index, f"[PAD{index}]") for index in range(config["vocab_size"])}
+    kinds = gguf.TokenType
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(list(vocab.values()))
+    writer.add_token_types([int(kinds.CONTROL if index in special else kinds.NORMAL) for index in vocab])
+    merges = spec["model"]["merges"]
+    writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])
+    eos = config["eos_token_id"]
+    writer.add_eos_token_id(eos if isinstance(eos, int) else eos[0])
+    writer.add_add_bos_token(False)
+    if (template := directory / "chat_template.jinja").is_file():
+        writer.add_chat_template(template.read_text())

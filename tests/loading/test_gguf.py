@@ -1,0 +1,284 @@
+"""A GGUF file opens as the checkpoint that it was made of."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from checkpoints import make_checkpoint
+from command_line import app
+from gguf_files import write_gguf
+from quire.gguf_header import read_gguf_header
+from quire.loading import ModelLoadError, resolve_model
+from quire.loading.checkpoint import read_headers
+from quire.loading.known_digest import checkpoint_digest, write_manifest
+from quire.models.encodings import BLOCKS
+from quire.models.model_config import UnsupportedModelError
+from quire.text.tokenizer import Tokenizer
+from ranks import load, logits_of, on_ranks
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "llama-biases": {},
+    "llama-tied": {},
+    "llama-rope-llama3": {"rope_parameters": LLAMA3_ROPE},
+    "llama-rope-linear": {},
+    "llama-rope-yarn": {},
+    "mistral": {},
+    "qwen2": {},
+    "qwen3": {},
+    "phi3": {},
+    "phi3-rope-longrope": {},
+    "glm4": {},
+    "olmo2": {},
+    "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]},
+    "seed_oss": {},
+    "ministral3-rope": {},
+}
+
+WIDE = {"hidden_size": 512, "intermediate_size": 512, "num_hidden_layers": 2}  # halves of whole blocks of 256
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0
+    return result.output
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_its_logits_are_those_of_the_checkpoint(variant: str, tmp_path: Path) -> None:
+    directory = make_checkpoint(variant, tmp_path / "model", **VARIANTS[variant])
+    path = write_gguf(directory, tmp_path / "model.gguf")
+    expected = load(directory)
+    found = load(path)
+    differing = {"architecture", "bos_token_id", "eos_token_ids", "initializer_range", "dtype"}
+    for name, value in vars(expected.config).items():
+        assert name in differing or getattr(found.config, name) == value, name
+    assert torch.equal(logits_of(found), logits_of(expected))
+
+
+def halve(directory: Path) -> Path:
+    """Round a checkpoint's matrices to float16, and write them as float32."""
+    file = directory / "model.safetensors"
+    tensors = {name: each.half().float() if each.ndim > 1 else each for name, each in load_file(file).items()}
+    save_file(tensors, file)
+    return directory
+
+
+@pytest.mark.parametrize("variant", ["llama-tied", "qwen3"])
+def test_float16_weights_are_widened_on_a_cpu(variant: str, tmp_path: Path) -> None:
+    directory = halve(make_checkpoint(variant, tmp_path / "model"))
+    found = load(write_gguf(directory, tmp_path / "model.gguf", "F16"))
+    assert found.config.dtype == "float16"
+    assert torch.equal(logits_of(found), logits_of(load(directory, dtype="float32")))
+
+
+@pytest.mark.parametrize("encoding", BLOCKS)
+def test_every_encoding_is_decoded_as_by_the_gguf_package(encoding: str, tmp_path: Path) -> None:
+    """Through headers, reading, permuted rows and packing without kernels."""
+    directory = make_checkpoint("llama", tmp_path / "model", **WIDE)
+    path = write_gguf(directory, tmp_path / "model.gguf", encoding)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("quire.models.linear.stored_weight.StoredParts.pack", lambda *_: None)
+        patch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+        model = load(path, dtype="float32")
+    found = {name: np.asarray(view) for name, view in model.checkpoint_tensors().items()}
+    reader = gguf.GGUFReader(path)
+    tensors = {each.name: gguf.quants.dequantize(each.data, each.tensor_type) for each in reader.tensors}
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_layers)
+    for name, values in found.items():
+        expected = tensors[str(names.get_name(name, (".weight",)))]
+        if (part := name.split(".")[-2]) in ("q_proj", "k_proj"):
+            heads = model.config.num_heads if part == "q_proj" else model.config.num_kv_heads
+            shape = (heads, len(expected) // heads // 2, 2, expected.shape[1])
+            expected = expected.reshape(shape).swapaxes(1, 2).reshape(expected.shape)
+        np.testing.assert_array_equal(values, expected, err_msg=name)
+
+
+def mixed(name: str) -> str:
+    """As Q4_K_M: some layers' v and down, and the embedding, have more bits."""
+    return "Q6_K" if "attn_v" in name or "blk.1.ffn_down" in name or "token_embd" in name else "Q4_K"
+
+
+def test_encodings_may_differ_between_the_projections_of_a_layer(tmp_path: Path) -> None:
+    directory = make_checkpoint("llama-tied", tmp_path / "model", **WIDE)
+    path = write_gguf(directory, tmp_path / "model.gguf", mixed)
+    model = load(path)
+    assert model.config.dtype == "bfloat16"
+    assert logits_of(model).isfinite().all()
+    assert {entry.dtype for entry in read_headers(path).values()} == {"F32", "Q4_K", "Q6_K"}
+
+
+def test_a_rank_reads_its_part(tmp_path: Path) -> None:
+    directory = make_checkpoint("llama", tmp_path / "model", **WIDE)
+    for encoding in ("F32", "Q8_0", "Q4_K"):
+        path = write_gguf(directory, tmp_path / f"{encoding}.gguf", encoding)
+        expected = logits_of(load(path, dtype="float32"))
+        for found in on_ranks(2, lambda group, path=path: logits_of(load(path, group, dtype="float32"))):
+            torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+    narrow = make_checkpoint("llama", tmp_path / "narrow", **WIDE | {"intermediate_size": 768})
+    path = write_gguf(narrow, tmp_path / "narrow.gguf", "Q4_K")
+    with pytest.raises(UnsupportedModelError, match=r"down_proj is in blocks of 256 values \(Q4_K\)"):
+        on_ranks(2, lambda group: load(path, group))
+
+
+def test_the_parts_of_a_split_file_are_one_model(tmp_path: Path) -> None:
+    directory = make_checkpoint("qwen3", tmp_path / "model")
+    (tmp_path / "split").mkdir()
+    first = write_gguf(directory, tmp_path / "split" / "m.gguf", split=12)
+    parts = sorted(first.parent.iterdir())
+    assert len(parts) > 2
+    expected = logits_of(load(directory))
+    for named in (first, parts[1], first.parent):  # any part, or the directory
+        assert torch.equal(logits_of(load(named)), expected)
+    assert checkpoint_digest(first).startswith("sha256:")
+    parts[1].unlink()
+    with pytest.raises(ModelLoadError, match=rf"is one of {len(parts)} parts, of which {parts[1].name} is missing"):
+        resolve_model(str(first))
+
+
+def test_quire_info_describes_it(tmp_path: Path) -> None:
+    path = write_gguf(make_checkpoint("llama", tmp_path / "model"), tmp_path / "model.gguf")
+    shown = run("info", str(path))
+    assert "LlamaForCausalLM (supported)" in shown
+    assert "sha256:" in run("digest", str(path))
+    with pytest.raises(ModelLoadError, match="a manifest lies in a directory"):
+        write_manifest(path)
+
+
+# -- damaged files -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    room = tmp_path_factory.mktemp("whole")
+    directory = make_checkpoint("llama", room / "model")
+    Tokenizer.byte_level(300).save(directory)
+    return write_gguf(directory, room / "model.gguf").read_bytes()
+
+
+def open_all(path: Path) -> None:
+    """Read config, tensors and tokenizer."""
+    source = resolve_model(str(path))
+    _ = source.config
+    load(path)
+    Tokenizer.from_dir(path).encode("Hello")
+
+
+def test_a_file_cut_at_any_byte_is_one_error(whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(whole)
+    open_all(path)
+    for size in [*range(0, 400, 7), *range(400, len(whole) - 1, len(whole) // 61), len(whole) - 1]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(ModelLoadError, match="truncated"):
+            open_all(path)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(at=st.integers(0, 6000), value=st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), count=st.sampled_from([1, 4, 8]))
+def test_changed_bytes_never_crash(at: int, value: int, count: int, whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(whole[:at] + bytes([value]) * count + whole[at + count :])
+    with suppress(ValueError):
+        open_all(path)
+
+
+HOSTILE = {
+    "tensors": struct.pack("<IIQQ", 0x46554747, 3, 2**63, 0),
+    "metadata": struct.pack("<IIQQ", 0x46554747, 3, 0, 2**62),
+    "a string": struct.pack("<IIQQQ4sIQ", 0x46554747, 3, 0, 1, 4, b"name", 8, 2**40),
+    "strings": struct.pack("<IIQQQ4sIIQ", 0x46554747, 3, 0, 1, 4, b"name", 9, 8, 2**60),
+    "numbers": struct.pack("<IIQQQ4sIIQ", 0x46554747, 3, 0, 1, 4, b"name", 9, 10, 2**61),
+    "arrays": struct.pack("<IIQQQ4sIIQ", 0x46554747, 3, 0, 1, 4, b"name", 9, 9, 2),
+    "an old version": struct.pack("<IIQQ", 0x46554747, 1, 0, 0),
+    "big-endian": struct.pack(">IIQQ", 0x47475546, 3, 0, 0),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_lengths_beyond_the_file_are_refused_at_once(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    with path.open("wb") as file:  # sparse: the lengths fit into its size
+        file.write(HOSTILE[what])
+        file.truncate(2**42)
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
+from pathlib import Path
+from quire.gguf_header import GGUFError, read_gguf_header
+try:
+    read_gguf_header(Path({str(path)!r}))
+except GGUFError as error:
+    print(error)
+"""
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert "truncated or no GGUF file" in shown.stdout, shown.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"general.architecture": "mamba"}, "mamba as a GGUF file is not supported"),
+        ({"general.architecture": 7}, "does not state its architecture"),
+        ({"llama.block_count": "many"}, "num_hidden_layers is 'many'"),
+        ({"llama.block_count": 2**31 - 1}, "at most 10000"),
+        ({"llama.attention.head_count": 3}, "no heads of|multiple"),
+        ({"llama.embedding_length": 72}, r"is \[300, 64\], expected \[300, 72\]"),
+        ({"llama.rope.scaling.type": "spiral"}, "RoPE type 'spiral' is not supported"),
+        ({"tokenizer.ggml.model": "rwkv"}, "its tokenizer is of type 'rwkv'"),
+        ({"tokenizer.ggml.pre": "unheard-of"}, "split as by 'unheard-of'"),
+        ({"tokenizer.ggml.token_type": [1, 2]}, "not as many types"),
+        ({"tokenizer.ggml.tokens": []}, "has no tokenizer"),
+    ],
+)
+def test_metadata_that_does_not_fit_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    directory = make_checkpoint("llama", tmp_path / "model", vocab_size=300)
+    Tokenizer.byte_level(300).save(directory)
+    path = write_gguf(directory, tmp_path / "model.gguf", change=change)
+    with pytest.raises(ValueError, match=message):
+        open_all(path)
+
+
+@pytest.mark.parametrize(("number", "name"), [(16, "IQ2_XXS"), (5, "type 5"), (250, "type 250")])
+def test_unknown_encodings_are_refused_by_name(number: int, name: str, whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    entry = b"token_embd.weight" + struct.pack("<IQQ", 2, 64, 256)
+    at = whole.index(entry) + len(entry)
+    path.write_bytes(whole[:at] + struct.pack("<I", number) + whole[at + 4 :])
+    with pytest.raises(ModelLoadError, match=f"token_embd.weight is encoded as {name}, which is not supported"):
+        open_all(path)
+
+
+def test_the_reader_of_headers_agrees_with_the_package_s(whole: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(whole)
+    header, reader = read_gguf_header(path), gguf.GGUFReader(path)
+    assert {each.name: (list(each.shape), each.start) for each in header.tensors} == {
+        each.name: (each.shape.tolist()[::-1], each.data_offset) for each in reader.tensors
+    }
+    for name, field in reader.fields.items():
+        if not name.startswith("GGUF."):
+            expected = field.contents()
+            assert header.get(name) == (pytest.approx(expected) if isinstance(expected, float) else expected)
