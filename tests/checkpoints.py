@@ -40,6 +40,8 @@ _LINEAR_ROPE = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}
 _LONG_ROPE = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 256}
 _LONG_ROPE |= {"short_factor": [1.0, 1.1, 1.3, 2.0, 2.5, 3.0], "long_factor": [2.0] * 6, "partial_rotary_factor": 0.75}
 _MINISTRAL_ROPE = {**_YARN_ROPE, "llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
+_OLMO3_ROPE = {"full_attention": _YARN_ROPE, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+_LOCAL_GLOBAL_LOCAL = ["sliding_attention", "full_attention", "sliding_attention"]
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -81,6 +83,22 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "seed_oss": ("SeedOss", {**_LLAMA, "head_dim": 24, "attention_bias": True, "attention_out_bias": False}),
     "internlm3": ("InternLM3", {**_LLAMA, "head_dim": 24, "attention_bias": True, "mlp_bias": True}),
     "ministral3-rope": ("Ministral3", {**_LLAMA, "head_dim": 24, "rope_parameters": _MINISTRAL_ROPE}),
+    "mistral-window": ("Mistral", {**_LLAMA, "sliding_window": 16}),
+    "ministral-window": (
+        "Ministral", {**_LLAMA, "head_dim": 24, "sliding_window": 9, "layer_types": _LOCAL_GLOBAL_LOCAL}
+    ),
+    "qwen2-window": (
+        "Qwen2", {**_LLAMA, "use_sliding_window": True, "sliding_window": 10, "layer_types": _LOCAL_GLOBAL_LOCAL}
+    ),
+    "olmo3-window": (
+        "Olmo3", {**_LLAMA, "sliding_window": 12, "layer_types": _LOCAL_GLOBAL_LOCAL, "rope_parameters": _OLMO3_ROPE}
+    ),
+    "exaone4": ("Exaone4", {**_LLAMA, "sliding_window": None, "layer_types": ["full_attention"] * 3}),
+    "exaone4-window": ("Exaone4", {**_LLAMA, "sliding_window": 12, "layer_types": _LOCAL_GLOBAL_LOCAL}),
+    "granite": (
+        "Granite", {**_LLAMA, "embedding_multiplier": 3.0, "attention_multiplier": 0.4, "residual_multiplier": 0.7,
+                    "logits_scaling": 5.0}
+    ),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),

@@ -117,12 +117,7 @@ def test_the_model_type_stands_in_for_missing_architectures() -> None:
         ("llama", {"quantization_config": {"quant_method": "gptq"}}, "quantized with gptq"),
         ("llama", {"quantization_config": {"quant_method": "fp8"}}, "quantized with fp8"),
         ("llama", {"is_encoder_decoder": True}, "encoder-decoder"),
-        ("mistral", {"sliding_window": 128}, "sliding window of 128 tokens in a context of 512"),
-        ("mistral", {"max_position_embeddings": 8192}, "sliding window of 4096"),  # absent means 4096
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1, "layer_types": None},
-         "sliding window of 64"),
-        ("qwen3", {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 64},
-         "sliding window of 64"),
+        ("qwen3", {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "'linear_attention'"),
         ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights=false"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=true"),
         ("gpt2", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn=true"),
@@ -137,16 +132,23 @@ def test_what_is_not_supported_is_refused_by_name(name: str, changes: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"),
+    ("name", "changes", "windows"),
     [
-        ("mistral", {"sliding_window": 512}),
-        ("qwen2", {"use_sliding_window": False, "sliding_window": 64, "layer_types": None}),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3, "layer_types": None}),
-        ("qwen2", {"use_sliding_window": True, "sliding_window": 512, "max_window_layers": 0, "layer_types": None}),
+        ("mistral", {"sliding_window": 512}, [512, 512, 512]),
+        ("mistral", {"max_position_embeddings": 8192}, [4096, 4096, 4096]),  # absent means 4096
+        ("qwen2", {"use_sliding_window": False, "sliding_window": 64, "layer_types": None}, [0, 0, 0]),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 3, "layer_types": None},
+         [0, 0, 0]),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 64, "max_window_layers": 1, "layer_types": None},
+         [0, 64, 64]),
+        ("qwen3", {"layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 64,
+                   "use_sliding_window": True}, [0, 64, 0]),
+        ("phi3", {"sliding_window": 2047}, [2047, 2047, 2047]),
+        ("smollm3", {"use_sliding_window": True, "sliding_window": 64, "layer_types": None}, [0, 0, 64]),
     ],
-)
-def test_a_sliding_window_that_changes_nothing_is_served(name: str, changes: dict[str, Any]) -> None:
-    assert read(name, **changes).context_length == 512
+)  # fmt: skip
+def test_layers_have_their_windows(name: str, changes: dict[str, Any], windows: list[int]) -> None:
+    assert [layer.window for layer in read(name, **changes).layer_configs] == windows
 
 
 @pytest.mark.parametrize(
@@ -170,6 +172,7 @@ def test_a_sliding_window_that_changes_nothing_is_served(name: str, changes: dic
             "expected 8 numbers",
         ),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
+        ("qwen3", {"layer_types": ["full_attention"]}, "one for each of 3"),
     ],
 )
 def test_a_broken_config_is_an_error_that_names_the_field(name: str, changes: dict[str, Any], message: str) -> None:
@@ -212,7 +215,6 @@ ARITHMETIC: dict[str, Any] = {
     "norm_is_affine": False,
     "qk_norm_all_heads": True,
     "norm_outputs": True,
-    "nope_layers": (1,),
     "embedding_multiplier": 2.0,
     "residual_multiplier": 2.0,
     "norm_before": False,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,6 +58,16 @@ class ConfigReader:
             raise ModelConfigError(f"the config's {name} is {value!r}; expected true or false")
         return value
 
+    def layer_types(self, default: Sequence[str]) -> tuple[str, ...]:
+        """Return full_attention or sliding_attention for each layer. The default may be longer."""
+        num_layers = self.integer("num_hidden_layers")
+        kinds = self.get("layer_types", list(default[:num_layers]))
+        if not isinstance(kinds, list) or len(kinds) != num_layers:
+            raise ModelConfigError(f"the config's layer_types is {kinds!r:.100}; expected one for each of {num_layers}")
+        others = [kind for kind in kinds if kind not in ("full_attention", "sliding_attention")]
+        self.refuse_if(others, f"the layer type {(others or [''])[0]!r:.100}")
+        return tuple(kinds)
+
     def token_ids(self, name: str, default: int | None = None) -> tuple[int, ...]:
         """Return one id or a list of ids as a tuple."""
         value = self.get(name, default)
@@ -89,6 +99,11 @@ class RopeConfig:
     def __getitem__(self, name: str) -> float:
         return dict(self.scaling)[name]
 
+    @property
+    def num_arrays(self) -> int:
+        """The number of arrays in a `Rotation`."""
+        return 2 if self.query_beta is None else 3
+
     def context_length(self, max_position_embeddings: int) -> int:
         """Return the longest sequence: llama3 configs give it after scaling, linear and yarn before. The frequencies of
         longrope and dynamic change with the length of a sequence beyond the original context, which invalidates earlier
@@ -103,11 +118,19 @@ class RopeConfig:
 
     @classmethod
     def from_hf(
-        cls, reader: ConfigReader, head_dim: int, *, partial: float | None = None, is_interleaved: bool = False
+        cls,
+        reader: ConfigReader,
+        head_dim: int,
+        *,
+        partial: float | None = None,
+        is_interleaved: bool = False,
+        layer_type: str | None = None,
     ) -> RopeConfig:
-        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling` (transformers 4). `partial` is the
-        default of partial_rotary_factor, None for an architecture without it."""
+        """Read `rope_parameters` (transformers 5), maybe of a layer type, or `rope_theta` and `rope_scaling`
+        (transformers 4). `partial` is the default of partial_rotary_factor, None for an architecture without it."""
         parameters = reader.get("rope_parameters") or reader.get("rope_scaling") or {}
+        if layer_type is not None and isinstance(parameters, Mapping):
+            parameters = parameters.get(layer_type, parameters)
         if not isinstance(parameters, Mapping):
             raise ModelConfigError(f"the config's RoPE parameters are {parameters!r}; expected an object")
         reader.refuse_if(
@@ -225,7 +248,6 @@ class ModelConfig:
     norm_is_affine: bool = True
     norm_before: bool = True  #: norms before attention and MLP
     norm_outputs: bool = False  #: norms of the outputs of attention and MLP, before they are added
-    nope_layers: tuple[int, ...] = ()  #: layers without rotary positions
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0  #: of the outputs of attention and MLP, before they are added
     logits_multiplier: float = 1.0
@@ -251,6 +273,14 @@ class ModelConfig:
             object.__setattr__(self, "embedding_dim", self.hidden_size)
         if self.layers and len(self.layers) != self.num_layers:
             raise ModelConfigError(f"the config describes {len(self.layers)} of {self.num_layers} layers")
+
+    def with_layers(
+        self, windows: Sequence[int | None], ropes: Sequence[RopeConfig | None] | None = None
+    ) -> ModelConfig:
+        """Return this config with each layer's sliding window (None and 0: none), and maybe each one's positions."""
+        given = zip(self.layer_configs, windows, ropes or [each.rope for each in self.layer_configs], strict=True)
+        layers = tuple(replace(layer, window=window or 0, rope=rope) for layer, window, rope in given)
+        return self if layers == self.layer_configs else replace(self, layers=layers)
 
     @cached_property
     def layer_configs(self) -> tuple[LayerConfig, ...]:

@@ -40,7 +40,7 @@ ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
         Architecture("LlamaForCausalLM", "llama", "llama", "Llama 1 to 3.x, TinyLlama, SmolLM"),
-        Architecture("MistralForCausalLM", "mistral", "mistral", "Mistral without a sliding window"),
+        Architecture("MistralForCausalLM", "mistral", "mistral", "Mistral"),
         Architecture("Qwen2ForCausalLM", "qwen2", "qwen2", "Qwen2, Qwen2.5"),
         Architecture("Qwen3ForCausalLM", "qwen3", "qwen3", "Qwen3, dense"),
         Architecture("Phi3ForCausalLM", "phi3", "phi3", "Phi-3, Phi-4, Phi-4-mini"),
@@ -50,6 +50,10 @@ ARCHITECTURES = {
         Architecture("SmolLM3ForCausalLM", "smollm3", "smollm3", "SmolLM3"),
         Architecture("SeedOssForCausalLM", "seed_oss", "seed_oss", "Seed-OSS"),
         Architecture("InternLM3ForCausalLM", "internlm3", "seed_oss", "InternLM3"),
+        Architecture("Olmo3ForCausalLM", "olmo3", "olmo2", "OLMo 3"),
+        Architecture("Exaone4ForCausalLM", "exaone4", "exaone4", "EXAONE 4"),
+        Architecture("GraniteForCausalLM", "granite", "granite", "Granite 3, dense"),
+        Architecture("MinistralForCausalLM", "ministral", "mistral", "Ministral of 2024"),
         Architecture("Ministral3ForCausalLM", "ministral3", "mistral", "Ministral 3"),
         Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
         Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),

@@ -34,7 +34,7 @@ def read_decoder_config(reader: ConfigReader, architecture: str, *, is_tied: boo
     hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
     head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
     activation = reader.get("hidden_act", "silu")
-    rotary = {name: flags.pop(name) for name in ("partial", "is_interleaved") if name in flags}
+    rotary = {name: flags.pop(name) for name in ("partial", "is_interleaved", "layer_type") if name in flags}
     reader.refuse_if(activation not in ("silu", "swish"), f"activation {activation!r} in {architecture}", "it has silu")
     return ModelConfig(
         architecture=architecture,
@@ -61,8 +61,8 @@ class LlamaAttention(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         self.index, self.split = index, split
         self.num_heads, self.num_kv_heads, self.head_dim = split.num_heads, split.num_kv_heads, config.head_dim
-        self.is_rotary = index not in config.nope_layers
-        self.is_interleaved = config.rope is not None and config.rope.is_interleaved
+        rope = config.layer_configs[index].rope
+        self.is_interleaved = rope is not None and rope.is_interleaved
         self.qkv_proj = self.make_qkv(config, split, **factory)
         sizes = (split.q, split.kv) if config.qk_norm_all_heads else (config.head_dim, config.head_dim)
         self.q_norm, self.k_norm = (
@@ -74,14 +74,13 @@ class LlamaAttention(Module):
         parts = {"q_proj": split.q, "k_proj": split.kv, "v_proj": split.kv}
         return MergedLinear(config.hidden_size, parts, bias=config.qkv_bias, **factory)
 
-    def __call__(self, x: Array, rotation: Rotation, attend: Attend, rows: Array | None) -> Array:
+    def __call__(self, x: Array, rotation: Rotation | None, attend: Attend, rows: Array | None) -> Array:
         qkv = self.qkv_proj(x).reshape(len(x), self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         norms = (self.q_norm, self.k_norm) if self.q_norm is not None and self.k_norm is not None else None
         if norms is not None and not norms[0].share.is_whole:
             self._norm_shares(qkv, *norms)
             norms = None
-        turn = rotation if self.is_rotary else None
-        q, k, v = rotate_heads(qkv, turn, self.num_heads, self.num_kv_heads, norms, self.is_interleaved)
+        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, self.is_interleaved)
         out = select_rows(attend(self.index, q, k, v), rows)
         return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
@@ -128,7 +127,7 @@ class LlamaDecoderLayer(Module):
         self.self_attn = self.attention_class(config, split, index, **factory)
         self.mlp = self.mlp_class(config, split, **factory)
 
-    def __call__(self, x: Array | Sum, rotation: Rotation, attend: Attend, *, rows: Array | None = None) -> Sum:
+    def __call__(self, x: Array | Sum, rotation: Rotation | None, attend: Attend, *, rows: Array | None = None) -> Sum:
         norms = [None if name is None else getattr(self, name) for name in self.norm_names]
         x, normed = add_and_norm(x, norms[0])
         attended = self._weighed(self.self_attn(normed, rotation, attend, rows), norms[1])
@@ -147,8 +146,8 @@ class LlamaForCausalLM(CausalLM):
 
     def __init__(self, config: ModelConfig, *, dtype: DType, device: str, group: ParallelGroup = ALONE) -> None:
         super().__init__(config, dtype=dtype, device=device, group=group)
-        assert config.rope is not None
-        self.rotary = RotaryEmbedding(config.rope)
+        self.ropes = dict.fromkeys(layer.rope for layer in config.layer_configs if layer.rope is not None)
+        self.rotaries = [RotaryEmbedding(rope) for rope in self.ropes]
         self.layers = ModuleList(
             self.layer_class(config, self.split, index, dtype=dtype, device=device)
             for index in range(config.num_layers)
@@ -158,11 +157,15 @@ class LlamaForCausalLM(CausalLM):
     def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids))
         x = ops.scale(x, self.config.embedding_multiplier)
-        return self.recorded(self._through_layers, attend, x, *self.rotary(positions, x.dtype), rows=rows)
+        angles = [array for rotary in self.rotaries for array in rotary(positions, x.dtype)]
+        return self.recorded(self._through_layers, attend, x, *angles, rows=rows)
 
-    def _through_layers(self, attend: Attend, x: Array, *rotation: Array, rows: Array | None = None) -> Array:
+    def _through_layers(self, attend: Attend, x: Array, *angles: Array, rows: Array | None = None) -> Array:
+        rotations: dict[RopeConfig | None, Rotation | None] = {None: None}
+        for rope in self.ropes:
+            rotations[rope], angles = angles[: rope.num_arrays], angles[rope.num_arrays :]
         state: Array | Sum = x
-        for layer, wanted in self.layers_and_rows(rows):
+        for config, (layer, wanted) in zip(self.config.layer_configs, self.layers_and_rows(rows), strict=True):
             begin_layer()
-            state = layer(state, rotation, attend, rows=wanted)
+            state = layer(state, rotations[config.rope], attend, rows=wanted)
         return self.norm.add_and_norm(state)[1]

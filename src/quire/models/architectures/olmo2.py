@@ -1,23 +1,38 @@
-"""OLMo 2: Llama's decoder with norms of outputs instead of inputs, and of all heads' q and k."""
+"""OLMo 2 and 3: Llama's decoder with norms of outputs instead of inputs, and of all heads' q and k. OLMo 3 has sliding
+windows in three of four layers, whose positions are not scaled."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quire.models.architectures.llama import LlamaDecoderLayer, LlamaForCausalLM, read_decoder_config
-from quire.models.model_config import ConfigReader, ModelConfig
+from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
     attention_bias = reader.flag("attention_bias", False)
-    return read_decoder_config(
+    is_olmo3 = reader.get("model_type") == "olmo3"
+    config = read_decoder_config(
         reader,
-        architecture="Olmo2ForCausalLM",
+        architecture="Olmo3ForCausalLM" if is_olmo3 else "Olmo2ForCausalLM",
         qkv_bias=attention_bias,
         attention_out_bias=attention_bias,
         qk_norm=True,
         qk_norm_all_heads=True,
         norm_before=False,
         norm_outputs=True,
+        layer_type="full_attention" if is_olmo3 else None,
     )
+    if not is_olmo3:
+        return config
+    window = reader.integer("sliding_window", 4096)
+    default = ["sliding_attention" if (i + 1) % 4 else "full_attention" for i in range(config.num_layers)]
+    slides = [kind == "sliding_attention" for kind in reader.layer_types(default)]
+    local = RopeConfig.from_hf(reader, config.head_dim, layer_type="sliding_attention")
+    if "rope_parameters" not in reader.values:
+        local = replace(local, rope_type="default", scaling=())
+    ropes = [local if is_local else config.rope for is_local in slides]
+    return config.with_layers([window * is_local for is_local in slides], ropes)
 
 
 class Olmo2DecoderLayer(LlamaDecoderLayer):
@@ -26,3 +41,7 @@ class Olmo2DecoderLayer(LlamaDecoderLayer):
 
 class Olmo2ForCausalLM(LlamaForCausalLM):
     layer_class = Olmo2DecoderLayer
+
+
+class Olmo3ForCausalLM(Olmo2ForCausalLM):
+    pass

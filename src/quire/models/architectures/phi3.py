@@ -11,7 +11,6 @@ from quire.models.architectures.llama import (
     LlamaForCausalLM,
     read_decoder_config,
 )
-from quire.models.architectures.mistral import refuse_window
 from quire.models.linear.layer import Linear
 from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ModelSplit
@@ -20,8 +19,7 @@ from quire.models.parallel.split import Share
 
 def read_config(reader: ConfigReader) -> ModelConfig:
     config = read_decoder_config(reader, architecture="Phi3ForCausalLM", partial=1.0)
-    refuse_window(reader, config, reader.get("sliding_window"))
-    return config
+    return config.with_layers([reader.get("sliding_window")] * config.num_layers)
 
 
 class Phi3Attention(LlamaAttention):

@@ -8,23 +8,15 @@ from quire.models.model_config import ConfigReader, ModelConfig
 
 def read_config(reader: ConfigReader) -> ModelConfig:
     config = read_decoder_config(reader, architecture="Qwen2ForCausalLM", qkv_bias=True)
-    refuse_sliding_window(reader, config)
-    return config
+    return config.with_layers(read_windows(reader))
 
 
-def refuse_sliding_window(reader: ConfigReader, config: ModelConfig) -> None:
-    """Refuse an active sliding window that is shorter than the context."""
-    window = reader.integer("sliding_window", 4096)
-    slides = reader.flag("use_sliding_window", False) and reader.get("max_window_layers", 28) < config.num_layers
-    layer_types = reader.get("layer_types")
-    if layer_types is not None:
-        slides = any(kind != "full_attention" for kind in layer_types)
-    reader.refuse_if(
-        slides and window < config.context_length,
-        f"a sliding window of {window} tokens in a context of {config.context_length}",
-        f"up to {window} tokens the window has no effect: to serve those, set use_sliding_window to false, "
-        f"remove layer_types and set max_position_embeddings to {window} in config.json",
-    )
+def read_windows(reader: ConfigReader) -> list[int]:
+    """Return each layer's sliding window; 0 for none."""
+    window = reader.integer("sliding_window", 4096) if reader.flag("use_sliding_window", False) else 0
+    first = reader.get("max_window_layers", 28)
+    kinds = ["full_attention"] * first + ["sliding_attention"] * reader.integer("num_hidden_layers")
+    return [window * (kind == "sliding_attention") for kind in reader.layer_types(kinds)]
 
 
 class Qwen2ForCausalLM(LlamaForCausalLM):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
-from quire.models.architectures.qwen2 import refuse_sliding_window
+from quire.models.architectures.qwen2 import read_windows
 from quire.models.model_config import ConfigReader, ModelConfig
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
     attention_bias = reader.flag("attention_bias", False)
-    config = read_decoder_config(
+    return read_decoder_config(
         reader,
         architecture="Qwen3ForCausalLM",
         head_dim=reader.integer("head_dim", 128),
         qkv_bias=attention_bias,
         attention_out_bias=attention_bias,
         qk_norm=True,
-    )
-    refuse_sliding_window(reader, config)
-    return config
+    ).with_layers(read_windows(reader))
 
 
 class Qwen3ForCausalLM(LlamaForCausalLM):

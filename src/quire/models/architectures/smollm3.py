@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
-from quire.models.architectures.qwen2 import refuse_sliding_window
 from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError
 
 
@@ -20,11 +19,12 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         qkv_bias=attention_bias,
         attention_out_bias=attention_bias,
         mlp_bias=reader.flag("mlp_bias", False),
-        nope_layers=tuple(i for i in range(num_layers) if not has_rope[i]),
         is_tied=True,
     )
-    refuse_sliding_window(reader, config)
-    return config
+    window = reader.integer("sliding_window", 4096) if reader.flag("use_sliding_window", False) else 0
+    kinds = reader.layer_types(["full_attention" if has else "sliding_attention" for has in has_rope])
+    windows = [window * (kind == "sliding_attention") for kind in kinds]
+    return config.with_layers(windows, [config.rope if has else None for has in has_rope[:num_layers]])
 
 
 class SmolLM3ForCausalLM(LlamaForCausalLM):

@@ -1,0 +1,25 @@
+"""Granite 3: Llama's decoder with multipliers of embeddings, scores, outputs and logits."""
+
+from __future__ import annotations
+
+from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.model_config import ConfigReader, ModelConfig
+
+
+def read_config(reader: ConfigReader) -> ModelConfig:
+    attention_bias = reader.flag("attention_bias", False)
+    return read_decoder_config(
+        reader,
+        architecture="GraniteForCausalLM",
+        qkv_bias=attention_bias,
+        attention_out_bias=attention_bias,
+        mlp_bias=reader.flag("mlp_bias", False),
+        embedding_multiplier=reader.number("embedding_multiplier", 1.0),
+        attention_scale=reader.number("attention_multiplier", 1.0),
+        residual_multiplier=reader.number("residual_multiplier", 1.0),
+        logits_multiplier=1 / reader.number("logits_scaling", 1.0),
+    )
+
+
+class GraniteForCausalLM(LlamaForCausalLM):
+    pass
