@@ -8,7 +8,9 @@ also get sharper attention, and weaker MLPs and biases, which would otherwise hi
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -127,6 +129,12 @@ def make_reference(name: str, seed: int = 0, **overrides: Any) -> transformers.P
     config = make_config(name, **overrides)
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    randomize(model, factors)
+    return model.eval()
+
+
+def randomize(model: torch.nn.Module, factors: Mapping[str, float] = MappingProxyType({})) -> None:
+    """Draw weights that tell right from wrong. `factors` on STD are by parts of parameter names."""
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
             if parameter.dim() == 1 and parameter_name.endswith("weight"):  # a norm
@@ -134,7 +142,6 @@ def make_reference(name: str, seed: int = 0, **overrides: Any) -> transformers.P
             else:
                 factor = next((f for part, f in factors.items() if part in parameter_name), 1.0)
                 parameter.normal_(0.0, STD * factor)
-    return model.eval()
 
 
 def make_checkpoint(name: str, directory: str | Path, seed: int = 0, **overrides: Any) -> Path:

@@ -230,6 +230,7 @@ OTHERWISE: dict[str, Any] = {
     "eos_token_ids": (7,),
     "initializer_range": 0.3,
     "logits_multiplier": 0.5,
+    "text_of": "Mistral3ForConditionalGeneration",
     "max_position_embeddings": 64,
     "tie_word_embeddings": True,
 }

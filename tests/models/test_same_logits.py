@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from checkpoints import ARCHITECTURES, make_checkpoint
+from checkpoints import ARCHITECTURES, make_checkpoint, make_config, randomize
 from quire.loading import load_model, resolve_model
 from quire.models.base import CausalLM
 from quire.models.stages import LinearMap, PassLayer, ServableStage
@@ -89,6 +91,33 @@ def test_a_config_in_the_dialect_of_transformers_4_means_the_same(name: str, tmp
     config["torch_dtype"] = config.pop("dtype")
     (directory / "config.json").write_text(json.dumps(config))
     assert torch.equal(our_logits(directory, ids), expected)
+
+
+@pytest.mark.parametrize("layout", ["hub", "transformers 5"])
+def test_a_multimodal_checkpoint_is_opened_for_its_text(layout: str, tmp_path: Path, ids: Tensor) -> None:
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "head_dim": 16,
+    }
+    config = transformers.Mistral3Config(
+        text_config=make_config("ministral3-rope").to_dict(),
+        vision_config={"model_type": "pixtral", "image_size": 28, "patch_size": 14, "head_dim": 16, **vision},
+        tie_word_embeddings=False,
+    )
+    torch.manual_seed(0)
+    model = transformers.Mistral3ForConditionalGeneration(config).eval()
+    randomize(model)
+    model.save_pretrained(tmp_path)
+    if layout == "transformers 5":
+        save_file({name: each.clone() for name, each in model.state_dict().items()}, tmp_path / "model.safetensors")
+    with torch.no_grad():
+        theirs = model(ids[None]).logits[0]
+    ours = our_logits(tmp_path, ids, dtype="float32")
+    assert relative_error(ours, theirs) < 1e-3
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gpt2", "opt-350m"])

@@ -203,6 +203,7 @@ NOT_ARITHMETIC = {
     "initializer_range": "it is part of the digest of random weights",
     "max_position_embeddings": "it limits a sequence; RoPE's scaling is in `rope`",
     "logits_multiplier": "the head comes after all KV",
+    "text_of": "the weights' digest has all tensors",
     "tie_word_embeddings": "the head comes after all KV",
 }
 
@@ -251,6 +252,7 @@ class ModelConfig:
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0  #: of the outputs of attention and MLP, before they are added
     logits_multiplier: float = 1.0
+    text_of: str = ""  #: the multimodal architecture whose text part this is
     final_norm: bool = True
     embedding_dim: int = 0  #: width of the token table; 0 means hidden_size. OPT-350m projects up from it
     num_position_rows: int = 0  #: rows of the learned position table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError, UnsupportedModelError
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Architecture:
-    """An architecture's name in config.json, its module in `models/architectures` and its model families."""
+    """An architecture's name in config.json, its module in `models/architectures` and its model families. One that
+    differs from Llama's in the config only has no class of its own."""
 
     name: str
     model_type: str
@@ -25,7 +26,9 @@ class Architecture:
 
     @property
     def model_class(self) -> type[CausalLM]:
-        return getattr(self._imported, self.name)
+        from quire.models.architectures.llama import LlamaForCausalLM
+
+        return getattr(self._imported, self.name, LlamaForCausalLM)
 
     @property
     def read_config(self) -> Callable[[ConfigReader], ModelConfig]:
@@ -61,8 +64,24 @@ ARCHITECTURES = {
 }
 
 
+#: Multimodal architectures, of which the text part is served.
+MULTIMODAL = {"Mistral3ForConditionalGeneration": "Mistral Small 3.1 and 3.2, Ministral 3"}
+_SHARED_FIELDS = ("tie_word_embeddings", "dtype", "torch_dtype", "eos_token_id", "quantization_config")
+
+
+def text_config(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return the config of a multimodal model's text part and the model's architecture, or a config itself and ""."""
+    names, text = config.get("architectures"), config.get("text_config")
+    name = names[0] if isinstance(names, list) and names else None
+    if not isinstance(name, str) or name not in MULTIMODAL or not isinstance(text, Mapping):
+        return config, ""
+    shared = {field: config[field] for field in _SHARED_FIELDS if config.get(field) is not None}
+    return {**shared, **{field: value for field, value in text.items() if value is not None}}, name
+
+
 def find_architecture(config: Mapping[str, Any]) -> Architecture:
     """Find the architecture that a `config.json` names, by model_type if it lists none."""
+    config, _ = text_config(config)
     names = config.get("architectures") or []
     if not isinstance(names, list):
         raise ModelConfigError(f"the config's architectures are {names!r}; expected a list of names")
@@ -85,8 +104,9 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
 
 def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
     """Read the shape that a `config.json` describes. Raises UnsupportedModelError or ModelConfigError."""
-    reader = ConfigReader(values)
     architecture = find_architecture(values)
+    values, text_of = text_config(values)
+    reader = ConfigReader(values)
     for name in ("quantization_config", "compression_config"):
         quantization = reader.get(name)
         method = quantization.get("quant_method", name) if isinstance(quantization, Mapping) else name
@@ -94,7 +114,7 @@ def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
         reader.refuse_if(quantization, f"a checkpoint quantized with {method}", hint)
     reader.refuse_if(reader.flag("is_encoder_decoder", False), "an encoder-decoder model")
     reader.refuse_if(reader.flag("add_cross_attention", False), "cross-attention")
-    return architecture.read_config(reader)
+    return replace(architecture.read_config(reader), text_of=text_of)
 
 
 def build_model(config: ModelConfig, dtype: Any, device: str, group: ParallelGroup = ALONE) -> CausalLM:

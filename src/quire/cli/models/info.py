@@ -38,6 +38,7 @@ def info(
     for name, value in (
         ("model", source.name),
         ("architecture", f"{config.architecture} (supported)"),
+        *((("part", f"the text of {config.text_of}"),) if config.text_of else ()),
         ("parameters", f"{config.num_parameters / 1e6:,.1f} M"),
         ("layers", f"{config.num_layers} of width {config.hidden_size}"),
         ("attention", f"{config.num_heads} heads of {config.head_dim}, {config.num_kv_heads} for KV"),

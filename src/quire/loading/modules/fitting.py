@@ -36,6 +36,10 @@ def fit_model(
     """Build this rank's part of the model on the meta device, with its entries by the model's names. All ranks call
     this. ModelLoadError if tensors do not match, ValueError if dtype or split is not supported."""
     own = dict(entries)
+    if config.text_of:
+        own = _text_part(own)
+        logger.info("%s is served for text only: %d of its %d tensors", config.text_of, len(own), len(entries))
+        config = replace(config, tie_word_embeddings=config.tie_word_embeddings or HEAD_NAME not in own)
     config = resolve_head(config, own, group)
     _check_size(config, own)
     model = build_model(config, choose(config, checkpoint_dtype(own)), "meta", group)
@@ -51,6 +55,21 @@ def fit_model(
         stored=stored,
     )
     return model, {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
+
+
+#: Prefixes of a multimodal checkpoint's text part, and those of the text model.
+_TEXT_PREFIXES = {
+    "language_model.model.": "model.",
+    "model.language_model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+}
+
+
+def _text_part(entries: Mapping[str, TensorEntry]) -> dict[str, TensorEntry]:
+    found = {name: entry for name, entry in entries.items() if name.startswith("lm_head.")}
+    for prefix, own in _TEXT_PREFIXES.items():
+        found |= {own + name.removeprefix(prefix): each for name, each in entries.items() if name.startswith(prefix)}
+    return found
 
 
 def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import read_decoder_config
 from quire.models.model_config import ConfigReader, ModelConfig
 
 
@@ -19,7 +19,3 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         residual_multiplier=reader.number("residual_multiplier", 1.0),
         logits_multiplier=1 / reader.number("logits_scaling", 1.0),
     )
-
-
-class GraniteForCausalLM(LlamaForCausalLM):
-    pass

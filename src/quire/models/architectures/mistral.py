@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import read_decoder_config
 from quire.models.model_config import ConfigReader, ModelConfig
 
 _NAMES = {"mistral": "MistralForCausalLM", "ministral": "MinistralForCausalLM", "ministral3": "Ministral3ForCausalLM"}
@@ -15,15 +15,3 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     window = 0 if reader.values.get("sliding_window", default) is None else reader.integer("sliding_window", default)
     kinds = reader.layer_types(["sliding_attention"] * config.num_layers)
     return config.with_layers([window * (each == "sliding_attention") for each in kinds])
-
-
-class MistralForCausalLM(LlamaForCausalLM):
-    pass
-
-
-class MinistralForCausalLM(LlamaForCausalLM):
-    pass
-
-
-class Ministral3ForCausalLM(LlamaForCausalLM):
-    pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import read_decoder_config
 from quire.models.model_config import ConfigReader, ModelConfig
 
 
@@ -17,7 +17,3 @@ def read_windows(reader: ConfigReader) -> list[int]:
     first = reader.get("max_window_layers", 28)
     kinds = ["full_attention"] * first + ["sliding_attention"] * reader.integer("num_hidden_layers")
     return [window * (kind == "sliding_attention") for kind in reader.layer_types(kinds)]
-
-
-class Qwen2ForCausalLM(LlamaForCausalLM):
-    pass

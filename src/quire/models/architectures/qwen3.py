@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import read_decoder_config
 from quire.models.architectures.qwen2 import read_windows
 from quire.models.model_config import ConfigReader, ModelConfig
 
@@ -17,7 +17,3 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         attention_out_bias=attention_bias,
         qk_norm=True,
     ).with_layers(read_windows(reader))
-
-
-class Qwen3ForCausalLM(LlamaForCausalLM):
-    pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import read_decoder_config
 from quire.models.model_config import ConfigReader, ModelConfig
 
 
@@ -20,11 +20,3 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         attention_out_bias=reader.flag("attention_out_bias", False),
         mlp_bias=reader.flag("mlp_bias", False),
     )
-
-
-class SeedOssForCausalLM(LlamaForCausalLM):
-    pass
-
-
-class InternLM3ForCausalLM(LlamaForCausalLM):
-    pass

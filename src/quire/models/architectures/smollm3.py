@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quire.models.architectures.llama import LlamaForCausalLM, read_decoder_config
+from quire.models.architectures.llama import read_decoder_config
 from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError
 
 
@@ -25,7 +25,3 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     kinds = reader.layer_types(["full_attention" if has else "sliding_attention" for has in has_rope])
     windows = [window * (kind == "sliding_attention") for kind in kinds]
     return config.with_layers(windows, [config.rope if has else None for has in has_rope[:num_layers]])
-
-
-class SmolLM3ForCausalLM(LlamaForCausalLM):
-    pass
