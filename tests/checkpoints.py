@@ -44,6 +44,18 @@ _LONG_ROPE |= {"short_factor": [1.0, 1.1, 1.3, 2.0, 2.5, 3.0], "long_factor": [2
 _MINISTRAL_ROPE = {**_YARN_ROPE, "llama_4_scaling_beta": 0.3, "mscale": 1.0, "mscale_all_dim": 1.0}
 _OLMO3_ROPE = {"full_attention": _YARN_ROPE, "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
 _LOCAL_GLOBAL_LOCAL = ["sliding_attention", "full_attention", "sliding_attention"]
+_GEMMA3: dict[str, Any] = {
+    "head_dim": 24,
+    "query_pre_attn_scalar": 1,
+    "sliding_window": 16,
+    "layer_types": _LOCAL_GLOBAL_LOCAL,
+    "rope_parameters": {
+        "full_attention": _LINEAR_ROPE,
+        "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+    },
+    "final_logit_softcapping": 5.0,
+    "tie_word_embeddings": True,
+}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -101,6 +113,8 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "Granite", {**_LLAMA, "embedding_multiplier": 3.0, "attention_multiplier": 0.4, "residual_multiplier": 0.7,
                     "logits_scaling": 5.0}
     ),
+    "gemma2": ("Gemma2", {**_LLAMA, "head_dim": 24, "query_pre_attn_scalar": 4, "sliding_window": 9}),
+    "gemma3": ("Gemma3Text", {**_LLAMA, **_GEMMA3}),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
@@ -111,8 +125,12 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 ARCHITECTURES = tuple(_VARIANTS)
 STD = 0.3
-_FACTORS = {  # factors on STD by parts of parameter names
+# Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
+_GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}
+_FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
+    "Gemma2": _GEMMA_FACTORS,
+    "Gemma3Text": _GEMMA_FACTORS,
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 
@@ -137,10 +155,10 @@ def randomize(model: torch.nn.Module, factors: Mapping[str, float] = MappingProx
     """Draw weights that tell right from wrong. `factors` on STD are by parts of parameter names."""
     with torch.no_grad():
         for parameter_name, parameter in model.named_parameters():
+            factor = next((f for part, f in factors.items() if part in parameter_name), 1.0)
             if parameter.dim() == 1 and parameter_name.endswith("weight"):  # a norm
-                parameter.normal_(1.0, 0.1)
+                parameter.normal_(factor, 0.1)
             else:
-                factor = next((f for part, f in factors.items() if part in parameter_name), 1.0)
                 parameter.normal_(0.0, STD * factor)
 
 

@@ -94,7 +94,7 @@ def test_heads_are_normed_and_turned_where_they_lie(
     exact = torch.cat((turned, exact[..., rotary_dim:]), -1)
     if scale is not None:
         exact[:, :4] *= scale[:, None, None]
-    weights = (None, None, 0.0) if norms is None else (norms[0].weight, norms[1].weight, 1e-5)
+    weights = (None, None, 0.0, 0.0) if norms is None else (norms[0].weight, norms[1].weight, 1e-5, 0.0)
     plain = on_torch.rotate_heads(qkv.clone(), *rotation, 4, 2, *weights, is_interleaved).split_with_sizes([4, 2, 2], 1)
     values = qkv[:, 6:].clone()
     found = rotate_heads(qkv, rotation, 4, 2, norms, is_interleaved)
@@ -103,6 +103,19 @@ def test_heads_are_normed_and_turned_where_they_lie(
         check(q, exact[:, :4])
         check(k, exact[:, 4:])
         assert torch.equal(v, values)
+
+
+def test_some_heads_are_normed_into_an_array_of_their_own(kernels: Elementwise, dtype: torch.dtype) -> None:
+    x = torch.randn(9, 7, 24).to(dtype)
+    for found in (functions.norm_heads(x, 3, 2, 1e-5), on_torch.norm_heads(x, 3, 2, 1e-5)):
+        assert found.is_contiguous()
+        check(found, F.rms_norm(x[:, 3:5].double(), (24,), eps=1e-5))
+
+
+def test_weights_of_norms_may_be_stored_less_one(kernels: Elementwise, dtype: torch.dtype) -> None:
+    x, weight = torch.randn(7, 40).to(dtype), torch.randn(40).to(dtype)
+    for found in (functions.rms_norm(x, weight, 1e-5, 1.0), on_torch.rms_norm(x, weight, 1e-5, 1.0)):
+        check(found, F.rms_norm(x.double(), (40,), weight.double() + 1, 1e-5))
 
 
 @pytest.mark.parametrize("shape", [(1, 33), (7, 40), (300, 5), (0, 64)])

@@ -113,6 +113,15 @@ def test_sums_and_products_are_rounded_to_nearest_even(level: str, dtype: str) -
 
 @each_level
 @each_dtype
+def test_soft_caps_are_close_to_tanh(level: str, dtype: str) -> None:
+    x = samples().astype(DTYPES[dtype])
+    found = map_with(Elementwise(library_of(level), dtype), "cap", x).astype(np.float64)
+    error = 1e-6 if dtype == "float32" else 2**-8
+    np.testing.assert_allclose(found, 1.5 * np.tanh(x.astype(np.float64) / 1.5), rtol=error, atol=error)
+
+
+@each_level
+@each_dtype
 @pytest.mark.parametrize("shape", [(1, 768), (7, 77), (300, 5), (0, 64), (2, 1)])
 @pytest.mark.parametrize("is_affine", [True, False])
 def test_layer_norms_and_the_sums_before_them(level: str, dtype: str, shape: tuple[int, int], is_affine: bool) -> None:

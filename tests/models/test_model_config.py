@@ -89,7 +89,7 @@ def test_the_context_length_follows_the_rope_scaling(parameters: dict[str, Any],
 
 @pytest.mark.parametrize(
     "architecture",
-    ["Gemma2ForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "LlavaForConditionalGeneration",
+    ["GemmaForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "LlavaForConditionalGeneration",
      "BertModel", "T5ForConditionalGeneration", "LlamaForSequenceClassification", "MistralModel"],
 )  # fmt: skip
 def test_an_unknown_architecture_is_refused_by_name_with_what_is_supported(architecture: str) -> None:
@@ -212,6 +212,7 @@ ARITHMETIC: dict[str, Any] = {
     "gated_mlp": False,
     "qk_norm": True,
     "norm_has_bias": True,
+    "norm_offset": 1.0,
     "norm_is_affine": False,
     "qk_norm_all_heads": True,
     "norm_outputs": True,
@@ -231,6 +232,7 @@ OTHERWISE: dict[str, Any] = {
     "initializer_range": 0.3,
     "logits_multiplier": 0.5,
     "text_of": "Mistral3ForConditionalGeneration",
+    "logits_softcap": 30.0,
     "max_position_embeddings": 64,
     "tie_word_embeddings": True,
 }

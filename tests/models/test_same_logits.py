@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
 import transformers
 from safetensors.torch import save_file
 from torch import Tensor
@@ -26,14 +25,24 @@ NUM_TOKENS = 200  # longer than the original context of the tiny RoPE scalings
 
 def attend_to_one_sequence(model: CausalLM) -> Callable[..., Tensor]:
     """Return plain causal attention over a single sequence, the simplest case."""
-    layers = model.attention_layers()
+    layers, stored = model.attention_layers(), dict[int, tuple[Tensor, Tensor]]()
 
-    def attend(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        layer, groups = layers[layer_index], q.shape[1] // k.shape[1]
-        q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
+    def attend(layer_index: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None) -> Tensor:
+        layer = layers[layer_index]
+        if k is not None:
+            stored[layer_index] = k, k[..., : layer.value_dim] if v is None else v
+        groups = layer.num_heads // layer.num_kv_heads
+        k, v = (x.repeat_interleave(groups, 1) for x in stored[layer.reads_layer or layer_index])
+        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
         distance = torch.arange(q.shape[1])[:, None] - torch.arange(q.shape[1])
         mask = (distance >= 0) & (distance < (layer.window or len(distance)))
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale).transpose(0, 1)
+        scores = q @ k.transpose(1, 2) * layer.scale
+        if layer.softcap:
+            scores = layer.softcap * (scores / layer.softcap).tanh()
+        scores = scores.masked_fill(~mask, -torch.inf)
+        if sinks is not None:
+            scores = torch.cat((scores, sinks[:, None, None].expand(-1, len(distance), 1)), -1)
+        return (scores.softmax(-1)[..., : len(distance)] @ v).transpose(0, 1)
 
     return attend
 

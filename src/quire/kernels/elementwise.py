@@ -12,8 +12,8 @@ from quire.kernels.parallel import threads_for as threads_for
 from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import layout
 
-#: Sums and products of two arrays, multiples and activations of one.
-MAPS = ("add", "multiply", "scale", "silu", "relu", "gelu", "gelu_tanh")
+#: Sums and products of two arrays, multiples, soft-caps and activations of one.
+MAPS = ("add", "multiply", "scale", "cap", "silu", "relu", "gelu", "gelu_tanh")
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
@@ -21,7 +21,13 @@ _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 class _Norm(ctypes.Structure):
     """`QuireNorm` in csrc/elementwise.h."""
 
-    _fields_ = layout("pointer x y weight out", "int64 num_rows size", "float eps", "int32 num_threads")
+    _fields_ = layout("pointer x y weight out", "int64 num_rows size", "float eps offset", "int32 num_threads")
+
+
+class _NormHeads(ctypes.Structure):
+    """`QuireNormHeads` there."""
+
+    _fields_ = layout("pointer x out", "int64 num_tokens stride num_heads head_dim", "float eps", "int32 num_threads")
 
 
 class _Rotate(ctypes.Structure):
@@ -31,7 +37,7 @@ class _Rotate(ctypes.Structure):
         "pointer heads",
         "int64 num_tokens stride num_query_heads num_key_heads head_dim rotary_dim",
         "pointer cosines sines query_weight key_weight query_scale",
-        "float eps",
+        "float eps offset",
         "int32 is_interleaved norms_all_heads num_threads",
     )
 
@@ -60,6 +66,7 @@ class Elementwise:
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
         rows = (_INT, _INT)
         self._norm = _typed(library, f"quire_norm_{dtype}", _POINTER)
+        self._norm_heads = _typed(library, f"quire_norm_heads_{dtype}", _POINTER)
         self._layer_norm = _typed(library, f"quire_layer_norm_{dtype}", _POINTER)
         self._gate = _typed(library, f"quire_gate_{dtype}", _POINTER)
         self._rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER)
@@ -72,8 +79,12 @@ class Elementwise:
         )
 
     def norm(self, *arguments: Any) -> None:
-        """x or None, y, weight, out, num_rows, size, eps, num_threads"""
+        """x or None, y, weight, out, num_rows, size, eps, offset, num_threads"""
         call_kernel(self._norm, _Norm(*arguments))
+
+    def norm_heads(self, *arguments: Any) -> None:
+        """x, out, num_tokens, stride, num_heads, head_dim, eps, num_threads"""
+        call_kernel(self._norm_heads, _NormHeads(*arguments))
 
     def layer_norm(self, *arguments: Any) -> None:
         """x or None, y, weight or None, bias or None, out, num_rows, size, eps, num_threads"""
@@ -89,7 +100,7 @@ class Elementwise:
 
     def rotate(self, *arguments: Any) -> None:
         """heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, rotary_dim, cosines, sines, query_weight
-        or None, key_weight or None, query_scale or None, eps, is_interleaved, norms_all_heads, num_threads"""
+        or None, key_weight or None, query_scale or None, eps, offset, is_interleaved, norms_all_heads, num_threads"""
         call_kernel(self._rotate, _Rotate(*arguments))
 
 

@@ -117,7 +117,7 @@ class CausalLM(Module):
     def compute_logits(self, hidden: Array) -> Array:
         """Compute logits in the model's dtype, the same on every rank: [n, hidden_size] -> [n, vocab_size]."""
         logits = self.split.gather(self.lm_head(hidden), self.split.vocab)
-        return ops.scale(logits, self.config.logits_multiplier)
+        return ops.cap(ops.scale(logits, self.config.logits_multiplier), self.config.logits_softcap)
 
     def checkpoint_tensors(self) -> dict[str, Array]:
         """Return a view of each checkpoint tensor, or this rank's part, by name. Call before `pack()`."""

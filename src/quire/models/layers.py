@@ -36,15 +36,15 @@ def select_rows(x: Array, rows: Array | None) -> Array:
 
 
 class RMSNorm(Module):
-    """x / rms(x) * weight, in float32 inside."""
+    """x / rms(x) * (weight + offset), in float32 inside."""
 
-    def __init__(self, size: int | Share, eps: float, *, dtype: DType, device: str) -> None:
+    def __init__(self, size: int | Share, eps: float, *, offset: float = 0.0, dtype: DType, device: str) -> None:
         self.share = Share.of(size)
-        self.eps = eps
+        self.eps, self.offset = eps, offset
         self.weight = empty((self.share.size,), dtype, device)
 
     def __call__(self, x: Array) -> Array:
-        return ops.rms_norm(x, self.weight, self.eps)
+        return ops.rms_norm(x, self.weight, self.eps, self.offset)
 
     def of_share(self, x: Array, group: ParallelGroup) -> Array:
         """Norm rows of which each rank has a part, maybe the same one as others: [num_tokens, share.size]."""
@@ -62,7 +62,7 @@ class RMSNorm(Module):
     def add_and_norm(self, x: Array | Sum) -> tuple[Array, Array]:
         """Return the sum and its norm, each [num_tokens, size]. The sum overwrites its second addend."""
         if isinstance(x, Sum):
-            return x.y, ops.rms_norm(x.y, self.weight, self.eps, x.x)
+            return x.y, ops.rms_norm(x.y, self.weight, self.eps, self.offset, x.x)
         return x, self(x)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _MAX_INTEGER, _MAX_NUMBER = 2**31, 1e15  # beyond them sizes overflow
-ROPE_TYPES = ("default", "linear", "llama3", "yarn", "longrope", "dynamic")
+ROPE_TYPES = ("default", "linear", "llama3", "yarn", "longrope", "dynamic", "proportional")
 
 
 class ModelConfigError(ValueError):
@@ -86,7 +86,8 @@ class ConfigReader:
 class RopeConfig:
     """Parameters of rotary position embeddings. `scaling` is linear (factor), llama3 (factor, low_freq_factor,
     high_freq_factor, original_max_position_embeddings), yarn (factor, beta_fast, beta_slow, attention_factor,
-    truncate, original_max_position_embeddings) or longrope (attention_factor, original_max_position_embeddings)."""
+    truncate, original_max_position_embeddings), longrope (attention_factor, original_max_position_embeddings) or
+    proportional (factor, rotated: the number of pairs that turn)."""
 
     rope_type: str
     theta: float
@@ -140,43 +141,49 @@ class RopeConfig:
         rope_type = rope.get("rope_type", rope.get("type", "default"))
         theta = rope.number("rope_theta", reader.number("rope_theta", 10000.0))
         part = rope.number("partial_rotary_factor", reader.number("partial_rotary_factor", partial or 1.0))
-        reader.refuse_if(
-            part > 1 or (partial is None and part < 1), f"partial_rotary_factor={part:g} in this architecture"
-        )
         max_positions = reader.integer("max_position_embeddings", 2048)
         rope_type = "longrope" if rope_type == "su" else rope_type
+        is_partial = partial is not None or rope_type == "proportional"
+        reader.refuse_if(
+            part > 1 or (part < 1 and not is_partial), f"partial_rotary_factor={part:g} in this architecture"
+        )
         if rope_type not in ROPE_TYPES:
             raise UnsupportedModelError(
                 f"RoPE type {rope_type!r} is not supported; supported types: {', '.join(ROPE_TYPES)}"
             )
-        scaling: dict[str, float] = {}
-        if rope_type in ("linear", "llama3"):
-            scaling["factor"] = rope.number("factor")
-        if rope_type == "llama3":
-            scaling["low_freq_factor"] = rope.number("low_freq_factor")
-            scaling["high_freq_factor"] = rope.number("high_freq_factor")
-        original = "original_max_position_embeddings"
-        beta = rope.get("llama_4_scaling_beta")
-        if rope_type in ("llama3", "yarn", "longrope") or beta is not None:
-            scaling[original] = reader.number(original, rope.number(original, max_positions))
-        if rope_type == "yarn":
-            factor = rope.number("factor", max_positions / scaling[original])
-            scaling["factor"] = factor
-            scaling["beta_fast"] = rope.number("beta_fast", 32.0)
-            scaling["beta_slow"] = rope.number("beta_slow", 1.0)
-            scaling["truncate"] = float(rope.flag("truncate", True))
-            scaling["attention_factor"] = rope.number("attention_factor", _yarn_attention_factor(rope, factor))
-        short_factors: tuple[float, ...] = ()
+        scaling = _read_scaling(rope_type, rope, reader, max_positions)
+        if rope_type == "proportional":
+            scaling["rotated"], part = int(part * head_dim // 2), 1.0
         dim = int(head_dim * part)
-        if rope_type == "longrope":
-            short_factors = _read_factors(rope, dim // 2)
-            factor = max(1.0, rope.number("factor", max_positions / scaling[original]))
-            grown = math.sqrt(1 + math.log(factor) / math.log(scaling[original]))
-            scaling["attention_factor"] = rope.number("attention_factor", grown)
+        short_factors = _read_factors(rope, dim // 2) if rope_type == "longrope" else ()
+        beta = None if rope.get("llama_4_scaling_beta") is None else rope.number("llama_4_scaling_beta")
         if rope_type == "dynamic":
             rope_type = "default"  # what it is up to max_position_embeddings
-        beta = None if beta is None else rope.number("llama_4_scaling_beta")
         return cls(rope_type, theta, dim, tuple(sorted(scaling.items())), short_factors, is_interleaved, beta)
+
+
+def _read_scaling(rope_type: str, rope: ConfigReader, reader: ConfigReader, max_positions: int) -> dict[str, float]:
+    scaling: dict[str, float] = {}
+    original = "original_max_position_embeddings"
+    if rope_type in ("llama3", "yarn", "longrope") or rope.get("llama_4_scaling_beta") is not None:
+        scaling[original] = reader.number(original, rope.number(original, max_positions))
+    if rope_type in ("linear", "llama3", "proportional"):
+        scaling["factor"] = rope.number("factor", 1.0 if rope_type == "proportional" else None)
+    if rope_type == "llama3":
+        scaling["low_freq_factor"] = rope.number("low_freq_factor")
+        scaling["high_freq_factor"] = rope.number("high_freq_factor")
+    if rope_type == "yarn":
+        factor = rope.number("factor", max_positions / scaling[original])
+        scaling["factor"] = factor
+        scaling["beta_fast"] = rope.number("beta_fast", 32.0)
+        scaling["beta_slow"] = rope.number("beta_slow", 1.0)
+        scaling["truncate"] = float(rope.flag("truncate", True))
+        scaling["attention_factor"] = rope.number("attention_factor", _yarn_attention_factor(rope, factor))
+    if rope_type == "longrope":
+        factor = max(1.0, rope.number("factor", max_positions / scaling[original]))
+        grown = math.sqrt(1 + math.log(factor) / math.log(scaling[original]))
+        scaling["attention_factor"] = rope.number("attention_factor", grown)
+    return scaling
 
 
 def _read_factors(rope: ConfigReader, count: int) -> tuple[float, ...]:
@@ -204,6 +211,7 @@ NOT_ARITHMETIC = {
     "max_position_embeddings": "it limits a sequence; RoPE's scaling is in `rope`",
     "logits_multiplier": "the head comes after all KV",
     "text_of": "the weights' digest has all tensors",
+    "logits_softcap": "the head comes after all KV",
     "tie_word_embeddings": "the head comes after all KV",
 }
 
@@ -246,6 +254,7 @@ class ModelConfig:
     qk_norm: bool = False  #: RMSNorm over each head's q and k
     qk_norm_all_heads: bool = False  #: one over all heads' q and one over all heads' k instead
     norm_has_bias: bool = False  #: LayerNorm instead of RMSNorm
+    norm_offset: float = 0.0  #: added to the weights of RMSNorms
     norm_is_affine: bool = True
     norm_before: bool = True  #: norms before attention and MLP
     norm_outputs: bool = False  #: norms of the outputs of attention and MLP, before they are added
@@ -253,6 +262,7 @@ class ModelConfig:
     residual_multiplier: float = 1.0  #: of the outputs of attention and MLP, before they are added
     logits_multiplier: float = 1.0
     text_of: str = ""  #: the multimodal architecture whose text part this is
+    logits_softcap: float = 0.0  #: logits become cap * tanh(logits / cap); 0: they stay
     final_norm: bool = True
     embedding_dim: int = 0  #: width of the token table; 0 means hidden_size. OPT-350m projects up from it
     num_position_rows: int = 0  #: rows of the learned position table

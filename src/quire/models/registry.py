@@ -58,6 +58,8 @@ ARCHITECTURES = {
         Architecture("GraniteForCausalLM", "granite", "granite", "Granite 3, dense"),
         Architecture("MinistralForCausalLM", "ministral", "mistral", "Ministral of 2024"),
         Architecture("Ministral3ForCausalLM", "ministral3", "mistral", "Ministral 3"),
+        Architecture("Gemma2ForCausalLM", "gemma2", "gemma", "Gemma 2"),
+        Architecture("Gemma3ForCausalLM", "gemma3_text", "gemma", "Gemma 3"),
         Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
         Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),
     )

@@ -64,7 +64,9 @@ def rotate_heads(
 ) -> tuple[Array, Array, Array]:
     """Split qkv, [num_tokens, heads, dim] and maybe overwritten, into q, k and v, each [num_tokens, its heads, dim];
     norm q and k if there are norms (of queries, of keys), and rotate them if there is a rotation."""
-    weights = (None, None, 0.0) if norms is None else (norms[0].weight, norms[1].weight, norms[0].eps)
+    weights = (
+        (None, None, 0.0, 0.0) if norms is None else (norms[0].weight, norms[1].weight, norms[0].eps, norms[0].offset)
+    )
     if rotation is not None or norms is not None:
         angles = (*(rotation or ()), None, None, None)[:3]
         qkv = ops.rotate_heads(qkv, *angles, num_query_heads, num_key_heads, *weights, is_interleaved)
@@ -77,6 +79,7 @@ def inverse_frequencies(config: RopeConfig) -> tuple[np.ndarray, float]:
 
     llama3: Meta's reference for Llama 3.1. It slows down the pairs that turn less than once in the original context.
     yarn: arXiv 2309.00071, section 3.2 (NTK by parts).
+    proportional: Gemma 4's. The slowest pairs do not turn.
     longrope: arXiv 2402.13753, with the factors of the original context.
     """
     exponents = np.arange(0, config.dim, 2, dtype=np.float32) / np.float32(config.dim)
@@ -85,6 +88,9 @@ def inverse_frequencies(config: RopeConfig) -> tuple[np.ndarray, float]:
         wavelengths *= np.asarray(config.short_factors, np.float32)
         return np.float32(1.0) / wavelengths, config["attention_factor"]
     inv_freq = np.float32(1.0) / wavelengths
+    if config.rope_type == "proportional":
+        inv_freq[int(config["rotated"]) :] = 0
+        return inv_freq / config["factor"], 1.0
     if config.rope_type == "linear":
         return inv_freq / config["factor"], 1.0
     if config.rope_type == "llama3":

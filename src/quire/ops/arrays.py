@@ -133,7 +133,7 @@ def _as_given(each: Any) -> Any:
 
 def cast(x: Array, dtype: DType) -> Array:
     """Return x in a dtype of its kind, rounded to nearest even; x itself if it has it."""
-    if not isinstance(x, np.ndarray):
+    if hasattr(x, "is_cuda"):  # a tensor
         return x.to(dtype)
     if x.dtype == dtype or x.size <= _FEW:
         return x.astype(dtype, copy=False)
@@ -155,7 +155,7 @@ def copy_to(view: np.ndarray, x: np.ndarray) -> None:
 
 def widen(x: Array) -> Array:
     """Return floats as float32, a copy unless they are."""
-    return cast(x, FLOAT32) if isinstance(x, np.ndarray) else x.float()
+    return x.float() if hasattr(x, "is_cuda") else cast(x, FLOAT32)
 
 
 def is_finite(x: np.ndarray) -> bool:

@@ -47,15 +47,37 @@ def _kernels(x: np.ndarray) -> Elementwise:
 
 
 @operation
-def rms_norm(y: np.ndarray, weight: np.ndarray, eps: float, x: np.ndarray | None = None) -> np.ndarray:
-    """Compute y / rms(y) * weight, [num_tokens, size], in float32 inside. With x, add it to y in place before."""
+def rms_norm(
+    y: np.ndarray, weight: np.ndarray, eps: float, offset: float = 0.0, x: np.ndarray | None = None
+) -> np.ndarray:
+    """Compute y / rms(y) * (weight + offset), [num_tokens, size], in float32 inside. With x, add it to y in place
+    before."""
+    assert x is None or y.flags.c_contiguous
     y, x = dense(y), None if x is None else dense(x)
     out = new_output(y.shape, y.dtype)
     size = y.shape[-1]
     threads = threads_for(y.size, num_threads())
     _kernels(y).norm(
-        None if x is None else address(x), address(y), address(weight), address(out), y.size // size, size, eps, threads
+        None if x is None else address(x),
+        *map(address, (y, weight, out)),
+        y.size // size,
+        size,
+        eps,
+        offset,
+        threads,
     )
+    return out
+
+
+@operation
+def norm_heads(x: np.ndarray, start: int, num_heads: int, eps: float) -> np.ndarray:
+    """Compute h / rms(h) of some heads h of x, [num_tokens, heads, dim]: [num_tokens, num_heads, dim]."""
+    x = dense(x)
+    num_tokens, total, dim = x.shape
+    out = new_output((num_tokens, num_heads, dim), x.dtype)
+    threads = threads_for(out.size, num_threads())
+    first = address(x) + start * dim * x.itemsize
+    _kernels(x).norm_heads(first, address(out), num_tokens, total * dim, num_heads, dim, eps, threads)
     return out
 
 
@@ -70,12 +92,14 @@ def rotate_heads(
     query_weight: np.ndarray | None,
     key_weight: np.ndarray | None,
     eps: float,
+    offset: float,
     is_interleaved: bool,
 ) -> np.ndarray:
-    """Norm the query and key heads of qkv, [num_tokens, heads, dim], if there are weights (of one head, or of all
-    query heads and all key heads), and rotate the first rotary_dim features of each: the pairs (i, i + rotary_dim / 2),
-    or interleaved (2i, 2i + 1), by the token's angles, [num_tokens, 1, rotary_dim]. The first half of `sines` is
-    negated; None rotates nothing. `query_scale`, [num_tokens], multiplies queries. Works in place if it can."""
+    """Norm the query and key heads of qkv, [num_tokens, heads, dim], if there are weights, less `offset`: of one head,
+    or of all query heads and all key heads. Rotate the first rotary_dim features of each: the pairs (i, i +
+    rotary_dim / 2), or interleaved (2i, 2i + 1), by the token's angles, [num_tokens, 1, rotary_dim]. The first half of
+    `sines` is negated; None rotates nothing. `query_scale`, [num_tokens], multiplies queries. Works in place if it
+    can."""
     qkv = dense(qkv)
     num_tokens, num_heads, dim = qkv.shape
     optional = (cosines, sines, query_weight, key_weight, query_scale)
@@ -89,6 +113,7 @@ def rotate_heads(
         0 if cosines is None else cosines.shape[-1],
         *(None if each is None else address(each) for each in optional),
         eps,
+        offset,
         is_interleaved,
         query_weight is not None and len(query_weight) > dim,
         threads_for(qkv.size, num_threads()),
@@ -124,6 +149,12 @@ def multiply(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def scale(x: np.ndarray, factor: float) -> np.ndarray:
     """Compute x * factor; x itself for 1."""
     return x if factor == 1 else _map("scale", x, None, factor)
+
+
+@operation
+def cap(x: np.ndarray, most: float) -> np.ndarray:
+    """Compute most * tanh(x / most); x itself for 0."""
+    return _map("cap", x, None, most) if most else x
 
 
 @operation

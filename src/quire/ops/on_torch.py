@@ -7,10 +7,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def rms_norm(y: Tensor, weight: Tensor, eps: float, x: Tensor | None = None) -> Tensor:
+def rms_norm(y: Tensor, weight: Tensor, eps: float, offset: float = 0.0, x: Tensor | None = None) -> Tensor:
     if x is not None:
         y.add_(x)
+    if offset:  # the sum would be rounded in the weight's dtype
+        return F.rms_norm(y.float(), weight.shape, weight.float() + offset, eps).to(y.dtype)
     return F.rms_norm(y, weight.shape, weight, eps)
+
+
+def norm_heads(x: Tensor, start: int, num_heads: int, eps: float) -> Tensor:
+    return F.rms_norm(x[:, start : start + num_heads], x.shape[-1:], eps=eps)
 
 
 def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
@@ -27,6 +33,10 @@ def multiply(x: Tensor, y: Tensor) -> Tensor:
 
 def scale(x: Tensor, factor: float) -> Tensor:
     return x if factor == 1 else x * factor
+
+
+def cap(x: Tensor, most: float) -> Tensor:
+    return most * torch.tanh(x / most) if most else x
 
 
 def gate(x: Tensor) -> Tensor:
@@ -55,11 +65,12 @@ def rotate_heads(
     query_weight: Tensor | None,
     key_weight: Tensor | None,
     eps: float,
+    offset: float,
     is_interleaved: bool,
 ) -> Tensor:
     q, k, v = qkv.split_with_sizes([num_query_heads, num_key_heads, qkv.shape[1] - num_query_heads - num_key_heads], 1)
     if query_weight is not None and key_weight is not None:
-        q, k = _norm_heads(q, query_weight, eps), _norm_heads(k, key_weight, eps)
+        q, k = (_norm(*pair, eps, offset) for pair in ((q, query_weight), (k, key_weight)))
     qk = torch.cat((q, k), dim=1)
     if cosines is not None and sines is not None:
         dim = cosines.shape[-1]
@@ -75,8 +86,8 @@ def rotate_heads(
     return torch.cat((qk, v), dim=1)
 
 
-def _norm_heads(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return rms_norm(x.reshape(len(x), -1, len(weight)), weight, eps).reshape(x.shape)
+def _norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
+    return rms_norm(x.reshape(len(x), -1, len(weight)), weight, eps, offset).reshape(x.shape)
 
 
 def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

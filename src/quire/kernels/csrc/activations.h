@@ -41,6 +41,12 @@ inline Floats relu(Floats x) { return max(Floats{}, x); }
 // x/2 (1 + tanh(√(2/π) (x + 0.044715 x³)))
 inline Floats gelu_tanh(Floats x) { return gated(x, x * (x * x * 0.0713548163f + 1.59576912f)); }
 
+// cap * tanh(x / cap)
+inline Floats cap(Floats x, float most) {
+    const Floats e = exp_of_negative(absolute(x) * (-2.0f / most)), capped = most * (1.0f - e) / (1.0f + e);
+    return x > Floats{} ? capped : -capped;
+}
+
 // x Φ(x), where Φ(-a) = e^(-a²/2) M(a) for a > 0. M(a) (a + 5/2) is a polynomial of 1 - 5 / (a + 5/2), fitted for a < 15.
 inline Floats gelu(Floats x) {
     const Floats a = -max(splat(-15.0f), -absolute(x));

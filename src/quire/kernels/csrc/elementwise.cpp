@@ -62,7 +62,7 @@ void norm(const QuireNorm& call) {
         add_and_read(x, y, size, [&](auto sum) { squares.add(sum * sum); });
         const float factor = 1.0f / std::sqrt(squares.mean(size) + call.eps);
         each_vector(size, [&](int64_t at, auto lanes) {
-            put(out + at, get(y + at, lanes) * factor * get(weight + at, lanes));
+            put(out + at, get(y + at, lanes) * factor * (get(weight + at, lanes) + call.offset));
         });
     }
 }
@@ -106,14 +106,25 @@ inline float norm_factor(const T* x, int64_t size, float eps) {
     return 1.0f / std::sqrt(squares.mean(size) + eps);
 }
 
+// The rest of a norm: x becomes x * factor * (weight + offset).
+template <class T>
+struct NormWeight {
+    const T* weight;  // or null
+    float offset;
+    template <class Lanes>
+    Lanes weigh(Lanes x, int64_t at, Lanes lanes) const {
+        return weight ? x * (get(weight + at, lanes) + offset) : x;
+    }
+};
+
 // The pairs of one head, of [2][half] elements.
 template <class T>
-inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines, const T* weight, float factor) {
+inline void rotate_head(T* head, int64_t half, const T* cosines, const T* sines, NormWeight<T> norm, float factor) {
     each_vector(half, [&](int64_t at, auto lanes) {
         auto left = get(head + at, lanes), right = get(head + half + at, lanes);
-        if (weight) {
-            left = rounded(left * factor * get(weight + at, lanes), head);
-            right = rounded(right * factor * get(weight + half + at, lanes), head);
+        if (norm.weight) {
+            left = rounded(norm.weigh(left * factor, at, lanes), head);
+            right = rounded(norm.weigh(right * factor, half + at, lanes), head);
         }
         put(head + at, rounded(left * get(cosines + at, lanes), head) + right * get(sines + at, lanes));
         put(head + half + at,
@@ -133,29 +144,29 @@ inline void rotate_interleaved(T* head, int64_t half, const T* cosines, const T*
 }
 
 template <class T>
-inline void scale_head(T* head, int64_t from, int64_t to, const T* weight, float factor) {
+inline void scale_head(T* head, int64_t from, int64_t to, NormWeight<T> norm, float factor) {
     each_vector(to - from, [&](int64_t at, auto lanes) {
-        const auto x = get(head + from + at, lanes) * factor;
-        put(head + from + at, weight ? x * get(weight + from + at, lanes) : x);
+        put(head + from + at, norm.weigh(get(head + from + at, lanes) * factor, from + at, lanes));
     });
 }
 
 // The query heads or the key heads of a token.
 template <class T>
-void rotate_heads(const QuireRotate& call, T* heads, int64_t num_heads, const T* weight, const T* cosines,
+void rotate_heads(const QuireRotate& call, T* heads, int64_t num_heads, const void* weight, const T* cosines,
                   const T* sines) {
     const int64_t dim = call.head_dim, rotated = call.rotary_dim;
+    NormWeight<T> norm{static_cast<const T*>(weight), call.offset};
     float factor = weight && call.norms_all_heads ? norm_factor(heads, num_heads * dim, call.eps) : 1;
     for (T* head = heads; head < heads + num_heads * dim; head += dim) {
         if (weight && !call.norms_all_heads) factor = norm_factor(head, dim, call.eps);
         if (call.is_interleaved) {
-            if (weight) scale_head(head, 0, rotated, weight, factor);
+            if (weight) scale_head(head, 0, rotated, norm, factor);
             rotate_interleaved(head, rotated / 2, cosines, sines);
         } else {
-            rotate_head(head, rotated / 2, cosines, sines, weight, factor);
+            rotate_head(head, rotated / 2, cosines, sines, norm, factor);
         }
-        if (weight) scale_head(head, rotated, dim, weight, factor);
-        if (weight && call.norms_all_heads) weight += dim;
+        if (weight) scale_head(head, rotated, dim, norm, factor);
+        if (weight && call.norms_all_heads) norm.weight += dim;
     }
 }
 
@@ -167,11 +178,22 @@ void rotate(const QuireRotate& call) {
         T* heads = static_cast<T*>(call.heads) + token * call.stride;
         const T* cosines = static_cast<const T*>(call.cosines) + token * call.rotary_dim;
         const T* sines = static_cast<const T*>(call.sines) + token * call.rotary_dim;
-        const auto *of_query = static_cast<const T*>(call.query_weight), *of_key = static_cast<const T*>(call.key_weight);
-        rotate_heads(call, heads, call.num_query_heads, of_query, cosines, sines);
-        rotate_heads(call, heads + queries, call.num_key_heads, of_key, cosines, sines);
+        rotate_heads(call, heads, call.num_query_heads, call.query_weight, cosines, sines);
+        rotate_heads(call, heads + queries, call.num_key_heads, call.key_weight, cosines, sines);
         const T* scale = static_cast<const T*>(call.query_scale);
-        if (scale) scale_head<T>(heads, 0, queries, nullptr, to_float(scale[token]));
+        if (scale) scale_head<T>(heads, 0, queries, {}, to_float(scale[token]));
+    }
+}
+
+template <class T>
+void norm_heads(const QuireNormHeads& call) {
+    const int64_t dim = call.head_dim;
+#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
+    for (int64_t i = 0; i < call.num_tokens * call.num_heads; ++i) {
+        const T* x = static_cast<const T*>(call.x) + i / call.num_heads * call.stride + i % call.num_heads * dim;
+        T* out = static_cast<T*>(call.out) + i * dim;
+        const float factor = norm_factor(x, dim, call.eps);
+        each_vector(dim, [&](int64_t at, auto lanes) { put(out + at, get(x + at, lanes) * factor); });
     }
 }
 
@@ -220,6 +242,8 @@ void best(const void* rows, int64_t num_rows, int64_t size, int64_t stride, floa
 
 void quire_norm_float32(const QuireNorm* call) { norm<float>(*call); }
 void quire_norm_bfloat16(const QuireNorm* call) { norm<BFloat16>(*call); }
+void quire_norm_heads_float32(const QuireNormHeads* call) { norm_heads<float>(*call); }
+void quire_norm_heads_bfloat16(const QuireNormHeads* call) { norm_heads<BFloat16>(*call); }
 void quire_layer_norm_float32(const QuireLayerNorm* call) { layer_norm<float>(*call); }
 void quire_layer_norm_bfloat16(const QuireLayerNorm* call) { layer_norm<BFloat16>(*call); }
 void quire_rotate_float32(const QuireRotate* call) { rotate<float>(*call); }

@@ -11,18 +11,29 @@ extern "C" {
 
 #define QUIRE_EXPORT __attribute__((visibility("default")))
 
-// out = y / rms(y) * weight, after y += x if x is given. All are [num_rows][size], dense.
+// out = y / rms(y) * (weight + offset), after y += x if x is given. All are [num_rows][size], dense.
 struct QuireNorm {
     const void* x;  // or null
     void* y;
     const void* weight;
     void* out;
     int64_t num_rows, size;
-    float eps;
+    float eps, offset;
     int32_t num_threads;
 };
 QUIRE_EXPORT void quire_norm_float32(const QuireNorm*);
 QUIRE_EXPORT void quire_norm_bfloat16(const QuireNorm*);
+
+// out = x / rms(x) of each head, [num_tokens][num_heads][head_dim], dense; tokens of x are `stride` elements apart.
+struct QuireNormHeads {
+    const void* x;
+    void* out;
+    int64_t num_tokens, stride, num_heads, head_dim;
+    float eps;
+    int32_t num_threads;
+};
+QUIRE_EXPORT void quire_norm_heads_float32(const QuireNormHeads*);
+QUIRE_EXPORT void quire_norm_heads_bfloat16(const QuireNormHeads*);
 
 // out = (y - mean(y)) / deviation(y) * weight + bias, after y += x if x is given. Otherwise as `QuireNorm`.
 struct QuireLayerNorm {
@@ -43,9 +54,9 @@ struct QuireRotate {
     void* heads;
     int64_t num_tokens, stride, num_query_heads, num_key_heads, head_dim, rotary_dim;
     const void *cosines, *sines;            // [num_tokens][rotary_dim]; the first half of the sines is negated
-    const void *query_weight, *key_weight;  // [head_dim], weights of norms before the rotation, or null
+    const void *query_weight, *key_weight;  // [head_dim], weights, less `offset`, of norms before the rotation, or null
     const void* query_scale;                // [num_tokens], factors on rotated queries, or null
-    float eps;
+    float eps, offset;
     int32_t is_interleaved, norms_all_heads, num_threads;  // one norm over all query or key heads: weights of all
 };
 QUIRE_EXPORT void quire_rotate_float32(const QuireRotate*);
@@ -57,7 +68,8 @@ QUIRE_EXPORT void quire_best_float32(const void* rows, int64_t num_rows, int64_t
 QUIRE_EXPORT void quire_best_bfloat16(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
                                       int64_t* places, int32_t num_threads);
 
-// out = x + y, x * y, x * factor, or a function of x, computed in float32. `out` may be an input.
+// out = x + y, x * y, x * factor, factor * tanh(x / factor), or another function of x, computed in float32. `out` may be
+// an input.
 struct QuireMap {
     const void *x, *y;  // y of sums and products only
     void* out;
@@ -71,6 +83,8 @@ QUIRE_EXPORT void quire_multiply_float32(const QuireMap*);
 QUIRE_EXPORT void quire_multiply_bfloat16(const QuireMap*);
 QUIRE_EXPORT void quire_scale_float32(const QuireMap*);
 QUIRE_EXPORT void quire_scale_bfloat16(const QuireMap*);
+QUIRE_EXPORT void quire_cap_float32(const QuireMap*);
+QUIRE_EXPORT void quire_cap_bfloat16(const QuireMap*);
 QUIRE_EXPORT void quire_silu_float32(const QuireMap*);
 QUIRE_EXPORT void quire_silu_bfloat16(const QuireMap*);
 QUIRE_EXPORT void quire_relu_float32(const QuireMap*);

@@ -21,6 +21,11 @@ void scale(const QuireMap& call) {
 }
 
 template <class T>
+void cap_all(const QuireMap& call) {
+    map_one<T>(call, [factor = call.factor](Floats x) { return cap(x, factor); });
+}
+
+template <class T>
 void gate(const QuireGate& call) {
     const auto row = [&](int64_t i, int32_t num_threads) {
         const T* x = static_cast<const T*>(call.x) + 2 * i * call.size;
@@ -82,6 +87,8 @@ void quire_multiply_bfloat16(const QuireMap* call) {
 }
 void quire_scale_float32(const QuireMap* call) { scale<float>(*call); }
 void quire_scale_bfloat16(const QuireMap* call) { scale<BFloat16>(*call); }
+void quire_cap_float32(const QuireMap* call) { cap_all<float>(*call); }
+void quire_cap_bfloat16(const QuireMap* call) { cap_all<BFloat16>(*call); }
 void quire_silu_float32(const QuireMap* call) { map_one<float>(*call, silu_exact); }
 void quire_silu_bfloat16(const QuireMap* call) { map_one<BFloat16>(*call, silu_exact); }
 void quire_relu_float32(const QuireMap* call) { map_one<float>(*call, relu); }

@@ -11,6 +11,7 @@ from quire.models.layers import RMSNorm, Sum, add_and_norm, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
+from quire.models.parallel.split import Share
 from quire.models.rotary import RotaryEmbedding, Rotation, rotate_heads
 from quire.ops import functions as ops
 from quire.ops.arrays import Array, DType
@@ -28,14 +29,24 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     )
 
 
-def read_decoder_config(reader: ConfigReader, architecture: str, *, is_tied: bool = False, **flags: Any) -> ModelConfig:
-    """Read the config of a Llama-like architecture, whose head is tied by default or not. `flags` are its differences,
-    and arguments of `RopeConfig.from_hf`."""
+def read_decoder_config(
+    reader: ConfigReader,
+    architecture: str,
+    *,
+    is_tied: bool = False,
+    activations: tuple[str, ...] = ("silu", "swish"),
+    **flags: Any,
+) -> ModelConfig:
+    """Read the config of a Llama-like architecture, whose head is tied by default or not. The first of `activations` is
+    the default. `flags` are its differences, and arguments of `RopeConfig.from_hf`."""
     hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
     head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
-    activation = reader.get("hidden_act", "silu")
+    activation = reader.get("hidden_activation", reader.get("hidden_act", activations[0]))
     rotary = {name: flags.pop(name) for name in ("partial", "is_interleaved", "layer_type") if name in flags}
-    reader.refuse_if(activation not in ("silu", "swish"), f"activation {activation!r} in {architecture}", "it has silu")
+    reader.refuse_if(
+        activation not in activations, f"activation {activation!r} in {architecture}", f"it has {activations[0]}"
+    )
+    rope = flags.pop("rope", None) or RopeConfig.from_hf(reader, head_dim, **rotary)
     return ModelConfig(
         architecture=architecture,
         vocab_size=reader.integer("vocab_size"),
@@ -49,7 +60,7 @@ def read_decoder_config(reader: ConfigReader, architecture: str, *, is_tied: boo
         norm_eps=reader.number("rms_norm_eps", 1e-6),
         hidden_act=activation,
         tie_word_embeddings=reader.flag("tie_word_embeddings", is_tied),
-        rope=RopeConfig.from_hf(reader, head_dim, **rotary),
+        rope=rope,
         dtype=reader.get("dtype", reader.get("torch_dtype")),
         eos_token_ids=reader.token_ids("eos_token_id"),
         initializer_range=reader.number("initializer_range", 0.02),
@@ -60,18 +71,21 @@ def read_decoder_config(reader: ConfigReader, architecture: str, *, is_tied: boo
 class LlamaAttention(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         self.index, self.split = index, split
-        self.num_heads, self.num_kv_heads, self.head_dim = split.num_heads, split.num_kv_heads, config.head_dim
-        rope = config.layer_configs[index].rope
-        self.is_interleaved = rope is not None and rope.is_interleaved
-        self.qkv_proj = self.make_qkv(config, split, **factory)
-        sizes = (split.q, split.kv) if config.qk_norm_all_heads else (config.head_dim, config.head_dim)
+        layer = config.layer_configs[index]
+        kv_heads = split.kv_heads(layer.num_kv_heads)
+        self.num_heads, self.num_kv_heads, self.head_dim = split.num_heads, kv_heads.size, layer.head_dim
+        self.is_interleaved = layer.rope is not None and layer.rope.is_interleaved
+        q, kv = split.heads.of_size(layer.head_dim), kv_heads.of_size(layer.head_dim)
+        self.qkv_proj = self.make_qkv(config, q, kv, **factory)
+        sizes = (q, kv) if config.qk_norm_all_heads else (layer.head_dim, layer.head_dim)
         self.q_norm, self.k_norm = (
-            RMSNorm(size, config.norm_eps, **factory) if config.qk_norm else None for size in sizes
+            RMSNorm(size, config.norm_eps, offset=config.norm_offset, **factory) if config.qk_norm else None
+            for size in sizes
         )
-        self.o_proj = Linear(split.q, config.hidden_size, bias=config.attention_out_bias, group=split.group, **factory)
+        self.o_proj = Linear(q, config.hidden_size, bias=config.attention_out_bias, group=split.group, **factory)
 
-    def make_qkv(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> Linear:
-        parts = {"q_proj": split.q, "k_proj": split.kv, "v_proj": split.kv}
+    def make_qkv(self, config: ModelConfig, q: Share, kv: Share, **factory: Any) -> Linear:
+        parts = {"q_proj": q, "k_proj": kv, "v_proj": kv}
         return MergedLinear(config.hidden_size, parts, bias=config.qkv_bias, **factory)
 
     def __call__(self, x: Array, rotation: Rotation | None, attend: Attend, rows: Array | None) -> Array:
@@ -97,9 +111,12 @@ class LlamaMLP(Module):
         self.gate_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
         self.up_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
         self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, group=split.group, **factory)
+        self.activation = ops.ACTIVATIONS[config.hidden_act]
 
     def __call__(self, x: Array) -> Array:
-        return self.down_proj(self.gate_proj.gated(x, self.up_proj))
+        if self.activation == "silu":
+            return self.down_proj(self.gate_proj.gated(x, self.up_proj))
+        return self.down_proj(ops.multiply(ops.activate(self.gate_proj(x), self.activation), self.up_proj(x)))
 
 
 class FusedMLP(Module):
@@ -122,7 +139,8 @@ class LlamaDecoderLayer(Module):
 
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         for name in filter(None, self.norm_names):
-            setattr(self, name, RMSNorm(config.hidden_size, config.norm_eps, **factory))
+            norm = RMSNorm(config.hidden_size, config.norm_eps, offset=config.norm_offset, **factory)
+            setattr(self, name, norm)
         self.multiplier = config.residual_multiplier
         self.self_attn = self.attention_class(config, split, index, **factory)
         self.mlp = self.mlp_class(config, split, **factory)
@@ -146,17 +164,18 @@ class LlamaForCausalLM(CausalLM):
 
     def __init__(self, config: ModelConfig, *, dtype: DType, device: str, group: ParallelGroup = ALONE) -> None:
         super().__init__(config, dtype=dtype, device=device, group=group)
+        self.embedding_multiplier = config.embedding_multiplier
         self.ropes = dict.fromkeys(layer.rope for layer in config.layer_configs if layer.rope is not None)
         self.rotaries = [RotaryEmbedding(rope) for rope in self.ropes]
         self.layers = ModuleList(
             self.layer_class(config, self.split, index, dtype=dtype, device=device)
             for index in range(config.num_layers)
         )
-        self.norm = RMSNorm(config.hidden_size, config.norm_eps, dtype=dtype, device=device)
+        self.norm = RMSNorm(config.hidden_size, config.norm_eps, offset=config.norm_offset, dtype=dtype, device=device)
 
     def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids))
-        x = ops.scale(x, self.config.embedding_multiplier)
+        x = ops.scale(x, self.embedding_multiplier)
         angles = [array for rotary in self.rotaries for array in rotary(positions, x.dtype)]
         return self.recorded(self._through_layers, attend, x, *angles, rows=rows)
 

@@ -13,7 +13,6 @@ from quire.models.architectures.llama import (
 )
 from quire.models.linear.layer import Linear
 from quire.models.model_config import ConfigReader, ModelConfig
-from quire.models.parallel import ModelSplit
 from quire.models.parallel.split import Share
 
 
@@ -23,9 +22,8 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 class Phi3Attention(LlamaAttention):
-    def make_qkv(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> Linear:
-        outputs = Share.joined(split.q, split.kv, split.kv)
-        return Linear(config.hidden_size, outputs, bias=config.qkv_bias, **factory)
+    def make_qkv(self, config: ModelConfig, q: Share, kv: Share, **factory: Any) -> Linear:
+        return Linear(config.hidden_size, Share.joined(q, kv, kv), bias=config.qkv_bias, **factory)
 
 
 class Phi3DecoderLayer(LlamaDecoderLayer):

@@ -10,8 +10,13 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     if reader.get("model_type") == "internlm3":
         bias = reader.flag("bias", reader.flag("mlp_bias", False))
         qkv_bias = reader.flag("qkv_bias", reader.flag("attention_bias", False))
-        flags = {"qkv_bias": qkv_bias, "attention_out_bias": bias, "mlp_bias": bias}
-        return read_decoder_config(reader, architecture="InternLM3ForCausalLM", **flags)
+        return read_decoder_config(
+            reader,
+            architecture="InternLM3ForCausalLM",
+            qkv_bias=qkv_bias,
+            attention_out_bias=bias,
+            mlp_bias=bias,
+        )
     return read_decoder_config(
         reader,
         architecture="SeedOssForCausalLM",
