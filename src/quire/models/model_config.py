@@ -34,6 +34,10 @@ class ConfigReader:
         value = self.values.get(name)
         return default if value is None else value
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> ConfigReader:
+        """Return a reader of the config with these values for absent fields."""
+        return ConfigReader({**defaults, **self.values})
+
     def _required(self, name: str, default: Any) -> Any:
         value = self.get(name, default)
         if value is None:

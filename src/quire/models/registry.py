@@ -67,7 +67,10 @@ ARCHITECTURES = {
 
 
 #: Multimodal architectures, of which the text part is served.
-MULTIMODAL = {"Mistral3ForConditionalGeneration": "Mistral Small 3.1 and 3.2, Ministral 3"}
+MULTIMODAL = {
+    "Gemma3ForConditionalGeneration": "Gemma 3 of 4B to 27B",
+    "Mistral3ForConditionalGeneration": "Mistral Small 3.1 and 3.2, Ministral 3",
+}
 _SHARED_FIELDS = ("tie_word_embeddings", "dtype", "torch_dtype", "eos_token_id", "quantization_config")
 
 

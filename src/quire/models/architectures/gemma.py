@@ -13,8 +13,17 @@ from quire.ops.arrays import DType, name_of, numpy_dtype
 ACTIVATIONS = ("gelu_pytorch_tanh", "gelu_tanh", "gelu_new")
 
 
+#: Values that configs of Gemma 3 leave out.
+_DEFAULTS = {
+    "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 131_072,
+    "eos_token_id": 1,
+}  # fmt: skip
+
+
 def read_config(reader: ConfigReader) -> ModelConfig:
     is_gemma3 = reader.get("model_type") != "gemma2"
+    if is_gemma3:
+        reader = reader.with_defaults(_DEFAULTS)
     reader.refuse_if(reader.get("use_bidirectional_attention"), "bidirectional attention")
     attention_bias = reader.flag("attention_bias", False)
     head_dim = reader.integer("head_dim", 256)
