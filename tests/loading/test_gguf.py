@@ -241,7 +241,7 @@ except GGUFError as error:
     ("change", "message"),
     [
         ({"general.architecture": "mamba"}, "mamba as a GGUF file is not supported"),
-        ({"general.architecture": 7}, "does not state its architecture"),
+        ({"general.architecture": 7}, "7 as a GGUF file is not supported"),
         ({"llama.block_count": "many"}, "num_hidden_layers is 'many'"),
         ({"llama.block_count": 2**31 - 1}, "at most 10000"),
         ({"llama.attention.head_count": 3}, "no heads of|multiple"),

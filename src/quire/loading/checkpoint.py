@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from quire.gguf_header import is_gguf
 from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.gguf_config import read_gguf
 from quire.loading.remote import open_file, remote_file
 from quire.loading.source import read_json_object
 from quire.models.encodings import BLOCKS
@@ -78,9 +79,7 @@ def weight_files(directory: Path) -> list[Path]:
     """Return a checkpoint's weight files by name: one, or the shards of its index; or a GGUF file's parts. Raises as
     `read_headers`."""
     if is_gguf(directory):
-        from quire.loading.gguf_config import gguf_files
-
-        return gguf_files(directory)
+        return [header.path for header in read_gguf(directory)]
     return _find_files(directory)[0]
 
 

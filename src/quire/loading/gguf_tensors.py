@@ -11,7 +11,7 @@ from pathlib import Path
 from quire.gguf_header import GGUFHeader, GGUFTensor, is_gguf
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError
-from quire.loading.gguf_config import gguf_files, gguf_head_dim, read_gguf, read_part
+from quire.loading.gguf_config import gguf_head_dim, read_gguf
 from quire.models.encodings import BLOCKS, BY_NUMBER
 
 #: Architectures with rows of q and k in the order of rotated pairs; transformers rotates halves of heads.
@@ -27,13 +27,12 @@ _EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
 def read_gguf_entries(path: Path) -> dict[str, TensorEntry]:
     """Return the tensors of all parts of a file by their names there, in the order of files and offsets. Stacked
     experts are listed one by one. Raises ModelLoadError for damaged files and unknown encodings."""
-    files = gguf_files(path)
-    metadata = read_gguf(path)
+    headers = read_gguf(path)
     entries: dict[str, TensorEntry] = {}
-    for header in map(read_part, files):
+    for header in headers:
         end = 0
         for tensor in sorted(header.tensors, key=lambda tensor: tensor.start):
-            entry = _entry(metadata, header, tensor)
+            entry = _entry(headers[0], header, tensor)
             if entry.start < end or entry.name in entries:
                 raise ModelLoadError(f"{header.path}: {entry.name} overlaps another tensor; download the file again")
             end = entry.end
@@ -54,16 +53,15 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
     end = tensor.start + math.prod(tensor.shape) // values * num_bytes
     if end > header.size:
         raise ModelLoadError(f"{where} ends at byte {end} of {header.size}: the file is truncated; download it again")
-    architecture, head_dim, addend = metadata.values.get("general.architecture"), 0, 0.0
+    entry = TensorEntry(header.path, tensor.name, tensor.shape, encoding, tensor.start, end)
+    architecture = metadata.values.get("general.architecture")
     if architecture in _PAIRED and re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", tensor.name):
         head_dim = gguf_head_dim(metadata)
         if head_dim % 2 or tensor.shape[0] % head_dim:
             raise ModelLoadError(f"{where} has {tensor.shape[0]} rows, which are no heads of {head_dim}")
-    if architecture in _SHIFTED and tensor.name.endswith("norm.weight"):
-        addend = -1.0
-    return TensorEntry(
-        header.path, tensor.name, tensor.shape, encoding, tensor.start, end, head_dim=head_dim, addend=addend
-    )
+        return replace(entry, head_dim=head_dim)
+    is_shifted = architecture in _SHIFTED and tensor.name.endswith("norm.weight")
+    return replace(entry, addend=-1.0) if is_shifted else entry
 
 
 def _name_of(number: int) -> str:
@@ -96,8 +94,8 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
         return entries
     from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map  # takes 40 ms
 
-    header = read_gguf(first.file)
-    prefix = header.values.get("general.architecture")
+    header = read_gguf(first.file)[0]
+    prefix = header.values["general.architecture"]
     number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == prefix)
     known = get_tensor_name_map(MODEL_ARCH(number), header.values[f"{prefix}.block_count"])
     left, found = dict(entries), {}

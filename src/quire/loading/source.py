@@ -129,7 +129,7 @@ def _mode(path: Path) -> int:
 def read_directory(name: str, path: Path) -> ModelSource:
     """Read the JSON files of a model's directory, or a GGUF file's metadata; raises ModelLoadError."""
     if is_gguf(path):
-        header = read_gguf(path)
+        header = read_gguf(path)[0]
         return ModelSource(name, header.path, gguf_config(header))
     config_path = path / "config.json"
     if not stat.S_ISREG(_mode(config_path)):
