@@ -154,7 +154,7 @@ def test_the_parts_of_a_split_file_are_one_model(tmp_path: Path) -> None:
         assert torch.equal(logits_of(load(named)), expected)
     assert checkpoint_digest(first).startswith("sha256:")
     parts[1].unlink()
-    with pytest.raises(ModelLoadError, match=rf"is one of {len(parts)} parts, of which {parts[1].name} is missing"):
+    with pytest.raises(ModelLoadError, match=rf"is one of 0000{len(parts)} parts, of which {parts[1].name} is missing"):
         resolve_model(str(first))
 
 
@@ -227,10 +227,10 @@ def test_lengths_beyond_the_file_are_refused_at_once(what: str, tmp_path: Path) 
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 from pathlib import Path
-from quire.gguf_header import GGUFError, read_gguf_header
+from quire.gguf_header import read_gguf_header
 try:
     read_gguf_header(Path({str(path)!r}))
-except GGUFError as error:
+except ValueError as error:
     print(error)
 """
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
@@ -249,8 +249,8 @@ except GGUFError as error:
         ({"llama.rope.scaling.type": "spiral"}, "RoPE type 'spiral' is not supported"),
         ({"tokenizer.ggml.model": "rwkv"}, "its tokenizer is of type 'rwkv'"),
         ({"tokenizer.ggml.pre": "unheard-of"}, "split as by 'unheard-of'"),
-        ({"tokenizer.ggml.token_type": [1, 2]}, "not as many types"),
-        ({"tokenizer.ggml.tokens": []}, "has no tokenizer"),
+        ({"tokenizer.ggml.token_type": [1, 2]}, "300 tokens and 2 types"),
+        ({"tokenizer.ggml.tokens": []}, "0 tokens and 300 types"),
     ],
 )
 def test_metadata_that_does_not_fit_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -274,11 +274,11 @@ def test_unknown_encodings_are_refused_by_name(number: int, name: str, whole: by
 def test_the_reader_of_headers_agrees_with_the_package_s(whole: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(whole)
-    header, reader = read_gguf_header(path), gguf.GGUFReader(path)
+    header, reader = read_gguf_header(path, has_lists=True), gguf.GGUFReader(path)
     assert {each.name: (list(each.shape), each.start) for each in header.tensors} == {
         each.name: (each.shape.tolist()[::-1], each.data_offset) for each in reader.tensors
     }
     for name, field in reader.fields.items():
         if not name.startswith("GGUF."):
             expected = field.contents()
-            assert header.get(name) == (pytest.approx(expected) if isinstance(expected, float) else expected)
+            assert header.values[name] == (pytest.approx(expected) if isinstance(expected, float) else expected)

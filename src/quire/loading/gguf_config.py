@@ -19,37 +19,24 @@ _ARCHITECTURES = {
     "phi3": "Phi3", "qwen2": "Qwen2", "qwen2moe": "Qwen2Moe", "qwen3": "Qwen3", "qwen3moe": "Qwen3Moe",
     "seed_oss": "SeedOss", "smollm3": "SmolLM3",
 }  # fmt: skip
+#: Names in config.json by those in GGUF files.
 _FIELDS = {
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "attention.scale": "attention_multiplier",
-    "attention.sliding_window": "sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping",
-    "block_count": "num_hidden_layers",
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "embedding_scale": "embedding_multiplier",
-    "expert_count": "num_experts",
+    "attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim", "attention.layer_norm_rms_epsilon": "rms_norm_eps",
+    "attention.scale": "attention_multiplier", "attention.sliding_window": "sliding_window",
+    "attn_logit_softcapping": "attn_logit_softcapping", "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+    "embedding_scale": "embedding_multiplier", "expert_count": "num_experts",
     "expert_feed_forward_length": "moe_intermediate_size",
-    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
-    "expert_used_count": "num_experts_per_tok",
-    "expert_weights_norm": "norm_topk_prob",
-    "feed_forward_length": "intermediate_size",
-    "final_logit_softcapping": "final_logit_softcapping",
-    "logit_scale": "logits_scaling",
-    "residual_scale": "residual_multiplier",
-    "rope.freq_base": "rope_theta",
-}
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size", "expert_used_count": "num_experts_per_tok",
+    "expert_weights_norm": "norm_topk_prob", "feed_forward_length": "intermediate_size",
+    "final_logit_softcapping": "final_logit_softcapping", "logit_scale": "logits_scaling",
+    "residual_scale": "residual_multiplier", "rope.freq_base": "rope_theta",
+}  # fmt: skip
 _SCALING = {
-    "factor": "factor",
-    "original_context_length": "original_max_position_embeddings",
-    "type": "rope_type",
-    "yarn_beta_fast": "beta_fast",
-    "yarn_beta_slow": "beta_slow",
-    "yarn_log_multiplier": "mscale_all_dim",
-}
+    "factor": "factor", "original_context_length": "original_max_position_embeddings", "type": "rope_type",
+    "yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow", "yarn_log_multiplier": "mscale_all_dim",
+}  # fmt: skip
 #: Of Llama 3.1 to 3.3, whose GGUF files state the factors of single frequencies only.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _MAX_FACTORS = 4096
@@ -78,9 +65,10 @@ def gguf_config(header: GGUFHeader) -> dict[str, Any]:
 def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     if prefix not in _ARCHITECTURES:
         return {"architectures": [f"{prefix} as a GGUF file"]}
+    values = header.values
     shapes = {tensor.name: tensor.shape for tensor in header.tensors}
     matrices = {BY_NUMBER.get(tensor.type) for tensor in header.tensors if len(tensor.shape) > 1}
-    ids = [header.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
+    ids = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     config: dict[str, Any] = {
         "architectures": [f"{_ARCHITECTURES[prefix]}ForCausalLM"],
         "model_type": "ministral3" if prefix == "mistral3" else prefix,
@@ -94,12 +82,12 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(header, prefix),
     }
     for name, key in _FIELDS.items():
-        value = header.get(f"{prefix}.{name}")
+        value = values.get(f"{prefix}.{name}")
         if isinstance(value, list) and value.count(value[0]) == len(value):
             value = value[0]  # of all layers
         if value not in (None, 0):
             config[key] = value
-    if (rotated := header.get(f"{prefix}.rope.dimension_count")) is not None:
+    if (rotated := values.get(f"{prefix}.rope.dimension_count")) is not None:
         config["partial_rotary_factor"] = rotated / gguf_head_dim(header)
     if "num_experts" in config:
         config["num_local_experts"] = config["num_experts"]
@@ -109,17 +97,19 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
 
 def gguf_head_dim(header: GGUFHeader) -> int:
     """Return the size of a model's heads."""
-    prefix = header.values["general.architecture"]
-    stated = header.values.get(f"{prefix}.attention.key_length")
-    return stated or header.values[f"{prefix}.embedding_length"] // header.values[f"{prefix}.attention.head_count"]
+    values = header.values
+    prefix = values["general.architecture"]
+    stated = values.get(f"{prefix}.attention.key_length")
+    return stated or values[f"{prefix}.embedding_length"] // values[f"{prefix}.attention.head_count"]
 
 
 def _rope_scaling(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     """Return the entry of config.json. In a GGUF file, factors of single frequencies are tensors."""
-    stated = {key: header.get(f"{prefix}.rope.scaling.{name}") for name, key in _SCALING.items()}
+    values = header.values
+    stated = {key: values.get(f"{prefix}.rope.scaling.{name}") for name, key in _SCALING.items()}
     scaling = {key: value for key, value in stated.items() if value not in (None, "none")}
     if prefix == "mistral3":
-        scaling["llama_4_scaling_beta"] = header.get(f"{prefix}.attention.temperature_scale")
+        scaling["llama_4_scaling_beta"] = values.get(f"{prefix}.attention.temperature_scale")
         scaling["mscale"] = scaling.get("mscale_all_dim")
     if long := _floats(header, "rope_factors_long.weight"):
         return scaling | {
@@ -127,7 +117,7 @@ def _rope_scaling(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         }  # fmt: skip
     if prefix.startswith("gemma") or not (factors := _floats(header, "rope_freqs.weight")):
         return scaling
-    theta, size, factor = header.get(f"{prefix}.rope.freq_base", 10000.0), 2 * len(factors), round(max(factors), 3)
+    theta, size, factor = values.get(f"{prefix}.rope.freq_base", 10000.0), 2 * len(factors), round(max(factors), 3)
     for i, found in enumerate(factors):
         turns = _LLAMA3["original_max_position_embeddings"] / (2 * math.pi * theta ** (2 * i / size))
         share = min(1.0, max(0.0, (turns - 1) / 3))  # of the unchanged frequency

@@ -43,10 +43,11 @@ def read_gguf_entries(path: Path) -> dict[str, TensorEntry]:
 def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> TensorEntry:
     where = f"{header.path}: {tensor.name}"
     if (encoding := BY_NUMBER.get(tensor.type)) is None:
-        raise ModelLoadError(
-            f"{where} is encoded as {_name_of(tensor.type)}, which is not supported; supported: "
-            f"{', '.join(BY_NUMBER.values())}"
-        )
+        from gguf import GGMLQuantizationType
+
+        name = {each.value: each.name for each in GGMLQuantizationType}.get(tensor.type, f"type {tensor.type}")
+        supported = ", ".join(BY_NUMBER.values())
+        raise ModelLoadError(f"{where} is encoded as {name}, which is not supported; supported: {supported}")
     values, num_bytes = BLOCKS.get(encoding) or (1, _FLOAT_BYTES[encoding])
     if tensor.shape[-1] % values:
         raise ModelLoadError(f"{where} has rows of {tensor.shape[-1]} values, which are no blocks of {values}")
@@ -62,15 +63,6 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
         return replace(entry, head_dim=head_dim)
     is_shifted = architecture in _SHIFTED and tensor.name.endswith("norm.weight")
     return replace(entry, addend=-1.0) if is_shifted else entry
-
-
-def _name_of(number: int) -> str:
-    from gguf import GGMLQuantizationType
-
-    try:
-        return GGMLQuantizationType(number).name
-    except ValueError:
-        return f"type {number}"
 
 
 def _experts(entry: TensorEntry) -> Iterator[TensorEntry]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from quire.models.linear.interface import PackedTable
+from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.layer import Linear
+from quire.models.linear.panel_weight import PanelWeight
 from quire.models.linear.stored_weight import StoredParts
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.group import ParallelGroup
@@ -95,7 +96,7 @@ class Embedding(Module):
         self.dtype = dtype
         self.weight: Array | None = empty((self.rows.size, size), dtype, device)
         self.stored: StoredParts | None = None  #: as in `Linear`, with one part
-        self.packed: PackedTable | None = None
+        self.packed: PanelWeight | BlockWeight | None = None
 
     def __call__(self, ids: Array) -> Array:
         if self._is_whole:
@@ -146,7 +147,7 @@ class Embedding(Module):
         """As `Linear.pack`, for a stored table. `decodes` it in any case."""
         if (parts := self.stored) is not None:
             self.stored, packed = None, None if decodes else parts.pack(self.dtype)
-            if isinstance(packed, PackedTable):
+            if isinstance(packed, BlockWeight):
                 self.packed = packed
             else:
                 self.weight = parts.decode(self.dtype, device)
@@ -156,5 +157,5 @@ class Embedding(Module):
         self.pack(device, decodes=head.quantization != "none")
         head.packed, head.weight = self.packed, self.weight
         head.pack()
-        if isinstance(head.packed, PackedTable):
+        if isinstance(head.packed, PanelWeight):
             self.packed, self.weight = head.packed, None

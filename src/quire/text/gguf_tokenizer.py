@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
-from quire.gguf_header import GGUFHeader, gguf_parts, read_gguf_header
+from quire.gguf_header import gguf_parts, read_gguf_header
 
-MAX_ADDED_TOKENS = 20_000  #: the library's time grows with their square
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # types of tokens
-_SPACE = "▁"
+_SPACE, _TEMPLATE = "▁", "tokenizer.chat_template"
 
 # How the original tokenizers split texts, by the names of `tokenizer.ggml.pre`.
 _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -53,79 +52,80 @@ _WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "llama-v3", "llama3", "pixtral",
 
 
 def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-    """Return the tokenizer without its post-processor, and the fields of a tokenizer_config.json. Raises ValueError."""
-    header = read_gguf_header(gguf_parts(path)[0])
-    model, pre = (header.get(f"tokenizer.ggml.{name}", "default") for name in ("model", "pre"))
-    tokens, types = (header.get(f"tokenizer.ggml.{name}", []) for name in ("tokens", "token_type"))
-    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-        raise ValueError(f"{path} has no tokenizer; pass prompt_token_ids with skip_tokenizer_init=True")
-    if not isinstance(types, list) or len(types) not in (0, len(tokens)):
-        raise ValueError(f"{path} has {len(tokens)} tokens, but not as many types of tokens; download it again")
-    types = types or [_NORMAL] * len(tokens)
+    """Return the tokenizer without added tokens and post-processor, and the fields of a tokenizer_config.json. Raises
+    ValueError."""
+    values = read_gguf_header(gguf_parts(path)[0], has_lists=True).values
+    model, pre = (values.get(f"tokenizer.ggml.{name}", "default") for name in ("model", "pre"))
+    tokens = values.get("tokenizer.ggml.tokens", [])
+    types = values.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
+    if not tokens or len(types) != len(tokens):
+        raise ValueError(f"{path} has {len(tokens)} tokens and {len(types)} types of tokens; download it again")
     try:
-        backend = _build(header, model, pre, tokens, types)
-    except ValueError:
-        raise
+        backend = _byte_level(values, tokens, pre) if model == "gpt2" else _sentence_piece(values, tokens, types, model)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     except Exception as error:  # the library raises plain Exception
         raise ValueError(f"{path}: its tokenizer is broken ({error}); download it again") from error
-    added = [
-        AddedToken(token, special=kind != _USER_DEFINED, normalized=False)
-        for token, kind in zip(tokens, types, strict=True)
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) and token
-    ]
-    if len(added) > MAX_ADDED_TOKENS:
-        raise ValueError(f"{path} adds {len(added)} tokens to its tokenizer, more than {MAX_ADDED_TOKENS}")
-    backend.add_tokens(added)
-    begins = model in ("llama", "gemma4") or pre in _WHOLE_WORDS
+    begins = model != "gpt2" or pre in _WHOLE_WORDS
+    templates = [name for name in values if name.startswith(_TEMPLATE)]
     config: dict[str, Any] = {
-        "add_bos_token": header.get("tokenizer.ggml.add_bos_token", begins),
-        "add_eos_token": header.get("tokenizer.ggml.add_eos_token", model == "t5"),
-        "chat_template": _chat_templates(header),
+        "add_bos_token": values.get("tokenizer.ggml.add_bos_token", begins),
+        "add_eos_token": values.get("tokenizer.ggml.add_eos_token", False),
+        "added_tokens_decoder": {
+            index: {"content": token, "special": kind != _USER_DEFINED, "normalized": False}
+            for index, (token, kind) in enumerate(zip(tokens, types, strict=True))
+            if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) and token
+        },
+        "chat_template": [
+            {"name": name[len(_TEMPLATE) + 1 :] or "default", "template": values.get(name)} for name in templates
+        ],
     }
     for name, field in (("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad")):
-        index = header.get(f"tokenizer.ggml.{name}_token_id")
-        config[f"{field}_token"] = tokens[index] if isinstance(index, int) and 0 <= index < len(tokens) else None
+        if (index := values.get(f"tokenizer.ggml.{name}_token_id", -1)) in range(len(tokens)):
+            config[f"{field}_token"] = tokens[index]
     return backend, config
 
 
-def _chat_templates(header: GGUFHeader) -> list[dict[str, str]]:
-    prefix = "tokenizer.chat_template"
-    found = {name: value for name, value in header.values.items() if name.startswith(prefix) and isinstance(value, str)}
-    return [{"name": name[len(prefix) + 1 :] or "default", "template": text} for name, text in found.items()]
+def _vocab(tokens: Sequence[str]) -> dict[str, int]:
+    return {token: index for index, token in reversed(list(enumerate(tokens)))}  # the first of equal tokens counts
 
 
-def _build(
-    header: GGUFHeader, model: str, pre: str, tokens: Sequence[str], types: Sequence[int]
+def _merges(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    merges = values.get("tokenizer.ggml.merges", [])
+    return [(merge[:at], merge[at + 1 :]) for merge in merges if (at := merge.find(" ", 1)) > 0]
+
+
+def _byte_level(values: Mapping[str, Any], tokens: Sequence[str], pre: str) -> tokenizers.Tokenizer:
+    if pre not in _SPLITS:
+        raise ValueError(f"texts are split as by {pre!r:.100}, which is not supported")
+    bpe = models.BPE(vocab=_vocab(tokens), merges=_merges(values), ignore_merges=pre in _WHOLE_WORDS)
+    backend = tokenizers.Tokenizer(bpe)
+    backend.normalizer = normalizers.NFC() if pre in _NFC else None
+    splits = [pre_tokenizers.Split(Regex(each), "isolated") for each in _SPLITS[pre]]
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _sentence_piece(
+    values: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], model: str
 ) -> tokenizers.Tokenizer:
-    vocab = {token: index for index, token in reversed(list(enumerate(tokens)))}  # the first of equal tokens counts
-    merges = [(merge[:at], merge[at + 1 :]) for merge in _merges(header) if (at := merge.find(" ", 1)) > 0]
-    if model == "gpt2":
-        if pre not in _SPLITS:
-            raise ValueError(f"{header.path}: texts are split as by {pre!r:.100}, which is not supported")
-        backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _WHOLE_WORDS))
-        backend.normalizer = normalizers.NFC() if pre in _NFC else None
-        splits = [pre_tokenizers.Split(Regex(each), "isolated") for each in _SPLITS[pre]]
-        byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
-        backend.decoder = decoders.ByteLevel()
-        return backend
-    if model not in ("llama", "gemma4", "t5"):
-        raise ValueError(f"{header.path}: its tokenizer is of type {model!r:.100}; supported: gpt2, llama, gemma4, t5")
-    scores, unknown = header.get("tokenizer.ggml.scores", []), header.get("tokenizer.ggml.unknown_token_id", 0)
-    if model != "gemma4" and len(scores) != len(tokens):
-        raise ValueError(f"{header.path} has {len(tokens)} tokens and {len(scores)} scores; download it again")
-    if model == "t5":
-        backend = tokenizers.Tokenizer(models.Unigram(list(zip(tokens, scores, strict=True)), unknown, False))
-    else:
-        if model == "llama":
-            merges = _merges_of_scores(vocab, [t for t, k in zip(tokens, types, strict=True) if k == _NORMAL], scores)
-        bpe = models.BPE(vocab=vocab, merges=merges, unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True)
-        backend = tokenizers.Tokenizer(bpe)
-    has_prefix = header.get("tokenizer.ggml.add_space_prefix", model != "gemma4")
-    steps: list[Any] = [normalizers.Prepend(_SPACE)] * bool(has_prefix) + [normalizers.Replace(" ", _SPACE)]
-    backend.normalizer = normalizers.Sequence(steps)
-    undo: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    backend.decoder = decoders.Sequence(undo + [decoders.Strip(" ", 1, 0)] * bool(has_prefix))
+    """Build a BPE of characters: llama's pieces have scores, gemma4's have merges."""
+    if model not in ("llama", "gemma4"):
+        raise ValueError(f"its tokenizer is of type {model!r:.100}; supported: gpt2, llama, gemma4")
+    vocab, merges = _vocab(tokens), _merges(values)
+    if model == "llama":
+        pieces = [token for token, kind in zip(tokens, types, strict=True) if kind == _NORMAL]
+        merges = _merges_of_scores(vocab, pieces, values.get("tokenizer.ggml.scores", []))
+    unknown = tokens[values.get("tokenizer.ggml.unknown_token_id", 0)]
+    bpe = models.BPE(vocab=vocab, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
+    backend = tokenizers.Tokenizer(bpe)
+    before: list[Any] = [normalizers.Replace(" ", _SPACE)]
+    after: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    if values.get("tokenizer.ggml.add_space_prefix", model == "llama"):
+        before, after = [normalizers.Prepend(_SPACE), *before], [*after, decoders.Strip(" ", 1, 0)]
+    backend.normalizer, backend.decoder = normalizers.Sequence(before), decoders.Sequence(after)
     return backend
 
 
@@ -142,10 +142,3 @@ def _merges_of_scores(
                     yield -scores[vocab[piece]], -len(left), -len(right), left, right
 
     return [(left, right) for *_, left, right in sorted(merges(), key=lambda each: each[:3])]
-
-
-def _merges(header: GGUFHeader) -> list[str]:
-    found = header.get("tokenizer.ggml.merges", [])
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-        raise ValueError(f"{header.path}: its merges are not a list of strings; download it again")
-    return found

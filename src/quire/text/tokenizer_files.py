@@ -12,12 +12,12 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
 
 from quire.gguf_header import is_gguf
 from quire.system.paths import is_inside
-from quire.text.gguf_tokenizer import MAX_ADDED_TOKENS, read_gguf_tokenizer
+from quire.text.gguf_tokenizer import read_gguf_tokenizer
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast")
 _GPT2_TYPES = (None, "gpt2", "opt")
-_MAX_FILE_BYTES = 100 * 10**6
+_MAX_FILE_BYTES, _MAX_ADDED_TOKENS = 100 * 10**6, 20_000
 _MAX_GROWTH = 256  # characters for each character of a text
 _CONVERT = (
     "write one with `python -c \"from transformers import AutoTokenizer; d = '{path}'; "
@@ -40,9 +40,9 @@ def read_tokenizer_files(path: str | Path) -> TokenizerFiles:
     directory = Path(path)
     if is_gguf(directory):
         backend, config = read_gguf_tokenizer(directory)
-        named_tokens = {name: token for name in NAMED_TOKENS if (token := config.get(name)) is not None}
+        named_tokens = _add_special_tokens(backend, config, {}, directory)
         _set_post_processor(backend, config, named_tokens)
-        return TokenizerFiles(backend, named_tokens, _templates_of(config["chat_template"], directory))
+        return TokenizerFiles(backend, named_tokens, _read_chat_templates(directory, config))
     if not directory.is_dir():
         raise ValueError(f"{directory} is not a directory; give the model's directory with tokenizer.json in it")
     config = _read_json(directory / "tokenizer_config.json")
@@ -192,8 +192,8 @@ def _add_special_tokens(
         wanted = _added_token(token, isinstance(token, dict) and bool(token.get("special")))
         if repr(present.get(content)) != repr(wanted):
             lacking.append(wanted)
-    if len(lacking) > MAX_ADDED_TOKENS:
-        raise ValueError(f"{directory} adds {len(lacking)} tokens to its tokenizer, more than {MAX_ADDED_TOKENS}")
+    if len(lacking) > _MAX_ADDED_TOKENS:  # the library's time grows with their square
+        raise ValueError(f"{directory} adds {len(lacking)} tokens to its tokenizer, more than {_MAX_ADDED_TOKENS}")
     backend.add_tokens(lacking)
 
     named: dict[str, str] = {}
@@ -238,23 +238,21 @@ def _read_chat_templates(directory: Path, config: dict[str, Any]) -> dict[str, s
     beside = _read_json(directory / "chat_template.json")
     for file, settings in (("tokenizer_config.json", config), ("chat_template.json", beside)):
         source = settings.get("chat_template")
-        templates |= _templates_of(source, directory / file)
+        if source is None:
+            continue
+        if isinstance(source, str):
+            templates["default"] = source
+        elif isinstance(source, list) and all(isinstance(item, dict) for item in source):
+            templates |= {str(item.get("name", "default")): str(item.get("template", "")) for item in source}
+        elif isinstance(source, dict):
+            templates |= {str(name): str(template) for name, template in source.items()}
+        else:
+            kind = type(source).__name__
+            raise ValueError(f"{directory / file}: chat_template is a {kind}, not a string or a list of templates")
     if (directory / "chat_template.jinja").is_file():
         templates["default"] = _read_template(directory, directory / "chat_template.jinja")
     more = sorted((directory / "additional_chat_templates").glob("*.jinja"))
     return templates | {path.stem: _read_template(directory, path) for path in more if path.is_file()}
-
-
-def _templates_of(source: Any, file: Path) -> dict[str, str]:
-    if source is None:
-        return {}
-    if isinstance(source, str):
-        return {"default": source}
-    if isinstance(source, list) and all(isinstance(item, dict) for item in source):
-        return {str(item.get("name", "default")): str(item.get("template", "")) for item in source}
-    if isinstance(source, dict):
-        return {str(name): str(template) for name, template in source.items()}
-    raise ValueError(f"{file}: chat_template is a {type(source).__name__}, not a string or a list of templates")
 
 
 def _read_template(directory: Path, file: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol
 
 from quire.ops.arrays import Array
 
@@ -18,13 +18,4 @@ class PackedWeight(Protocol):
         """Compute activation(x W^T + b), [num_tokens, out_features] in x's dtype, from x [num_tokens, in_features] with
         maybe strided rows, and [out_features] or None. A row may depend on the number of other rows, not on their
         content."""
-        ...
-
-
-@runtime_checkable
-class PackedTable(PackedWeight, Protocol):
-    """A packed weight that is also a table of its rows."""
-
-    def rows(self, ids: Array) -> Array:
-        """Return rows of the weight: int64 [n] -> [n, in_features]. Raises IndexError for a bad id."""
         ...
