@@ -74,7 +74,7 @@ def test_each_layer_decodes_to_the_weights_of_its_file(tmp_path: Path, tied: boo
     assert [part.encoding for part in attention.qkv_proj.stored] == ["Q4_0", "F16", "Q8_0"]
     assert model.layers[0].mlp.down_proj.plain_bytes() == 64 * 96 // 32 * 22
     for path, layer in model.weighted_layers():
-        expected = np.concatenate([tensors[f"{name}.weight"] for name, _, _ in layer.parts_of_weight(path)])
+        expected = np.concatenate([tensors[f"{name}.weight"] for name, *_ in layer.parts(path)])
         np.testing.assert_array_equal(layer.stored.decode(np.dtype(np.float32), "cpu"), expected)
         layer.pack()
     ids = np.array([0, 256, 17])

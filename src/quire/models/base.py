@@ -9,7 +9,7 @@ from typing import ClassVar
 from quire.attention.interface import LayerAttention
 from quire.kernels.loaded import DTYPES
 from quire.models.layers import Embedding, RMSNorm
-from quire.models.linear.layer import Linear, Projection
+from quire.models.linear.layer import Linear, Projection, WeightLayer
 from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
 from quire.models.model_config import ModelConfig
 from quire.models.parallel.group import ALONE, ParallelGroup
@@ -133,11 +133,11 @@ class CausalLM(Module):
             for pair in layer.checkpoint_shares(path)
         )
 
-    def weighted_layers(self) -> Iterator[tuple[str, Linear | Embedding]]:
+    def weighted_layers(self) -> Iterator[tuple[str, WeightLayer]]:
         """Yield all linear layers and embeddings with weights of their own, by their paths in a checkpoint."""
         for module, name in self._parts():
             for path, layer in module.named_modules(name):
-                if isinstance(layer, Linear | Embedding):
+                if isinstance(layer, WeightLayer):
                     yield path, layer
 
     def projections(self) -> dict[str, Projection]:
@@ -176,14 +176,14 @@ class CausalLM(Module):
     def weight_bytes(self) -> int:
         """Return the current memory of the weights, with shared tensors counted once."""
         plain = {id(array): array.nbytes for module in self.modules() for _, array in module.named_parameters()}
-        layers = [module for module in self.modules() if isinstance(module, Linear | Embedding)]
+        layers = [module for module in self.modules() if isinstance(module, WeightLayer)]
         packed = {id(layer.packed): layer.packed.num_bytes for layer in layers if layer.packed is not None}
         return sum(plain.values()) + sum(packed.values())
 
 
 def checkpoint_tensors(module: Module, name: str) -> Iterator[tuple[str, Array]]:
     """Yield a module's checkpoint names and views. Attributes have the checkpoint's names."""
-    if isinstance(module, Linear | Embedding):
+    if isinstance(module, WeightLayer):
         yield from module.checkpoint_tensors(name)
         return
     for parameter_name, parameter in module.named_parameters():

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from quire.models.linear.block_weight import BlockWeight
-from quire.models.linear.layer import Linear
+from quire.models.linear.layer import Linear, WeightLayer
 from quire.models.linear.panel_weight import PanelWeight
-from quire.models.linear.stored_weight import StoredParts
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.group import ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
@@ -87,21 +86,18 @@ class LayerNorm(Module):
         return ops.layer_norm(x, self.weight, self.bias, self.eps)
 
 
-class Embedding(Module):
+class Embedding(WeightLayer):
     """A table of vectors by id. Ids of other ranks' rows give zeros, so that the group's sum is complete."""
 
+    packed: PanelWeight | BlockWeight | None = None
+
     def __init__(self, num_rows: int | Share, size: int, *, dtype: DType, device: str) -> None:
-        self.rows, self.size = Share.of(num_rows), size
-        self._is_whole = self.rows.is_whole
-        self.dtype = dtype
-        self.weight: Array | None = empty((self.rows.size, size), dtype, device)
-        self.stored: StoredParts | None = None  #: as in `Linear`, with one part
-        self.packed: PanelWeight | BlockWeight | None = None
+        super().__init__(size, num_rows, dtype, device)
 
     def __call__(self, ids: Array) -> Array:
-        if self._is_whole:
+        if self.outputs.is_whole:
             return self._look_up(ids)
-        ((start, end),) = self.rows.ranges
+        ((start, end),) = self.outputs.ranges
         is_elsewhere = (ids < start) | (ids >= end)
         rows = ids - start
         rows[is_elsewhere] = 0
@@ -109,39 +105,11 @@ class Embedding(Module):
         vectors[is_elsewhere] = 0
         return vectors
 
-    def store_as(self, parts: StoredParts) -> None:
-        """As `Linear.store_as`."""
-        self.stored, self.weight = parts, None
-
-    def parts_of_weight(self, name: str) -> Iterator[tuple[str, Share, Share]]:
-        """As `Linear.parts_of_weight`."""
-        yield name, self.rows, Share.of(self.size)
-
-    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
-        """As `Linear.checkpoint_tensors`."""
-        for kind, array in (self.stored[0] if self.stored else self).named_parameters():
-            yield f"{name}.{kind}", array
-
-    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
-        """As `Linear.checkpoint_shares`."""
-        if self.stored is not None:
-            yield from ((f"{name}.{kind}", share) for kind, share in self.stored[0].shares())
-        elif not self._is_whole:
-            yield f"{name}.weight", TensorShare((self.rows.total, self.size), 0, self.rows.ranges)
-
     def _look_up(self, ids: Array) -> Array:
         if self.packed is not None:
             return self.packed.rows(ids)
         assert self.weight is not None
         return self.weight[ids]
-
-    def plain_bytes(self) -> int:
-        """As `Linear.plain_bytes`."""
-        return sum(array.nbytes for _, array in self.checkpoint_tensors(""))
-
-    def packed_bytes(self) -> int:
-        """Return the table's memory after `pack()`."""
-        return self.plain_bytes() if self.stored is None else self.stored.packed_bytes(self.dtype)
 
     def pack(self, device: str = "cpu", *, decodes: bool = False) -> None:
         """As `Linear.pack`, for a stored table. `decodes` it in any case."""

@@ -14,10 +14,10 @@ from quire.loading.errors import ModelLoadError
 from quire.loading.gguf_tensors import in_model_names
 from quire.models.base import CausalLM
 from quire.models.encodings import BLOCKS, FLOATS
-from quire.models.linear.stored_weight import EncodedRows, StoredParts, StoredWeight
+from quire.models.linear.stored_weight import EncodedRows, StoredParts
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
-from quire.models.parallel.split import Share, TensorShare
+from quire.models.parallel.split import TensorShare
 from quire.models.registry import ARCHITECTURES, build_model
 from quire.ops.arrays import DType
 
@@ -76,24 +76,19 @@ def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> set[
     """Give each layer with an encoded projection the arrays of the files, and return the names of their tensors."""
     stored: set[str] = set()
     for path, layer in model.weighted_layers():
-        found = [_stored_weight(entries, model.optional_prefix, *each) for each in layer.parts_of_weight(path)]
-        parts = StoredParts(part for part in found if part is not None)
-        if len(parts) == len(found) and any(part.encoding not in FLOATS for part in parts):
-            layer.store_as(parts)
-            stored.update(name for name, _ in layer.checkpoint_tensors(path))
+        parts = StoredParts()
+        for name, _, outputs in layer.parts(path):
+            names = (f"{name}.weight", f"{name}.weight".removeprefix(model.optional_prefix))
+            entry = next((entries[each] for each in names if each in entries), None)
+            shape = (outputs.total, layer.inputs.total)
+            if entry is None or entry.shape != shape or entry.dtype not in FLOATS | BLOCKS:
+                break  # `match_tensors` will report it
+            parts.append(EncodedRows(name, entry.dtype, outputs, layer.inputs))
+        else:
+            if any(part.encoding not in FLOATS for part in parts):
+                layer.store_as(parts)
+                stored.update(name for name, _ in layer.checkpoint_tensors(path))
     return stored
-
-
-def _stored_weight(
-    entries: Mapping[str, TensorEntry], optional_prefix: str, name: str, outputs: Share, inputs: Share
-) -> StoredWeight | None:
-    """Return a projection's weight as the files store it; None without one of this shape, which `match_tensors` will
-    report."""
-    names = (f"{name}.weight", f"{name}.weight".removeprefix(optional_prefix))
-    entry = next((entries[each] for each in names if each in entries), None)
-    if entry is None or entry.shape != (outputs.total, inputs.total) or entry.dtype not in FLOATS | BLOCKS:
-        return None
-    return EncodedRows(name, entry.dtype, outputs, inputs)
 
 
 def _check_size(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> None:

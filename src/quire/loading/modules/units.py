@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from quire.loading.stage_manifest import StageManifest
 from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.layers import Embedding
-from quire.models.linear.layer import Linear
+from quire.models.linear.layer import Linear, WeightLayer
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
@@ -27,7 +27,7 @@ class Unit:
         views = dict(checkpoint_tensors(module, prefix))
         self.tensors = tuple(views)  #: names in a checkpoint
         self.num_bytes = sum(view.nbytes for view in views.values())
-        layers = [part for part in module.modules() if isinstance(part, Linear | Embedding)]
+        layers = [part for part in module.modules() if isinstance(part, WeightLayer)]
         self.packed_bytes = self.num_bytes + sum(layer.packed_bytes() - layer.plain_bytes() for layer in layers)
         self._missing = set(views)
         self._views: dict[str, Array] | None = None

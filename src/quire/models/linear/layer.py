@@ -34,7 +34,66 @@ class Projection(NamedTuple):
     outputs: Share  #: this rank's part of its outputs
 
 
-class Linear(Module):
+class WeightLayer(Module):
+    """A weight [out_features, in_features] with one or several projections of a checkpoint, or this rank's part."""
+
+    bias: Array | None = None
+    packed: PackedWeight | None = None
+
+    def __init__(self, in_features: int | Share, out_features: int | Share, dtype: DType, device: str) -> None:
+        self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
+        self.in_features, self.out_features = self.inputs.size, self.outputs.size  # on this rank
+        self.dtype = dtype
+        self.weight: Array | None = empty((self.out_features, self.in_features), dtype, device)
+        self.stored: StoredParts | None = None  #: a part for each projection, in place of the weight
+
+    def store_as(self, parts: StoredParts) -> None:
+        """Load into these arrays, a part for each projection, in place of the plain weight."""
+        self.stored, self.weight = parts, None
+
+    def plain_bytes(self) -> int:
+        """Return the weight's memory before `pack()`."""
+        if self.stored is not None:
+            return self.stored.num_bytes
+        assert self.weight is not None
+        return int(self.weight.nbytes)
+
+    def packed_bytes(self) -> int:
+        """Return the weight's memory after `pack()`, without the padding of kernels."""
+        return self.plain_bytes() if self.stored is None else self.stored.packed_bytes(self.dtype)
+
+    def parts(self, name: str) -> Iterator[tuple[str, slice, Share]]:
+        """Yield the projections' names, their rows, and this rank's part of their outputs."""
+        yield name, slice(0, self.out_features), self.outputs
+
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
+        """Yield the checkpoint's tensors of this layer: names, and the views that hold them."""
+        for index, (part, rows, _) in enumerate(self.parts(name)):
+            if self.stored is not None:
+                yield from ((f"{part}.{kind}", array) for kind, array in self.stored[index].named_parameters())
+            else:
+                assert self.weight is not None, "a packed layer cannot be loaded into"
+                yield f"{part}.weight", self.weight[rows]
+            if self.bias is not None:
+                yield f"{part}.bias", self.bias[rows]
+
+    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
+        """Yield this rank's part of each of those tensors, except whole ones."""
+        for index, (part, _, outputs) in enumerate(self.parts(name)):
+            if self.stored is not None:
+                yield from ((f"{part}.{kind}", share) for kind, share in self.stored[index].shares())
+            elif not outputs.is_whole:
+                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 0, outputs)
+            elif not self.inputs.is_whole:
+                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 1, self.inputs)
+            if self.bias is not None and not outputs.is_whole:
+                yield f"{part}.bias", TensorShare((outputs.total,), 0, outputs.ranges)
+
+    def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
+        return TensorShare((out_features, in_features), dim, share.ranges)
+
+
+class Linear(WeightLayer):
     """y = x W^T + b, plus an adapter's output. With a share of `in_features`, y is summed over the group."""
 
     def __init__(
@@ -47,13 +106,8 @@ class Linear(Module):
         device: str,
         group: ParallelGroup = ALONE,
     ) -> None:
-        self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
-        self.in_features, self.out_features = self.inputs.size, self.outputs.size  # on this rank
-        self.dtype = dtype
-        self.weight: Array | None = empty((self.out_features, self.in_features), dtype, device)
-        self.stored: StoredParts | None = None  #: a part for each projection, in place of the weight
+        super().__init__(in_features, out_features, dtype, device)
         self.bias = empty((self.out_features,), dtype, device) if bias else None
-        self.packed: PackedWeight | None = None
         self.quantization = "none"  # applied by pack()
         self.adapter: LinearAdapter | None = None  # the weights stay unchanged
         self._group = group
@@ -88,10 +142,6 @@ class Linear(Module):
             return self.packed.gated_product(x, self.bias, up.packed, up.bias)
         return ops.multiply(self.silu(x), up(x))
 
-    def store_as(self, parts: StoredParts) -> None:
-        """Load into these arrays, a part for each projection, in place of the plain weight."""
-        self.stored, self.weight = parts, None
-
     def pack(self, device: str = "cpu") -> None:
         """Quantize the weight or give it the fastest kernel's layout; views of the plain one become invalid. A stored
         weight stays encoded where a kernel takes it, else it is decoded onto the device."""
@@ -107,52 +157,14 @@ class Linear(Module):
         elif (packed := pack_weight(self.weight)) is not None:
             self.packed, self.weight = packed, None
 
-    def plain_bytes(self) -> int:
-        """Return the weight's memory before `pack()`."""
-        if self.stored is not None:
-            return self.stored.num_bytes
-        assert self.weight is not None
-        return int(self.weight.nbytes)
-
     def packed_bytes(self) -> int:
-        """Return the weight's memory after `pack()`, without the padding of kernels."""
         if self.quantization == "none":
-            return self.plain_bytes() if self.stored is None else self.stored.packed_bytes(self.dtype)
+            return super().packed_bytes()
         return quantized_bytes(self.out_features, self.in_features, self.quantization)
 
     def projections(self, name: str) -> Iterator[tuple[str, Projection]]:
         """Yield the checkpoint's layers in this one, by name. Works before and after `pack()`."""
-        yield name, Projection(self, slice(0, self.out_features), self.outputs)
-
-    def parts_of_weight(self, name: str) -> Iterator[tuple[str, Share, Share]]:
-        """Yield the projections' names, with this rank's part of their outputs and inputs."""
-        yield from ((part, outputs, self.inputs) for part, (_, _, outputs) in self.projections(name))
-
-    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
-        """Yield the checkpoint's tensors of this layer: names, and the views that hold them."""
-        for index, (part, (_, rows, _)) in enumerate(self.projections(name)):
-            if self.stored is not None:
-                yield from ((f"{part}.{kind}", array) for kind, array in self.stored[index].named_parameters())
-            else:
-                assert self.weight is not None, "a packed layer cannot be loaded into"
-                yield f"{part}.weight", self.weight[rows]
-            if self.bias is not None:
-                yield f"{part}.bias", self.bias[rows]
-
-    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
-        """Yield this rank's part of each of those tensors, except whole ones."""
-        for index, (part, (_, _, outputs)) in enumerate(self.projections(name)):
-            if self.stored is not None:
-                yield from ((f"{part}.{kind}", share) for kind, share in self.stored[index].shares())
-            elif not outputs.is_whole:
-                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 0, outputs)
-            elif not self.inputs.is_whole:
-                yield f"{part}.weight", self._weight_share(outputs.total, self.inputs.total, 1, self.inputs)
-            if self.bias is not None and not outputs.is_whole:
-                yield f"{part}.bias", TensorShare((outputs.total,), 0, outputs.ranges)
-
-    def _weight_share(self, out_features: int, in_features: int, dim: int, share: Share) -> TensorShare:
-        return TensorShare((out_features, in_features), dim, share.ranges)
+        yield from ((part, Projection(self, rows, outputs)) for part, rows, outputs in self.parts(name))
 
 
 class MergedLinear(Linear):
@@ -170,13 +182,12 @@ class MergedLinear(Linear):
         shares = {name: Share.of(part) for name, part in parts.items()}
         out_features = sum(share.size for share in shares.values())  # on this rank
         super().__init__(in_features, out_features, bias=bias, dtype=dtype, device=device)
-        self.parts = shares
+        self._shares = shares
 
-    def projections(self, name: str) -> Iterator[tuple[str, Projection]]:
-        parent = name.rpartition(".")[0]
+    def parts(self, name: str) -> Iterator[tuple[str, slice, Share]]:
         start = 0
-        for part, outputs in self.parts.items():
-            yield f"{parent}.{part}", Projection(self, slice(start, start + outputs.size), outputs)
+        for part, outputs in self._shares.items():
+            yield f"{name.rpartition('.')[0]}.{part}", slice(start, start + outputs.size), outputs
             start += outputs.size
 
 
