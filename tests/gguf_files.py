@@ -15,18 +15,26 @@ from safetensors.torch import load_file
 from encoded_rows import random_rows
 
 ARCHITECTURES = {
+    "Exaone4ForCausalLM": "exaone4",
+    "Gemma2ForCausalLM": "gemma2",
+    "Gemma3ForCausalLM": "gemma3",
     "Glm4ForCausalLM": "glm4",
+    "GraniteForCausalLM": "granite",
     "LlamaForCausalLM": "llama",
     "Ministral3ForCausalLM": "mistral3",
     "MistralForCausalLM": "llama",
+    "MixtralForCausalLM": "llama",
     "Olmo2ForCausalLM": "olmo2",
+    "Olmo3ForCausalLM": "olmo2",
     "Phi3ForCausalLM": "phi3",
     "Qwen2ForCausalLM": "qwen2",
+    "Qwen2MoeForCausalLM": "qwen2moe",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3moe",
     "SeedOssForCausalLM": "seed_oss",
     "SmolLM3ForCausalLM": "smollm3",
 }
-PAIRED = ("llama", "mistral3", "smollm3")
+PAIRED = ("granite", "llama", "mistral3", "smollm3")
 FLOATS = {"F32": np.float32, "F16": np.float16}
 Choose = Callable[[str], str]  #: the encoding of a matrix, by its name in the GGUF file
 
@@ -51,6 +59,8 @@ def write_gguf(
         assert stored is not None
         values = tensor.float().numpy()
         part = stored.split(".")[-2]
+        if architecture in ("gemma2", "gemma3") and stored.endswith("norm.weight"):
+            values = values + 1
         if architecture in PAIRED and part in heads:
             values = by_pairs(values, heads[part])
         _add(writer, stored, values, encoding if isinstance(encoding, str) else encoding(stored))
@@ -110,28 +120,45 @@ def _llama3_factors(config: dict[str, Any], scaling: dict[str, Any]) -> np.ndarr
 
 def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(rope["rope_theta"])
-    if config.get("head_dim"):
-        writer.add_key_length(config["head_dim"])
-        writer.add_value_length(config["head_dim"])
+    if "full_attention" in rope:
+        writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
+        rope = rope["full_attention"]
     head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    writer.add_rope_dimension_count(int(head_dim * rope.get("partial_rotary_factor", 1)))
+    written: dict[str, Any] = {
+        "add_context_length": config["max_position_embeddings"],
+        "add_embedding_length": config["hidden_size"],
+        "add_block_count": config["num_hidden_layers"],
+        "add_feed_forward_length": config["intermediate_size"],
+        "add_head_count": config["num_attention_heads"],
+        "add_head_count_kv": config["num_key_value_heads"],
+        "add_key_length": config.get("head_dim"),
+        "add_value_length": config.get("head_dim"),
+        "add_layer_norm_rms_eps": config["rms_norm_eps"],
+        "add_rope_freq_base": rope["rope_theta"],
+        "add_rope_dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1)),
+        "add_rope_scaling_orig_ctx_len": rope.get("original_max_position_embeddings"),
+        "add_rope_scaling_yarn_log_mul": rope.get("mscale_all_dim"),
+        "add_attn_temperature_scale": rope.get("llama_4_scaling_beta"),
+        "add_sliding_window": config.get("sliding_window"),
+        "add_attn_logit_softcapping": config.get("attn_logit_softcapping"),
+        "add_final_logit_softcapping": config.get("final_logit_softcapping"),
+        "add_attention_scale": config.get("attention_multiplier"),
+        "add_embedding_scale": config.get("embedding_multiplier"),
+        "add_residual_scale": config.get("residual_multiplier"),
+        "add_logit_scale": config.get("logits_scaling"),
+        "add_expert_count": config.get("num_experts", config.get("num_local_experts")),
+        "add_expert_used_count": config.get("num_experts_per_tok"),
+        "add_expert_feed_forward_length": config.get("moe_intermediate_size"),
+        "add_expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size"),
+    }
+    for add, value in written.items():
+        if value is not None:
+            getattr(writer, add)(value)
     if rope.get("rope_type") in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])
-    if "original_max_position_embeddings" in rope:
-        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-    if "mscale_all_dim" in rope:
-        writer.add_rope_scaling_yarn_log_mul(rope["mscale_all_dim"])
-    if "llama_4_scaling_beta" in rope:
-        writer.add_attn_temperature_scale(rope["llama_4_scaling_beta"])
+    if "sliding_attention" in config.get("layer_types", ()):
+        writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
 
 
 def _write_tokenizer(writer: gguf.GGUFWriter, directory: Path) -> None:

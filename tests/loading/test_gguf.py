@@ -55,6 +55,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "smollm3": {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]},
     "seed_oss": {},
     "ministral3-rope": {},
+    "olmo3-window": {},
+    "exaone4": {},
+    "exaone4-window": {},
+    "granite": {},
+    "gemma2": {"query_pre_attn_scalar": 24, "tie_word_embeddings": True},
+    "gemma3": {"query_pre_attn_scalar": 24},
 }
 
 WIDE = {"hidden_size": 512, "intermediate_size": 512, "num_hidden_layers": 2}  # halves of whole blocks of 256

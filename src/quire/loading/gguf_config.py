@@ -32,6 +32,7 @@ _FIELDS = {
     "expert_weights_norm": "norm_topk_prob", "feed_forward_length": "intermediate_size",
     "final_logit_softcapping": "final_logit_softcapping", "logit_scale": "logits_scaling",
     "residual_scale": "residual_multiplier", "rope.freq_base": "rope_theta",
+    "rope.freq_base_swa": "rope_local_base_freq", "attention.sliding_window_pattern": "sliding_window_pattern",
 }  # fmt: skip
 _SCALING = {
     "factor": "factor", "original_context_length": "original_max_position_embeddings", "type": "rope_type",
@@ -71,7 +72,7 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     ids = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     config: dict[str, Any] = {
         "architectures": [f"{_ARCHITECTURES[prefix]}ForCausalLM"],
-        "model_type": "ministral3" if prefix == "mistral3" else prefix,
+        "model_type": {"mistral3": "ministral3", "gemma3": "gemma3_text"}.get(prefix, prefix),
         "vocab_size": shapes["token_embd.weight"][0],
         "tie_word_embeddings": "output.weight" not in shapes,
         "attention_bias": "blk.0.attn_q.bias" in shapes,
@@ -80,18 +81,27 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         "dtype": "float32" if matrices == {"F32"} else "float16" if matrices <= {"F16", "F32"} else "bfloat16",
         "eos_token_id": [each for each in dict.fromkeys(ids) if each is not None],
         "rope_scaling": _rope_scaling(header, prefix),
+        "sliding_window": None,
     }
     for name, key in _FIELDS.items():
         value = values.get(f"{prefix}.{name}")
-        if isinstance(value, list) and value.count(value[0]) == len(value):
-            value = value[0]  # of all layers
-        if value not in (None, 0):
-            config[key] = value
+        if isinstance(value, list) and key == "sliding_window_pattern":
+            config["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in value]
+        elif value not in (None, 0):
+            config[key] = value[0] if isinstance(value, list) and value.count(value[0]) == len(value) else value
+    head_dim = gguf_head_dim(header)
     if (rotated := values.get(f"{prefix}.rope.dimension_count")) is not None:
-        config["partial_rotary_factor"] = rotated / gguf_head_dim(header)
+        config["partial_rotary_factor"] = rotated / head_dim
+    if prefix in ("gemma2", "gemma3"):  # the largest ones scale by another size
+        is_large = config["num_hidden_layers"] in (46, 62)
+        config["query_pre_attn_scalar"] = (
+            config["hidden_size"] // config["num_attention_heads"] if is_large else head_dim
+        )
     if "num_experts" in config:
         config["num_local_experts"] = config["num_experts"]
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
+    if prefix == "olmo2" and "sliding_window" in config:
+        config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
     return config
 
 

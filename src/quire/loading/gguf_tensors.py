@@ -54,7 +54,8 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
     end = tensor.start + math.prod(tensor.shape) // values * num_bytes
     if end > header.size:
         raise ModelLoadError(f"{where} ends at byte {end} of {header.size}: the file is truncated; download it again")
-    entry = TensorEntry(header.path, tensor.name, tensor.shape, encoding, tensor.start, end)
+    shape = (1, *tensor.shape) if tensor.name.endswith("ffn_gate_inp_shexp.weight") else tensor.shape
+    entry = TensorEntry(header.path, tensor.name, shape, encoding, tensor.start, end)
     architecture = metadata.values.get("general.architecture")
     if architecture in _PAIRED and re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", tensor.name):
         head_dim = gguf_head_dim(metadata)
