@@ -100,7 +100,7 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     if "num_experts" in config:
         config["num_local_experts"] = config["num_experts"]
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
-    if prefix == "olmo2" and "sliding_window" in config:
+    if prefix == "olmo2" and config["sliding_window"]:
         config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
     return config
 
