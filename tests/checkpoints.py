@@ -56,6 +56,7 @@ _GEMMA3: dict[str, Any] = {
     "final_logit_softcapping": 5.0,
     "tie_word_embeddings": True,
 }
+_EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -115,6 +116,9 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gemma2": ("Gemma2", {**_LLAMA, "head_dim": 24, "query_pre_attn_scalar": 4, "sliding_window": 9}),
     "gemma3": ("Gemma3Text", {**_LLAMA, **_GEMMA3}),
+    "qwen2-moe": ("Qwen2Moe", {**_LLAMA, **_EXPERTS, "shared_expert_intermediate_size": 64, "mlp_only_layers": [1]}),
+    "qwen3-moe": ("Qwen3Moe", {**_LLAMA, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
+    "mixtral": ("Mixtral", {**_LLAMA, "num_local_experts": 4}),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),

@@ -45,7 +45,7 @@ TARGETS = {
     "gpt2": ["c_attn", "c_fc", "mlp.c_proj"],
     "opt": ["q_proj", "v_proj", "out_proj", "fc1", "fc2"],
     "opt-350m": ["q_proj", "k_proj", "v_proj", "fc2", "project_in", "project_out"],
-}
+} | {name: ["q_proj", "k_proj", "v_proj", "o_proj"] for name in ("qwen2-moe", "qwen3-moe", "mixtral")}
 ALL_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 SETTINGS: dict[str, dict[str, Any]] = {
     "qwen2": {"use_rslora": True},

@@ -145,9 +145,9 @@ class TestHub:
         self, remote: tuple[Path, list[list[str]]]
     ) -> None:
         directory, asked = remote
-        write_config(directory, architectures=["MixtralForCausalLM"])
-        with pytest.raises(UnsupportedModelError, match=r"mistralai/Mixtral-8x7B-v0.1: MixtralForCausalLM"):
-            resolve_model("mistralai/Mixtral-8x7B-v0.1")
+        write_config(directory, architectures=["MambaForCausalLM"])
+        with pytest.raises(UnsupportedModelError, match=r"org/mamba: MambaForCausalLM"):
+            resolve_model("org/mamba")
         assert len(asked) == 1
 
     def test_random_weights_need_none_fetched(self, remote: tuple[Path, list[list[str]]]) -> None:

@@ -12,6 +12,7 @@ import torch
 from checkpoints import ARCHITECTURES, make_config, make_reference
 from quire.models.model_config import (
     NOT_ARITHMETIC,
+    ExpertsConfig,
     LayerConfig,
     ModelConfig,
     ModelConfigError,
@@ -89,7 +90,7 @@ def test_the_context_length_follows_the_rope_scaling(parameters: dict[str, Any],
 
 @pytest.mark.parametrize(
     "architecture",
-    ["GemmaForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "LlavaForConditionalGeneration",
+    ["GemmaForCausalLM", "MambaForCausalLM", "JambaForCausalLM", "LlavaForConditionalGeneration",
      "BertModel", "T5ForConditionalGeneration", "LlamaForSequenceClassification", "MistralModel"],
 )  # fmt: skip
 def test_an_unknown_architecture_is_refused_by_name_with_what_is_supported(architecture: str) -> None:
@@ -225,6 +226,7 @@ ARITHMETIC: dict[str, Any] = {
     "layers": (LayerConfig(1, 16, None, window=4),) * 3,
     "attention_scale": 0.5,
     "attention_softcap": 50.0,
+    "experts": ExpertsConfig(8, 2, 16),
 }
 OTHERWISE: dict[str, Any] = {
     "dtype": "float16",

@@ -75,6 +75,8 @@ def fresh(steps: Steps, lens: list[tuple[int, int]], seed: int = 0) -> np.ndarra
         ("random:tiny", {"dtype": "bfloat16", "quantization": "int8"}),
         ("random:tiny", {"dtype": "float32", "quantization": "int4"}),
         ("random:smollm2-135m", {"dtype": "bfloat16"}),
+        ("random:tiny-moe", {"dtype": "float32"}),
+        ("random:tiny-moe", {"dtype": "bfloat16", "quantization": "int4"}),
     ],
 )
 def test_a_recorded_pass_computes_what_the_modules_do_to_the_bit(model: str, config: dict[str, str]) -> None:

@@ -48,7 +48,7 @@ def attend_to_one_sequence(model: CausalLM) -> Callable[..., Tensor]:
 
 
 def reference_logits(directory: Path, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    reference = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype).eval()
+    reference = AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, experts_implementation="eager").eval()
     with torch.no_grad():
         return reference(ids[None]).logits[0]
 

@@ -43,6 +43,7 @@ class TensorEntry:
     end: int  #: the byte after its last
     head_dim: int = field(default=0, kw_only=True)  #: a head's rows are stored in pairs: i and i + head_dim / 2
     addend: float = field(default=0.0, kw_only=True)  #: to add to each value
+    whole: TensorEntry | None = field(default=None, kw_only=True)  #: the file's tensor, of which this is a part
 
     @property
     def num_bytes(self) -> int:

@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -362,6 +363,7 @@ def _fit(
         return build_model(source.config, choose(source.config, None), "meta", group), {}
     model, matched = fit_model(source.config, reading.entries, choose, group)
     if group.size > 1:
+        matched = {name: replace(entry, whole=None) for name, entry in matched.items()}
         reading.narrow(matched.values())
     if reading.manifest is not None:
         check_against(reading.manifest, model.config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import Any
 
 from quire.loading.errors import ModelLoadError
@@ -30,7 +31,7 @@ def _decoder(
 ) -> dict[str, Any]:
     return {
         "architectures": [f"{model}ForCausalLM"],
-        "model_type": model.lower(),
+        "model_type": re.sub(r"(?<=[a-z\d])(?=[A-Z])", "_", model).lower(),
         "hidden_size": hidden,
         "intermediate_size": inner,
         "num_hidden_layers": layers,
@@ -115,8 +116,15 @@ def _opt(hidden: int, inner: int, layers: int, heads: int, **more: Any) -> dict[
 # A few MB, for tests and first steps. The large initializer range makes its random text vary.
 _TINY = _llama(128, 352, 4, 4, 2, 2048, 512, dtype="float32", initializer_range=0.3, tie_word_embeddings=True)
 
+_TINY_MOE = _decoder(
+    "Qwen3Moe", 128, 352, 4, 4, 2, 512,
+    head_dim=32, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=64, norm_topk_prob=True,
+    dtype="float32", initializer_range=0.3, tie_word_embeddings=True,
+)  # fmt: skip
+
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": _TINY,
+    "tiny-moe": _TINY_MOE,
     "qwen2.5-0.5b": _qwen("Qwen2", 896, 4864, 24, 14, 2, tie_word_embeddings=True),
     "qwen2.5-1.5b": _qwen("Qwen2", 1536, 8960, 28, 12, 2, tie_word_embeddings=True),
     "qwen2.5-7b": _qwen("Qwen2", 3584, 18944, 28, 28, 4, vocab=152064),

@@ -32,7 +32,8 @@ _COMPANIONS = ("token*.json", "special_tokens_map.json", "vocab.json", "merges.t
 
 @dataclass(frozen=True)
 class _SavedTensor:
-    name: str
+    name: str  #: the model's
+    saved_name: str
     shape: tuple[int, ...]
     shard: int
     num_bytes: int
@@ -56,7 +57,7 @@ def save_model(
         model, entries = fit_model(source.config, read_headers(source.path), partial(_choose, dtype))
     dtype = name_of(model.dtype)
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
-    tensors = _plan_shards(shapes, model.dtype.itemsize, shard_bytes)
+    tensors = _plan_shards(shapes, model.checkpoint_name, model.dtype.itemsize, shard_bytes)
     make = _maker(model.config, entries, numpy_dtype(dtype), seed)
     total = sum(tensor.num_bytes for tensor in tensors)
     _make_directory(directory, total)
@@ -89,7 +90,9 @@ def _make_directory(directory: Path, num_bytes: int) -> None:
         raise ValueError(f"{directory} has room for {free} bytes, and the weights take {num_bytes}")
 
 
-def _plan_shards(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes: int) -> list[_SavedTensor]:
+def _plan_shards(
+    shapes: dict[str, tuple[int, ...]], saved_name: Callable[[str], str], itemsize: int, shard_bytes: int
+) -> list[_SavedTensor]:
     tensors: list[_SavedTensor] = []
     shard = in_shard = 0
     for name, shape in shapes.items():
@@ -97,7 +100,7 @@ def _plan_shards(shapes: dict[str, tuple[int, ...]], itemsize: int, shard_bytes:
         if in_shard and in_shard + num_bytes > shard_bytes:
             shard, in_shard = shard + 1, 0
         in_shard += num_bytes
-        tensors.append(_SavedTensor(name, shape, shard, num_bytes))
+        tensors.append(_SavedTensor(name, saved_name(name), shape, shard, num_bytes))
     return tensors
 
 
@@ -127,7 +130,7 @@ def _write_shards(
     for shard, group in groupby(tensors, key=lambda tensor: tensor.shard):
         name = SINGLE_FILE if count == 1 else f"model-{shard + 1:05}-of-{count:05}.safetensors"
         of_shard = list(group)
-        weight_map |= {tensor.name: name for tensor in of_shard}
+        weight_map |= {tensor.saved_name: name for tensor in of_shard}
         with (directory / name).open("xb") as file:
             file.write(_header(of_shard, dtype))
             for tensor in of_shard:
@@ -147,7 +150,7 @@ def _header(tensors: list[_SavedTensor], dtype: str) -> bytes:
     end = 0
     for tensor in tensors:
         start, end = end, end + tensor.num_bytes
-        header[tensor.name] = {"dtype": stored_as, "shape": list(tensor.shape), "data_offsets": [start, end]}
+        header[tensor.saved_name] = {"dtype": stored_as, "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

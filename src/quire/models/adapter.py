@@ -188,6 +188,8 @@ def _find(file: Path, name: str, model: CausalLM, projections: Mapping[str, Proj
         reason = f"this {architecture} of {num_layers} layers has no such linear layer"
         if name == "lm_head" or "embed" in name:
             reason = "adapters of the head or the embedding are not supported"
+        elif ".experts." in name:
+            reason = "adapters of experts are not supported"
         raise wrong_file(file, f"is for {name}, but {reason}")
     return found
 

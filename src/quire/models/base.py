@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
@@ -30,6 +31,7 @@ class CausalLM(Module):
 
     checkpoint_names: ClassVar[dict[str, str]]  #: prefix of an attribute's tensors in a checkpoint
     optional_prefix: ClassVar[str] = ""  #: missing in checkpoints saved from the headless model
+    renamed_tensors: ClassVar[dict[str, str]] = {}  #: parts of names in a checkpoint, and in the model
     ignored_tensors: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")  #: derived buffers of old checkpoints
 
     config: ModelConfig  #: the whole model's
@@ -119,6 +121,16 @@ class CausalLM(Module):
         logits = self.split.gather(self.lm_head(hidden), self.split.vocab)
         return ops.cap(ops.scale(logits, self.config.logits_multiplier), self.config.logits_softcap)
 
+    @classmethod
+    def model_name(cls, name: str) -> str:
+        """Return the model's name of a checkpoint's tensor."""
+        return functools.reduce(lambda given, pair: given.replace(*pair), cls.renamed_tensors.items(), name)
+
+    @classmethod
+    def checkpoint_name(cls, name: str) -> str:
+        """Return a checkpoint's name of the model's tensor."""
+        return functools.reduce(lambda given, pair: given.replace(pair[1], pair[0]), cls.renamed_tensors.items(), name)
+
     def checkpoint_tensors(self) -> dict[str, Array]:
         """Return a view of each checkpoint tensor, or this rank's part, by name. Call before `pack()`."""
         return dict(pair for module, name in self._parts() for pair in checkpoint_tensors(module, name))
@@ -141,12 +153,12 @@ class CausalLM(Module):
                     yield path, layer
 
     def projections(self) -> dict[str, Projection]:
-        """Return all linear layers but the head, by their names in a checkpoint."""
+        """Return the linear layers that take an adapter, by their names in a checkpoint."""
         found: dict[str, Projection] = {}
         for attribute, prefix in self.checkpoint_names.items():
             module = getattr(self, attribute)
             for path, child in () if module is None else module.named_modules(prefix):
-                if isinstance(child, Linear):
+                if isinstance(child, Linear) and child.takes_adapter:
                     found.update(child.projections(path))
         return found
 
@@ -168,7 +180,7 @@ class CausalLM(Module):
             )
         self.quantization = quantization
         for module in self.modules():
-            if isinstance(module, Linear):
+            if isinstance(module, Linear) and module.is_quantizable:
                 module.quantization = quantization
         if quantization != "none":
             self.lm_head.quantization = HEAD_QUANTIZATION

@@ -207,6 +207,30 @@ def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
     return sharpen(mscale) / sharpen(mscale_all_dim) if mscale and mscale_all_dim else sharpen(1.0)
 
 
+@dataclass(frozen=True)
+class ExpertsConfig:
+    """A mixture of experts in place of a layer's MLP."""
+
+    count: int
+    chosen: int  #: for each token
+    inner: int  #: features inside an expert
+    scores: str = "softmax"  #: of the router's logits: softmax, sigmoid, or softmax_of_chosen
+    normalizes: bool = True  #: the chosen experts' scores to a sum of 1
+    scale: float = 1.0  #: of the chosen experts' outputs
+    shared_inner: int = 0  #: features inside an expert of all tokens; 0 for none
+    shared_gate: bool = False  #: whether that expert's output is multiplied by a gate
+    dense_layers: tuple[int, ...] = ()  #: layers with an ordinary MLP
+
+    def __post_init__(self) -> None:
+        if self.chosen > self.count:
+            raise ModelConfigError(f"the config chooses {self.chosen} of {self.count} experts")
+
+    def num_parameters(self, hidden: int, num_experts: int) -> int:
+        """Return the number of weights of a layer's router and some of its experts."""
+        router = hidden * (self.count + self.shared_gate)
+        return router + 3 * hidden * (num_experts * self.inner + self.shared_inner)
+
+
 #: Fields of ModelConfig that never change KV. All others, new ones included, are part of the namespace.
 NOT_ARITHMETIC = {
     "dtype": "the namespace has the dtype in use instead",
@@ -273,6 +297,7 @@ class ModelConfig:
     layers: tuple[LayerConfig, ...] = ()  #: where layers differ, what they have instead of the values above
     attention_scale: float = 0.0  #: of scores; 0 means head_dim ** -0.5
     attention_softcap: float = 0.0  #: scores become cap * tanh(score / cap); 0: they stay
+    experts: ExpertsConfig | None = None
 
     def __post_init__(self) -> None:
         for field, value, most in (("num_hidden_layers", self.num_layers, 10_000), ("head_dim", self.head_dim, 2**16)):
@@ -331,17 +356,29 @@ class ModelConfig:
     @property
     def num_parameters(self) -> int:
         """The number of weights, with a tied head counted once."""
+        return self._count_parameters(0 if self.experts is None else self.experts.count)
+
+    @property
+    def num_active_parameters(self) -> int:
+        """The number of weights that a token is multiplied by or looked up in."""
+        return self._count_parameters(0 if self.experts is None else self.experts.chosen)
+
+    def _count_parameters(self, num_experts: int) -> int:
         hidden, inner = self.hidden_size, self.intermediate_size
         qkv_size = self.q_size + 2 * self.kv_size
         norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
         layer = hidden * qkv_size + qkv_size * self.qkv_bias
         layer += self.q_size * hidden + hidden * self.attention_out_bias
-        layer += hidden * inner * (3 if self.gated_mlp else 2)
-        layer += (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias
+        mlp = hidden * inner * (3 if self.gated_mlp else 2)
+        mlp += (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias
         layer += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
         layer += (self.q_size + self.kv_size if self.qk_norm_all_heads else 2 * self.head_dim) * self.qk_norm
         table = self.vocab_size * self.embedding_dim
-        total = self.num_layers * layer + table * (1 if self.tie_word_embeddings else 2)
+        num_mlps = self.num_layers if self.experts is None else len(self.experts.dense_layers)
+        total = self.num_layers * layer + num_mlps * mlp
+        if self.experts is not None:
+            total += (self.num_layers - num_mlps) * self.experts.num_parameters(hidden, num_experts)
+        total += table * (1 if self.tie_word_embeddings else 2)
         total += self.num_position_rows * hidden + norm * self.final_norm
         if self.embedding_dim != hidden:
             total += 2 * self.embedding_dim * hidden

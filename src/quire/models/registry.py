@@ -60,6 +60,9 @@ ARCHITECTURES = {
         Architecture("Ministral3ForCausalLM", "ministral3", "mistral", "Ministral 3"),
         Architecture("Gemma2ForCausalLM", "gemma2", "gemma", "Gemma 2"),
         Architecture("Gemma3ForCausalLM", "gemma3_text", "gemma", "Gemma 3"),
+        Architecture("Qwen2MoeForCausalLM", "qwen2_moe", "qwen2_moe", "Qwen1.5-MoE, Qwen2-57B-A14B"),
+        Architecture("Qwen3MoeForCausalLM", "qwen3_moe", "qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder"),
+        Architecture("MixtralForCausalLM", "mixtral", "mixtral", "Mixtral"),
         Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
         Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),
     )

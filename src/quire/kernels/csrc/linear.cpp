@@ -6,6 +6,7 @@
 
 #include <numeric>
 #include <type_traits>
+#include <vector>
 
 #include "kept.h"
 #include "linear_amx.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows laid out together: at most half of a core's L2 cache
 constexpr int64_t SLICE = 2048;           // most inputs laid out at once, if all are too many
 constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums kept for the next slice
+constexpr int64_t TASKS_PER_THREAD = 16;  // of several calls, whose numbers of rows differ
 constexpr int64_t WIDE_ROWS = 9;          // from this on, widening a panel of bfloat16 pays
 
 // -- epilogue: from a tile's sums to the output ------------------------------------------------------------------------
@@ -144,7 +146,7 @@ inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, fl
 // depth is laid out in slices, and the group's sums are kept for the next slice.
 template <class T, class Tile>
 struct Cut {
-    explicit Cut(const QuireLinear& call)
+    Cut(const QuireLinear& call, int64_t num_calls, int64_t num_threads)
         : depth(round_up(call.in_features, DEPTH<T>)), panels(divide_up(call.out_features, OUTPUTS)) {
         constexpr int64_t bytes = sizeof(typename Tile::Left);
         const int64_t slices = call.num_rows * depth * bytes <= BLOCK_BYTES ? 1 : divide_up(depth, SLICE);
@@ -154,7 +156,8 @@ struct Cut {
         block_rows = round_up(divide_up(call.num_rows, blocks), Tile::ROWS);
         num_sums = (block_rows + Tile::MOST) * OUTPUTS;
         // Each group lays out the block again: use no more groups than balance the threads, or than fit.
-        groups = call.num_threads / std::gcd(blocks, int64_t(call.num_threads));
+        groups = num_calls == 1 ? num_threads / std::gcd(blocks, num_threads)
+                                : divide_up(TASKS_PER_THREAD * num_threads, num_calls * blocks);
         if (slices > 1) groups = larger(groups, divide_up(panels * 2 * num_sums * int64_t(sizeof(float)), SUMS_BYTES));
         groups = smaller(groups, panels);
         panels_kept = slices > 1 ? divide_up(panels, groups) : 1;
@@ -165,61 +168,84 @@ struct Cut {
     int64_t panels_kept;  // panels with kept sums
 };
 
+// One task of a call: a block of rows by a group of panels. `block` is the thread's last one, and may be this one.
 template <class T, class Tile>
-void run(const QuireLinear& call) {
+void multiply_group(const QuireLinear& call, const Cut<T, Tile>& cut, int64_t task, Block<Tile>& block, float* wide,
+                    float* sums) {
+    const int64_t first_row = task / cut.groups * cut.block_rows, group = task % cut.groups;
+    const int64_t first_panel = cut.panels * group / cut.groups, end_panel = cut.panels * (group + 1) / cut.groups;
+    for (int64_t first = 0; first < cut.depth; first += cut.slice) {
+        if (block.first_row != first_row || block.first != first) {
+            block = {block.left, first_row, smaller(cut.block_rows, call.num_rows - first_row), first,
+                     smaller(first + cut.slice, cut.depth)};
+            Tile::lay_out(static_cast<const T*>(call.x) + first_row * call.x_stride + first, call.x_stride, block.rows,
+                          smaller(block.end, call.in_features) - first, block.end - first, block.left);
+        }
+        for (int64_t panel = first_panel; panel < end_panel; ++panel) {
+            const int64_t at = panel * cut.depth * OUTPUTS, column = panel * OUTPUTS;
+            float* own = sums + (panel - first_panel) % cut.panels_kept * 2 * cut.num_sums;
+            float* up_own = own + cut.num_sums;
+            if (call.up)
+                multiply<T>(block, static_cast<const T*>(call.up) + at, cut.depth, up_own, wide, [](int64_t, int64_t) {});
+            multiply<T>(block, static_cast<const T*>(call.weight) + at, cut.depth, own, wide,
+                        [&](int64_t row, int64_t count) {
+                            finish<T>(call, own + row * OUTPUTS, call.up ? up_own + row * OUTPUTS : nullptr,
+                                      first_row + row, count, column);
+                        });
+        }
+    }
+}
+
+// Calls of any numbers of rows, all tasks in one parallel region.
+template <class T, class Tile>
+void run(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
     using Left = typename Tile::Left;
-    const Cut<T, Tile> cut(call);
-#pragma omp parallel num_threads(call.num_threads) if (call.num_threads > 1)
+    std::vector<Cut<T, Tile>> cuts;
+    cuts.reserve(size_t(num_calls));
+    int64_t num_tasks = 0, left_size = 0, wide_size = 0, sums_size = 0, most_rows = 0;
+    for (int64_t i = 0; i < num_calls; ++i) {
+        const Cut<T, Tile>& cut = cuts.emplace_back(calls[i], num_calls, num_threads);
+        num_tasks += cut.blocks * cut.groups;
+        left_size = larger(left_size, Tile::size(cut.block_rows, cut.slice));
+        if (WIDENS<T> && calls[i].num_rows >= WIDE_ROWS) wide_size = larger(wide_size, cut.slice * OUTPUTS);
+        sums_size = larger(sums_size, 2 * cut.panels_kept * cut.num_sums);
+        most_rows = larger(most_rows, calls[i].num_rows);
+    }
+#pragma omp parallel num_threads(num_threads) if (num_threads > 1)
     {
         static thread_local Kept kept_left, kept_sums, kept_wide;
-        Block<Tile> block{kept_left.of<Left>(Tile::size(cut.block_rows, cut.slice)), -1, 0, 0, 0};
-        float* wide = WIDENS<T> && call.num_rows >= WIDE_ROWS ? kept_wide.of<float>(cut.slice * OUTPUTS) : nullptr;
-        float* sums = kept_sums.of<float>(2 * cut.panels_kept * cut.num_sums);
+        Block<Tile> block{kept_left.of<Left>(left_size), -1, 0, 0, 0};
+        float* wide = wide_size ? kept_wide.of<float>(wide_size) : nullptr;
+        float* sums = kept_sums.of<float>(sums_size);
 #if defined(__AMX_BF16__)
         using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, Tiles, int>;
-        const Registers registers{int(smaller(call.num_rows, Tile::ROWS))};
+        const Registers registers{int(smaller(most_rows, Tile::ROWS))};
         (void)registers;
 #endif
-#pragma omp for schedule(dynamic)
-        for (int64_t task = 0; task < cut.blocks * cut.groups; ++task) {
-            const int64_t first_row = task / cut.groups * cut.block_rows, group = task % cut.groups;
-            const int64_t first_panel = cut.panels * group / cut.groups;
-            const int64_t end_panel = cut.panels * (group + 1) / cut.groups;
-            for (int64_t first = 0; first < cut.depth; first += cut.slice) {
-                if (block.first_row != first_row || block.first != first) {
-                    block = {block.left, first_row, smaller(cut.block_rows, call.num_rows - first_row), first,
-                             smaller(first + cut.slice, cut.depth)};
-                    Tile::lay_out(static_cast<const T*>(call.x) + first_row * call.x_stride + first, call.x_stride,
-                                  block.rows, smaller(block.end, call.in_features) - first, block.end - first,
-                                  block.left);
-                }
-                for (int64_t panel = first_panel; panel < end_panel; ++panel) {
-                    const int64_t at = panel * cut.depth * OUTPUTS, column = panel * OUTPUTS;
-                    float* own = sums + (panel - first_panel) % cut.panels_kept * 2 * cut.num_sums;
-                    float* up_own = own + cut.num_sums;
-                    if (call.up)
-                        multiply<T>(block, static_cast<const T*>(call.up) + at, cut.depth, up_own, wide,
-                                    [](int64_t, int64_t) {});
-                    multiply<T>(block, static_cast<const T*>(call.weight) + at, cut.depth, own, wide,
-                                [&](int64_t row, int64_t count) {
-                                    finish<T>(call, own + row * OUTPUTS, call.up ? up_own + row * OUTPUTS : nullptr,
-                                              first_row + row, count, column);
-                                });
-                }
+        int64_t call = 0, first_task = 0;  // of the thread's last task
+#pragma omp for schedule(monotonic : dynamic)
+        for (int64_t task = 0; task < num_tasks; ++task) {
+            for (int64_t count; task >= first_task + (count = cuts[call].blocks * cuts[call].groups); ++call) {
+                first_task += count;
+                block.first_row = -1;
             }
+            multiply_group(calls[call], cuts[call], task - first_task, block, wide, sums);
         }
     }
 }
 
 template <class T>
-void run(const QuireLinear& call) {
-    if (!call.num_rows) return;
+void run(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
 #if defined(__AMX_BF16__)
     using Tile = std::conditional_t<sizeof(T) == 2, AmxTile, RowTile<T>>;  // for any number of rows: one order of sums
 #else
     using Tile = RowTile<T>;
 #endif
-    run<T, Tile>(call);
+    run<T, Tile>(calls, num_calls, num_threads);
+}
+template <class T>
+void run(const QuireLinear& call) {
+    if (call.num_rows) run<T>(&call, 1, call.num_threads);
 }
 
 // -- packing ----------------------------------------------------------------------------------------------------------
@@ -305,6 +331,12 @@ int64_t quire_linear_depth_float32() { return DEPTH<float>; }
 int64_t quire_linear_depth_bfloat16() { return DEPTH<BFloat16>; }
 void quire_linear_float32(const QuireLinear* call) { run<float>(*call); }
 void quire_linear_bfloat16(const QuireLinear* call) { run<BFloat16>(*call); }
+void quire_linears_float32(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
+    run<float>(calls, num_calls, num_threads);
+}
+void quire_linears_bfloat16(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
+    run<BFloat16>(calls, num_calls, num_threads);
+}
 void quire_pack_float32(const QuirePack* call) { pack<float>(*call); }
 void quire_pack_bfloat16(const QuirePack* call) { pack<BFloat16>(*call); }
 int32_t quire_rows_float32(const QuireRows* call) { return unpack<float>(*call); }

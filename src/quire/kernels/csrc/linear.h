@@ -51,6 +51,9 @@ QUIRE_EXPORT int64_t quire_linear_depth_float32();   // in_features are rounded 
 QUIRE_EXPORT int64_t quire_linear_depth_bfloat16();
 QUIRE_EXPORT void quire_linear_float32(const QuireLinear*);
 QUIRE_EXPORT void quire_linear_bfloat16(const QuireLinear*);
+// Several calls at once, for experts.cpp. Each has a row or more; their `num_threads` are ignored.
+void quire_linears_float32(const QuireLinear* calls, int64_t num_calls, int64_t num_threads);
+void quire_linears_bfloat16(const QuireLinear* calls, int64_t num_calls, int64_t num_threads);
 QUIRE_EXPORT void quire_pack_float32(const QuirePack*);
 QUIRE_EXPORT void quire_pack_bfloat16(const QuirePack*);
 QUIRE_EXPORT int32_t quire_rows_float32(const QuireRows*);

@@ -10,6 +10,8 @@
 // threads.
 #include "quantized_linear.h"
 
+#include <vector>
+
 #include "integers.h"
 #include "integers_amx.h"
 #include "kept.h"
@@ -213,8 +215,9 @@ struct Call {
     int64_t depth, columns, bits;
     const T* x;
     int64_t x_stride, num_rows;
+    int64_t first_row;  // among the rows of all calls at once
     T* out;
-    int32_t form, num_threads;
+    int32_t form;
 };
 
 // Scales, biases and gates the rows of a panel's tile.
@@ -274,7 +277,7 @@ inline void multiply_panel_by_tiles(const Call<T>& call, const Integers& x, int6
                               load_floats(call.weights[which]->scales + panel * COLUMNS + column));
                 }
             finish_rows<T>(call, x.rows + row + i, 1, values[0], values[1], panel * COLUMNS,
-                           call.out + (row + i) * call.columns + panel * COLUMNS);
+                           call.out + (row + i - call.first_row) * call.columns + panel * COLUMNS);
         }
     }
 }
@@ -306,43 +309,57 @@ inline void multiply_panel(const Call<T>& call, const Integers& x, int64_t row, 
                 }
             }
             finish_rows<T>(call, x.rows + row, rows, tiles[0], tiles[1], panel * COLUMNS,
-                           call.out + row * call.columns + panel * COLUMNS);
+                           call.out + (row - call.first_row) * call.columns + panel * COLUMNS);
             row += rows;
         });
     }
 }
 
+// A call's rows, which are multiplied by one panel after the other; they count among the rows of all calls.
+struct RowBlock {
+    int64_t call, row, end;
+};
+
+// Calls of any numbers of rows, with weights of one shape.
 template <class T>
-void run(const Call<T>& call) {
-    if (!call.num_rows) return;
-    const Integers x(call.num_rows, call.depth, call.bits == 4);
-    const int64_t panels = divide_up(call.columns, COLUMNS);
+void run(const Call<T>* calls, int64_t num_calls, int64_t num_threads) {
+    const int64_t depth = calls->depth, panels = divide_up(calls->columns, COLUMNS);
+    const int64_t num_rows = calls[num_calls - 1].first_row + calls[num_calls - 1].num_rows;
+    const Integers x(num_rows, depth, calls->bits == 4);
 #if defined(__AMX_INT8__)
     constexpr int64_t multiple = BLOCK_ROWS;
 #else
     constexpr int64_t multiple = INTEGER_ROWS;
 #endif
     const int64_t most_rows = BLOCK_BYTES / x.stride / multiple * multiple;
-    const int64_t num_blocks = divide_up(call.num_rows, most_rows < multiple ? multiple : most_rows);
-    const int64_t block_rows = round_up(divide_up(call.num_rows, num_blocks), multiple);
+    std::vector<RowBlock> blocks;
+    for (int64_t i = 0; i < num_calls; ++i) {
+        const int64_t rows = calls[i].num_rows, end = calls[i].first_row + rows;
+        const int64_t num_blocks = divide_up(rows, most_rows < multiple ? multiple : most_rows);
+        const int64_t block_rows = round_up(divide_up(rows, num_blocks), multiple);
+        for (int64_t row = calls[i].first_row; row < end; row += block_rows)
+            blocks.push_back({i, row, row + block_rows < end ? row + block_rows : end});
+    }
     // The last block of rows is smaller: equal numbers of panels would not be equal work.
-    const int64_t chunk = num_blocks > 1 ? 2 : divide_up(panels, call.num_threads);
-    const bool is_parallel = call.num_threads > 1 && call.num_rows * call.depth * call.columns > PARALLEL_WORK;
-#pragma omp parallel num_threads(call.num_threads) if (is_parallel)
+    const int64_t num_tasks = int64_t(blocks.size()) * panels;
+    const int64_t chunk = blocks.size() > 1 ? 2 : divide_up(panels, num_threads);
+    const bool is_parallel = num_threads > 1 && num_rows * depth * calls->columns > PARALLEL_WORK;
+#pragma omp parallel num_threads(num_threads) if (is_parallel)
     {
 #if defined(__AMX_INT8__)
         const Tiles tiles;
 #endif
+        const Call<T>* call = calls;
 #pragma omp for schedule(static)
-        for (int64_t row = 0; row < call.num_rows; ++row)
-            x.rows[row] =
-                quantize_row(call.x + row * call.x_stride, call.depth, x.values + row * x.stride,
-                             x.group_sums ? x.group_sums + row * x.groups : nullptr);
+        for (int64_t row = 0; row < num_rows; ++row) {
+            while (row >= call->first_row + call->num_rows) ++call;
+            x.rows[row] = quantize_row(call->x + (row - call->first_row) * call->x_stride, depth,
+                                       x.values + row * x.stride, x.group_sums ? x.group_sums + row * x.groups : nullptr);
+        }
 #pragma omp for schedule(dynamic, chunk)
-        for (int64_t i = 0; i < num_blocks * panels; ++i) {
-            const int64_t row = i / panels * block_rows;
-            const int64_t end = row + block_rows < call.num_rows ? row + block_rows : call.num_rows;
-            multiply_panel<T>(call, x, row, end, i % panels);
+        for (int64_t task = 0; task < num_tasks; ++task) {
+            const RowBlock& block = blocks[size_t(task / panels)];
+            multiply_panel<T>(calls[block.call], x, block.row, block.end, task % panels);
         }
     }
 }
@@ -468,18 +485,23 @@ void quantize(const QuireQuantize& call) {
 }
 
 template <class T>
-void multiply(const QuireQuantizedLinear& call) {
-    run<T>({{call.weight, call.up},
-            {static_cast<const T*>(call.bias), static_cast<const T*>(call.up_bias)},
-            call.weight->depth,
-            call.weight->columns,
-            call.weight->bits,
-            static_cast<const T*>(call.x),
-            call.x_stride,
-            call.num_rows,
-            static_cast<T*>(call.out),
-            call.form,
-            call.num_threads});
+void multiply(const QuireQuantizedLinear* given, int64_t num_calls, int64_t num_threads) {
+    std::vector<Call<T>> calls;
+    calls.reserve(size_t(num_calls));
+    int64_t first_row = 0;
+    for (const QuireQuantizedLinear* each = given; each < given + num_calls; first_row += each++->num_rows)
+        calls.push_back({{each->weight, each->up},
+                         {static_cast<const T*>(each->bias), static_cast<const T*>(each->up_bias)},
+                         each->weight->depth,
+                         each->weight->columns,
+                         each->weight->bits,
+                         static_cast<const T*>(each->x),
+                         each->x_stride,
+                         each->num_rows,
+                         first_row,
+                         static_cast<T*>(each->out),
+                         each->form});
+    if (first_row) run(calls.data(), num_calls, num_threads);
 }
 
 }  // namespace
@@ -491,5 +513,15 @@ int64_t quire_quantized_bytes(int64_t columns, int64_t depth, int32_t bits) {
 void quire_quantize_float32(const QuireQuantize* call) { quantize<float>(*call); }
 void quire_quantize_bfloat16(const QuireQuantize* call) { quantize<BFloat16>(*call); }
 
-void quire_quantized_linear_float32(const QuireQuantizedLinear* call) { multiply<float>(*call); }
-void quire_quantized_linear_bfloat16(const QuireQuantizedLinear* call) { multiply<BFloat16>(*call); }
+void quire_quantized_linear_float32(const QuireQuantizedLinear* call) {
+    multiply<float>(call, 1, call->num_threads);
+}
+void quire_quantized_linear_bfloat16(const QuireQuantizedLinear* call) {
+    multiply<BFloat16>(call, 1, call->num_threads);
+}
+void quire_quantized_linears_float32(const QuireQuantizedLinear* calls, int64_t num_calls, int64_t num_threads) {
+    multiply<float>(calls, num_calls, num_threads);
+}
+void quire_quantized_linears_bfloat16(const QuireQuantizedLinear* calls, int64_t num_calls, int64_t num_threads) {
+    multiply<BFloat16>(calls, num_calls, num_threads);
+}

@@ -46,4 +46,8 @@ struct QuireQuantizedLinear {
 };
 QUIRE_EXPORT void quire_quantized_linear_float32(const QuireQuantizedLinear*);
 QUIRE_EXPORT void quire_quantized_linear_bfloat16(const QuireQuantizedLinear*);
+// Several calls at once, with weights of one shape, for experts.cpp. Each has a row or more; their `num_threads` are
+// ignored.
+void quire_quantized_linears_float32(const QuireQuantizedLinear* calls, int64_t num_calls, int64_t num_threads);
+void quire_quantized_linears_bfloat16(const QuireQuantizedLinear* calls, int64_t num_calls, int64_t num_threads);
 }

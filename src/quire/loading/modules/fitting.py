@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from quire.ops.arrays import DType
 logger = logging.getLogger(__name__)
 
 HEAD_NAME = "lm_head.weight"
+_STACKED = re.compile(r"(?P<experts>.*\.experts)\.(?P<kind>gate_up_proj|gate_proj|up_proj|down_proj)(\.weight)?")
 
 ChooseDtype = Callable[[ModelConfig, "str | None"], DType]  #: from the config and the dtype in the files
 
@@ -40,6 +42,7 @@ def fit_model(
         own = _text_part(own)
         logger.info("%s is served for text only: %d of its %d tensors", config.text_of, len(own), len(entries))
         config = replace(config, tie_word_embeddings=config.tie_word_embeddings or HEAD_NAME not in own)
+    own = dict(_by_model_names(config, own))
     config = resolve_head(config, own, group)
     _check_size(config, own)
     model = build_model(config, choose(config, checkpoint_dtype(own)), "meta", group)
@@ -70,6 +73,26 @@ def _text_part(entries: Mapping[str, TensorEntry]) -> dict[str, TensorEntry]:
     for prefix, own in _TEXT_PREFIXES.items():
         found |= {own + name.removeprefix(prefix): each for name, each in entries.items() if name.startswith(prefix)}
     return found
+
+
+def _by_model_names(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> Iterator[tuple[str, TensorEntry]]:
+    """Yield the entries by the model's names, with stacked experts apart."""
+    model_class = ARCHITECTURES[config.architecture].model_class
+    for name, entry in entries.items():
+        name = model_class.model_name(name)
+        match = _STACKED.fullmatch(name)
+        is_stack = match and config.experts and entry.shape[:1] == (config.experts.count,) and len(entry.shape) == 3
+        if not match or not is_stack:
+            yield name, entry
+            continue
+        kinds = ("gate_proj", "up_proj") if match["kind"] == "gate_up_proj" else (match["kind"],)
+        count, rows, columns = entry.shape
+        parts = [f"{match['experts']}.{i}.{kind}.weight" for i in range(count) for kind in kinds]
+        size = entry.num_bytes // len(parts)
+        for i, part in enumerate(parts):
+            start = entry.start + i * size
+            shape = (rows // len(kinds), columns)
+            yield part, replace(entry, shape=shape, start=start, end=start + size, whole=entry)
 
 
 def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -48,7 +49,9 @@ class GroupLoader:
         self._model = model
         self._units = units
         self._reading = reading
-        self._names = names
+        self._parts: dict[TensorEntry, list[tuple[TensorEntry, str]]] = {}  #: the model's, of the files' tensors
+        for entry, name in sorted(names.items(), key=lambda pair: pair[0].start):
+            self._parts.setdefault(entry.whole or entry, []).append((entry, name))
         self._digest = digest
         self._seed = seed
         self._hooks = hooks
@@ -131,15 +134,22 @@ class GroupLoader:
         is_last = offset + len(data) == entry.num_bytes
         if self._digest is not None:
             self._digest.add(entry.name, data, is_last)
-        if (name := self._names.get(entry)) is None:
-            return
+        parts = self._parts.get(entry, ())
+        for part, name in parts[bisect_right(parts, entry.start + offset, key=_end) if data else 0 :]:
+            first = max(0, part.start - entry.start - offset)
+            last = min(len(data), part.end - entry.start - offset)
+            if first > last or (first == last and part.num_bytes):
+                return
+            self._add_to(part, name, offset + first - (part.start - entry.start), data[first:last])
+
+    def _add_to(self, entry: TensorEntry, name: str, offset: int, data: memoryview) -> None:
         unit = self._unit_of[name]
         if not offset:
             self._fill = TensorFill(unit.view(name, self._model.device), entry)
         assert self._fill is not None
         if data:
             self._fill.add(offset, data)
-        if is_last:
+        if offset + len(data) == entry.num_bytes:
             self._fill.finish(self._hooks.before_piece)
             self._fill = None  # drops the view, which packing invalidates
             self._hooks.before_piece()
@@ -149,3 +159,7 @@ class GroupLoader:
     def _report(self, unit: Unit) -> None:
         if unit.is_whole and not self._units.is_in_place(unit):
             self._hooks.on_unit(unit)
+
+
+def _end(part: tuple[TensorEntry, str]) -> int:
+    return part[0].end

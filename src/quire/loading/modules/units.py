@@ -29,6 +29,7 @@ class Unit:
         self.num_bytes = sum(view.nbytes for view in views.values())
         layers = [part for part in module.modules() if isinstance(part, WeightLayer)]
         self.packed_bytes = self.num_bytes + sum(layer.packed_bytes() - layer.plain_bytes() for layer in layers)
+        self._linears = {each: pair for pair in _linears(module, prefix) for each in pair[1]}  # by tensor
         self._missing = set(views)
         self._views: dict[str, Array] | None = None
         self._device = "cpu"
@@ -50,11 +51,11 @@ class Unit:
         assert self._views is not None
         del self._views[name]
         self._missing.discard(name)
-        for linear, names in _linears(self.module, self._prefix):
-            if name in names and not self._missing & set(names):
-                for each in names:
-                    self._views.pop(each, None)
-                linear.pack(self._device)
+        linear, names = self._linears.get(name, (None, ()))
+        if linear is not None and not self._missing.intersection(names):
+            for each in names:
+                self._views.pop(each, None)
+            linear.pack(self._device)
         if not self._missing:
             self._views = None
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from quire.kernels.recorder import begin_layer
 from quire.models.base import Attend, CausalLM
+from quire.models.experts import SparseMLP
 from quire.models.layers import RMSNorm, Sum, add_and_norm, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
@@ -143,7 +144,8 @@ class LlamaDecoderLayer(Module):
             setattr(self, name, norm)
         self.multiplier = config.residual_multiplier
         self.self_attn = self.attention_class(config, split, index, **factory)
-        self.mlp = self.mlp_class(config, split, **factory)
+        has_experts = config.experts is not None and index not in config.experts.dense_layers
+        self.mlp = (SparseMLP if has_experts else self.mlp_class)(config, split, **factory)
 
     def __call__(self, x: Array | Sum, rotation: Rotation | None, attend: Attend, *, rows: Array | None = None) -> Sum:
         norms = [None if name is None else getattr(self, name) for name in self.norm_names]

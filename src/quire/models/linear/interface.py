@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+import ctypes
+from typing import ClassVar, Literal, Protocol, Self
 
 from quire.ops.arrays import Array
 
@@ -18,4 +19,14 @@ class PackedWeight(Protocol):
         """Compute activation(x W^T + b), [num_tokens, out_features] in x's dtype, from x [num_tokens, in_features] with
         maybe strided rows, and [out_features] or None. A row may depend on the number of other rows, not on their
         content."""
+        ...
+
+
+class GroupedWeight(PackedWeight, Protocol):
+    """A packed weight that may be one of a mixture's experts."""
+
+    call_kind: ClassVar[int]  #: QuireCallKind in csrc/experts.h
+
+    def call(self, up: Self | None) -> ctypes.Structure:
+        """Return the arguments of x W^T, or of silu(x W^T) * (x U^T), without rows and outputs."""
         ...

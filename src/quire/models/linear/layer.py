@@ -96,6 +96,9 @@ class WeightLayer(Module):
 class Linear(WeightLayer):
     """y = x W^T + b, plus an adapter's output. With a share of `in_features`, y is summed over the group."""
 
+    is_quantizable = True
+    takes_adapter = True
+
     def __init__(
         self,
         in_features: int | Share,
@@ -115,6 +118,11 @@ class Linear(WeightLayer):
         self._adds_bias = not self._is_addend or group.rank == 0  # once per sum
 
     def __call__(self, x: Array) -> Array:
+        y = self.addend(x)
+        return self._group.all_reduce(y) if self._is_addend else y
+
+    def addend(self, x: Array) -> Array:
+        """Compute this rank's part of the sum over the group."""
         bias = self.bias if self._adds_bias else None
         if self.packed is not None:
             y = self.packed.product(x, bias)
@@ -123,7 +131,7 @@ class Linear(WeightLayer):
             y = ops.linear(x, self.weight, bias)
         if self.adapter is not None:
             y = self.adapter.add_to(y, x)
-        return self._group.all_reduce(y) if self._is_addend else y
+        return y
 
     def silu(self, x: Array) -> Array:
         """Compute silu(x W^T + b), in one call without an adapter, whose output is added before silu."""

@@ -44,7 +44,9 @@ class _PanelRows(ctypes.Structure):
 
 
 class PanelWeight:
-    """See `PackedWeight`. Packs float32 or bfloat16; whole panels in place, which invalidates views."""
+    """See `GroupedWeight`. Packs float32 or bfloat16; whole panels in place, which invalidates views."""
+
+    call_kind = 0
 
     def __init__(self, weight: Array, library: ctypes.CDLL) -> None:
         weight = as_numpy(weight)
@@ -87,6 +89,11 @@ class PanelWeight:
     ) -> np.ndarray:
         """Compute silu(x W^T + b) * (x U^T + c) in one call; U has the shape of W."""
         return self._call(x, bias, up, up_bias, True)
+
+    def call(self, up: PanelWeight | None) -> ctypes.Structure:
+        sizes = (self.in_features, self.out_features)
+        addresses = (self.address, None, None if up is None else up.address, None)
+        return _PanelLinear(None, 0, 0, *sizes, *addresses, None, self.out_features, up is not None)
 
     @takes_tensors
     def rows(self, ids: np.ndarray) -> np.ndarray:

@@ -90,7 +90,9 @@ def _warn_of_torch() -> None:
 
 
 class QuantizedWeight:
-    """See `PackedWeight`: for csrc/quantized_linear.cpp. `bits` is 8 or 4. All levels share one layout."""
+    """See `GroupedWeight`: for csrc/quantized_linear.cpp. `bits` is 8 or 4. All levels share one layout."""
+
+    call_kind = 1
 
     def __init__(self, weight: Array, bits: int, library: ctypes.CDLL) -> None:
         weight = as_numpy(weight)
@@ -135,6 +137,10 @@ class QuantizedWeight:
     ) -> np.ndarray:
         """Compute silu(x W^T + b) * (x U^T + c) in one pass over x; `up` has the same shape and bits."""
         return self._multiply(x, bias, up.address, up_bias, _GATED)
+
+    def call(self, up: QuantizedWeight | None) -> ctypes.Structure:
+        form = _FORMS["none"] if up is None else _GATED
+        return _QuantizedLinear(weight=self.address, up=up and up.address, form=form)
 
     def _multiply(
         self, x: np.ndarray, bias: np.ndarray | None, up: int | None, up_bias: np.ndarray | None, form: int

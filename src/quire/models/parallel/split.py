@@ -103,6 +103,9 @@ class ModelSplit:
         self.kv = kv_heads.of_size(config.head_dim)
         self.hidden = self._cut(config.hidden_size, "hidden features")
         self.inner = self._cut(config.intermediate_size, "features of the MLP")
+        if config.experts is not None:
+            self.expert_inner = self._cut(config.experts.inner, "features of an expert")
+            self.shared_inner = self._cut(config.experts.shared_inner, "features of the shared expert")
         self.vocab = self._cut(config.vocab_size, "rows of the vocabulary")
         self.embedding = self._cut(config.embedding_dim, "features of the embedding")
         self.positions = self._cut(config.num_position_rows, "positions")

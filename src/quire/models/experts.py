@@ -1,0 +1,206 @@
+"""Mixtures of experts: a router chooses a few of a layer's MLPs for each token (csrc/experts.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from typing import Any
+
+import numpy as np
+
+from quire.kernels.loaded import load_kernels
+from quire.kernels.recorder import call_kernel, new_output
+from quire.kernels.structure import address, dense_rows, layout
+from quire.models.linear.layer import Linear
+from quire.models.linear.panel_weight import SERIAL_PRODUCTS
+from quire.models.model_config import ExpertsConfig, ModelConfig
+from quire.models.parallel import ModelSplit, ParallelGroup
+from quire.models.parallel.split import Share
+from quire.ops.arrays import Array, takes_tensors
+from quire.ops.module import Module, ModuleList
+from quire.system.threads import num_threads
+
+#: Names of scores, QuireScores in csrc/experts.h.
+SCORES = ("softmax", "sigmoid", "softmax_of_chosen")
+
+
+class _Experts(ctypes.Structure):
+    """`QuireExperts` in csrc/experts.h, which begins with a `QuireRouting`."""
+
+    _fields_ = layout(
+        "pointer logits bias factors",
+        "int64 num_experts num_chosen num_groups num_chosen_groups num_of_group",
+        "float scale",
+        "int32 scores normalizes padding",
+        "pointer x",
+        "int64 x_stride num_rows hidden inner",
+        "pointer gate up down shared shared_gate out",
+        "float limit alpha",
+        "int32 gate_kind down_kind gating num_threads",
+    )
+
+
+class ExpertRouter(Linear):
+    """A small linear layer whose outputs choose or weigh experts. It is never quantized."""
+
+    is_quantizable = False
+
+
+class Expert(Module):
+    """A gated MLP. `Experts` computes with the weights of its own."""
+
+    def __init__(self, hidden: int, inner: Share, *, group: ParallelGroup, **factory: Any) -> None:
+        self.gate_proj = Linear(hidden, inner, bias=False, **factory)
+        self.up_proj = Linear(hidden, inner, bias=False, **factory)
+        self.down_proj = Linear(inner, hidden, bias=False, group=group, **factory)
+
+    def addend(self, x: Array) -> Array:
+        """Compute this rank's part of the output."""
+        return self.down_proj.addend(self.gate_proj.gated(x, self.up_proj))
+
+
+class SparseMLP(Module):
+    """A router and experts in place of an MLP, and maybe an expert of all tokens with a gate."""
+
+    def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
+        assert config.experts is not None
+        hidden, self._group = config.hidden_size, split.group
+        self.gate = ExpertRouter(hidden, config.experts.count, bias=False, **factory)
+        self.experts = Experts(config, split, **factory)
+        self.shared_expert = self.shared_expert_gate = None
+        if config.experts.shared_inner:
+            self.shared_expert = Expert(hidden, split.shared_inner, group=split.group, **factory)
+        if config.experts.shared_gate:
+            self.shared_expert_gate = ExpertRouter(hidden, 1, bias=False, **factory)
+
+    def __call__(self, x: Array) -> Array:
+        shared = None if self.shared_expert is None else self.shared_expert.addend(x)
+        gate = None if self.shared_expert_gate is None else self.shared_expert_gate(x)
+        return self._group.all_reduce(self.experts(x, self.gate(x), shared, gate))
+
+
+class Experts(ModuleList):
+    """The experts of a layer. Computes the sum of the chosen ones' outputs, times their weights."""
+
+    def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
+        assert config.experts is not None
+        size = config.hidden_size
+        super().__init__(
+            Expert(size, split.expert_inner, group=split.group, **factory) for _ in range(config.experts.count)
+        )
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.takes_adapter = False
+        self.config = config.experts
+        self._hidden, self._inner = config.hidden_size, split.expert_inner.size
+        self._calls: tuple[_Calls, _Calls] | None = None
+
+    def __call__(self, x: Array, logits: Array, shared: Array | None = None, shared_gate: Array | None = None) -> Array:
+        """Compute this rank's part of the output, [num_tokens, hidden], from logits [num_tokens, num_experts]. Adds
+        `shared`, [num_tokens, hidden], times the sigmoid of `shared_gate`, [num_tokens, 1], if it is given."""
+        if self._calls is None:
+            self._calls = _calls_of(self)
+        compute = self._reference if self._calls is None else self._compute
+        return compute(x, logits, shared, shared_gate)
+
+    @takes_tensors
+    def _compute(
+        self, x: np.ndarray, logits: np.ndarray, shared: np.ndarray | None, shared_gate: np.ndarray | None
+    ) -> np.ndarray:
+        assert self._calls is not None
+        config, (gate, down) = self.config, self._calls
+        x = dense_rows(x)
+        num_rows = len(x)
+        out = new_output((num_rows, self._hidden), x.dtype)
+        if not num_rows:
+            return out
+        work = num_rows * config.chosen * self._hidden * self._inner
+        arguments = _Experts(
+            logits=address(logits),
+            num_experts=config.count,
+            num_chosen=config.chosen,
+            num_groups=1,
+            scale=config.scale,
+            scores=SCORES.index(config.scores),
+            normalizes=config.normalizes,
+            x=address(x),
+            x_stride=x.strides[0] // x.itemsize,
+            num_rows=num_rows,
+            hidden=self._hidden,
+            inner=self._inner,
+            gate=gate.address,
+            down=down.address,
+            shared=None if shared is None else address(shared),
+            shared_gate=None if shared_gate is None else address(shared_gate),
+            out=address(out),
+            gate_kind=gate.kind,
+            down_kind=down.kind,
+            num_threads=1 if work <= SERIAL_PRODUCTS else num_threads(),
+        )
+        call_kernel(_function(x.dtype.name, os.environ.get("QUIRE_KERNELS")), arguments)
+        return out
+
+    def _reference(self, x: Any, logits: Any, shared: Any, shared_gate: Any) -> Any:
+        """As `_compute` with torch, expert by expert."""
+        import torch
+
+        experts, weights = choose(logits, self.config)
+        sums = torch.zeros(x.shape, dtype=torch.float32, device=x.device) if shared is None else shared.float()
+        if shared_gate is not None:
+            sums = sums * shared_gate.float().sigmoid()
+        for index in experts.unique().tolist():
+            rows, places = (experts == index).nonzero(as_tuple=True)
+            expert: Any = self[index]
+            sums.index_add_(0, rows, expert.addend(x[rows]).float() * weights[rows, places, None])
+        return sums.to(x.dtype)
+
+
+@functools.cache
+def _function(dtype: str, level: str | None) -> Any:
+    """Return this process's kernel."""
+    library = load_kernels().functions
+    assert library is not None
+    function = library[f"quire_experts_{dtype}"]
+    function.restype = None
+    return function
+
+
+class _Calls:
+    """The calls of one linear layer of all experts, whose weights are packed alike."""
+
+    def __init__(self, kind: int, calls: list[ctypes.Structure]) -> None:
+        self.kind = kind
+        self._calls = (type(calls[0]) * len(calls))(*calls)
+        self.address = ctypes.addressof(self._calls)
+
+
+def _calls_of(experts: Experts) -> tuple[_Calls, _Calls] | None:
+    """Return the calls of gate and up, and of down; None without kernels for them."""
+    found: list[_Calls] = []
+    for name, up_name in (("gate_proj", "up_proj"), ("down_proj", None)):
+        pairs = [(getattr(each, name), getattr(each, up_name) if up_name else None) for each in experts]
+        kinds = {getattr(linear.packed, "call_kind", None) for pair in pairs for linear in pair if linear is not None}
+        if len(kinds) > 1 or (kind := kinds.pop()) is None:
+            return None
+        found.append(_Calls(kind, [linear.packed.call(up and up.packed) for linear, up in pairs]))
+    return found[0], found[1]
+
+
+def choose(logits: Any, config: ExpertsConfig) -> tuple[Any, Any]:
+    """Choose each row's experts and their weights with torch, each [num_rows, chosen]."""
+    import torch
+
+    scores = logits.float()
+    if config.scores == "softmax":
+        scores = scores.softmax(-1)
+    elif config.scores == "sigmoid":
+        scores = scores.sigmoid()
+    experts = torch.sort(scores, dim=-1, descending=True, stable=True).indices[:, : config.chosen]
+    experts = experts.sort(-1).values
+    weights = scores.gather(1, experts)
+    if config.scores == "softmax_of_chosen":
+        weights = weights.softmax(-1)
+    if config.normalizes:
+        weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    return experts, weights * config.scale

@@ -1,0 +1,158 @@
+"""Mixtures of experts: routing, grouping by expert, loading of stacked experts, and passes without Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from checkpoints import make_reference
+from kernel_levels import LEVELS, library_of
+from quire.kernels.loaded import load_kernels
+from quire.loading import load_model, resolve_model
+from quire.loading.presets import preset_config
+from quire.models import experts as experts_module
+from quire.models.adapter import read_adapter
+from quire.models.experts import SparseMLP, choose
+from quire.models.model_config import ExpertsConfig, ModelConfig, ModelConfigError
+from quire.models.parallel import ALONE, ModelSplit
+from quire.models.registry import read_model_config
+from quire.ops.arrays import as_tensor, numpy_dtype
+from tensors import hidden_states
+
+needs_kernels = pytest.mark.skipif(load_kernels().functions is None, reason="there are no kernels")
+
+CONFIG = read_model_config(preset_config("random:tiny") | {"hidden_size": 72, "intermediate_size": 96})
+MIXTURE = ExpertsConfig(count=8, chosen=3, inner=40, shared_inner=56, shared_gate=True)
+
+
+def make_mlp(mixture: ExpertsConfig, dtype: Any, quantization: str = "none", hidden: int = 72) -> SparseMLP:
+    """Return packed random experts. Their router's logits are far apart, as rounding may change near ones."""
+    config = replace(CONFIG, experts=mixture, hidden_size=hidden)
+    mlp = SparseMLP(config, ModelSplit(config, ALONE), dtype=dtype, device="cpu")
+    generator = np.random.default_rng(0)
+    for module in mlp.modules():
+        for _, array in module.named_parameters():
+            array[...] = as_like(generator.standard_normal(array.shape, np.float32) * 0.3, array)
+        if hasattr(module, "pack"):
+            module.quantization = quantization if module.is_quantizable else "none"
+            module.pack()
+    return mlp
+
+
+def as_like(values: np.ndarray, array: Any) -> Any:
+    return values.astype(array.dtype) if isinstance(array, np.ndarray) else torch.from_numpy(values).to(array.dtype)
+
+
+def rows_of(count: int, dtype: np.dtype, hidden: int = 72) -> np.ndarray:
+    return np.random.default_rng(count).standard_normal((count, hidden), np.float32).astype(dtype)
+
+
+MIXTURES = [
+    MIXTURE,
+    replace(MIXTURE, shared_inner=0, shared_gate=False, normalizes=False, scale=2.5),
+    replace(MIXTURE, scores="sigmoid", shared_gate=False),
+    replace(MIXTURE, scores="softmax_of_chosen", normalizes=False, chosen=8),
+]
+
+
+@needs_kernels
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("mixture", MIXTURES, ids=["softmax", "plain", "sigmoid", "chosen"])
+def test_kernels_compute_what_the_experts_do_one_by_one(
+    level: str, mixture: ExpertsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = library_of(level)
+    monkeypatch.setattr("quire.models.linear.packed_weight.panel_kernels", lambda dtype: library)
+    function = library["quire_experts_float32"]
+    monkeypatch.setattr(experts_module, "_function", lambda dtype, level: function)
+    mlp = make_mlp(mixture, torch.float32)
+    for count in (1, 2, 37, 1500):  # more pairs than are computed at once
+        x = as_tensor(rows_of(count, np.dtype(np.float32)))
+        logits = mlp.gate(x)
+        shared = None if mlp.shared_expert is None else mlp.shared_expert.addend(x)
+        gate = None if mlp.shared_expert_gate is None else mlp.shared_expert_gate(x)
+        torch.testing.assert_close(mlp(x), mlp.experts._reference(x, logits, shared, gate), rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_row_does_not_depend_on_other_rows(dtype: str, quantization: str) -> None:
+    mlp = make_mlp(MIXTURE, numpy_dtype(dtype), quantization)
+    x = rows_of(800, numpy_dtype(dtype))
+    together = mlp(x)
+    for rows in ([0], [799], [3, 700], list(range(100, 140))):
+        assert np.array_equal(mlp(x[rows]), together[rows])
+    assert np.array_equal(mlp(x[::-1].copy()), together[::-1])
+    assert len(np.unique(together[:, 0])) > 400
+    assert mlp(x[:0]).shape == (0, 72)
+
+
+@needs_kernels
+@pytest.mark.parametrize(("quantization", "error"), [("int8", 0.02), ("int4", 0.2)])
+def test_quantized_experts_are_close_to_plain_ones(quantization: str, error: float) -> None:
+    x = rows_of(64, np.dtype(np.float32))
+    exact, found = (make_mlp(MIXTURE, np.dtype(np.float32), each)(x) for each in ("none", quantization))
+    assert 0 < np.abs(found - exact).mean() < error * np.abs(exact).mean()
+
+
+def test_the_first_of_equal_experts_is_chosen() -> None:
+    logits = torch.tensor([[1.0, 2.0, 2.0, 2.0, 0.0, 2.0, 1.0, 1.0]])
+    experts, weights = choose(logits, replace(MIXTURE, count=8))
+    assert experts.tolist() == [[1, 2, 3]]
+    torch.testing.assert_close(weights, torch.full((1, 3), 1 / 3))
+    if load_kernels().functions is not None:
+        mlp = make_mlp(MIXTURE, np.dtype(np.float32))
+        x = rows_of(1, np.dtype(np.float32))
+        expected = mlp.experts._reference(as_tensor(x), logits, None, None)
+        torch.testing.assert_close(as_tensor(mlp.experts(x, logits.numpy())), expected, rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+def test_logits_that_are_not_numbers_choose_some_experts() -> None:
+    mlp = make_mlp(MIXTURE, np.dtype(np.float32))
+    found = mlp.experts(rows_of(2, np.dtype(np.float32)), np.full((2, 8), np.nan, np.float32))
+    assert np.isnan(found).all()
+
+
+@pytest.mark.parametrize("name", ["qwen2-moe", "qwen3-moe", "mixtral"])
+def test_stacked_experts_load_as_separate_ones(name: str, tmp_path: Path) -> None:
+    reference = make_reference(name)
+    models = []
+    for original in (True, False):
+        directory = tmp_path / str(original)
+        reference.save_pretrained(directory, save_original_format=original)
+        models.append(load_model(resolve_model(str(directory)), device="cpu", use_tqdm=False))
+    found = [hidden_states(model, torch.arange(9), torch.arange(9), lambda layer, q, k, v: q) for model in models]
+    assert torch.equal(*found)
+
+
+def test_a_mixture_that_chooses_more_experts_than_it_has_is_refused() -> None:
+    with pytest.raises(ModelConfigError, match="chooses 9 of 8 experts"):
+        replace(MIXTURE, chosen=9)
+
+
+def test_active_parameters_are_those_of_the_chosen_experts() -> None:
+    values = make_reference("qwen3-moe").config.to_dict()
+    config: ModelConfig = read_model_config(values)
+    assert config.experts is not None
+    expert = 3 * config.hidden_size * config.experts.inner
+    assert config.num_parameters - config.num_active_parameters == 3 * (8 - 3) * expert
+
+
+def test_adapters_of_experts_are_refused_by_name(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    make_reference("qwen3-moe").save_pretrained(tmp_path)
+    model = load_model(resolve_model(str(tmp_path)), use_tqdm=False)
+    prefix = "base_model.model.model.layers.0.mlp.experts.0.up_proj"
+    factors = {f"{prefix}.lora_A.weight": torch.ones(4, 64), f"{prefix}.lora_B.weight": torch.ones(32, 4)}
+    save_file(factors, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 4, "lora_alpha": 8}')
+    with pytest.raises(ModelConfigError, match="adapters of experts are not supported"):
+        read_adapter(tmp_path, model, dtype=model.dtype, device="cpu", digest="")
