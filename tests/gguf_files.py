@@ -54,7 +54,7 @@ def write_gguf(
         next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), config["num_hidden_layers"]
     )
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    for name, tensor in load_file(directory / "model.safetensors").items():
+    for name, tensor in stack_experts(load_file(directory / "model.safetensors")).items():
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None
         values = tensor.float().numpy()
@@ -78,6 +78,22 @@ def write_gguf(
     return path if not split else sorted(path.parent.glob(f"{path.stem}-0*.gguf"))[0]
 
 
+def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Stack the tensors of a layer's experts, [experts, rows, columns]."""
+    stacks: dict[str, dict[int, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        parts = name.split(".experts.")
+        if len(parts) == 1:
+            stacks[name] = {-1: tensor}
+        else:
+            index, _, rest = parts[1].partition(".")
+            stacks.setdefault(f"{parts[0]}.experts.{rest}", {})[int(index)] = tensor
+    return {
+        name: stack[-1] if -1 in stack else torch.stack([stack[i] for i in sorted(stack)])
+        for name, stack in stacks.items()
+    }
+
+
 def by_pairs(values: np.ndarray, num_heads: int) -> np.ndarray:
     """Order heads' rows for llama.cpp's rotation of neighbours."""
     shape = (num_heads, 2, len(values) // num_heads // 2, *values.shape[1:])
@@ -90,12 +106,13 @@ def encode(values: np.ndarray, encoding: str) -> tuple[np.ndarray, gguf.GGMLQuan
     try:
         return gguf.quants.quantize(values, kind), kind
     except NotImplementedError:
-        return random_rows(encoding, *values.shape, seed=len(values)), kind
+        rows = random_rows(encoding, int(np.prod(values.shape[:-1])), values.shape[-1], seed=len(values))
+        return rows.reshape(*values.shape[:-1], -1), kind
 
 
 def _add(writer: gguf.GGUFWriter, name: str, values: np.ndarray, encoding: str) -> None:
-    if values.ndim == 1:
-        writer.add_tensor(name, values)
+    if values.ndim == 1 or len(values) == 1:  # shared_expert_gate too
+        writer.add_tensor(name, values.squeeze())
     elif encoding in FLOATS:
         writer.add_tensor(name, values.astype(FLOATS[encoding]))
     elif encoding == "BF16":

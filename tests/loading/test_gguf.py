@@ -59,6 +59,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "exaone4": {},
     "exaone4-window": {},
     "granite": {},
+    "qwen2-moe": {"mlp_only_layers": []},
+    "qwen3-moe": {},
+    "mixtral": {},
     "gemma2": {"query_pre_attn_scalar": 24, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 24},
 }
@@ -134,6 +137,17 @@ def test_encodings_may_differ_between_the_projections_of_a_layer(tmp_path: Path)
     assert model.config.dtype == "bfloat16"
     assert logits_of(model).isfinite().all()
     assert {entry.dtype for entry in read_headers(path).values()} == {"F32", "Q4_K", "Q6_K"}
+
+
+def test_experts_keep_their_encoding(tmp_path: Path) -> None:
+    directory = make_checkpoint("qwen3-moe", tmp_path / "model", hidden_size=256, moe_intermediate_size=256)
+    path = write_gguf(directory, tmp_path / "model.gguf", lambda name: "Q4_K" if "exps" in name else "F32")
+    expert = load(path, dtype="float32").layers[0].mlp.experts[5].up_proj
+    assert expert.weight is None
+    reader = gguf.GGUFReader(path)
+    stack = next(each for each in reader.tensors if each.name == "blk.0.ffn_up_exps.weight")
+    expected = gguf.quants.dequantize(stack.data[5], stack.tensor_type)
+    np.testing.assert_array_equal(expert.packed.rows(np.arange(256)), expected)
 
 
 def test_a_rank_reads_its_part(tmp_path: Path) -> None:

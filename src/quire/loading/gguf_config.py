@@ -98,7 +98,7 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
             config["hidden_size"] // config["num_attention_heads"] if is_large else head_dim
         )
     if "num_experts" in config:
-        config["num_local_experts"] = config["num_experts"]
+        config = {"norm_topk_prob": prefix == "qwen3moe", **config, "num_local_experts": config["num_experts"]}
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
     if prefix == "olmo2" and config["sliding_window"]:
         config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}

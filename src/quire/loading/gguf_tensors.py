@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +20,12 @@ _PAIRED = ("arcee", "deci", "granite", "granitemoe", "internlm2", "llama", "mini
 _SHIFTED = ("gemma", "gemma2", "gemma3")
 _FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _METADATA = re.compile(r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight")
-_STACKED = re.compile(r"(blk\.\d+\.ffn_\w+_exps)\.(\w+)")
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
 
 
 def read_gguf_entries(path: Path) -> dict[str, TensorEntry]:
-    """Return the tensors of all parts of a file by their names there, in the order of files and offsets. Stacked
-    experts are listed one by one. Raises ModelLoadError for damaged files and unknown encodings."""
+    """Return the tensors of all parts of a file by their names there, in the order of files and offsets.
+    Raises ModelLoadError for damaged files and unknown encodings."""
     headers = read_gguf(path)
     entries: dict[str, TensorEntry] = {}
     for header in headers:
@@ -36,7 +35,7 @@ def read_gguf_entries(path: Path) -> dict[str, TensorEntry]:
             if entry.start < end or entry.name in entries:
                 raise ModelLoadError(f"{header.path}: {entry.name} overlaps another tensor; download the file again")
             end = entry.end
-            entries |= {each.name: each for each in _experts(entry)}
+            entries[entry.name] = entry
     return entries
 
 
@@ -66,38 +65,32 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
     return replace(entry, addend=-1.0) if is_shifted else entry
 
 
-def _experts(entry: TensorEntry) -> Iterator[TensorEntry]:
-    """Yield the parts of a tensor that stacks a layer's experts, or the tensor itself."""
-    match = _STACKED.fullmatch(entry.name)
-    if match is None:
-        yield entry
-        return
-    size = entry.num_bytes // entry.shape[0]
-    for i in range(entry.shape[0]):
-        start = entry.start + i * size
-        name = f"{match[1]}.{i}.{match[2]}"
-        yield replace(entry, name=name, shape=entry.shape[1:], start=start, end=start + size)
-
-
 def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> Mapping[str, TensorEntry]:
-    """Return entries by the names that a model gives them. Names without a tensor are left out; tensors without a name
-    keep theirs, except those that repeat metadata. Entries of other files are returned as they are."""
+    """Return entries by the names that a model gives them, and stacked experts one by one. Names without a tensor are
+    left out; tensors without a name keep theirs, except those that repeat metadata. Other files' entries stay."""
     first = next(iter(entries.values()), None)
     if first is None or not is_gguf(first.file):
         return entries
     from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, get_tensor_name_map  # takes 40 ms
 
-    header = read_gguf(first.file)[0]
-    prefix = header.values["general.architecture"]
+    values = read_gguf(first.file)[0].values
+    prefix = values["general.architecture"]
     number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == prefix)
-    known = get_tensor_name_map(MODEL_ARCH(number), header.values[f"{prefix}.block_count"])
-    left, found = dict(entries), {}
+    known = get_tensor_name_map(MODEL_ARCH(number), values[f"{prefix}.block_count"])
+    found, used = {}, set()
     for name in names:
         match = _EXPERT.fullmatch(name)
         base, _, kind = (f"{match[1]}{match[3]}" if match else name).rpartition(".")
-        index = f".{match[2]}" if match else ""
-        for stem, suffix in ((base, f"{index}.{kind}"), (f"{base}.{kind}", f"{index}.weight")):  # or without a kind
-            if (mapped := known.get_name(stem)) is not None and f"{mapped}{suffix}" in left:
-                found[name] = left.pop(f"{mapped}{suffix}")
-                break
-    return found | {name: entry for name, entry in left.items() if not _METADATA.fullmatch(name)}
+        for stem, suffix in ((base, kind), (f"{base}.{kind}", "weight")):  # some names have no suffix
+            entry = entries.get(own := f"{known.get_name(stem)}.{suffix}")
+            if entry is not None and (match is None or int(match[2]) < entry.shape[0]):
+                found[name] = entry if match is None else _expert(entry, int(match[2]))
+                used.add(own)
+    left = {name: entry for name, entry in entries.items() if name not in used and not _METADATA.fullmatch(name)}
+    return found | left
+
+
+def _expert(stack: TensorEntry, index: int) -> TensorEntry:
+    size = stack.num_bytes // stack.shape[0]
+    start = stack.start + index * size
+    return replace(stack, shape=stack.shape[1:], start=start, end=start + size, whole=stack)
