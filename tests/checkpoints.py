@@ -57,6 +57,22 @@ _GEMMA3: dict[str, Any] = {
     "tie_word_embeddings": True,
 }
 _EXPERTS = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32}
+_GEMMA4: dict[str, Any] = {
+    "head_dim": 24,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "sliding_window": 16,
+    "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+    "final_logit_softcapping": 5.0,
+    "vocab_size_per_layer_input": 256,
+    "hidden_size_per_layer_input": 32,
+}
+_GEMMA4_SHARED = {
+    "num_hidden_layers": 4,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "num_kv_shared_layers": 2,
+    "use_double_wide_mlp": True,
+}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -119,6 +135,8 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-moe": ("Qwen2Moe", {**_LLAMA, **_EXPERTS, "shared_expert_intermediate_size": 64, "mlp_only_layers": [1]}),
     "qwen3-moe": ("Qwen3Moe", {**_LLAMA, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     "mixtral": ("Mixtral", {**_LLAMA, "num_local_experts": 4}),
+    "gemma4": ("Gemma4Text", {**_LLAMA, **_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True}),
+    "gemma4-shared": ("Gemma4Text", {**_LLAMA, **_GEMMA4, **_GEMMA4_SHARED}),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
@@ -135,6 +153,7 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "Gemma2": _GEMMA_FACTORS,
     "Gemma3Text": _GEMMA_FACTORS,
+    "Gemma4Text": {"q_norm": 3, "post_attention": 4, "norm": 1, "embed_tokens": 0.1},
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 
@@ -142,7 +161,10 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
 def make_config(name: str, **overrides: Any) -> transformers.PretrainedConfig:
     """Return the variant's config; `overrides` replace its fields."""
     family, fields = _VARIANTS[name]
-    return getattr(transformers, f"{family}Config")(**{**fields, **overrides})
+    fields = {**fields, **overrides}
+    if "vocab_size_per_layer_input" in fields:
+        fields["vocab_size_per_layer_input"] = fields["vocab_size"]
+    return getattr(transformers, f"{family}Config")(**fields)
 
 
 def make_reference(name: str, seed: int = 0, **overrides: Any) -> transformers.PreTrainedModel:

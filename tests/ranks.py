@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from quire.loading import load_model, resolve_model
 from quire.models.base import CausalLM
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.ops.arrays import as_numpy, as_tensor, like
+from quire.progressive.hidden_states import WholeText
 from tensors import logits_of_tokens
 
 _Result = TypeVar("_Result")
@@ -77,14 +77,8 @@ def load(directory: str | Path, group: ParallelGroup = ALONE, **options: Any) ->
 @torch.inference_mode()
 def logits_of(model: CausalLM, num_tokens: int = 60) -> Tensor:
     """Return the logits after each token of a random sequence."""
-
-    def attend(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        groups = q.shape[1] // k.shape[1]
-        q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
-
     ids = torch.randint(0, model.config.vocab_size, (num_tokens,), generator=torch.Generator().manual_seed(1))
-    return logits_of_tokens(model, ids, torch.arange(num_tokens), attend)
+    return logits_of_tokens(model, ids, torch.arange(num_tokens), WholeText(model.attention_layers()).attend)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ def read(name: str, **changes: Any) -> ModelConfig:
 def test_the_parameters_are_counted_without_building_the_model(name: str) -> None:
     reference = make_reference(name)
     config = read_model_config(reference.config.to_dict())
-    assert config.num_parameters == reference.num_parameters()
+    scalars = sum(buffer.numel() for key, buffer in reference.named_buffers() if key.endswith("layer_scalar"))
+    assert config.num_parameters == reference.num_parameters() + scalars
     assert build_model(config, torch.bfloat16, "meta").weight_bytes() == config.weight_bytes("bfloat16")
 
 
@@ -225,6 +226,7 @@ ARITHMETIC: dict[str, Any] = {
     "num_position_rows": 9,
     "layers": (LayerConfig(1, 16, None, window=4),) * 3,
     "attention_scale": 0.5,
+    "per_layer_size": 8,
     "attention_softcap": 50.0,
     "experts": ExpertsConfig(8, 2, 16),
 }

@@ -25,6 +25,7 @@ from quire.models.linear.layer import Linear
 from quire.models.linear.quantized_weight import QuantizedWeight
 from quire.models.linear.torch_quantized_weight import TorchQuantizedWeight
 from quire.ops.arrays import Array, is_numpy
+from quire.progressive.hidden_states import WholeText
 from tensors import logits_of_tokens
 
 LEVELS = runnable_levels()
@@ -129,12 +130,6 @@ def test_nan_is_not_hidden() -> None:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-def attend(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    groups = q.shape[1] // k.shape[1]
-    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
-
-
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_architecture(name: str, tmp_path: Path) -> None:
     source = resolve_model(str(make_checkpoint(name, tmp_path)))
@@ -143,6 +138,7 @@ def test_every_architecture(name: str, tmp_path: Path) -> None:
     for quantization in ("none", "int8"):
         model = load_model(source, quantization=quantization, dtype="float32", use_tqdm=False)
         with torch.inference_mode():
+            attend = WholeText(model.attention_layers()).attend
             logits.append(logits_of_tokens(model, ids, torch.arange(len(ids)), attend))
     assert all(linear.weight is None for linear in model.modules() if isinstance(linear, Linear))
     assert F.cosine_similarity(*logits).mean() > 0.8, "their wide weights make much of little; of a wrong layer it is 0"

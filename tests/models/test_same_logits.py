@@ -32,8 +32,12 @@ def attend_to_one_sequence(model: CausalLM) -> Callable[..., Tensor]:
         if k is not None:
             stored[layer_index] = k, k[..., : layer.value_dim] if v is None else v
         groups = layer.num_heads // layer.num_kv_heads
-        k, v = (x.repeat_interleave(groups, 1) for x in stored[layer.reads_layer or layer_index])
-        q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+        k, v = (
+            x.repeat_interleave(groups, 1)
+            for x in stored[layer_index if layer.reads_layer is None else layer.reads_layer]
+        )
+        dtype = q.dtype
+        q, k, v = (x.transpose(0, 1).to(torch.promote_types(dtype, torch.float32)) for x in (q, k, v))
         distance = torch.arange(q.shape[1])[:, None] - torch.arange(q.shape[1])
         mask = (distance >= 0) & (distance < (layer.window or len(distance)))
         scores = q @ k.transpose(1, 2) * layer.scale
@@ -42,7 +46,7 @@ def attend_to_one_sequence(model: CausalLM) -> Callable[..., Tensor]:
         scores = scores.masked_fill(~mask, -torch.inf)
         if sinks is not None:
             scores = torch.cat((scores, sinks[:, None, None].expand(-1, len(distance), 1)), -1)
-        return (scores.softmax(-1)[..., : len(distance)] @ v).transpose(0, 1)
+        return (scores.softmax(-1)[..., : len(distance)] @ v).transpose(0, 1).to(dtype)
 
     return attend
 
@@ -147,9 +151,11 @@ def test_a_batch_is_flattened_without_padding(name: str, tmp_path: Path, ids: Te
     model = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False)
     lengths, attend_alone = [5, 11], attend_to_one_sequence(model)
 
-    def attend_to_each(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        parts = zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
-        return torch.cat([attend_alone(layer_index, *part) for part in parts])
+    backends = [attend_to_one_sequence(model) for _ in lengths]
+
+    def attend_to_each(layer_index: int, *arrays: Tensor | None) -> Tensor:
+        parts = zip(*([None, None] if x is None else x.split(lengths) for x in arrays), strict=True)
+        return torch.cat([attend(layer_index, *part) for attend, part in zip(backends, parts, strict=True)])
 
     ids = ids[: sum(lengths)]
     with torch.inference_mode():
@@ -169,8 +175,8 @@ def test_rows_that_are_wanted_are_what_they_are_among_all(
     seen: list[tuple[int, int]] = []
     attend_alone = attend_to_one_sequence(model)
 
-    def attend(layer_index: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        seen.append((layer_index, len(k)))
+    def attend(layer_index: int, q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
+        seen.append((layer_index, num_tokens if k is None else len(k)))
         return attend_alone(layer_index, q, k, v)
 
     with torch.inference_mode():

@@ -32,15 +32,16 @@ def test_distances_are_the_angles_between_the_states_of_transformers(name: str, 
     loaded = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), dtype="float32", use_tqdm=False)
     texts = random_texts(5)
     found = measure_distances(loaded, texts)
-    assert (found.num_layers, found.num_texts) == (3, 5)
-    expected = np.zeros((4, 4))
+    count = loaded.config.num_layers + 1
+    assert (found.num_layers, found.num_texts) == (count - 1, 5)
+    expected = np.zeros((count, count))
     for text in texts:
         x = raw_states(model, text)
         cosines = x @ x.T / np.outer(np.linalg.norm(x, axis=1), np.linalg.norm(x, axis=1))
         expected += np.arccos(np.clip(cosines, -1, 1)) / np.pi / len(texts)
     for size in (1, 2, 3):
-        mine = [found.of(start, start + size).distance for start in range(4 - size)]
-        np.testing.assert_allclose(mine, [expected[start, start + size] for start in range(4 - size)], atol=1e-5)
+        mine = [found.of(start, start + size).distance for start in range(count - size)]
+        np.testing.assert_allclose(mine, [expected[start, start + size] for start in range(count - size)], atol=1e-5)
 
 
 def test_the_best_block_of_a_size_is_the_first_with_the_least_distance() -> None:

@@ -42,7 +42,7 @@ def generate(model: Any) -> list[list[int]]:
     return model.generate(ids, attention_mask=mask, **params).tolist()
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if "shared" not in name])
 def test_without_its_first_layer_a_model_generates_as_one_that_never_had_it(name: str) -> None:
     model = make_reference(name)
     whole = generate(model)

@@ -50,6 +50,10 @@ class ConfigReader:
             raise ModelConfigError(f"the config's {name} is {value!r:.100}; expected a positive integer below 2**31")
         return value
 
+    def count(self, name: str) -> int:
+        """Return an integer that may be absent, null or 0."""
+        return self.integer(name) if self.get(name) else 0
+
     def number(self, name: str, default: float | None = None) -> float:
         value = self._required(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MAX_NUMBER:
@@ -253,6 +257,8 @@ class LayerConfig:
     rope: RopeConfig | None
     window: int = 0  #: number of last tokens that a query sees, itself included; 0: all
     reads_layer: int | None = None  #: an earlier layer whose KV it attends to, instead of its own
+    values_are_keys: bool = False  #: values come from the keys' projection
+    intermediate_size: int = 0  #: 0: the model's
 
 
 @dataclass(frozen=True)
@@ -296,6 +302,7 @@ class ModelConfig:
     num_position_rows: int = 0  #: rows of the learned position table
     layers: tuple[LayerConfig, ...] = ()  #: where layers differ, what they have instead of the values above
     attention_scale: float = 0.0  #: of scores; 0 means head_dim ** -0.5
+    per_layer_size: int = 0  #: width of the input that each layer gets from an embedding of its own
     attention_softcap: float = 0.0  #: scores become cap * tanh(score / cap); 0: they stay
     experts: ExpertsConfig | None = None
 
@@ -364,25 +371,32 @@ class ModelConfig:
         return self._count_parameters(0 if self.experts is None else self.experts.chosen)
 
     def _count_parameters(self, num_experts: int) -> int:
-        hidden, inner = self.hidden_size, self.intermediate_size
-        qkv_size = self.q_size + 2 * self.kv_size
-        norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
-        layer = hidden * qkv_size + qkv_size * self.qkv_bias
-        layer += self.q_size * hidden + hidden * self.attention_out_bias
-        mlp = hidden * inner * (3 if self.gated_mlp else 2)
-        mlp += (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias
-        layer += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
-        layer += (self.q_size + self.kv_size if self.qk_norm_all_heads else 2 * self.head_dim) * self.qk_norm
-        table = self.vocab_size * self.embedding_dim
-        num_mlps = self.num_layers if self.experts is None else len(self.experts.dense_layers)
-        total = self.num_layers * layer + num_mlps * mlp
-        if self.experts is not None:
-            total += (self.num_layers - num_mlps) * self.experts.num_parameters(hidden, num_experts)
-        total += table * (1 if self.tie_word_embeddings else 2)
+        hidden, norm = self.hidden_size, self.hidden_size * (1 + self.norm_has_bias) * self.norm_is_affine
+        total = self.vocab_size * self.embedding_dim * (1 if self.tie_word_embeddings else 2)
         total += self.num_position_rows * hidden + norm * self.final_norm
+        total += sum(self._layer_parameters(index, num_experts) for index in range(self.num_layers))
         if self.embedding_dim != hidden:
             total += 2 * self.embedding_dim * hidden
+        if own := self.per_layer_size:
+            total += self.num_layers * (own * (self.vocab_size + 3 * hidden) + hidden) + own
         return total
+
+    def _layer_parameters(self, index: int, num_experts: int) -> int:
+        hidden, layer = self.hidden_size, self.layer_configs[index]
+        q_size, kv_size = self.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
+        has_kv = layer.reads_layer is None
+        qkv_size = q_size + kv_size * has_kv * (1 if layer.values_are_keys else 2)
+        count = hidden * qkv_size + qkv_size * self.qkv_bias
+        count += q_size * hidden + hidden * self.attention_out_bias
+        norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
+        count += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
+        count += (q_size + kv_size if self.qk_norm_all_heads else layer.head_dim * (1 + has_kv)) * self.qk_norm
+        count += self.architecture == "Gemma4ForCausalLM"  # its layer's scalar
+        if self.experts is not None and index not in self.experts.dense_layers:
+            return count + self.experts.num_parameters(hidden, num_experts)
+        inner = layer.intermediate_size or self.intermediate_size
+        count += hidden * inner * (3 if self.gated_mlp else 2)
+        return count + (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the memory of the weights in a dtype."""

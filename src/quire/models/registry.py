@@ -63,6 +63,7 @@ ARCHITECTURES = {
         Architecture("Qwen2MoeForCausalLM", "qwen2_moe", "qwen2_moe", "Qwen1.5-MoE, Qwen2-57B-A14B"),
         Architecture("Qwen3MoeForCausalLM", "qwen3_moe", "qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder"),
         Architecture("MixtralForCausalLM", "mixtral", "mixtral", "Mixtral"),
+        Architecture("Gemma4ForCausalLM", "gemma4_text", "gemma4", "Gemma 4"),
         Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
         Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),
     )
@@ -72,6 +73,7 @@ ARCHITECTURES = {
 #: Multimodal architectures, of which the text part is served.
 MULTIMODAL = {
     "Gemma3ForConditionalGeneration": "Gemma 3 of 4B to 27B",
+    "Gemma4ForConditionalGeneration": "Gemma 4",
     "Mistral3ForConditionalGeneration": "Mistral Small 3.1 and 3.2, Ministral 3",
 }
 _SHARED_FIELDS = ("tie_word_embeddings", "dtype", "torch_dtype", "eos_token_id", "quantization_config")

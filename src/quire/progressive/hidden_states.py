@@ -25,7 +25,7 @@ def hidden_states(model: CausalLM, token_ids: Sequence[int]) -> list[np.ndarray]
     ids, positions = np.array(token_ids, np.int64), np.arange(len(token_ids))
     given = (ids, positions) if is_numpy(model.dtype) else (as_tensor(ids), as_tensor(positions))
     with np.errstate(invalid="ignore"):
-        model(given[0], given[1], _WholeText(model.attention_layers()).attend)
+        model(given[0], given[1], WholeText(model.attention_layers()).attend)
     if not all(np.isfinite(state).all() for state in states):
         raise ValueError("some activations are not finite; compute in float32, or check the model's weights")
     return [*states[::2], states[-1]]
@@ -48,7 +48,7 @@ def _float32(x: Array | Sum) -> np.ndarray:
     return np.array(widen(as_numpy(x.x + x.y if isinstance(x, Sum) else x)))  # a copy, since memory is used again
 
 
-class _WholeText:
+class WholeText:
     """Attention over one whole text without a cache; see `AttentionBackend`."""
 
     def __init__(self, layers: Sequence[LayerAttention]) -> None:

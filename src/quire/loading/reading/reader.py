@@ -22,7 +22,7 @@ from quire.system.page_cache import resident_share
 
 # By name, since reading begins before the models are imported. A name that matches neither only costs memory or time.
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blk)\.(\d+)\.")
-_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_\w+|wte|wpe|project_in|\w*token_embd)\.")
+_EMBEDDING = re.compile(r"(?:^|\.)(?:embed_\w+|per_layer_\w+|wte|wpe|project_in|\w*token_embd)\.")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from quire.kernels.recorder import begin_layer
@@ -107,8 +108,8 @@ class LlamaAttention(Module):
 
 
 class LlamaMLP(Module):
-    def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
-        hidden, inner = config.hidden_size, split.inner
+    def __init__(self, config: ModelConfig, split: ModelSplit, inner_size: int | None = None, **factory: Any) -> None:
+        hidden, inner = config.hidden_size, split.inner if inner_size is None else split.cut_inner(inner_size)
         self.gate_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
         self.up_proj = Linear(hidden, inner, bias=config.mlp_bias, **factory)
         self.down_proj = Linear(inner, hidden, bias=config.mlp_bias, group=split.group, **factory)
@@ -178,15 +179,22 @@ class LlamaForCausalLM(CausalLM):
     def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
         x = self.split.group.all_reduce(self.embed_tokens(input_ids))
         x = ops.scale(x, self.embedding_multiplier)
-        angles = [array for rotary in self.rotaries for array in rotary(positions, x.dtype)]
-        return self.recorded(self._through_layers, attend, x, *angles, rows=rows)
+        return self.recorded(self._through_layers, attend, x, *self.angles(positions, x.dtype), rows=rows)
+
+    def angles(self, positions: Array, dtype: DType) -> list[Array]:
+        """Return the arrays of all rotations of a step's positions."""
+        return [array for rotary in self.rotaries for array in rotary(positions, dtype)]
+
+    def rotations(self, angles: Sequence[Array]) -> list[Rotation | None]:
+        """Return each layer's rotation, from the arrays of `angles`."""
+        of_rope: dict[RopeConfig | None, Rotation | None] = {None: None}
+        for rope in self.ropes:
+            of_rope[rope], angles = tuple(angles[: rope.num_arrays]), angles[rope.num_arrays :]
+        return [of_rope[layer.rope] for layer in self.config.layer_configs]
 
     def _through_layers(self, attend: Attend, x: Array, *angles: Array, rows: Array | None = None) -> Array:
-        rotations: dict[RopeConfig | None, Rotation | None] = {None: None}
-        for rope in self.ropes:
-            rotations[rope], angles = angles[: rope.num_arrays], angles[rope.num_arrays :]
         state: Array | Sum = x
-        for config, (layer, wanted) in zip(self.config.layer_configs, self.layers_and_rows(rows), strict=True):
+        for rotation, (layer, wanted) in zip(self.rotations(angles), self.layers_and_rows(rows), strict=True):
             begin_layer()
-            state = layer(state, rotations[config.rope], attend, rows=wanted)
+            state = layer(state, rotation, attend, rows=wanted)
         return self.norm.add_and_norm(state)[1]

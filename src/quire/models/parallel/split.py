@@ -102,7 +102,7 @@ class ModelSplit:
         self.q = heads.of_size(config.head_dim)
         self.kv = kv_heads.of_size(config.head_dim)
         self.hidden = self._cut(config.hidden_size, "hidden features")
-        self.inner = self._cut(config.intermediate_size, "features of the MLP")
+        self.inner = self.cut_inner(config.intermediate_size)
         if config.experts is not None:
             self.expert_inner = self._cut(config.experts.inner, "features of an expert")
             self.shared_inner = self._cut(config.experts.shared_inner, "features of the shared expert")
@@ -117,6 +117,10 @@ class ModelSplit:
             raise _refusal(self._config, self.group, f"{num_heads} KV heads can neither be split nor repeated evenly")
         each, first = max(1, num_heads // size), rank * num_heads // size
         return Share(num_heads, ((first, first + each),), each)
+
+    def cut_inner(self, size: int) -> Share:
+        """Cut an MLP's inner dimension."""
+        return self._cut(size, "features of the MLP")
 
     def gather(self, x: Array, share: Share) -> Array:
         return gather(x, share, self.group)
