@@ -245,6 +245,14 @@ def test_a_manifest_of_another_model_is_refused(good: Path, tmp_path: Path) -> N
         check_against(read_stage_manifest(good), resolve_model(str(other)).config)
 
 
+def test_no_stage_lacks_a_layer_whose_kv_others_read(tmp_path: Path) -> None:
+    gemma4 = make_checkpoint("gemma4-shared", tmp_path / "model")
+    plan = StagePlan(4, ((0, 2, 3), (1,)))
+    with pytest.raises(ValueError, match="stage 1 lacks layer 1, whose KV layer 3 reads"):
+        pack(str(gemma4), plan, tmp_path / "pack", use_tqdm=False)
+    pack(str(gemma4), StagePlan(4, ((0, 1, 2), (3,))), tmp_path / "pack", use_tqdm=False)
+
+
 # -- what cannot be packed ---------------------------------------------------------------------------------------------
 
 

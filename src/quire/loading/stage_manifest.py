@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -134,6 +134,20 @@ def check_against(manifest: StageManifest, config: ModelConfig) -> None:
             f"is of a {manifest.architecture} with {manifest.num_layers} layers, while config.json beside it describes "
             f"a {config.architecture} with {config.num_layers}: they belong to different models",
         )
+    if (problem := missing_kv([group.layers for group in manifest.groups], config)) is not None:
+        raise _broken(manifest.directory, problem)
+
+
+def missing_kv(groups: Sequence[Sequence[int]], config: ModelConfig) -> str | None:
+    """Describe a stage that lacks a layer whose KV another one reads; None if there is none."""
+    present: set[int] = set()
+    for number, layers in enumerate(groups, 1):
+        present.update(layers)
+        for index in sorted(present):
+            read = config.layer_configs[index].reads_layer
+            if read is not None and read not in present:
+                return f"stage {number} lacks layer {read}, whose KV layer {index} reads"
+    return None
 
 
 def check_files(manifest: StageManifest) -> None:

@@ -26,6 +26,7 @@ from quire.loading.stage_manifest import (
     Stage,
     StageManifest,
     adapter_files,
+    missing_kv,
     read_stage_manifest,
     write_stage_manifest,
 )
@@ -122,6 +123,8 @@ def _check_parts(
             f"the plan is for {plan.num_layers} layers, and {source.name} has {source.config.num_layers}; make a plan "
             "for it with `quire stages plan`"
         )
+    if (problem := missing_kv(plan.groups, source.config)) is not None:
+        raise ValueError(f"{source.name} cannot be packed by this plan: {problem}; leave out other layers")
     for stage in (*adapters, *maps):
         if not 1 <= stage < plan.num_stages:
             raise ValueError(
