@@ -132,7 +132,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gemma2": ("Gemma2", {**_LLAMA, "head_dim": 24, "query_pre_attn_scalar": 4, "sliding_window": 9}),
     "gemma3": ("Gemma3Text", {**_LLAMA, **_GEMMA3}),
-    "qwen2-moe": ("Qwen2Moe", {**_LLAMA, **_EXPERTS, "shared_expert_intermediate_size": 64, "mlp_only_layers": [1]}),
+    "qwen2-moe": ("Qwen2Moe", {**_LLAMA, **_EXPERTS, "shared_expert_intermediate_size": 64}),
     "qwen3-moe": ("Qwen3Moe", {**_LLAMA, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     "mixtral": ("Mixtral", {**_LLAMA, "num_local_experts": 4}),
     "gemma4": ("Gemma4Text", {**_LLAMA, **_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True}),

@@ -113,6 +113,14 @@ def _opt(hidden: int, inner: int, layers: int, heads: int, **more: Any) -> dict[
     }
 
 
+def _qwen3_moe(
+    hidden: int, inner: int, layers: int, heads: int, kv_heads: int, experts: int, **more: Any
+) -> dict[str, Any]:
+    mixture = {"num_experts": experts, "num_experts_per_tok": 8, "moe_intermediate_size": inner, "norm_topk_prob": True}
+    more = {"max_position_embeddings": 40960, **mixture, **more}
+    return _qwen("Qwen3Moe", hidden, 3 * hidden, layers, heads, kv_heads, head_dim=128, **more)
+
+
 # A few MB, for tests and first steps. The large initializer range makes its random text vary.
 _TINY = _llama(128, 352, 4, 4, 2, 2048, 512, dtype="float32", initializer_range=0.3, tie_word_embeddings=True)
 
@@ -132,6 +140,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qwen3-1.7b": _qwen3(2048, 6144, 28, 16, tie_word_embeddings=True),
     "qwen3-4b": _qwen3(2560, 9728, 36, 32, tie_word_embeddings=True),
     "qwen3-8b": _qwen3(4096, 12288, 36, 32),
+    "qwen3-30b-a3b": _qwen3_moe(2048, 768, 48, 32, 4, 128),
+    "qwen3-30b-a3b-4-layers": _qwen3_moe(2048, 768, 4, 32, 4, 128, vocab=16384),  # 5 GB, for benchmarks
     "llama-3.2-1b": _llama3(2048, 8192, 16, 32, 32.0, head_dim=64, tie_word_embeddings=True),
     "llama-3.2-3b": _llama3(3072, 8192, 28, 24, 32.0, head_dim=128, tie_word_embeddings=True),
     "llama-3.1-8b": _llama3(4096, 14336, 32, 32, 8.0),

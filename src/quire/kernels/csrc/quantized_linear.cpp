@@ -26,6 +26,7 @@ constexpr int64_t BLOCK_BYTES = 1024 * 1024;  // of activations: half of the L2 
 constexpr int64_t BLOCK_BYTES = 512 * 1024;
 #endif
 constexpr int64_t AHEAD = 3456;  // prefetch distance in bytes
+constexpr int64_t TASKS_PER_THREAD = 16;  // of several calls, whose numbers of rows differ
 constexpr int64_t PARALLEL_WORK = 512 * 1024;  // products, below which waking other threads does not pay
 
 #if defined(__AVX512VNNI__)
@@ -342,7 +343,9 @@ void run(const Call<T>* calls, int64_t num_calls, int64_t num_threads) {
     }
     // The last block of rows is smaller: equal numbers of panels would not be equal work.
     const int64_t num_tasks = int64_t(blocks.size()) * panels;
-    const int64_t chunk = blocks.size() > 1 ? 2 : divide_up(panels, num_threads);
+    const int64_t chunk = num_calls > 1       ? divide_up(num_tasks, TASKS_PER_THREAD * num_threads)
+                          : blocks.size() > 1 ? 2
+                                              : divide_up(panels, num_threads);
     const bool is_parallel = num_threads > 1 && num_rows * depth * calls->columns > PARALLEL_WORK;
 #pragma omp parallel num_threads(num_threads) if (is_parallel)
     {

@@ -1,0 +1,126 @@
+"""One stream of a mixture of experts against the time to read the weights that it uses, at the bandwidth of the same
+run. Each pass decodes another random token, so experts change from pass to pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.limits import MemoryReader
+from benchmarks.script import start
+from quire.bench.report import Column, Report, summarise
+from quire.cli.options import Json, options
+from quire.config import EngineConfig
+from quire.settings import Settings, names, setting
+
+if TYPE_CHECKING:
+    from quire.models.base import CausalLM
+    from quire.ops.module import Module
+
+_PASSES = 16  # between two measurements of the bandwidth
+_CONTEXT = 16
+
+
+@dataclass(frozen=True)
+class ExpertsSettings(Settings):
+    """Options of the benchmark."""
+
+    weights: tuple[str, ...] = setting("none,int8,int4", "Quantizations.", read=names, metavar="KIND[,...]")
+    runs: int = setting(8, "Measurements of each kind.", at_least=1)
+
+
+def active_bytes(model: CausalLM) -> tuple[int, int]:
+    """Return the bytes of weights that one token reads: those of experts, and all others."""
+    from quire.models.experts import Experts
+
+    mixtures = [module for module in model.modules() if isinstance(module, Experts)]
+    held = [_packed_bytes(each) for each in mixtures]
+    read = sum(size * each.config.chosen // each.config.count for size, each in zip(held, mixtures, strict=True))
+    return read, _packed_bytes(model) - sum(held)
+
+
+def _packed_bytes(module: Module) -> int:
+    from quire.models.linear.layer import Linear
+
+    layers = [each for each in module.modules() if isinstance(each, Linear)]
+    return sum(layer.packed.num_bytes for layer in layers if layer.packed is not None)
+
+
+def decode(model: CausalLM) -> Iterator[float]:
+    """Yield the seconds of `_PASSES` passes, without sampling."""
+    from quire.attention.cpu_attention import CpuAttention
+    from quire.attention.interface import AttentionBatch, KVLayout
+    from quire.kernels.loaded import load_kernels
+
+    library = load_kernels().functions
+    if library is None:
+        raise ValueError("this benchmark needs kernels")
+    layout = KVLayout(model.attention_layers(), _CONTEXT)
+    attention = CpuAttention(np.zeros(layout.shape(2), model.dtype), layout, library)
+    last = _CONTEXT - 1
+    batch = AttentionBatch(
+        query_start_loc=np.array([0, 1]),
+        seq_lens=np.array([_CONTEXT]),
+        block_tables=np.array([[1]], np.int32),
+        slot_mapping=np.array([_CONTEXT + last]),
+    )
+    generator = np.random.default_rng(0)
+    while True:
+        started = time.perf_counter()
+        for token in generator.integers(model.config.vocab_size, size=(_PASSES, 1)):
+            attention.plan(batch)
+            model.compute_logits(model(token, np.array([last]), attention.attend))
+        yield (time.perf_counter() - started) / _PASSES
+
+
+def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[str, Any]]:
+    """Yield a figure per kind of weight."""
+    from quire.loading import load_model, resolve_model
+    from quire.system.threads import default_num_threads, set_num_threads
+
+    set_num_threads(config.num_threads or default_num_threads())
+    memory = MemoryReader()
+    for kind in settings.weights:
+        model = load_model(resolve_model(config.model), dtype=config.dtype, quantization=kind)
+        experts, others = active_bytes(model)
+        passes, taken, read = decode(model), [], []
+        next(passes)
+        for _ in range(settings.runs):
+            bandwidth = max(memory.measure() for _ in range(3))
+            taken.append(next(passes))
+            read.append((experts + others) / bandwidth)
+        yield {
+            "weights": kind,
+            "held_bytes": model.weight_bytes(),
+            "experts_bytes": experts,
+            "other_bytes": others,
+            "wall_s": summarise(taken),
+            "read_s": summarise(read),
+            "ratio": summarise([each / limit for each, limit in zip(taken, read, strict=True)]),
+        }
+
+
+@options(without=("quantization", "device"))
+def main(settings: ExpertsSettings, engine: EngineConfig, json: Json = None) -> None:
+    """Decoding with a mixture of experts, one stream, against the time to read the weights in use."""
+    columns = (
+        Column("weights", "weights"),
+        Column("held_bytes", "MB held", scale=1e-6, digits=0),
+        Column("experts_bytes", "MB of experts read", scale=1e-6, digits=0),
+        Column("other_bytes", "MB of others read", scale=1e-6, digits=0),
+        Column("wall_s", "ms per token", scale=1e3, digits=1),
+        Column("read_s", "read alone ms", scale=1e3, digits=1),
+        Column("ratio", "ratio", digits=2),
+    )
+    report = Report("experts", f"One stream of {engine.model}", columns)
+    report.settings = {**settings.as_json(), "engine": asdict(engine)}
+    report.figures = list(measure(engine, settings))
+    report.publish(json)
+
+
+if __name__ == "__main__":
+    start(main)
