@@ -150,6 +150,19 @@ def test_experts_keep_their_encoding(tmp_path: Path) -> None:
     np.testing.assert_array_equal(expert.packed.rows(np.arange(256)), expected)
 
 
+def test_encoded_experts_compute_what_decoded_ones_do(tmp_path: Path) -> None:
+    directory = make_checkpoint("qwen3-moe", tmp_path / "model", hidden_size=256, moe_intermediate_size=256)
+    encodings = {"gate": "Q4_0", "up": "Q8_0", "down": "Q5_0"}
+    path = write_gguf(
+        directory, tmp_path / "m.gguf", lambda name: encodings[name.split("_")[1]] if "exps" in name else "F32"
+    )
+    mixture = load(path, dtype="float32").layers[1].mlp
+    x = np.random.default_rng(0).standard_normal((9, 256), np.float32)
+    logits = mixture.gate(x)
+    expected = mixture.experts._reference(torch.from_numpy(x), torch.from_numpy(logits), None, None)
+    torch.testing.assert_close(torch.from_numpy(mixture(x)), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_rank_reads_its_part(tmp_path: Path) -> None:
     directory = make_checkpoint("llama", tmp_path / "model", **WIDE)
     for encoding in ("F32", "Q8_0", "Q4_K"):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gguf
 import numpy as np
 import pytest
 import torch
@@ -18,19 +19,21 @@ from quire.loading.presets import preset_config
 from quire.models import experts as experts_module
 from quire.models.adapter import read_adapter
 from quire.models.experts import SparseMLP, choose
+from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight
+from quire.models.linear.layer import Linear
 from quire.models.model_config import ExpertsConfig, ModelConfig, ModelConfigError
 from quire.models.parallel import ALONE, ModelSplit
 from quire.models.registry import read_model_config
-from quire.ops.arrays import as_tensor, numpy_dtype
+from quire.ops.arrays import as_numpy, as_tensor, numpy_dtype
 from tensors import hidden_states
 
 needs_kernels = pytest.mark.skipif(load_kernels().functions is None, reason="there are no kernels")
 
-CONFIG = read_model_config(preset_config("random:tiny") | {"hidden_size": 72, "intermediate_size": 96})
-MIXTURE = ExpertsConfig(count=8, chosen=3, inner=40, shared_inner=56, shared_gate=True)
+CONFIG = read_model_config(preset_config("random:tiny") | {"hidden_size": 96, "intermediate_size": 96})
+MIXTURE = ExpertsConfig(count=8, chosen=3, inner=64, shared_inner=32, shared_gate=True)
 
 
-def make_mlp(mixture: ExpertsConfig, dtype: Any, quantization: str = "none", hidden: int = 72) -> SparseMLP:
+def make_mlp(mixture: ExpertsConfig, dtype: Any, quantization: str = "none", hidden: int = 96) -> SparseMLP:
     """Return packed random experts. Their router's logits are far apart, as rounding may change near ones."""
     config = replace(CONFIG, experts=mixture, hidden_size=hidden)
     mlp = SparseMLP(config, ModelSplit(config, ALONE), dtype=dtype, device="cpu")
@@ -38,7 +41,14 @@ def make_mlp(mixture: ExpertsConfig, dtype: Any, quantization: str = "none", hid
     for module in mlp.modules():
         for _, array in module.named_parameters():
             array[...] = as_like(generator.standard_normal(array.shape, np.float32) * 0.3, array)
-        if hasattr(module, "pack"):
+        if isinstance(module, Linear) and quantization in TYPES and module.is_quantizable:
+            values = as_numpy(module.weight).astype(np.float32)
+            rows = gguf.quants.quantize(values, gguf.GGMLQuantizationType[quantization])
+            library = load_kernels().functions
+            assert library is not None
+            blocks = BlockWeight([BlockRows(quantization, rows)], module.in_features, np.dtype(np.float32), library)
+            module.packed, module.weight = blocks, None
+        elif isinstance(module, Linear):
             module.quantization = quantization if module.is_quantizable else "none"
             module.pack()
     return mlp
@@ -48,7 +58,7 @@ def as_like(values: np.ndarray, array: Any) -> Any:
     return values.astype(array.dtype) if isinstance(array, np.ndarray) else torch.from_numpy(values).to(array.dtype)
 
 
-def rows_of(count: int, dtype: np.dtype, hidden: int = 72) -> np.ndarray:
+def rows_of(count: int, dtype: np.dtype, hidden: int = 96) -> np.ndarray:
     return np.random.default_rng(count).standard_normal((count, hidden), np.float32).astype(dtype)
 
 
@@ -80,7 +90,7 @@ def test_kernels_compute_what_the_experts_do_one_by_one(
 
 
 @needs_kernels
-@pytest.mark.parametrize("quantization", ["none", "int8", "int4"])
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4", "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_row_does_not_depend_on_other_rows(dtype: str, quantization: str) -> None:
     mlp = make_mlp(MIXTURE, numpy_dtype(dtype), quantization)
@@ -90,11 +100,11 @@ def test_a_row_does_not_depend_on_other_rows(dtype: str, quantization: str) -> N
         assert np.array_equal(mlp(x[rows]), together[rows])
     assert np.array_equal(mlp(x[::-1].copy()), together[::-1])
     assert len(np.unique(together[:, 0])) > 400
-    assert mlp(x[:0]).shape == (0, 72)
+    assert mlp(x[:0]).shape == (0, 96)
 
 
 @needs_kernels
-@pytest.mark.parametrize(("quantization", "error"), [("int8", 0.02), ("int4", 0.2)])
+@pytest.mark.parametrize(("quantization", "error"), [("int8", 0.02), ("int4", 0.2), ("Q8_0", 0.02), ("Q4_0", 0.25)])
 def test_quantized_experts_are_close_to_plain_ones(quantization: str, error: float) -> None:
     x = rows_of(64, np.dtype(np.float32))
     exact, found = (make_mlp(MIXTURE, np.dtype(np.float32), each)(x) for each in ("none", quantization))

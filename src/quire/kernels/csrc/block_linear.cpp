@@ -4,6 +4,8 @@
 // threads.
 #include "block_linear.h"
 
+#include <vector>
+
 #include "activations.h"
 #include "blocks.h"
 #include "kept.h"
@@ -11,6 +13,7 @@
 namespace {
 
 constexpr int64_t CACHED_BYTES = 512 * 1024;  // of activations, in half of the L2 cache
+constexpr int64_t TASKS_PER_THREAD = 16;  // of several calls, whose numbers of rows differ
 constexpr int64_t PARALLEL_WORK = 512 * 1024;  // products, below which waking other threads does not pay
 constexpr int64_t AHEAD = 3456;  // prefetch distance in bytes
 
@@ -28,8 +31,9 @@ template <class T>
 struct Call {
     const QuireBlockLinear& given;
     int64_t depth, columns;
+    int64_t first_row;  // among the rows of all calls at once
 
-    explicit Call(const QuireBlockLinear& call) : given(call), depth(call.weight->depth), columns(0) {
+    Call(const QuireBlockLinear& call, int64_t row) : given(call), depth(call.weight->depth), columns(0), first_row(row) {
         for (int64_t i = 0; i < call.weight->num_parts; ++i) columns += call.weight->parts[i].columns;
     }
     const T* bias(bool is_up) const { return static_cast<const T*>(is_up ? given.up_bias : given.bias); }
@@ -100,7 +104,7 @@ inline void multiply_panel(const Call<T>& call, const Units& x, int64_t row, int
                     multiply_blocks<F, rows>(x, row, *parts[which], packed, {packed + asked, lines}, tiles[which]);
                 });
             finish_rows<T>(call, rows, tiles[0], tiles[1], place,
-                           static_cast<T*>(call.given.out) + row * call.given.out_stride + place.first_column);
+                           static_cast<T*>(call.given.out) + (row - call.first_row) * call.given.out_stride + place.first_column);
             row += rows;
         });
 }
@@ -120,39 +124,59 @@ inline void quantize_units(const T* x, const int32_t* order, int64_t depth, T* r
     scales[i / UNIT] = quantize_unit(padded, to + i);
 }
 
+// A call's rows, which are multiplied by one panel after the other; they count among the rows of all calls.
+struct RowBlock {
+    int64_t call, row, end;
+};
+
+// Calls of any numbers of rows, with weights of one shape.
 template <class T>
-void run(const Call<T>& call) {
-    const QuireBlockLinear& given = call.given;
-    if (!given.num_rows) return;
-    const int64_t num_units = divide_up(call.depth, UNIT), lines = divide_up(num_units * UNIT, 64);
+void run(const QuireBlockLinear* given, int64_t num_calls, int64_t num_threads) {
+    std::vector<Call<T>> calls;
+    calls.reserve(size_t(num_calls));
+    int64_t num_rows = 0;
+    for (int64_t i = 0; i < num_calls; num_rows += given[i++].num_rows) calls.emplace_back(given[i], num_rows);
+    if (!num_rows) return;
+    const int64_t depth = calls[0].depth, num_units = divide_up(depth, UNIT), lines = divide_up(num_units * UNIT, 64);
     const int64_t stride = (lines + (lines + 1) % 2) * 64;
     static thread_local Kept kept, kept_orders;
-    int8_t* values = kept.of<int8_t>(given.num_rows * (stride + num_units * int64_t(sizeof(UnitScale))));
-    UnitScale* scales = reinterpret_cast<UnitScale*>(values + given.num_rows * stride);
-    const int32_t* order = given.weight->order;
-    T* ordered = order ? kept_orders.of<T>(given.num_rows * call.depth) : nullptr;
+    int8_t* values = kept.of<int8_t>(num_rows * (stride + num_units * int64_t(sizeof(UnitScale))));
+    UnitScale* scales = reinterpret_cast<UnitScale*>(values + num_rows * stride);
+    T* ordered = given->weight->order ? kept_orders.of<T>(num_rows * depth) : nullptr;
     const Units x{values, scales, stride, num_units};
 
-    const int64_t panels = num_panels(*given.weight);
+    const int64_t panels = num_panels(*given->weight);
     constexpr int64_t multiple = 2 * BLOCK_ROWS_AT_ONCE;
     const int64_t most_rows = CACHED_BYTES / stride / multiple * multiple;
-    const int64_t num_blocks = divide_up(given.num_rows, most_rows < multiple ? multiple : most_rows);
-    const int64_t block_rows = round_up(divide_up(given.num_rows, num_blocks), multiple);
+    std::vector<RowBlock> blocks;
+    for (int64_t i = 0; i < num_calls; ++i) {
+        const int64_t first = calls[size_t(i)].first_row, rows = given[i].num_rows;
+        const int64_t num_blocks = divide_up(rows, most_rows < multiple ? multiple : most_rows);
+        const int64_t block_rows = round_up(divide_up(rows, num_blocks), multiple);
+        for (int64_t row = 0; row < rows; row += block_rows)
+            blocks.push_back({i, first + row, first + (row + block_rows < rows ? row + block_rows : rows)});
+    }
+    const int64_t num_tasks = int64_t(blocks.size()) * panels;
     // The last block of rows is smaller, and parts differ in size: equal numbers of panels would not be equal work.
-    const int64_t chunk = num_blocks > 1 || given.weight->num_parts > 1 ? 2 : divide_up(panels, given.num_threads);
-    const bool is_parallel = given.num_threads > 1 && given.num_rows * call.depth * call.columns > PARALLEL_WORK;
-#pragma omp parallel num_threads(given.num_threads) if (is_parallel)
+    const bool is_even = blocks.size() == 1 && given->weight->num_parts == 1;
+    const int64_t chunk = num_calls > 1 ? divide_up(num_tasks, TASKS_PER_THREAD * num_threads)
+                          : is_even     ? divide_up(panels, num_threads)
+                                        : 2;
+    const bool is_parallel = num_threads > 1 && num_rows * depth * calls[0].columns > PARALLEL_WORK;
+#pragma omp parallel num_threads(num_threads) if (is_parallel)
     {
+        const Call<T>* call = calls.data();
 #pragma omp for schedule(static)
-        for (int64_t row = 0; row < given.num_rows; ++row)
-            quantize_units(static_cast<const T*>(given.x) + row * given.x_stride, order, call.depth,
-                           ordered ? ordered + row * call.depth : nullptr, values + row * stride,
-                           scales + row * num_units);
+        for (int64_t row = 0; row < num_rows; ++row) {
+            while (row >= call->first_row + call->given.num_rows) ++call;
+            quantize_units(static_cast<const T*>(call->given.x) + (row - call->first_row) * call->given.x_stride,
+                           call->given.weight->order, depth, ordered ? ordered + row * depth : nullptr,
+                           values + row * stride, scales + row * num_units);
+        }
 #pragma omp for schedule(dynamic, chunk)
-        for (int64_t i = 0; i < num_blocks * panels; ++i) {
-            const int64_t row = i / panels * block_rows;
-            const int64_t end = row + block_rows < given.num_rows ? row + block_rows : given.num_rows;
-            multiply_panel<T>(call, x, row, end, i % panels);
+        for (int64_t task = 0; task < num_tasks; ++task) {
+            const RowBlock& block = blocks[size_t(task / panels)];
+            multiply_panel<T>(calls[size_t(block.call)], x, block.row, block.end, task % panels);
         }
     }
 }
@@ -320,5 +344,11 @@ void quire_block_pack(const QuireBlockPack* call) {
 
 int32_t quire_block_rows_float32(const QuireBlockRows* call) { return read_rows<float>(*call); }
 int32_t quire_block_rows_bfloat16(const QuireBlockRows* call) { return read_rows<BFloat16>(*call); }
-void quire_block_linear_float32(const QuireBlockLinear* call) { run<float>(Call<float>(*call)); }
-void quire_block_linear_bfloat16(const QuireBlockLinear* call) { run<BFloat16>(Call<BFloat16>(*call)); }
+void quire_block_linear_float32(const QuireBlockLinear* call) { run<float>(call, 1, call->num_threads); }
+void quire_block_linear_bfloat16(const QuireBlockLinear* call) { run<BFloat16>(call, 1, call->num_threads); }
+void quire_block_linears_float32(const QuireBlockLinear* calls, int64_t num_calls, int64_t num_threads) {
+    run<float>(calls, num_calls, num_threads);
+}
+void quire_block_linears_bfloat16(const QuireBlockLinear* calls, int64_t num_calls, int64_t num_threads) {
+    run<BFloat16>(calls, num_calls, num_threads);
+}

@@ -80,4 +80,8 @@ struct QuireBlockLinear {
 };
 QUIRE_EXPORT void quire_block_linear_float32(const QuireBlockLinear*);
 QUIRE_EXPORT void quire_block_linear_bfloat16(const QuireBlockLinear*);
+// Several calls at once, with weights of one shape, for experts.cpp. Each has a row or more; their `num_threads` are
+// ignored.
+void quire_block_linears_float32(const QuireBlockLinear* calls, int64_t num_calls, int64_t num_threads);
+void quire_block_linears_bfloat16(const QuireBlockLinear* calls, int64_t num_calls, int64_t num_threads);
 }

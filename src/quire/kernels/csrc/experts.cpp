@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "activations.h"
+#include "block_linear.h"
 #include "floats.h"
 #include "kept.h"
 #include "linear.h"
@@ -152,6 +153,13 @@ inline void multiply_all(const QuireQuantizedLinear* calls, int64_t count, int64
     quire_quantized_linears_bfloat16(calls, count, num_threads);
 }
 
+inline void multiply_all(const QuireBlockLinear* calls, int64_t count, int64_t num_threads, const float*) {
+    quire_block_linears_float32(calls, count, num_threads);
+}
+inline void multiply_all(const QuireBlockLinear* calls, int64_t count, int64_t num_threads, const BFloat16*) {
+    quire_block_linears_bfloat16(calls, count, num_threads);
+}
+
 // An expert's pairs of a chunk.
 struct Group {
     int64_t expert, first, count;
@@ -176,11 +184,14 @@ void multiply_groups(const Call* layers, const std::vector<Group>& groups, const
 template <class T>
 void multiply_groups(int32_t kind, const void* layers, const std::vector<Group>& groups, const T* x, int64_t inputs,
                      bool is_shared, T* out, int64_t outputs, int64_t num_threads) {
-    if (kind == QUIRE_PANELS)
-        multiply_groups(static_cast<const QuireLinear*>(layers), groups, x, inputs, is_shared, out, outputs, num_threads);
-    else
-        multiply_groups(static_cast<const QuireQuantizedLinear*>(layers), groups, x, inputs, is_shared, out, outputs,
-                        num_threads);
+    const auto multiply = [&](auto* calls) {
+        multiply_groups(calls, groups, x, inputs, is_shared, out, outputs, num_threads);
+    };
+    switch (kind) {
+        case QUIRE_PANELS: return multiply(static_cast<const QuireLinear*>(layers));
+        case QUIRE_QUANTIZED: return multiply(static_cast<const QuireQuantizedLinear*>(layers));
+        case QUIRE_BLOCKS: return multiply(static_cast<const QuireBlockLinear*>(layers));
+    }
 }
 
 // gate = gate(gate) * up

@@ -25,8 +25,8 @@ struct QuireRouting {
     int32_t normalizes;  // weights to a sum of 1, before `scale`
 };
 
-// An array of QuireLinear or QuireQuantizedLinear, by expert.
-enum QuireCallKind { QUIRE_PANELS, QUIRE_QUANTIZED };
+// An array of QuireLinear, QuireQuantizedLinear or QuireBlockLinear, by expert.
+enum QuireCallKind { QUIRE_PANELS, QUIRE_QUANTIZED, QUIRE_BLOCKS };
 
 // An expert's inner features: of calls with an `up` weight, or of separate gate and up calls.
 enum QuireGating { QUIRE_IN_CALL, QUIRE_GELU_TANH, QUIRE_CLAMPED_SWIGLU };

@@ -74,7 +74,7 @@ class BlockRows(NamedTuple):
 
 
 class BlockWeight:
-    """See `PackedWeight`: for csrc/block_linear.cpp.
+    """See `GroupedWeight`: for csrc/block_linear.cpp.
 
     Args:
         parts: consecutive output features, copied.
@@ -82,6 +82,8 @@ class BlockWeight:
         dtype: float32 or bfloat16, of decoded rows.
         order: int32 [in_features], the index of each of the weight's inputs in x; or None.
     """
+
+    call_kind = 2
 
     def __init__(
         self,
@@ -138,6 +140,10 @@ class BlockWeight:
         if not self._read_rows(ctypes.byref(_ReadBlockRows(self.address, address(ids), len(ids), address(to), count))):
             raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
         return to
+
+    def call(self, up: BlockWeight | None) -> ctypes.Structure:
+        form = _FORMS["none" if up is None else "silu"]
+        return _BlockLinear(weight=self.address, up=up and up.address, out_stride=self.out_features, form=form)
 
     def _multiply(
         self, x: np.ndarray, bias: np.ndarray | None, up: int | None, up_bias: np.ndarray | None, activation: Form
