@@ -169,7 +169,10 @@ def test_a_rank_reads_its_part(tmp_path: Path) -> None:
         path = write_gguf(directory, tmp_path / f"{encoding}.gguf", encoding)
         expected = logits_of(load(path, dtype="float32"))
         for found in on_ranks(2, lambda group, path=path: logits_of(load(path, group, dtype="float32"))):
-            torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+            if encoding == "F32":
+                torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+            else:  # sums of ranks round otherwise, and the next layer rounds its inputs to 8 bits
+                assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.999
     narrow = make_checkpoint("llama", tmp_path / "narrow", **WIDE | {"intermediate_size": 768})
     path = write_gguf(narrow, tmp_path / "narrow.gguf", "Q4_K")
     with pytest.raises(UnsupportedModelError, match=r"down_proj is in blocks of 256 values \(Q4_K\)"):
