@@ -70,18 +70,13 @@ def gguf_parts(path: Path) -> list[Path]:
 def read_gguf_header(path: Path, *, has_lists: bool = False) -> GGUFHeader:
     """Read a file's header, without values for each token unless it `has_lists`. Raises ValueError for a damaged one,
     and OSError."""
-    if has_lists:
-        return _parse(path, path.stat().st_size, _MAX_HEADER_BYTES)
     stat = path.stat()
-    return _parse_once(path, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    if has_lists:
+        return _parse(path, stat.st_size, _MAX_HEADER_BYTES)
+    return _parse_once(path, stat.st_size, _FEW, stat.st_mtime_ns, stat.st_ino)
 
 
-@lru_cache(maxsize=64)
-def _parse_once(path: Path, size: int, *_: int) -> GGUFHeader:
-    return _parse(path, size, _FEW)
-
-
-def _parse(path: Path, size: int, longest: int) -> GGUFHeader:
+def _parse(path: Path, size: int, longest: int, *_: int) -> GGUFHeader:
     with path.open("rb") as file:
         try:
             return _read(path, _Reader(file, size, longest))
@@ -89,6 +84,9 @@ def _parse(path: Path, size: int, longest: int) -> GGUFHeader:
             raise ValueError(
                 f"{path} ({size} bytes) is truncated or no GGUF file ({error}); download it again"
             ) from None
+
+
+_parse_once = lru_cache(maxsize=64)(_parse)
 
 
 def _read(path: Path, reader: _Reader) -> GGUFHeader:

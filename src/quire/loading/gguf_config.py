@@ -92,11 +92,8 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     head_dim = gguf_head_dim(header)
     if (rotated := values.get(f"{prefix}.rope.dimension_count")) is not None:
         config["partial_rotary_factor"] = rotated / head_dim
-    if prefix in ("gemma2", "gemma3"):  # the largest ones scale by another size
-        is_large = config["num_hidden_layers"] in (46, 62)
-        config["query_pre_attn_scalar"] = (
-            config["hidden_size"] // config["num_attention_heads"] if is_large else head_dim
-        )
+    of_hidden = config["hidden_size"] // config["num_attention_heads"]
+    config["query_pre_attn_scalar"] = of_hidden if config["num_hidden_layers"] in (46, 62) else head_dim  # Gemma 27B
     if "num_experts" in config:
         config = {"norm_topk_prob": prefix == "qwen3moe", **config, "num_local_experts": config["num_experts"]}
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]

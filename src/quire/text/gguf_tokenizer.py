@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +36,19 @@ _DEEPSEEK3 = (
 _SPLITS = {
     "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
     "deepseek-v3": _DEEPSEEK3,
-    "hunyuan-dense": _DEEPSEEK3,
     "qwen35": (_QWEN35,),
     "seed-coder": (rf"{_SHORT}|{_START}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_REST}",),
     "tekken": (_TEKKEN,),
     **dict.fromkeys(("a.x-4.0", "exaone4", "gpt-2", "granite-docling", "mpt", "olmo", "phi-2", "trillion"), (_GPT2,)),
     **dict.fromkeys(("exaone", "minerva-7b", "refact", "smollm", "starcoder", "command-r"), (r"\p{N}", _GPT2)),
-    **dict.fromkeys(("dbrx", "falcon3", "lfm2", "llama-bpe", "llama-v3", "llama3", "pixtral", "smaug-bpe"), (_LLAMA3,)),
-    **dict.fromkeys(("chatglm-bpe", "glm4"), (_LLAMA3,)),
+    **dict.fromkeys(
+        ("chatglm-bpe", "dbrx", "falcon3", "glm4", "lfm2", "llama-bpe", "pixtral", "smaug-bpe"), (_LLAMA3,)
+    ),
     **dict.fromkeys(("deepseek-r1-qwen", "hunyuan", "megrez", "qwen2", "stablelm2"), (_QWEN2,)),
     **dict.fromkeys(("gpt-4o", "kanana2", "llama4"), (_GPT4O,)),
 }
 _NFC = ("qwen2", "qwen35")
-_WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "llama-v3", "llama3", "pixtral", "tekken")  # and begin with bos
+_WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "pixtral", "tekken")  # and begin with bos
 
 
 def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
@@ -60,12 +60,26 @@ def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any
     types = values.get("tokenizer.ggml.token_type", [_NORMAL] * len(tokens))
     if not tokens or len(types) != len(tokens):
         raise ValueError(f"{path} has {len(tokens)} tokens and {len(types)} types of tokens; download it again")
+    vocab = {token: index for index, token in reversed(list(enumerate(tokens)))}  # the first of equal tokens counts
+    merges = [
+        (merge[:at], merge[at + 1 :])
+        for merge in values.get("tokenizer.ggml.merges", [])
+        if (at := merge.find(" ", 1)) > 0
+    ]
     try:
-        backend = _byte_level(values, tokens, pre) if model == "gpt2" else _sentence_piece(values, tokens, types, model)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        if model == "gpt2":
+            backend = _byte_level(vocab, merges, pre)
+        elif model in ("llama", "gemma4"):
+            if model == "llama":  # has scores instead
+                pieces = [token for token, kind in zip(tokens, types, strict=True) if kind == _NORMAL]
+                merges = _merges_of_scores(vocab, pieces, values.get("tokenizer.ggml.scores", []))
+            unknown = tokens[values.get("tokenizer.ggml.unknown_token_id", 0)]
+            has_prefix = values.get("tokenizer.ggml.add_space_prefix", model == "llama")
+            backend = _sentence_piece(vocab, merges, unknown, has_prefix)
+        else:
+            raise ValueError(f"its tokenizer is of type {model!r:.100}; supported: gpt2, llama, gemma4")
     except Exception as error:  # the library raises plain Exception
-        raise ValueError(f"{path}: its tokenizer is broken ({error}); download it again") from error
+        raise ValueError(f"{path}: {error}") from None
     begins = model != "gpt2" or pre in _WHOLE_WORDS
     templates = [name for name in values if name.startswith(_TEMPLATE)]
     config: dict[str, Any] = {
@@ -86,20 +100,10 @@ def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any
     return backend, config
 
 
-def _vocab(tokens: Sequence[str]) -> dict[str, int]:
-    return {token: index for index, token in reversed(list(enumerate(tokens)))}  # the first of equal tokens counts
-
-
-def _merges(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    merges = values.get("tokenizer.ggml.merges", [])
-    return [(merge[:at], merge[at + 1 :]) for merge in merges if (at := merge.find(" ", 1)) > 0]
-
-
-def _byte_level(values: Mapping[str, Any], tokens: Sequence[str], pre: str) -> tokenizers.Tokenizer:
+def _byte_level(vocab: dict[str, int], merges: list[tuple[str, str]], pre: str) -> tokenizers.Tokenizer:
     if pre not in _SPLITS:
         raise ValueError(f"texts are split as by {pre!r:.100}, which is not supported")
-    bpe = models.BPE(vocab=_vocab(tokens), merges=_merges(values), ignore_merges=pre in _WHOLE_WORDS)
-    backend = tokenizers.Tokenizer(bpe)
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _WHOLE_WORDS))
     backend.normalizer = normalizers.NFC() if pre in _NFC else None
     splits = [pre_tokenizers.Split(Regex(each), "isolated") for each in _SPLITS[pre]]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -109,23 +113,14 @@ def _byte_level(values: Mapping[str, Any], tokens: Sequence[str], pre: str) -> t
 
 
 def _sentence_piece(
-    values: Mapping[str, Any], tokens: Sequence[str], types: Sequence[int], model: str
+    vocab: dict[str, int], merges: list[tuple[str, str]], unknown: str, has_prefix: bool
 ) -> tokenizers.Tokenizer:
-    """Build a BPE of characters: llama's pieces have scores, gemma4's have merges."""
-    if model not in ("llama", "gemma4"):
-        raise ValueError(f"its tokenizer is of type {model!r:.100}; supported: gpt2, llama, gemma4")
-    vocab, merges = _vocab(tokens), _merges(values)
-    if model == "llama":
-        pieces = [token for token, kind in zip(tokens, types, strict=True) if kind == _NORMAL]
-        merges = _merges_of_scores(vocab, pieces, values.get("tokenizer.ggml.scores", []))
-    unknown = tokens[values.get("tokenizer.ggml.unknown_token_id", 0)]
     bpe = models.BPE(vocab=vocab, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True)
     backend = tokenizers.Tokenizer(bpe)
-    before: list[Any] = [normalizers.Replace(" ", _SPACE)]
+    before: list[Any] = [normalizers.Prepend(_SPACE)] * has_prefix + [normalizers.Replace(" ", _SPACE)]
     after: list[Any] = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if values.get("tokenizer.ggml.add_space_prefix", model == "llama"):
-        before, after = [normalizers.Prepend(_SPACE), *before], [*after, decoders.Strip(" ", 1, 0)]
-    backend.normalizer, backend.decoder = normalizers.Sequence(before), decoders.Sequence(after)
+    backend.normalizer = normalizers.Sequence(before)
+    backend.decoder = decoders.Sequence(after + [decoders.Strip(" ", 1, 0)] * has_prefix)
     return backend
 
 
@@ -133,12 +128,10 @@ def _merges_of_scores(
     vocab: Mapping[str, int], pieces: Sequence[str], scores: Sequence[float]
 ) -> list[tuple[str, str]]:
     """Return the merges by which SentencePiece's BPE makes its pieces: the best score first."""
-
-    def merges() -> Iterator[tuple[float, int, int, str, str]]:
-        for piece in pieces:
-            for at in range(1, len(piece)):
-                left, right = piece[:at], piece[at:]
-                if left in vocab and right in vocab:
-                    yield -scores[vocab[piece]], -len(left), -len(right), left, right
-
-    return [(left, right) for *_, left, right in sorted(merges(), key=lambda each: each[:3])]
+    merges = [
+        (-scores[vocab[piece]], -at, piece)
+        for piece in pieces
+        for at in range(1, len(piece))
+        if piece[:at] in vocab and piece[at:] in vocab
+    ]
+    return [(piece[:-at], piece[-at:]) for _, at, piece in sorted(merges, key=lambda each: each[:2])]
