@@ -20,9 +20,11 @@ from quire.loading.modules.fill import fill_random, load_tensors
 from quire.loading.modules.fitting import choose_dtype, fit_model
 from quire.loading.progress import bytes_progress
 from quire.loading.source import ModelSource
+from quire.models.encodings import BLOCKS
+from quire.models.linear.stored_weight import decode_rows
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
-from quire.ops.arrays import name_of, numpy_dtype
+from quire.ops.arrays import cast, name_of, numpy_dtype
 
 SHARD_BYTES = 5 * 10**9
 _WRITE_BYTES = 16 * 2**20
@@ -56,7 +58,8 @@ def save_model(
     else:
         model, entries = fit_model(source.config, read_headers(source.path), partial(_choose, dtype))
     dtype = name_of(model.dtype)
-    shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
+    plain = build_model(model.config, model.dtype, "meta")
+    shapes = {name: tuple(view.shape) for name, view in plain.checkpoint_tensors().items()}
     tensors = _plan_shards(shapes, model.checkpoint_name, model.dtype.itemsize, shard_bytes)
     make = _maker(model.config, entries, numpy_dtype(dtype), seed)
     total = sum(tensor.num_bytes for tensor in tensors)
@@ -108,6 +111,11 @@ def _maker(
     config: ModelConfig, entries: dict[str, TensorEntry], dtype: np.dtype, seed: int
 ) -> Callable[[_SavedTensor], np.ndarray]:
     def make(tensor: _SavedTensor) -> np.ndarray:
+        entry = entries.get(tensor.name)
+        if entry is not None and entry.dtype in BLOCKS:
+            encoded = {tensor.name: np.empty(entry.array_shape, np.uint8)}
+            load_tensors({tensor.name: entry}, encoded, lambda num_bytes: None)
+            return cast(decode_rows(entry.dtype, encoded[tensor.name]), dtype)
         views = {tensor.name: np.empty(tensor.shape, dtype)}
         if entries:
             load_tensors({tensor.name: entries[tensor.name]}, views, lambda num_bytes: None)

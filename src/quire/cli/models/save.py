@@ -30,6 +30,8 @@ def save(
     save_model(source, directory, dtype=config.dtype, seed=config.seed, use_tqdm=config.use_tqdm)
     if source.path is None:
         Tokenizer.byte_level(source.config.vocab_size).save(directory)
+    elif source.path.is_file():
+        Tokenizer.from_dir(source.path).save(directory)
     files = list(directory.glob("*.safetensors"))
     size = format_size(sum(file.stat().st_size for file in files))
     typer.echo(f"{config.model} is in {directory}: {size} of weights in {len(files)} file{'s' * (len(files) > 1)}")

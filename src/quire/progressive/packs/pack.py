@@ -53,8 +53,8 @@ def pack(
     """Write a checkpoint's pack to a new or empty directory, with `adapters` (PEFT directories) and `maps` by stage.
     Raises ModelLoadError for a broken checkpoint; ValueError for unfit parts, an existing `out`, or a full disk."""
     source = resolve_model(model)
-    if source.path is None:
-        raise ModelLoadError(f"{model} is a preset without files; write them with `quire save` and pack its directory")
+    if source.path is None or source.path.is_file():
+        raise ModelLoadError(f"{model} is no checkpoint directory; write one with `quire save`, and pack that")
     order = TensorOrder(source.config)
     adapters, maps = adapters or {}, maps or {}
     _check_parts(source, plan, order, adapters, maps)
