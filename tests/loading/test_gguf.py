@@ -25,6 +25,7 @@ from quire.gguf_header import read_gguf_header
 from quire.loading import ModelLoadError, resolve_model
 from quire.loading.checkpoint import read_headers
 from quire.loading.known_digest import checkpoint_digest, write_manifest
+from quire.loading.source import embedded_path
 from quire.models.encodings import BLOCKS
 from quire.models.model_config import UnsupportedModelError
 from quire.text.tokenizer import Tokenizer
@@ -318,3 +319,16 @@ def test_the_reader_of_headers_agrees_with_the_package_s(whole: bytes, tmp_path:
         if not name.startswith("GGUF."):
             expected = field.contents()
             assert header.values[name] == (pytest.approx(expected) if isinstance(expected, float) else expected)
+
+
+def test_a_file_is_saved_as_a_checkpoint_with_a_tokenizer(tmp_path: Path) -> None:
+    directory = embedded_path("quire-mini")
+    assert directory is not None
+    path = write_gguf(directory, tmp_path / "m.gguf", "Q8_0")
+    run("save", str(tmp_path / "saved"), "--model", str(path), "--dtype", "float32")
+    saved = load_file(tmp_path / "saved" / "model.safetensors")
+    encoded = next(each for each in gguf.GGUFReader(path).tensors if each.name == "blk.1.ffn_down.weight")
+    decoded = gguf.quants.dequantize(encoded.data, encoded.tensor_type)
+    assert np.array_equal(saved["model.layers.1.mlp.down_proj.weight"].numpy(), decoded)
+    text = "Context: The cat is red. What colour?"
+    assert Tokenizer.from_dir(tmp_path / "saved").encode(text) == Tokenizer.from_dir(path).encode(text)
