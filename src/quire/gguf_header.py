@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 _MAGIC, _SUFFIX = b"GGUF", ".gguf"
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.IGNORECASE)
+_QUANTIZATION = re.compile(r"(?:^|[-._])((?:UD-)?(?:I?Q\d\w*|B?F16|F32|MXFP4\w*))(?=[-.]|$)", re.IGNORECASE)
 _MAX_PARTS, _MAX_VALUES, _MAX_TENSORS, _MAX_DIMENSIONS = 1000, 2**16, 2**17, 4
 _MAX_HEADER_BYTES = 2**26  # large vocabularies take 20 MB
 _FEW = 1000  # values for each layer, but not for each token
@@ -54,6 +55,18 @@ def gguf_models(names: Iterable[str]) -> list[str]:
     """Return the GGUF models among a directory's files: the first parts of split ones, and no projectors of images."""
     found = [name for name in sorted(names) if name.lower().endswith(_SUFFIX) and "mmproj" not in name.lower()]
     return [name for name in found if (match := _PART.fullmatch(name)) is None or int(match[2]) == 1]
+
+
+def is_part_of(name: str, model: str) -> bool:
+    """Return whether a file belongs to a model, named by its first part or only file."""
+    part, first = _PART.fullmatch(name), _PART.fullmatch(model)
+    return name == model or bool(part and first and part.group(1, 3) == first.group(1, 3))
+
+
+def quantization_of(name: str) -> str:
+    """Return the quantization in a file's name, such as Q4_K_M; an empty string without one."""
+    found = _QUANTIZATION.findall(Path(name).stem.partition("-00001-of-")[0])
+    return found[-1].upper() if found else ""
 
 
 def gguf_parts(path: Path) -> list[Path]:

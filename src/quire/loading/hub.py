@@ -11,8 +11,58 @@ from pathlib import Path
 from typing import Any
 
 from quire.config import HubOptions
+from quire.gguf_header import gguf_models, is_part_of, quantization_of
+from quire.loading.errors import ModelLoadError
 from quire.loading.progress import bytes_progress, load_listener
 from quire.outputs import LoadProgress
+
+#: Quantizations of GGUF files, of which the first one is taken where none is named.
+_USUAL = ("Q4_K_M", "Q4_0", "MXFP4", "Q8_0", "BF16", "F16")
+
+
+class NotDownloadedError(ModelLoadError):
+    """A model's weights are not on this machine."""
+
+
+def download_gguf(name: str, quantization: str, directory: Path, options: HubOptions, *, is_local: bool) -> Path:
+    """Download a repository's GGUF model in a quantization, or in the usual one, and return its first file. `directory`
+    is the repository's in the cache; `is_local` raises NotDownloadedError instead of a download. Raises as
+    `download_files`, or ModelLoadError if there is no such model."""
+    files = _gguf_files(name, directory, options)
+    chosen = _choose_gguf(name, list(files), quantization)
+    parts = [each for each in files if is_part_of(each, chosen)]
+    if is_local and not all(files[part] for part in parts):
+        raise NotDownloadedError(f"{chosen} of {name} is not on this machine; quire pull downloads it")
+    return (directory if is_local else download_files(name, parts, options)) / chosen
+
+
+def _gguf_files(name: str, directory: Path, options: HubOptions) -> dict[str, bool]:
+    """Return a repository's GGUF files, and which are in the cache; without the hub only those."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import DryRunError
+
+    try:
+        found = snapshot_download(
+            name, allow_patterns=["*.gguf"], dry_run=True, tqdm_class=_bar_class(_ignore), **_place(options)
+        )
+        return {each.filename: each.is_cached for each in found}
+    except DryRunError:
+        return {each.relative_to(directory).as_posix(): True for each in sorted(directory.rglob("*.gguf"))}
+
+
+def _choose_gguf(name: str, files: Sequence[str], quantization: str) -> str:
+    models = sorted(gguf_models(files), key=len)
+    for wanted in (quantization,) if quantization else _USUAL:
+        for model in models:
+            if quantization_of(model) == wanted.upper():
+                return model
+    if len(models) == 1 and not quantization:
+        return models[0]
+    if not models:
+        hint = "; leave out the quantization to take its safetensors" if quantization else " and no config.json"
+        raise ModelLoadError(f"{name} has no GGUF model{hint}")
+    there = ", ".join(sorted({quantization_of(model) or model for model in models}))
+    raise ModelLoadError(f"{name} has no GGUF model {quantization or 'of a usual kind'}; it has {there}")
 
 
 def download_files(name: str, patterns: Sequence[str], options: HubOptions) -> Path:
@@ -30,12 +80,18 @@ def download_files(name: str, patterns: Sequence[str], options: HubOptions) -> P
             snapshot_download(
                 name,
                 allow_patterns=list(patterns),
-                revision=options.revision,
-                cache_dir=options.download_dir,
-                token=options.hf_token,
                 tqdm_class=_bar_class(advance),
+                **_place(options),
             )
         )
+
+
+def _place(options: HubOptions) -> dict[str, Any]:
+    return {"revision": options.revision, "cache_dir": options.download_dir, "token": options.hf_token}
+
+
+def _ignore(num_bytes: int, total: int) -> None:
+    """Show nothing."""
 
 
 def _report(listener: Callable[[LoadProgress], None], loaded: list[int], num_bytes: int, total: int) -> None:

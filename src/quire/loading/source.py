@@ -17,7 +17,8 @@ from quire.config import HubOptions
 from quire.gguf_header import gguf_models, is_gguf
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.gguf_config import gguf_config, read_gguf
-from quire.loading.hub import download_files
+from quire.loading.hub import NotDownloadedError, download_files, download_gguf
+from quire.loading.on_disk import ollama_models
 from quire.loading.presets import PRESET_PREFIX, preset_config, preset_names
 from quire.loading.remote import check_url, fetch_directory, is_remote
 from quire.models.model_config import ModelConfig, ModelConfigError
@@ -71,7 +72,9 @@ def resolve_model(
     name: str, *, load_format: str = "auto", hub: HubOptions | None = None, with_weights: bool = True
 ) -> ModelSource:
     """Find a model by embedded name (first), path of a directory or GGUF file, preset (`random:NAME`), URL or hub id,
-    whose weights are downloaded once the config is checked. Raises ModelLoadError or UnsupportedModelError."""
+    whose weights are downloaded once the config is checked. A hub id may name a GGUF file by its quantization, as in
+    OWNER/NAME:Q4_K_M, and ollama's models have their names there. Raises ModelLoadError or UnsupportedModelError; for a
+    GGUF file that is not downloaded, without `with_weights`, NotDownloadedError."""
     if is_remote(name):
         if is_gguf(Path(name)):
             raise ModelLoadError(f"{name}: GGUF files are read from local disks only; download it")
@@ -100,8 +103,10 @@ def find_model(name: str) -> ModelSource | None:
         return read_directory(name, path)
     if stat.S_ISREG(mode):
         raise ModelLoadError(f"{name} is a file; give a GGUF file, or the directory with config.json and the weights")
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith((".", "/")):
-        hint = "; a hub id is OWNER/NAME, without a tag" if re.fullmatch(r"[\w.-]+(/[\w.-]+)?:[\w.-]+", name) else ""
+    if ":" in name and (blob := next((each.path for each in ollama_models() if each.name == name), None)) is not None:
+        return read_directory(name, blob)
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+(:[\w.-]+)?)?", name) or name.startswith((".", "/")):
+        hint = "; ollama has none of that name, and a hub id is OWNER/NAME[:QUANTIZATION]" if ":" in name else ""
         raise ModelLoadError(f"{name}: no such directory{hint}")
     if close := difflib.get_close_matches(name, EMBEDDED_MODELS, 1, 0.8):
         raise ModelLoadError(f"{name}: no such directory; did you mean {close[0]}?")
@@ -179,12 +184,21 @@ def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
         RevisionNotFoundError,
     )
 
+    repository, _, quantization = name.partition(":")
     try:
-        source = read_directory(name, download_files(name, HUB_CONFIG_FILES, hub))
-        if with_weights:
+        directory = download_files(repository, HUB_CONFIG_FILES, hub)
+        if not quantization and (directory / "config.json").is_file():
+            source = read_directory(name, directory)
+            if not with_weights:
+                return source
             _ = source.config  # refuse unsupported models before the download
-            source = read_directory(name, download_files(name, HUB_CONFIG_FILES + HUB_WEIGHT_FILES, hub))
+            directory = download_files(repository, HUB_CONFIG_FILES + HUB_WEIGHT_FILES, hub)
+            if any(directory.glob("*.safetensors")):
+                return read_directory(name, directory)
+        return read_directory(name, download_gguf(repository, quantization, directory, hub, is_local=not with_weights))
     except ModelConfigError:
+        raise
+    except NotDownloadedError:
         raise
     except ModelLoadError as error:
         raise ModelLoadError(f"{name} from the hub: {error}") from None
@@ -216,4 +230,3 @@ def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
             f"{name} could not be fetched from the hub ({type(error).__name__}: {error}); download it on a machine "
             f"with network access (`hf download {name}`) and give its directory"
         ) from error
-    return source

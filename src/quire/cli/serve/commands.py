@@ -7,6 +7,7 @@ import logging
 import shlex
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -61,14 +62,16 @@ def _serve_here(
     """Serve in this process and its children until stopped, and return the exit status; `first` is a started
     `engine_child`."""
     from quire.async_engine.spawn import engine_child, run_engine
+    from quire.loading.hub import NotDownloadedError
     from quire.loading.source import resolve_model
     from quire.server.log_format import configure_logging
 
     engines, aliases = settings.named(engines)
     for config in engines.values():  # report a missing model first
-        source = resolve_model(config.model, hub=config.hub, with_weights=False)
-        source.check_architecture()
-        _check_ranks(source, config.tensor_parallel_size)
+        with suppress(NotDownloadedError):  # its engine downloads it, and then knows its architecture
+            source = resolve_model(config.model, hub=config.hub, with_weights=False)
+            source.check_architecture()
+            _check_ranks(source, config.tensor_parallel_size)
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would delay the other models on the shared device; use engine processes")
     configure_logging(settings.log_format, settings.log_level)
@@ -171,15 +174,15 @@ def _check_ranks(source: ModelSource, size: int) -> None:
 def _serve_on_ray(engines: dict[str, EngineConfig], settings: ServerSettings, cluster: ClusterSettings) -> int:
     from quire.cluster.application import describe
     from quire.cluster.run import check_port, run
+    from quire.loading.hub import NotDownloadedError
     from quire.loading.source import resolve_model
     from quire.server.log_format import configure_logging
 
     if cluster.ray_address is None:
         check_port(settings)
         for config in engines.values():
-            resolve_model(
-                config.model, hub=config.hub, with_weights=False
-            )  # on a joined cluster, another machine may have it
+            with suppress(NotDownloadedError):  # on a joined cluster, another machine may have it
+                resolve_model(config.model, hub=config.hub, with_weights=False)
     configure_logging(settings.log_format, settings.log_level)
     served = describe(engines, settings, cluster)
     has_keys = bool(served.settings.api_keys)
