@@ -107,7 +107,7 @@ def test_every_setting_is_an_option_of_its_command(command: list[str], kind: typ
         (["generate", *SMALL, "--skip-tokenizer-init", "hello"], "skip_tokenizer_init"),
         (["info", "--model", "/no/such/model"], "no such directory"),
         (["info", "quire-chta"], "quire-chta: no such directory; did you mean quire-chat?"),
-        (["run", "llama3.2:1b"], "llama3.2:1b: no such directory; a hub id is OWNER/NAME, without a tag"),
+        (["run", "llama3.2:1b"], "llama3.2:1b: no such directory; ollama has none of that name"),
         (["serve", "--port", "70000"], "port=70000 must be at least 0 and at most 65535"),
         (["serve", "--log-format", "xml"], "log_format='xml' is not one of text, json"),
         (["serve", "--log-level", "loud"], "log_level='loud' is not one of debug, info, warning, error"),

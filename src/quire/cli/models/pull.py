@@ -19,7 +19,7 @@ def pull(
 ) -> None:
     """Download a model from the hub, as serve does at its first start: only the needed files.
 
-    An interrupted download continues where it ended.
+    Files that are complete are not downloaded again, and broken transfers continue where they ended.
     """
     config = EngineConfig.from_env(model=model, revision=revision, download_dir=download_dir, hf_token=hf_token)
 
