@@ -136,6 +136,10 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3-moe": ("Qwen3Moe", {**_LLAMA, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     "mixtral": ("Mixtral", {**_LLAMA, "num_local_experts": 4}),
     "gemma4": ("Gemma4Text", {**_LLAMA, **_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True}),
+    "gemma4-moe": (
+        "Gemma4Text", {**_LLAMA, **_GEMMA4, "hidden_size_per_layer_input": 0, "enable_moe_block": True,
+                       "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 32}
+    ),
     "gemma4-shared": ("Gemma4Text", {**_LLAMA, **_GEMMA4, **_GEMMA4_SHARED}),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
@@ -153,7 +157,7 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "Gemma2": _GEMMA_FACTORS,
     "Gemma3Text": _GEMMA_FACTORS,
-    "Gemma4Text": {"q_norm": 3, "post_attention": 4, "norm": 1, "embed_tokens": 0.1},
+    "Gemma4Text": {"q_norm": 3, "post_feedforward_layernorm_": 1, "post_attention": 4, "norm": 1, "embed_tokens": 0.1},
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 

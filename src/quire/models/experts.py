@@ -17,12 +17,14 @@ from quire.models.linear.panel_weight import SERIAL_PRODUCTS
 from quire.models.model_config import ExpertsConfig, ModelConfig
 from quire.models.parallel import ModelSplit, ParallelGroup
 from quire.models.parallel.split import Share
+from quire.ops import functions as ops
 from quire.ops.arrays import Array, takes_tensors
 from quire.ops.module import Module, ModuleList
 from quire.system.threads import num_threads
 
 #: Names of scores, QuireScores in csrc/experts.h.
 SCORES = ("softmax", "sigmoid", "softmax_of_chosen")
+_IN_CALL, _GELU_TANH = 0, 1  # QuireGating
 
 
 class _Experts(ctypes.Structure):
@@ -50,14 +52,20 @@ class ExpertRouter(Linear):
 class Expert(Module):
     """A gated MLP. `Experts` computes with the weights of its own."""
 
-    def __init__(self, hidden: int, inner: Share, *, group: ParallelGroup, **factory: Any) -> None:
+    def __init__(
+        self, hidden: int, inner: Share, activation: str = "silu", *, group: ParallelGroup, **factory: Any
+    ) -> None:
+        self.activation = ops.ACTIVATIONS[activation]
         self.gate_proj = Linear(hidden, inner, bias=False, **factory)
         self.up_proj = Linear(hidden, inner, bias=False, **factory)
         self.down_proj = Linear(inner, hidden, bias=False, group=group, **factory)
 
     def addend(self, x: Array) -> Array:
         """Compute this rank's part of the output."""
-        return self.down_proj.addend(self.gate_proj.gated(x, self.up_proj))
+        if self.activation == "silu":
+            return self.down_proj.addend(self.gate_proj.gated(x, self.up_proj))
+        gated = ops.multiply(ops.activate(self.gate_proj(x), self.activation), self.up_proj(x))
+        return self.down_proj.addend(gated)
 
 
 class SparseMLP(Module):
@@ -87,14 +95,16 @@ class Experts(ModuleList):
         assert config.experts is not None
         size = config.hidden_size
         super().__init__(
-            Expert(size, split.expert_inner, group=split.group, **factory) for _ in range(config.experts.count)
+            Expert(size, split.expert_inner, config.hidden_act, group=split.group, **factory)
+            for _ in range(config.experts.count)
         )
         for module in self.modules():
             if isinstance(module, Linear):
                 module.takes_adapter = False
         self.config = config.experts
         self._hidden, self._inner = config.hidden_size, split.expert_inner.size
-        self._calls: tuple[_Calls, _Calls] | None = None
+        self._calls: list[_Calls] | None = None
+        self.factors: np.ndarray | None = None  #: float32 [num_experts], of the experts' weights
 
     def __call__(self, x: Array, logits: Array, shared: Array | None = None, shared_gate: Array | None = None) -> Array:
         """Compute this rank's part of the output, [num_tokens, hidden], from logits [num_tokens, num_experts]. Adds
@@ -109,7 +119,7 @@ class Experts(ModuleList):
         self, x: np.ndarray, logits: np.ndarray, shared: np.ndarray | None, shared_gate: np.ndarray | None
     ) -> np.ndarray:
         assert self._calls is not None
-        config, (gate, down) = self.config, self._calls
+        config, (gate, *ups, down) = self.config, self._calls
         x = dense_rows(x)
         num_rows = len(x)
         out = new_output((num_rows, self._hidden), x.dtype)
@@ -118,6 +128,7 @@ class Experts(ModuleList):
         work = num_rows * config.chosen * self._hidden * self._inner
         arguments = _Experts(
             logits=address(logits),
+            factors=None if self.factors is None else address(self.factors),
             num_experts=config.count,
             num_chosen=config.chosen,
             num_groups=1,
@@ -130,12 +141,14 @@ class Experts(ModuleList):
             hidden=self._hidden,
             inner=self._inner,
             gate=gate.address,
+            up=ups[0].address if ups else None,
             down=down.address,
             shared=None if shared is None else address(shared),
             shared_gate=None if shared_gate is None else address(shared_gate),
             out=address(out),
             gate_kind=gate.kind,
             down_kind=down.kind,
+            gating=_GELU_TANH if ups else _IN_CALL,
             num_threads=1 if work <= SERIAL_PRODUCTS else num_threads(),
         )
         call_kernel(_function(x.dtype.name, os.environ.get("QUIRE_KERNELS")), arguments)
@@ -146,6 +159,8 @@ class Experts(ModuleList):
         import torch
 
         experts, weights = choose(logits, self.config)
+        if self.factors is not None:
+            weights = weights * torch.from_numpy(self.factors).to(x.device)[experts]
         sums = torch.zeros(x.shape, dtype=torch.float32, device=x.device) if shared is None else shared.float()
         if shared_gate is not None:
             sums = sums * shared_gate.float().sigmoid()
@@ -175,16 +190,20 @@ class _Calls:
         self.address = ctypes.addressof(self._calls)
 
 
-def _calls_of(experts: Experts) -> tuple[_Calls, _Calls] | None:
-    """Return the calls of gate and up, and of down; None without kernels for them."""
+def _calls_of(experts: Experts) -> list[_Calls] | None:
+    """Return the calls of gate and up, joined for silu and separate for gelu_tanh, and of down; None without kernels
+    for them."""
     found: list[_Calls] = []
-    for name, up_name in (("gate_proj", "up_proj"), ("down_proj", None)):
+    names: tuple[tuple[str, str | None], ...] = (("gate_proj", "up_proj"), ("down_proj", None))
+    if getattr(experts[0], "activation", "silu") == "gelu_tanh":
+        names = (("gate_proj", None), ("up_proj", None), ("down_proj", None))
+    for name, up_name in names:
         pairs = [(getattr(each, name), getattr(each, up_name) if up_name else None) for each in experts]
         kinds = {getattr(linear.packed, "call_kind", None) for pair in pairs for linear in pair if linear is not None}
         if len(kinds) > 1 or (kind := kinds.pop()) is None:
             return None
         found.append(_Calls(kind, [linear.packed.call(up and up.packed) for linear, up in pairs]))
-    return found[0], found[1]
+    return found
 
 
 def choose(logits: Any, config: ExpertsConfig) -> tuple[Any, Any]:

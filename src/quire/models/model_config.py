@@ -224,6 +224,7 @@ class ExpertsConfig:
     shared_inner: int = 0  #: features inside an expert of all tokens; 0 for none
     shared_gate: bool = False  #: whether that expert's output is multiplied by a gate
     dense_layers: tuple[int, ...] = ()  #: layers with an ordinary MLP
+    is_beside_mlp: bool = False  #: beside each layer's MLP instead, as in Gemma 4
 
     def __post_init__(self) -> None:
         if self.chosen > self.count:
@@ -393,7 +394,10 @@ class ModelConfig:
         count += (q_size + kv_size if self.qk_norm_all_heads else layer.head_dim * (1 + has_kv)) * self.qk_norm
         count += self.architecture == "Gemma4ForCausalLM"  # its layer's scalar
         if self.experts is not None and index not in self.experts.dense_layers:
-            return count + self.experts.num_parameters(hidden, num_experts)
+            count += self.experts.num_parameters(hidden, num_experts)
+            if not self.experts.is_beside_mlp:
+                return count
+            count += hidden + self.experts.count + 3 * norm  # scales of the router, norms
         inner = layer.intermediate_size or self.intermediate_size
         count += hidden * inner * (3 if self.gated_mlp else 2)
         return count + (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias

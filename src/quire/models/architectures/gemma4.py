@@ -6,17 +6,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from quire.kernels.recorder import begin_layer
 from quire.models.architectures.gemma import ACTIVATIONS, rounded
 from quire.models.architectures.llama import LlamaForCausalLM, LlamaMLP, read_decoder_config
 from quire.models.base import Attend
+from quire.models.experts import ExpertRouter, Experts
 from quire.models.layers import Embedding, RMSNorm, Sum, select_rows
 from quire.models.linear.layer import Linear, MergedLinear
-from quire.models.model_config import ConfigReader, LayerConfig, ModelConfig, ModelConfigError, RopeConfig
+from quire.models.model_config import (
+    ConfigReader,
+    ExpertsConfig,
+    LayerConfig,
+    ModelConfig,
+    ModelConfigError,
+    RopeConfig,
+)
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.rotary import Rotation, rotate_heads
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType
+from quire.ops.arrays import Array, DType, empty, to_host, widen
 from quire.ops.module import Module
 
 #: Values that configs leave out.
@@ -50,8 +60,18 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         logits_softcap=reader.number("final_logit_softcapping") if reader.get("final_logit_softcapping") else 0.0,
         embedding_multiplier=reader.integer("hidden_size") ** 0.5,
         per_layer_size=reader.count("hidden_size_per_layer_input"),
+        experts=_read_experts(reader) if reader.flag("enable_moe_block", False) else None,
     )
     return replace(config, layers=_read_layers(reader, config))
+
+
+def _read_experts(reader: ConfigReader) -> ExpertsConfig:
+    return ExpertsConfig(
+        count=reader.integer("num_experts"),
+        chosen=reader.integer("top_k_experts"),
+        inner=reader.integer("moe_intermediate_size"),
+        is_beside_mlp=True,
+    )
 
 
 def _read_layers(reader: ConfigReader, config: ModelConfig) -> tuple[LayerConfig, ...]:
@@ -120,6 +140,20 @@ class Gemma4Attention(Module):
         return self.o_proj(out.reshape(len(out), num_heads * layer.head_dim))
 
 
+class Gemma4Router(Module):
+    """Scores of experts, from a norm of the residual stream."""
+
+    def __init__(self, config: ModelConfig, **factory: Any) -> None:
+        assert config.experts is not None
+        self.eps, self.multiplier = config.norm_eps, config.hidden_size**-0.5
+        self.proj = ExpertRouter(config.hidden_size, config.experts.count, bias=False, **factory)
+        self.scale = empty((config.hidden_size,), **factory)
+        self.per_expert_scale = empty((config.experts.count,), **factory)
+
+    def __call__(self, x: Array) -> Array:
+        return self.proj(ops.scale(ops.rms_norm(x, self.scale, self.eps), self.multiplier))
+
+
 class Gemma4DecoderLayer(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         size, eps = config.hidden_size, config.norm_eps
@@ -129,7 +163,14 @@ class Gemma4DecoderLayer(Module):
         self.pre_feedforward_layernorm = RMSNorm(size, eps, **factory)
         self.mlp = LlamaMLP(config, split, config.layer_configs[index].intermediate_size, **factory)
         self.post_feedforward_layernorm = RMSNorm(size, eps, **factory)
-        self.layer_scalar = RMSNorm(1, eps, **factory).weight
+        self.layer_scalar = empty((1,), **factory)
+        self.router = self.experts = None
+        if config.experts is not None:
+            self.router, self.experts = Gemma4Router(config, **factory), Experts(config, split, **factory)
+            self.post_feedforward_layernorm_1 = RMSNorm(size, eps, **factory)
+            self.pre_feedforward_layernorm_2 = RMSNorm(size, eps, **factory)
+            self.post_feedforward_layernorm_2 = RMSNorm(size, eps, **factory)
+            self._group = split.group
         if config.per_layer_size:
             self.per_layer_input_gate = Linear(size, config.per_layer_size, bias=False, **factory)
             self.per_layer_projection = Linear(config.per_layer_size, size, bias=False, **factory)
@@ -147,12 +188,21 @@ class Gemma4DecoderLayer(Module):
         x, normed = self.input_layernorm.add_and_norm(x)
         attended = self.post_attention_layernorm(self.self_attn(normed, rotation, attend, rows))
         x, normed = self.pre_feedforward_layernorm.add_and_norm(Sum(select_rows(x, rows), attended))
-        x = ops.add(x, self.post_feedforward_layernorm(self.mlp(normed)))
+        y = self.mlp(normed)
+        if self.router is not None and self.experts is not None:
+            y = ops.add(self.post_feedforward_layernorm_1(y), self._of_experts(x, self.router, self.experts))
+        x = ops.add(x, self.post_feedforward_layernorm(y))
         if per_layer_input is not None:
             gate = ops.activate(self.per_layer_input_gate(x), "gelu_tanh")
             added = self.per_layer_projection(ops.multiply(gate, select_rows(per_layer_input, rows)))
             x = ops.add(x, self.post_per_layer_input_norm(added))
         return ops.scale(x, float(self.layer_scalar[0]))
+
+    def _of_experts(self, x: Array, router: Gemma4Router, experts: Experts) -> Array:
+        if experts.factors is None:
+            experts.factors = np.array(widen(to_host(router.per_expert_scale)), np.float32)
+        y = experts(self.pre_feedforward_layernorm_2(x), router(x))
+        return self.post_feedforward_layernorm_2(self._group.all_reduce(y))
 
 
 class Gemma4ForCausalLM(LlamaForCausalLM):
