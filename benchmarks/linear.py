@@ -14,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from benchmarks.limits import MemoryReader, random_array
 from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
@@ -35,7 +37,7 @@ class LinearSettings(Settings):
     rows: tuple[int, ...] = setting("1,4,16,32,256", "Rows of each product.", read=integers, at_least=1)
     weights: tuple[str, ...] = setting(
         "plain,onednn,int8,int4",
-        "Kinds of weights: plain (the model's own), onednn, int8, int4.",
+        "Kinds of weights: plain (the model's own), onednn, int8, int4, or an encoding of GGUF such as Q4_0.",
         read=names,
         metavar="KIND[,...]",
     )
@@ -52,6 +54,8 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     """One figure per number of rows and kind of weight. Raises ValueError for unknown models or kinds."""
     from quire.loading import resolve_model
     from quire.loading.modules.fitting import choose_dtype
+    from quire.models.encodings import BLOCKS
+    from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight, block_kernels
     from quire.models.linear.layer import Linear
     from quire.models.linear.packed_weight import pack_weight
     from quire.models.linear.quantized_weight import BITS, quantize_weight
@@ -64,13 +68,24 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
             from benchmarks.onednn import OneDnnWeight
 
             return OneDnnWeight(as_tensor(weight))
+        library = block_kernels(dtype)
+        if kind in BLOCKS and library is not None:
+            values_per_block, num_bytes = BLOCKS[kind]
+            if shape[1] % values_per_block:
+                raise ValueError(f"{shape[1]} inputs are no whole blocks of {kind}; choose another model")
+            rows = np.random.default_rng(0).integers(
+                0, 256, (shape[0], shape[1] // values_per_block * num_bytes), np.uint8
+            )
+            rows &= 0x7B  # scales in float16 stay finite
+            return BlockWeight([BlockRows(kind, rows)], shape[1], dtype, library)
         packed = pack_weight(weight) if kind == "plain" else quantize_weight(weight, kind)
         if packed is None:
             raise ValueError(f"there is no packed product for {dtype} here")
         return packed
 
-    if unknown := set(settings.weights) - {"plain", "onednn", *BITS}:
-        raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of plain, onednn, {', '.join(BITS)}")
+    known = ("plain", "onednn", *BITS, *(kind for kind in TYPES if kind in BLOCKS))
+    if unknown := set(settings.weights) - set(known):
+        raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of {', '.join(known)}")
     set_num_threads(config.num_threads or default_num_threads())
     source = resolve_model(config.model, load_format="random")
     dtype = numpy_dtype(choose_dtype(config.dtype, source.config, None))
