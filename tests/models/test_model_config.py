@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from checkpoints import ARCHITECTURES, make_config, make_reference
+from quire.models.encodings import QuantizedWeights
 from quire.models.model_config import (
     NOT_ARITHMETIC,
     ExpertsConfig,
@@ -115,9 +116,10 @@ def test_the_model_type_stands_in_for_missing_architectures() -> None:
         ("llama", {"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "RoPE that differs between layers"),
         ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
         ("llama", {"hidden_act": "xielu"}, "'xielu'"),
-        ("llama", {"quantization_config": {"quant_method": "awq", "bits": 4}}, "quantized with awq"),
-        ("llama", {"quantization_config": {"quant_method": "gptq"}}, "quantized with gptq"),
-        ("llama", {"quantization_config": {"quant_method": "fp8"}}, "quantized with fp8"),
+        ("llama", {"quantization_config": {"quant_method": "bitsandbytes"}}, "bitsandbytes"),
+        ("llama", {"quantization_config": {"quant_method": "awq", "version": "gemv"}}, "awq .*gemv"),
+        ("llama", {"quantization_config": {"quant_method": "gptq", "bits": 3}}, "gptq .3 bits"),
+        ("llama", {"quantization_config": {"quant_method": "fp8", "fmt": "e5m2"}}, "fp8 .'e5m2'"),
         ("llama", {"is_encoder_decoder": True}, "encoder-decoder"),
         ("qwen3", {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "'linear_attention'"),
         ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights=false"),
@@ -229,6 +231,7 @@ ARITHMETIC: dict[str, Any] = {
     "per_layer_size": 8,
     "attention_softcap": 50.0,
     "experts": ExpertsConfig(8, 2, 16),
+    "quantized": QuantizedWeights("awq", 4),
 }
 OTHERWISE: dict[str, Any] = {
     "dtype": "float16",

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +28,8 @@ _OTHER_TYPES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4,
     "I64": 8, "U64": 8, "C64": 8,
 }  # fmt: skip
+#: Of tensors that arrays of a dtype take as they are.
+_TYPES_OF_ARRAYS = {"int32": {"I32", "U32"}, "int8": {"I8"}, "uint8": {"F8_E4M3", *BLOCKS}}
 DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -206,7 +208,7 @@ def match_tensors(
     *,
     optional_prefix: str = "",
     ignored: re.Pattern[str],
-    stored: Collection[str] = (),
+    stored: Mapping[str, str] | None = None,
 ) -> dict[str, TensorEntry]:
     """Match the model's tensors (`expected` shapes by name) to a checkpoint's entries, in the files' order, or raise
     ModelLoadError. `optional_prefix` may be missing from names, `ignored` matches superfluous tensors, and the tensors
@@ -236,12 +238,12 @@ def match_tensors(
     wrong_types = [
         f"{name} is {entry.dtype}"
         for name, entry in found.items()
-        if entry.dtype not in _FLOAT_TYPES and name not in stored
+        if entry.dtype not in _TYPES_OF_ARRAYS.get((stored or {}).get(name, ""), _FLOAT_TYPES)
     ]
     wrong = {
         "are unexpected": unexpected,
         "have another shape": wrong_shapes,
-        "are quantized or not floats": wrong_types,
+        "have another type": wrong_types,
     }
     problems += [f"{len(names)} tensors {what}: {_some(names)}" for what, names in wrong.items() if names]
     if problems:

@@ -1,6 +1,9 @@
-"""Encodings of weights in GGUF files."""
+"""Encodings of weights in GGUF files and in quantized safetensors."""
 
 from __future__ import annotations
+
+import re
+from dataclasses import dataclass
 
 #: Values and bytes per block. A row is a whole number of blocks.
 BLOCKS = {
@@ -14,3 +17,26 @@ BY_NUMBER = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
     13: "Q5_K", 14: "Q6_K", 20: "IQ4_NL", 23: "IQ4_XS", 30: "BF16", 39: "MXFP4",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class QuantizedWeights:
+    """The encoding of linear layers in quantized safetensors."""
+
+    method: str  #: awq, gptq, gptq_v2, pack-quantized, int-quantized or fp8
+    bits: int
+    block: tuple[int, ...] = (1, 0)  #: outputs and inputs per scale; 0: all
+    has_zeros: bool = False  #: zero points; without them, integers are signed
+    is_ordered: bool = False  #: a tensor gives the group of each input
+    scale_name: str = "weight_scale"
+    ignored: tuple[str, ...] = ()  #: layers in floats: names, parts of names, or "re:" and a pattern
+
+    #: Shapes, groups that are in order, and scales of activations and KV, which are computed instead.
+    superfluous = r".*\.(weight_shape|g_idx|[kv]_scale|(input|output|activation)_(scale|zero_point))"
+
+    def ignores(self, layer: str) -> bool:
+        """Return whether a layer is said to be in floats."""
+        return any(
+            re.match(each[3:], layer) if each.startswith("re:") else f".{each}." in f".{layer}."
+            for each in self.ignored
+        )

@@ -199,7 +199,10 @@ def _calls_of(experts: Experts) -> list[_Calls] | None:
         names = (("gate_proj", None), ("up_proj", None), ("down_proj", None))
     for name, up_name in names:
         pairs = [(getattr(each, name), getattr(each, up_name) if up_name else None) for each in experts]
-        kinds = {getattr(linear.packed, "call_kind", None) for pair in pairs for linear in pair if linear is not None}
+        weights = [linear.packed for pair in pairs for linear in pair if linear is not None]
+        kinds = {
+            None if getattr(each, "order", None) is not None else getattr(each, "call_kind", None) for each in weights
+        }
         if len(kinds) > 1 or (kind := kinds.pop()) is None:
             return None
         found.append(_Calls(kind, [linear.packed.call(up and up.packed) for linear, up in pairs]))

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+from quire.models.encodings import QuantizedWeights
+
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _MAX_INTEGER, _MAX_NUMBER = 2**31, 1e15  # beyond them sizes overflow
 ROPE_TYPES = ("default", "linear", "llama3", "yarn", "longrope", "dynamic", "proportional")
@@ -296,6 +298,7 @@ class ModelConfig:
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0  #: of the outputs of attention and MLP, before they are added
     logits_multiplier: float = 1.0
+    quantized: QuantizedWeights | None = None  #: the encoding of a quantized checkpoint
     text_of: str = ""  #: the multimodal architecture whose text part this is
     logits_softcap: float = 0.0  #: logits become cap * tanh(logits / cap); 0: they stay
     final_norm: bool = True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigError, UnsupportedModelError
 from quire.models.parallel.group import ALONE, ParallelGroup
+from quire.models.quantized_weights import read_quantized_weights
 
 if TYPE_CHECKING:
     from quire.models.base import CausalLM
@@ -115,16 +116,12 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
 def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
     """Read the shape that a `config.json` describes. Raises UnsupportedModelError or ModelConfigError."""
     architecture = find_architecture(values)
+    quantized = read_quantized_weights(ConfigReader(values))
     values, text_of = text_config(values)
     reader = ConfigReader(values)
-    for name in ("quantization_config", "compression_config"):
-        quantization = reader.get(name)
-        method = quantization.get("quant_method", name) if isinstance(quantization, Mapping) else name
-        hint = "use the checkpoint in bfloat16, float16 or float32"
-        reader.refuse_if(quantization, f"a checkpoint quantized with {method}", hint)
     reader.refuse_if(reader.flag("is_encoder_decoder", False), "an encoder-decoder model")
     reader.refuse_if(reader.flag("add_cross_attention", False), "cross-attention")
-    return replace(architecture.read_config(reader), text_of=text_of)
+    return replace(architecture.read_config(reader), quantized=quantized, text_of=text_of)
 
 
 def build_model(config: ModelConfig, dtype: Any, device: str, group: ParallelGroup = ALONE) -> CausalLM:

@@ -15,6 +15,7 @@ from quire.loading.errors import ModelLoadError
 from quire.loading.gguf_tensors import in_model_names
 from quire.models.base import CausalLM
 from quire.models.encodings import BLOCKS, FLOATS
+from quire.models.linear.quantized_tensors import QuantizedTensors
 from quire.models.linear.stored_weight import EncodedRows, StoredParts
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
@@ -48,13 +49,14 @@ def fit_model(
     model = build_model(config, choose(config, checkpoint_dtype(own)), "meta", group)
     entries = in_model_names(own, model.checkpoint_tensors())
     stored = _store_as_files(model, entries)
+    superfluous = () if config.quantized is None else (config.quantized.superfluous,)
     shares = model.checkpoint_shares()
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
     matched = match_tensors(
         entries,
         shapes | {name: share.whole_shape for name, share in shares.items()},
         optional_prefix=model.optional_prefix,
-        ignored=model.ignored_tensors,
+        ignored=re.compile("|".join((model.ignored_tensors.pattern, *superfluous))),
         stored=stored,
     )
     return model, {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
@@ -95,22 +97,36 @@ def _by_model_names(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> 
             yield part, replace(entry, shape=shape, start=start, end=start + size, whole=entry)
 
 
-def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> set[str]:
-    """Give each layer with an encoded projection the arrays of the files, and return the names of their tensors."""
-    stored: set[str] = set()
+def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict[str, str]:
+    """Give each layer with an encoded projection the arrays of the files, and return their dtypes by tensor."""
+    stored: dict[str, str] = {}
+    form = model.config.quantized
+    layers: dict[str, dict[str, TensorEntry]] = {}
+    for name, entry in entries.items():
+        layer_name, _, kind = name.rpartition(".")
+        layers.setdefault(layer_name, {})[kind] = entry
     for path, layer in model.weighted_layers():
         parts = StoredParts()
         for name, _, outputs in layer.parts(path):
-            names = (f"{name}.weight", f"{name}.weight".removeprefix(model.optional_prefix))
-            entry = next((entries[each] for each in names if each in entries), None)
+            tensors = layers.get(name) or layers.get(name.removeprefix(model.optional_prefix), {})
+            weight = tensors.get("weight")
+            if (
+                form is not None
+                and tensors
+                and (weight is None or weight.dtype not in FLOATS)
+                and not form.ignores(name)
+            ):
+                scale = tensors.get(form.scale_name)
+                parts.append(QuantizedTensors(name, form, outputs, layer.inputs, scale and scale.shape))
+                continue
             shape = (outputs.total, layer.inputs.total)
-            if entry is None or entry.shape != shape or entry.dtype not in FLOATS | BLOCKS:
+            if weight is None or weight.shape != shape or weight.dtype not in FLOATS | BLOCKS:
                 break  # `match_tensors` will report it
-            parts.append(EncodedRows(name, entry.dtype, outputs, layer.inputs))
+            parts.append(EncodedRows(name, weight.dtype, outputs, layer.inputs))
         else:
             if any(part.encoding not in FLOATS for part in parts):
                 layer.store_as(parts)
-                stored.update(name for name, _ in layer.checkpoint_tensors(path))
+                stored.update((name, array.dtype.name) for name, array in layer.checkpoint_tensors(path))
     return stored
 
 

@@ -6,9 +6,8 @@ Products are exact integers per block, summed in the order of depth, so a row's 
 from __future__ import annotations
 
 import ctypes
-import functools
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense, dense_rows, layout
 from quire.ops.arrays import name_of, takes_tensors
+from quire.ops.functions import multiply
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
@@ -56,13 +56,8 @@ class _ReadBlockRows(ctypes.Structure):
 class _BlockLinear(ctypes.Structure):
     """`QuireBlockLinear`."""
 
-    _fields_ = layout(
-        "pointer weight bias up up_bias x",
-        "int64 x_stride num_rows",
-        "pointer out",
-        "int64 out_stride",
-        "int32 form num_threads",
-    )
+    _fields_ = layout("pointer weight bias up up_bias x", "int64 x_stride num_rows", "pointer out",
+                      "int64 out_stride", "int32 form num_threads")  # fmt: skip
 
 
 class BlockRows(NamedTuple):
@@ -71,47 +66,37 @@ class BlockRows(NamedTuple):
     type: str  #: one of `TYPES`
     rows: np.ndarray  #: uint8 [num_rows, row_bytes]
     group: int = 0  #: integers per scale, of our types
+    order: np.ndarray | None = None  #: int32 [in_features], the index of each of its inputs in x; None: the same
 
 
 class BlockWeight:
-    """See `GroupedWeight`: for csrc/block_linear.cpp.
-
-    Args:
-        parts: consecutive output features, copied.
-        in_features: the decoded length of rows.
-        dtype: float32 or bfloat16, of decoded rows.
-        order: int32 [in_features], the index of each of the weight's inputs in x; or None.
-    """
+    """See `GroupedWeight`: for csrc/block_linear.cpp. Copies consecutive output features in the same order of inputs;
+    rows decode to `in_features` numbers in a dtype, float32 or bfloat16."""
 
     call_kind = 2
 
-    def __init__(
-        self,
-        parts: Sequence[BlockRows],
-        in_features: int,
-        dtype: np.dtype,
-        library: ctypes.CDLL,
-        order: np.ndarray | None = None,
-    ) -> None:
+    def __init__(self, parts: Sequence[BlockRows], in_features: int, dtype: np.dtype, library: ctypes.CDLL) -> None:
         self.in_features, self.out_features = in_features, sum(len(each.rows) for each in parts)
-        self.num_parts = len(parts)
-        self._dtype, self._library, self._order = dtype, library, None if order is None else dense(order)
+        assert all(same_order(each.order, parts[0].order) for each in parts)
+        self._dtype, self._library, self.order = dtype, library, parts[0].order
         self._parts = (_BlockPart * len(parts))()
         self._packed = []
         library.quire_block_bytes.restype = ctypes.c_int64
         for part, given in zip(self._parts, parts, strict=True):
             part.columns, part.group, part.type = len(given.rows), given.group, TYPES[given.type]
-            packed = new_empty((library.quire_block_bytes(ctypes.byref(part), ctypes.c_int64(in_features)),), _BYTE)
+            packed = new_empty(
+                (library.quire_block_bytes(ctypes.byref(part), ctypes.c_int64(in_features)),), np.dtype(np.uint8)
+            )
             part.packed = address(packed)
             rows = dense_rows(given.rows)
             pack = _BlockPack(ctypes.addressof(part), address(rows), rows.strides[0], in_features, num_threads())
             library.quire_block_pack(ctypes.byref(pack))
             self._packed.append(packed)
         self.num_bytes = sum(each.nbytes for each in self._packed)
-        ordered = None if self._order is None else address(self._order)
+        ordered = None if self.order is None else address(self.order)
         self._weight = _BlockWeight(ctypes.addressof(self._parts), len(parts), in_features, ordered)
         self.address = ctypes.addressof(self._weight)  #: in kernel calls
-        self._functions = {name: _bind(library, f"quire_block_linear_{name}") for name in DTYPES}
+        self._functions = {name: getattr(library, f"quire_block_linear_{name}") for name in DTYPES}
         self._read_rows = getattr(library, f"quire_block_rows_{name_of(dtype)}")
 
     @takes_tensors
@@ -127,15 +112,16 @@ class BlockWeight:
         up_bias: np.ndarray | None,
         activation: Form = "silu",
     ) -> np.ndarray:
-        """Compute activation(x W^T + b) * (x U^T + c) in one call; U has the shape of W and both have one part."""
-        assert self.num_parts == up.num_parts == 1
+        """Compute activation(x W^T + b) * (x U^T + c) for U of W's shape, in one call if both have the same order."""
+        if len(self._parts) + len(up._parts) > 2 or not same_order(self.order, up.order):
+            return multiply(self.product(x, bias, activation), up.product(x, up_bias))
         return self._multiply(x, bias, up.address, up_bias, activation)
 
     @takes_tensors
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Return decoded rows: int64 [n] -> [n, in_features]. Raises IndexError for a bad id."""
         ids = dense(ids)
-        to = new_output((len(ids), self.in_features), self._dtype)
+        to = np.empty((len(ids), self.in_features), self._dtype)
         count = num_threads() if len(ids) > _SERIAL_ROWS else 1
         if not self._read_rows(ctypes.byref(_ReadBlockRows(self.address, address(ids), len(ids), address(to), count))):
             raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
@@ -167,16 +153,11 @@ class BlockWeight:
         return out
 
 
-_BYTE = np.dtype(np.uint8)
+def same_order(a: np.ndarray | None, b: np.ndarray | None) -> bool:
+    """Return whether two weights take their inputs in the same order."""
+    return a is b or (a is not None and b is not None and np.array_equal(a, b))
 
 
 def block_kernels(dtype: np.dtype) -> ctypes.CDLL | None:
     """Return the kernels if they take activations of this dtype."""
     return load_kernels().functions if name_of(dtype) in DTYPES else None
-
-
-@functools.cache
-def _bind(library: ctypes.CDLL, name: str) -> Callable[..., None]:
-    function = getattr(library, name)
-    function.restype = None
-    return cast(Callable[..., None], function)

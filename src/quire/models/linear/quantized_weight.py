@@ -11,8 +11,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import logging
-from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 
@@ -125,7 +123,7 @@ class QuantizedWeight:
             bits=bits,
         )
         self.address = ctypes.addressof(self._weight)  #: in kernel calls
-        self._functions = {dtype: _bind(library, dtype) for dtype in DTYPES}
+        self._functions = {dtype: getattr(library, f"quire_quantized_linear_{dtype}") for dtype in DTYPES}
 
     @takes_tensors
     def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none") -> np.ndarray:
@@ -164,10 +162,3 @@ class QuantizedWeight:
         )
         call_kernel(self._functions[x.dtype.name], call)
         return out
-
-
-@functools.cache
-def _bind(library: ctypes.CDLL, dtype: str) -> Callable[..., None]:
-    function = getattr(library, f"quire_quantized_linear_{dtype}")
-    function.restype = None
-    return cast(Callable[..., None], function)

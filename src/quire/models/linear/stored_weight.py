@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from quire.models.encodings import BLOCKS, FLOATS
-from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight, block_kernels
+from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight, block_kernels, same_order
 from quire.models.linear.interface import PackedWeight
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.split import Share, TensorShare
@@ -28,6 +28,7 @@ class StoredWeight(Module):
     encoding: str  #: such as Q4_K
     out_features: int  #: on this rank
     in_features: int
+    has_kernel: bool  #: whether `blocks` has a kernel, except for rare values
 
     def shares(self) -> Iterator[tuple[str, TensorShare]]:
         """Yield this rank's part of each tensor, except whole ones, counted in the array's elements."""
@@ -38,8 +39,8 @@ class StoredWeight(Module):
         raise NotImplementedError
 
     def blocks(self) -> BlockRows | None:
-        """Return the weight for `BlockWeight`; None without a kernel for its encoding."""
-        return None
+        """Return the weight for `BlockWeight`, or None. Call it if `has_kernel`."""
+        raise NotImplementedError
 
 
 class EncodedRows(StoredWeight):
@@ -47,7 +48,7 @@ class EncodedRows(StoredWeight):
     UnsupportedModelError if this rank's part would cut blocks."""
 
     def __init__(self, name: str, encoding: str, outputs: Share, inputs: Share) -> None:
-        self.encoding = encoding
+        self.encoding, self.has_kernel = encoding, encoding in TYPES
         self.out_features, self.in_features = outputs.size, inputs.size
         self._outputs, self._inputs = outputs, inputs
         if encoding in FLOATS:
@@ -76,7 +77,7 @@ class EncodedRows(StoredWeight):
         return decode_rows(self.encoding, self.weight[rows])
 
     def blocks(self) -> BlockRows | None:
-        return BlockRows(self.encoding, self.weight) if self.encoding in TYPES else None
+        return BlockRows(self.encoding, self.weight)
 
 
 def decode_rows(encoding: str, rows: np.ndarray) -> np.ndarray:
@@ -100,19 +101,18 @@ class StoredParts(list[StoredWeight], Module):
 
     def packed_bytes(self, dtype: DType) -> int:
         """Return the memory of what `pack` returns, or else `decode`, without the padding of kernels."""
-        if is_numpy(dtype) and all(part.blocks() is not None for part in self) and block_kernels(dtype) is not None:
+        if is_numpy(dtype) and all(part.has_kernel for part in self) and block_kernels(dtype) is not None:
             return self.num_bytes
         return sum(part.out_features * part.in_features for part in self) * int(dtype.itemsize)
 
     def pack(self, dtype: DType) -> PackedWeight | None:
         """Return a weight for inputs of a dtype that computes with the encoded rows; None without a kernel for them."""
-        blocks = [part.blocks() for part in self]
         library = block_kernels(dtype) if is_numpy(dtype) else None
-        if library is not None and all(part is not None for part in blocks):
-            return BlockWeight([part for part in blocks if part is not None], self[0].in_features, dtype, library)
-        for part, found in zip(self, blocks, strict=True):
-            if found is None or library is None:
-                _say_decoded(part.encoding, name_of(dtype))
+        found = [part.blocks() if library is not None and part.has_kernel else None for part in self]
+        blocks = [part for part in found if part is not None and same_order(part.order, found[0] and found[0].order)]
+        if library is not None and len(blocks) == len(self):
+            return BlockWeight(blocks, self[0].in_features, dtype, library)
+        _say_decoded(", ".join(dict.fromkeys(part.encoding for part in self)), name_of(dtype), library is not None)
         return None
 
     def decode(self, dtype: DType, device: str) -> Array:
@@ -121,14 +121,13 @@ class StoredParts(list[StoredWeight], Module):
         start = 0
         for part in self:
             for first in range(0, part.out_features, _ROWS_AT_ONCE):
-                rows = part.decode(slice(first, first + _ROWS_AT_ONCE))
+                rows = part.decode(slice(first, min(first + _ROWS_AT_ONCE, part.out_features)))
                 decoded[start + first : start + first + len(rows)] = cast(rows, decoded.dtype)
             start += part.out_features
         return decoded if is_numpy(dtype) else as_tensor(decoded).to(device)
 
 
 @functools.cache
-def _say_decoded(encoding: str, dtype: str) -> None:
-    if encoding not in FLOATS:
-        why = "there is no kernel for it" if encoding not in TYPES else f"there are no kernels for {dtype} here"
-        logger.info("weights in %s are decoded to %s: %s", encoding, dtype, why)
+def _say_decoded(encoding: str, dtype: str, has_kernels: bool) -> None:
+    why = "no kernel takes them" if has_kernels else f"there are no kernels for {dtype} here"
+    logger.info("weights in %s are decoded to %s: %s", encoding, dtype, why)

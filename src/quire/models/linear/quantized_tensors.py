@@ -1,0 +1,141 @@
+"""Weights of AWQ, GPTQ, compressed-tensors and FP8 checkpoints: the tensors of one projection, and their integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from quire.models.encodings import QuantizedWeights
+from quire.models.linear.block_weight import BlockRows
+from quire.models.linear.stored_weight import StoredWeight
+from quire.models.model_config import UnsupportedModelError
+from quire.models.parallel.split import Share, TensorShare
+from quire.ops.arrays import empty
+
+_UNIT = 32  # inputs; groups of the kernels are multiples of it
+_AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]  # of eight columns in a word
+_FLOATS_OF_BYTES = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+
+Axes = tuple[tuple[Share, int], ...]  #: dimensions, and how many of their numbers one element holds; 0: all
+
+
+class QuantizedTensors(StoredWeight):
+    """See `StoredWeight`: (integer - zero) * scale, or in FP8 a number times a scale, with scales of groups of inputs.
+    FP8 has scales of several shapes: `scale_shape` is the one in the files, if they have scales."""
+
+    def __init__(self, name: str, form: QuantizedWeights, outputs: Share, inputs: Share, scale_shape: Any) -> None:
+        self.encoding = f"{form.method}, {form.bits} bits"
+        self.out_features, self.in_features = outputs.size, inputs.size
+        self._form, self._axes = form, _axes(form, outputs, inputs, scale_shape)
+        self._group = form.block[1] or inputs.size
+        self.has_kernel = form.method != "fp8" and form.block[1] % _UNIT == 0
+        is_cut, bytes_dtype = form.is_ordered and not inputs.is_whole, "uint8" if form.method == "fp8" else "int8"
+        for kind, axes in self._axes.items():
+            for share, values in axes:
+                is_cut |= any(values and end % values and end != share.total for part in share.ranges for end in part)
+            shape = [sum(-(-(end - at) // n) for at, end in share.ranges) if n else 1 for share, n in axes]
+            dtype = bytes_dtype if kind == "weight" else "float32" if "scale" in kind else "int32"
+            setattr(self, kind, empty(shape, np.dtype(dtype), "meta"))
+        if is_cut:
+            where = f"{name} is in groups of {self._group} ({self.encoding})"
+            raise UnsupportedModelError(f"{where}, which tensor_parallel_size would cut; use another size")
+
+    def shares(self) -> Iterator[tuple[str, TensorShare]]:
+        for kind, axes in self._axes.items():
+            whole = tuple(-(-share.total // n) if n else 1 for share, n in axes)
+            for dim, (share, n) in enumerate(axes):
+                if n and not share.is_whole:
+                    yield kind, TensorShare(whole, dim, tuple((at // n, -(-end // n)) for at, end in share.ranges))
+
+    def decode(self, rows: slice) -> np.ndarray:
+        of_input = self._group_of_input()
+        if self._form.method == "fp8":
+            scales = np.atleast_2d(vars(self)[self._form.scale_name])
+            if scales.size > 1:
+                scales = scales[np.arange(self.out_features)[rows] // (self._form.block[0] or 1)]
+            return _FLOATS_OF_BYTES[vars(self)["weight"][rows]] * scales[:, of_input]
+        integers, zeros, scales = self._open(rows)
+        return (integers.astype(np.float32) - zeros[:, of_input]) * scales[:, of_input]
+
+    def blocks(self) -> BlockRows | None:
+        integers, zeros, scales = self._open(slice(0, self.out_features))
+        num_rows, num_groups = scales.shape
+        group, order = -(-self._group // _UNIT) * _UNIT, None
+        if self._form.is_ordered:
+            of_input = self._group_of_input()
+            order = np.argsort(of_input, kind="stable").astype(np.int32)
+            integers = integers[:, order]
+            if (np.bincount(of_input, minlength=num_groups) != group).any():
+                return None
+        if self._form.bits == 8 and (zeros != 128).any():
+            return None
+        blocks = np.zeros((num_rows, num_groups, 5 + group), np.uint8)
+        blocks[..., :4] = np.ascontiguousarray(scales)[..., None].view(np.uint8)
+        blocks[..., 4] = zeros
+        padded = np.pad(integers, ((0, 0), (0, num_groups * group - self.in_features)))
+        blocks[..., 5:] = padded.reshape(num_rows, num_groups, group)
+        return BlockRows(f"INT{self._form.bits}", blocks.reshape(num_rows, -1), group, order)
+
+    def _open(self, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return rows' integers, uint8 [n, in_features], and their zero points, uint8, and scales, [n, groups]."""
+        arrays, method, bits = vars(self), self._form.method, self._form.bits
+        scales = arrays[self._form.scale_name]
+        if method == "awq":
+            return _awq_rows(arrays["qweight"], rows), _awq_rows(arrays["qzeros"], rows), scales[:, rows].T
+        if method in ("gptq", "gptq_v2"):
+            zeros = _unpack(arrays["qzeros"], bits)[:, rows].T
+            zeros = zeros if method == "gptq_v2" else (zeros + 1) & (2**bits - 1)
+            return _unpack(arrays["qweight"][:, rows].T, bits)[:, : self.in_features], zeros, scales[:, rows].T
+        zeros = np.full(scales[rows].shape, 2 ** (bits - 1), np.uint8)
+        if method == "int-quantized":
+            return arrays["weight"][rows].view(np.uint8) ^ 128, zeros, scales[rows]
+        if self._form.has_zeros:
+            zeros = _unpack(arrays["weight_zero_point"].T, bits)[:, rows].T
+        return _unpack(arrays["weight_packed"][rows], bits)[:, : self.in_features], zeros, scales[rows]
+
+    def _group_of_input(self) -> np.ndarray:
+        """Return the group of each input: int [in_features]. Raises ValueError for a group that does not exist."""
+        if not self._form.is_ordered:
+            return np.arange(self.in_features) // self._group
+        groups: np.ndarray = vars(self)["weight_g_idx" if self._form.method == "pack-quantized" else "g_idx"]
+        first, last, count = groups.min(), groups.max(), -(-self.in_features // self._group)
+        if first < 0 or last >= count:
+            raise ValueError(f"a g_idx is from {first} to {last}, but there are {count} groups; download it again")
+        return groups
+
+
+def _axes(form: QuantizedWeights, outputs: Share, inputs: Share, scale_shape: Any) -> dict[str, Axes]:
+    """Return the dimensions of a layer's tensors by name."""
+    n, (rows, group) = 32 // form.bits, form.block
+    out, scales = (outputs, 1), ((outputs, rows), (inputs, group))
+    axes: dict[str, Axes]
+    if form.method in ("awq", "gptq", "gptq_v2"):
+        words = ((inputs, 1), (outputs, n)) if form.method == "awq" else ((inputs, n), out)
+        axes = {"qweight": words, "qzeros": ((inputs, group), (outputs, n)), "scales": ((inputs, group), out)}
+    elif form.method == "pack-quantized":
+        axes = {"weight_packed": (out, (inputs, n)), "weight_scale": scales}
+        if form.has_zeros:
+            axes["weight_zero_point"] = ((outputs, n), (inputs, group))
+    else:
+        axes = {"weight": (out, (inputs, 1)), form.scale_name: scales}
+        if not rows and scale_shape in ((), (1,), (outputs.total, 1)):
+            axes[form.scale_name] = (out, (inputs, 0)) if len(scale_shape) == 2 else scales[: len(scale_shape)]
+    if form.is_ordered:
+        axes["weight_g_idx" if form.method == "pack-quantized" else "g_idx"] = ((inputs, 1),)
+    return axes
+
+
+def _unpack(words: np.ndarray, bits: int) -> np.ndarray:
+    """Unpack integers from words, the lowest first: int32 [n, k] -> uint8 [n, k * 32 / bits]."""
+    packed = np.ascontiguousarray(words).view(np.uint8)
+    return packed if bits == 8 else np.stack((packed & 15, packed >> 4), axis=-1).reshape(len(packed), -1)
+
+
+def _awq_rows(words: np.ndarray, rows: slice) -> np.ndarray:
+    """Unpack AWQ's words for outputs from a multiple of 8 on: int32 [k, out / 8] -> uint8 [n, k]."""
+    first = rows.start // 8
+    columns = _unpack(words[:, first : -(-rows.stop // 8)], 4).reshape(len(words), -1, 8)[..., _AWQ_PLACES]
+    return np.ascontiguousarray(columns.reshape(len(words), -1)[:, : rows.stop - 8 * first].T)
