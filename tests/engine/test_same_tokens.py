@@ -30,7 +30,7 @@ from quire import SamplingParams
 # Tests that depend on a model's arithmetic run for every architecture: whole and chunked prompts, batches, and
 # recomputation. Tests of the scheduler alone run for one of each kind of code.
 every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
-FAMILIES = ("llama", "llama-biases", "qwen3", "gpt2", "opt-350m")
+FAMILIES = ("llama", "llama-biases", "qwen3", "gpt2", "opt-350m", "mistral-window", "gemma4-shared", "qwen3-moe")
 one_of_each_family = pytest.mark.parametrize("name", FAMILIES)
 
 
