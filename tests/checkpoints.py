@@ -157,7 +157,13 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "Gemma2": _GEMMA_FACTORS,
     "Gemma3Text": _GEMMA_FACTORS,
-    "Gemma4Text": {"q_norm": 2, "post_feedforward_layernorm_": 1, "post_attention": 4, "norm": 1, "embed_tokens": 0.1},
+    "Gemma4Text": {
+        "q_norm": 1.8,
+        "post_feedforward_layernorm_": 1,
+        "post_attention": 4,
+        "norm": 1,
+        "embed_tokens": 0.1,
+    },
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 
