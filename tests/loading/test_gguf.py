@@ -198,6 +198,10 @@ def test_the_parts_of_a_split_file_are_one_model(tmp_path: Path) -> None:
 def test_quire_info_describes_it(tmp_path: Path) -> None:
     path = write_gguf(make_checkpoint("llama", tmp_path / "model"), tmp_path / "model.gguf")
     shown = run("info", str(path))
+    assert "F32 100%" in shown
+    assert "tokens a second" in shown
+    encoded = run("info", str(write_gguf(tmp_path / "model", tmp_path / "q8.gguf", "Q8_0")))
+    assert "weights stay encoded" in encoded
     assert "LlamaForCausalLM (supported)" in shown
     assert "sha256:" in run("digest", str(path))
     with pytest.raises(ModelLoadError, match="a manifest lies in a directory"):

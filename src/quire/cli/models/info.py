@@ -1,22 +1,29 @@
-"""`quire info`: a model's shape, support and memory."""
+"""`quire info`: a model's shape, support, memory and expected speed."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quire.cli.options import MODEL_HELP, check_model
 from quire.config import QUANTIZATIONS, format_size
 
+if TYPE_CHECKING:
+    from quire.loading import ModelSource
+
 EXAMPLE = "Example: quire info random:qwen2.5-0.5b"
+
+_READ_BYTES = 2**28  # to measure the bandwidth of memory
 
 
 def info(
     model: Annotated[str | None, typer.Argument(callback=check_model, help=MODEL_HELP)] = None,
     option: Annotated[str | None, typer.Option("--model", envvar="QUIRE_MODEL", callback=check_model)] = None,
 ) -> None:
-    """Show a model's shape, whether it is supported, and the memory of its weights and KV."""
+    """Show a model's shape, whether it is supported, the memory of its weights and KV, and the speed to expect."""
     from rich.console import Console
     from rich.table import Table
 
@@ -39,12 +46,13 @@ def info(
         ("model", source.name),
         ("architecture", f"{config.architecture} (supported)"),
         *((("part", f"the text of {config.text_of}"),) if config.text_of else ()),
-        ("parameters", f"{config.num_parameters / 1e6:,.1f} M"),
+        ("parameters", _in_millions(config.num_parameters)),
+        *((("active", f"{_in_millions(config.num_active_parameters)} for a token"),) if config.experts else ()),
         ("layers", f"{config.num_layers} of width {config.hidden_size}"),
         ("attention", f"{config.num_heads} heads of {config.head_dim}, {config.num_kv_heads} for KV"),
         ("context", f"{config.context_length:,} tokens" + (f", RoPE {config.rope.rope_type}" if config.rope else "")),
         ("vocabulary", f"{config.vocab_size:,} tokens"),
-        ("stored as", config.dtype),
+        *_storage(source),
     ):
         table.add_row(name, str(value))
     memory = Table("memory", *DTYPE_BYTES, box=None)
@@ -61,3 +69,54 @@ def info(
     console.print(table)
     console.print()
     console.print(memory)
+
+
+def _in_millions(count: int) -> str:
+    return f"{count / 1e6:,.1f} M"
+
+
+def _storage(source: ModelSource) -> list[tuple[str, str]]:
+    """Describe the weights on disk, the layers that compute with them as they are, and the speed to expect."""
+    from quire.loading import ModelLoadError
+    from quire.loading.checkpoint import read_headers
+    from quire.models.encodings import BLOCKS
+    from quire.models.linear.block_weight import TYPES
+
+    config, sizes = source.config, dict[str, int]()
+    try:
+        for entry in {} if source.path is None else read_headers(source.path).values():
+            sizes[entry.dtype] = sizes.get(entry.dtype, 0) + entry.num_bytes
+    except ModelLoadError:
+        sizes.clear()  # without weights on disk
+    if not sizes:
+        return [("stored as", str(config.dtype))]
+    total, decoded = sum(sizes.values()), [name for name in sizes if name in BLOCKS and name not in TYPES]
+    parts = ", ".join(f"{name} {size / total:.0%}" for name, size in sorted(sizes.items(), key=lambda each: -each[1]))
+    rows = [("stored as", f"{format_size(total)}: {parts}")]
+    if sizes.keys() & BLOCKS.keys():
+        rows.append(("kernels", f"{', '.join(decoded)} decoded to floats" if decoded else "weights stay encoded"))
+    active = total * config.num_active_parameters / config.num_parameters
+    bandwidth = _read_bandwidth()
+    speed = f"about {bandwidth / active:,.0f} tokens a second in one stream"
+    read = f"{format_size(active)} for each, and memory reads {bandwidth / 1e9:.0f} GB/s now"
+    return [*rows, ("speed", f"{speed}: {read}")]
+
+
+def _read_bandwidth() -> float:
+    """Measure how fast the usual number of threads read memory, in bytes per second."""
+    import numpy as np
+
+    from quire.system.pages import new_empty
+    from quire.system.threads import default_num_threads
+
+    num_threads = default_num_threads()
+    memory = new_empty((_READ_BYTES // 4,), np.dtype(np.int32))
+    memory.fill(1)  # memory that was never written would be one page of zeros
+    parts = np.array_split(memory, num_threads)
+    best = float("inf")
+    with ThreadPoolExecutor(num_threads) as threads:
+        for _ in range(3):
+            started = time.perf_counter()
+            list(threads.map(np.max, parts))
+            best = min(best, time.perf_counter() - started)
+    return _READ_BYTES / best
