@@ -159,7 +159,7 @@ class TestHub:
     def test_a_missing_network_is_reported_with_a_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
         self.fail_with(monkeypatch, LocalEntryNotFoundError("no snapshot"))
-        with pytest.raises(ModelLoadError, match=r"the hub cannot be reached.*hf download.*quire-mini.*random:tiny"):
+        with pytest.raises(ModelLoadError, match=r"the hub cannot be reached.*quire pull.*quire-mini.*random:tiny"):
             resolve_model("org/model")
         self.fail_with(monkeypatch, httpx.ConnectError("refused"))
         with pytest.raises(ModelLoadError, match=r"ConnectError: refused\); download it on a machine"):

@@ -100,6 +100,8 @@ def find_model(name: str) -> ModelSource | None:
     if stat.S_ISDIR(mode):
         return read_directory(name, path)
     if is_gguf(path):
+        if not mode:
+            raise ModelLoadError(f"{name}: no such file")
         return read_directory(name, path)
     if stat.S_ISREG(mode):
         raise ModelLoadError(f"{name} is a file; give a GGUF file, or the directory with config.json and the weights")
@@ -212,7 +214,7 @@ def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
         reason = "HF_HUB_OFFLINE is set" if offline else "the hub cannot be reached"
         raise ModelLoadError(
             f"{name} is neither a directory here nor in the hub's cache, and {reason}; download it on a machine with "
-            f"network access (`hf download {name}`) and give its directory, or use an embedded model "
+            f"network access (`quire pull {name}`) and give its directory, or use an embedded model "
             f"({', '.join(EMBEDDED_MODELS)}) or a preset such as {PRESET_PREFIX}tiny"
         ) from None
     except RevisionNotFoundError:
@@ -228,5 +230,5 @@ def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
     except Exception as error:  # huggingface_hub passes on its HTTP client's errors
         raise ModelLoadError(
             f"{name} could not be fetched from the hub ({type(error).__name__}: {error}); download it on a machine "
-            f"with network access (`hf download {name}`) and give its directory"
+            f"with network access (`quire pull {name}`) and give its directory"
         ) from error
