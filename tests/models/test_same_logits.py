@@ -133,6 +133,24 @@ def test_a_multimodal_checkpoint_is_opened_for_its_text(layout: str, tmp_path: P
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
+@pytest.mark.parametrize("name", ["gemma3", "gemma4-moe", "gemma4-shared"])
+def test_a_multimodal_gemma_is_opened_for_its_text(name: str, tmp_path: Path, ids: Tensor) -> None:
+    kind = "Gemma3" if name == "gemma3" else "Gemma4"
+    vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision |= {"image_size": 28, "patch_size": 14} if kind == "Gemma3" else {"head_dim": 16, "num_key_value_heads": 2}
+    text = make_config(name, pad_token_id=0, final_logit_softcapping=None).to_dict()
+    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision)
+    torch.manual_seed(0)
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    randomize(model, {"q_norm": 2, "post_attention": 4, "norm": 1, "embed_tokens": 0.1})
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        theirs = model(ids[None]).logits[0]
+    ours = our_logits(tmp_path, ids, dtype="float32")
+    assert relative_error(ours, theirs) < 1e-3
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
 @pytest.mark.parametrize("name", ["qwen2", "gpt2", "opt-350m"])
 def test_bfloat16_stays_close_to_float32(name: str, tmp_path: Path, ids: Tensor) -> None:
     directory = make_checkpoint(name, tmp_path)
