@@ -10,7 +10,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchmarks.limits import MemoryReader, check_torch
+from benchmarks.limits import check_torch
 from benchmarks.script import start
 from quire.attention.interface import AttentionBackend, AttentionBatch
 from quire.bench.report import Column, Report, summarise
@@ -18,6 +18,7 @@ from quire.cli.options import Json, options
 from quire.config import EngineConfig
 from quire.ops.arrays import Array, as_numpy, as_tensor
 from quire.settings import Settings, integers, setting
+from quire.system.memory_reader import MemoryReader
 
 _STEPS = 4  # a turn; the first one takes the sequences in, and is not counted
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.limits import MemoryReader
 from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
 from quire.settings import Settings, names, setting
+from quire.system.memory_reader import MemoryReader
 
 if TYPE_CHECKING:
     from quire.models.base import CausalLM

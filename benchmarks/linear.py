@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.limits import MemoryReader, random_array
+from benchmarks.limits import random_array
 from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
 from quire.ops.arrays import Array, as_tensor, name_of, numpy_dtype, torch_dtype
 from quire.settings import Settings, integers, names, setting
+from quire.system.memory_reader import MemoryReader
 
 if TYPE_CHECKING:
     from quire.models.linear.interface import PackedWeight

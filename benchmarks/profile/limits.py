@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.limits import MemoryReader, random_array
+from benchmarks.limits import random_array
 from benchmarks.profile.parts import (
     ATTENTION,
     ELEMENTWISE,
@@ -26,6 +26,7 @@ from benchmarks.profile.parts import (
 from quire.models.base import CausalLM
 from quire.models.linear.packed_weight import pack_weight
 from quire.ops.arrays import as_numpy, as_tensor, widen
+from quire.system.memory_reader import MemoryReader
 
 _RATE_ROWS = 512
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,8 +13,6 @@ if TYPE_CHECKING:
     from quire.loading import ModelSource
 
 EXAMPLE = "Example: quire info random:qwen2.5-0.5b"
-
-_READ_BYTES = 2**28  # to measure the bandwidth of memory
 
 
 def info(
@@ -81,6 +77,7 @@ def _storage(source: ModelSource) -> list[tuple[str, str]]:
     from quire.loading.checkpoint import read_headers
     from quire.models.encodings import BLOCKS
     from quire.models.linear.block_weight import TYPES
+    from quire.system.memory_reader import MemoryReader
 
     config, sizes = source.config, dict[str, int]()
     try:
@@ -96,27 +93,8 @@ def _storage(source: ModelSource) -> list[tuple[str, str]]:
     if sizes.keys() & BLOCKS.keys():
         rows.append(("kernels", f"{', '.join(decoded)} decoded to floats" if decoded else "weights stay encoded"))
     active = total * config.num_active_parameters / config.num_parameters
-    bandwidth = _read_bandwidth()
+    memory = MemoryReader()
+    bandwidth = max(memory.measure() for _ in range(3))
     speed = f"about {bandwidth / active:,.0f} tokens a second in one stream"
     read = f"{format_size(active)} for each, and memory reads {bandwidth / 1e9:.0f} GB/s now"
     return [*rows, ("speed", f"{speed}: {read}")]
-
-
-def _read_bandwidth() -> float:
-    """Measure how fast the usual number of threads read memory, in bytes per second."""
-    import numpy as np
-
-    from quire.system.pages import new_empty
-    from quire.system.threads import default_num_threads
-
-    num_threads = default_num_threads()
-    memory = new_empty((_READ_BYTES // 4,), np.dtype(np.int32))
-    memory.fill(1)  # memory that was never written would be one page of zeros
-    parts = np.array_split(memory, num_threads)
-    best = float("inf")
-    with ThreadPoolExecutor(num_threads) as threads:
-        for _ in range(3):
-            started = time.perf_counter()
-            list(threads.map(np.max, parts))
-            best = min(best, time.perf_counter() - started)
-    return _READ_BYTES / best
