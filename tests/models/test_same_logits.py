@@ -106,6 +106,15 @@ def test_a_config_in_the_dialect_of_transformers_4_means_the_same(name: str, tmp
     assert torch.equal(our_logits(directory, ids), expected)
 
 
+def check_text_of(model: transformers.PreTrainedModel, directory: Path, ids: Tensor) -> None:
+    """Compare the logits of a multimodal model's checkpoint with its own."""
+    with torch.no_grad():
+        theirs = model(ids[None]).logits[0]
+    ours = our_logits(directory, ids, dtype="float32")
+    assert relative_error(ours, theirs) < 1e-3
+    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+
+
 @pytest.mark.parametrize("layout", ["hub", "transformers 5"])
 def test_a_multimodal_checkpoint_is_opened_for_its_text(layout: str, tmp_path: Path, ids: Tensor) -> None:
     vision = {
@@ -126,11 +135,7 @@ def test_a_multimodal_checkpoint_is_opened_for_its_text(layout: str, tmp_path: P
     model.save_pretrained(tmp_path)
     if layout == "transformers 5":
         save_file({name: each.clone() for name, each in model.state_dict().items()}, tmp_path / "model.safetensors")
-    with torch.no_grad():
-        theirs = model(ids[None]).logits[0]
-    ours = our_logits(tmp_path, ids, dtype="float32")
-    assert relative_error(ours, theirs) < 1e-3
-    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+    check_text_of(model, tmp_path, ids)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "gemma4-moe", "gemma4-shared"])
@@ -144,11 +149,7 @@ def test_a_multimodal_gemma_is_opened_for_its_text(name: str, tmp_path: Path, id
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     randomize(model, {"q_norm": 2, "post_attention": 4, "norm": 1, "embed_tokens": 0.1})
     model.save_pretrained(tmp_path)
-    with torch.no_grad():
-        theirs = model(ids[None]).logits[0]
-    ours = our_logits(tmp_path, ids, dtype="float32")
-    assert relative_error(ours, theirs) < 1e-3
-    assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
+    check_text_of(model, tmp_path, ids)
 
 
 @pytest.mark.parametrize("name", ["qwen2", "gpt2", "opt-350m"])

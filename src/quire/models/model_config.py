@@ -40,6 +40,10 @@ class ConfigReader:
         """Return a reader of the config with these values for absent fields."""
         return ConfigReader({**defaults, **self.values})
 
+    def replaced(self, **values: Any) -> ConfigReader:
+        """Return a reader of the config with these values instead."""
+        return ConfigReader({**self.values, **values})
+
     def _required(self, name: str, default: Any) -> Any:
         value = self.get(name, default)
         if value is None:
@@ -77,6 +81,10 @@ class ConfigReader:
         others = [kind for kind in kinds if kind not in ("full_attention", "sliding_attention")]
         self.refuse_if(others, f"the layer type {(others or [''])[0]!r:.100}")
         return tuple(kinds)
+
+    def windows(self, window: int, default: Sequence[str]) -> list[int]:
+        """Return each layer's sliding window, 0 for full attention. `default` is that of `layer_types`."""
+        return [window * (kind == "sliding_attention") for kind in self.layer_types(default)]
 
     def token_ids(self, name: str, default: int | None = None) -> tuple[int, ...]:
         """Return one id or a list of ids as a tuple."""

@@ -19,7 +19,7 @@ def pull(
 ) -> None:
     """Download a model from the hub, as serve does at its first start: only the needed files.
 
-    Files that are complete are not downloaded again, and broken transfers continue where they ended.
+    Complete files are not downloaded again. A broken transfer is retried, and continues where it ended.
     """
     config = EngineConfig.from_env(model=model, revision=revision, download_dir=download_dir, hf_token=hf_token)
 

@@ -15,10 +15,8 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     num_layers, pattern = config.num_layers, reader.get("sliding_window_pattern", 4)
     period = len(pattern) if isinstance(pattern, str) else pattern  # such as LLLG
     is_local = [bool(window) and (i + 1) % period != 0 for i in range(num_layers)]
-    kinds = reader.layer_types(["sliding_attention" if each else "full_attention" for each in is_local])
-    slides = [kind == "sliding_attention" for kind in kinds]
-    ropes = [config.rope if each or not window else None for each in slides]
-    return config.with_layers([window * each for each in slides], ropes)
+    windows = reader.windows(window, ["sliding_attention" if each else "full_attention" for each in is_local])
+    return config.with_layers(windows, [config.rope if each or not window else None for each in windows])
 
 
 class Exaone4ForCausalLM(LlamaForCausalLM):

@@ -3,6 +3,8 @@ sliding windows in some layers. Gemma 2 has soft-caps, Gemma 3 norms of q and k.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from quire.models.architectures.llama import LlamaDecoderLayer, LlamaForCausalLM, read_decoder_config
@@ -27,14 +29,15 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     reader.refuse_if(reader.get("use_bidirectional_attention"), "bidirectional attention")
     attention_bias = reader.flag("attention_bias", False)
     head_dim = reader.integer("head_dim", 256)
-    ropes = {kind: RopeConfig.from_hf(of_kind, head_dim) for kind, of_kind in rope_readers(reader).items()}
+    reader = reader.replaced(rope_parameters=_rope_parameters(reader))
+    local = RopeConfig.from_hf(reader, head_dim, layer_type="sliding_attention")
     config = read_decoder_config(
         reader,
         architecture="Gemma3ForCausalLM" if is_gemma3 else "Gemma2ForCausalLM",
         is_tied=True,
         activations=ACTIVATIONS,
         head_dim=head_dim,
-        rope=ropes["full_attention"],
+        layer_type="full_attention",
         qkv_bias=attention_bias,
         attention_out_bias=attention_bias,
         qk_norm=is_gemma3,
@@ -47,9 +50,8 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     )
     interval = reader.integer("sliding_window_pattern", 6 if is_gemma3 else 2)
     default = ["sliding_attention" if (i + 1) % interval else "full_attention" for i in range(config.num_layers)]
-    kinds, window = reader.layer_types(default), reader.integer("sliding_window", 4096)
-    windows = [window * (kind == "sliding_attention") for kind in kinds]
-    return config.with_layers(windows, [ropes[kind] if is_gemma3 else config.rope for kind in kinds])
+    windows = reader.windows(reader.integer("sliding_window", 4096), default)
+    return config.with_layers(windows, [local if each and is_gemma3 else config.rope for each in windows])
 
 
 def _softcap(reader: ConfigReader, name: str, default: float | None) -> float:
@@ -57,21 +59,18 @@ def _softcap(reader: ConfigReader, name: str, default: float | None) -> float:
     return 0.0 if is_off else reader.number(name, default)
 
 
-def rope_readers(reader: ConfigReader) -> dict[str, ConfigReader]:
-    """Return the config with the RoPE parameters of one kind of layer, by kind. Those of transformers 5 differ between
-    layers, and those of transformers 4 have other names."""
+def _rope_parameters(reader: ConfigReader) -> dict[str, Any]:
+    """Return RoPE parameters by the kind of layer, as transformers 5 writes them. Those of transformers 4 have other
+    names."""
     given = reader.get("rope_parameters", {})
     kinds = ("full_attention", "sliding_attention")
     if any(kind in given for kind in kinds):
-        return {kind: ConfigReader({**reader.values, "rope_parameters": given.get(kind) or {}}) for kind in kinds}
+        return {kind: given.get(kind) or {} for kind in kinds}
     local = {"rope_type": "default", "rope_theta": reader.number("rope_local_base_freq", 10000.0)}
     is_gemma2 = reader.get("model_type") == "gemma2"
     full = {**(given or reader.get("rope_scaling") or {})}
     full.setdefault("rope_theta", reader.number("rope_theta", 1e4 if is_gemma2 else 1e6))
-    return {
-        kind: ConfigReader({**reader.values, "rope_parameters": parameters})
-        for kind, parameters in zip(kinds, (full, local), strict=True)
-    }
+    return dict(zip(kinds, (full, local), strict=True))
 
 
 class GemmaDecoderLayer(LlamaDecoderLayer):

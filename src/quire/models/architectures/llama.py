@@ -48,7 +48,6 @@ def read_decoder_config(
     reader.refuse_if(
         activation not in activations, f"activation {activation!r} in {architecture}", f"it has {activations[0]}"
     )
-    rope = flags.pop("rope", None) or RopeConfig.from_hf(reader, head_dim, **rotary)
     return ModelConfig(
         architecture=architecture,
         vocab_size=reader.integer("vocab_size"),
@@ -62,7 +61,7 @@ def read_decoder_config(
         norm_eps=reader.number("rms_norm_eps", 1e-6),
         hidden_act=activation,
         tie_word_embeddings=reader.flag("tie_word_embeddings", is_tied),
-        rope=rope,
+        rope=RopeConfig.from_hf(reader, head_dim, **rotary),
         dtype=reader.get("dtype", reader.get("torch_dtype")),
         eos_token_ids=reader.token_ids("eos_token_id"),
         initializer_range=reader.number("initializer_range", 0.02),

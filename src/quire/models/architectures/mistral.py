@@ -13,5 +13,4 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     config = read_decoder_config(reader, architecture=_NAMES[kind])
     default = None if kind == "ministral3" else 4096  # where the field is absent; null means none, as in transformers
     window = 0 if reader.values.get("sliding_window", default) is None else reader.integer("sliding_window", default)
-    kinds = reader.layer_types(["sliding_attention"] * config.num_layers)
-    return config.with_layers([window * (each == "sliding_attention") for each in kinds])
+    return config.with_layers(reader.windows(window, ["sliding_attention"] * config.num_layers))

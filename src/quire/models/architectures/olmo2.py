@@ -27,12 +27,11 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         return config
     window = reader.integer("sliding_window", 4096)
     default = ["sliding_attention" if (i + 1) % 4 else "full_attention" for i in range(config.num_layers)]
-    slides = [kind == "sliding_attention" for kind in reader.layer_types(default)]
+    windows = reader.windows(window, default)
     local = RopeConfig.from_hf(reader, config.head_dim, layer_type="sliding_attention")
     if "rope_parameters" not in reader.values:
         local = replace(local, rope_type="default", scaling=())
-    ropes = [local if is_local else config.rope for is_local in slides]
-    return config.with_layers([window * is_local for is_local in slides], ropes)
+    return config.with_layers(windows, [local if each else config.rope for each in windows])
 
 
 class Olmo2DecoderLayer(LlamaDecoderLayer):

@@ -15,5 +15,5 @@ def read_windows(reader: ConfigReader) -> list[int]:
     """Return each layer's sliding window; 0 for none."""
     window = reader.integer("sliding_window", 4096) if reader.flag("use_sliding_window", False) else 0
     first = reader.get("max_window_layers", 28)
-    kinds = ["full_attention"] * first + ["sliding_attention"] * reader.integer("num_hidden_layers")
-    return [window * (kind == "sliding_attention") for kind in reader.layer_types(kinds)]
+    default = ["full_attention"] * first + ["sliding_attention"] * reader.integer("num_hidden_layers")
+    return reader.windows(window, default)

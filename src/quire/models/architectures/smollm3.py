@@ -22,6 +22,5 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         is_tied=True,
     )
     window = reader.integer("sliding_window", 4096) if reader.flag("use_sliding_window", False) else 0
-    kinds = reader.layer_types(["full_attention" if has else "sliding_attention" for has in has_rope])
-    windows = [window * (kind == "sliding_attention") for kind in kinds]
+    windows = reader.windows(window, ["full_attention" if has else "sliding_attention" for has in has_rope])
     return config.with_layers(windows, [config.rope if has else None for has in has_rope[:num_layers]])
