@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from async_engine.harness import TIMEOUT_S, check_nothing_leaks, finish, make, run, until
+from async_engine.harness import TIMEOUT_S, check_nothing_leaks, finish, greedy, make, run, until
 from engines import process_engine, thread_engine
 from process_pool import fork_children
 from quire.async_engine.async_engine import AsyncEngine
@@ -127,19 +127,20 @@ def test_how_far_loading_is_shows_from_start_to_end(
 def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from async_engine.child_engines import usual
+    from async_engine.child_engines import treacherous
 
     fork_children(monkeypatch)
     caplog.set_level("INFO", "quire")
 
     async def scene() -> None:
-        engine = process_engine("tiny", usual)
+        engine = process_engine("tiny", treacherous)
         assert not engine.unload(), "what loads is no use to unload"
         engine.start()
-        first = ask(engine, "first")
+        slow = asyncio.create_task(finish(engine, [69], greedy(40), request_id="slow"))
         await until(lambda: engine.state is ModelState.READY and engine.num_requests > 0)
         assert not engine.unload(), "it has work"
-        expected = (await first).outputs[0].text
+        await slow
+        expected = (await ask(engine, "first")).outputs[0].text
         process = engine._host._child  # type: ignore[attr-defined]
         beat = asyncio.create_task(engine.heartbeat(TIMEOUT_S))
         await asyncio.sleep(0)

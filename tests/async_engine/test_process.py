@@ -189,8 +189,8 @@ def test_a_process_that_is_killed_is_started_again_and_no_exception_or_ctrl_c_en
             lost = asyncio.create_task(collect(engine, [69], greedy(80), request_id="lost"))  # slow
             whole = asyncio.create_task(finish(engine, [2], drawn, request_id="whole", wants_progress=False))
             waits = asyncio.create_task(finish(engine, [3], request_id="waits"))
-            await until(lambda: len(engine._sent) == 3 and engine.num_queued <= 2)
-            await until(lambda: any(sent.ledger.is_started for sent in engine._sent.values()))
+            await until(lambda: len(engine._sent) == 3)
+            await until(lambda: any(s.ledger.is_started for s in engine._sent.values() if s.add.request_id == "lost"))
             os.kill(pid, signal.SIGKILL)
             events = await lost
             kinds = [type(event) for event in events if type(event) is not Progress]

@@ -447,3 +447,19 @@ def test_the_digest_is_taken_while_the_bytes_pass(directory: Path) -> None:
         loader.start()
         loader.wait_stage(1)
         assert loader.digest == hash_checkpoint(directory)
+
+
+@pytest.mark.parametrize("interrupted", ["quire-load", "quire-read"])
+def test_ctrl_c_while_a_thread_starts_stays_ctrl_c(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, interrupted: str
+) -> None:
+    start = threading.Thread.start
+
+    def start_or_interrupt(thread: threading.Thread) -> None:
+        if thread.name.startswith(interrupted):
+            raise KeyboardInterrupt
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_or_interrupt)
+    with pytest.raises(KeyboardInterrupt), loader_of(directory) as loader:
+        loader.start()

@@ -196,7 +196,7 @@ class LayerLoader:
         if self._thread is None:
             if self._reading is not None:
                 self._reading.close()
-        elif self._thread is not threading.current_thread():
+        elif self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         self._status.close()
         self.on_stage = self.on_bytes = self.check = None
@@ -376,7 +376,7 @@ def _unexpected(error: Exception) -> Exception | None:
 
 def _end(closing: threading.Event, thread: threading.Thread) -> None:
     closing.set()
-    if thread is not threading.current_thread():  # the loader's thread may hold the last reference
+    if thread.is_alive() and thread is not threading.current_thread():  # it may hold the last reference
         thread.join(_EXIT_WAIT_S)
 
 

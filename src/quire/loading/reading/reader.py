@@ -214,7 +214,7 @@ class ByteReader:
         """Stop, and wait shortly for running reads; one from a network may hang."""
         self.stop()
         for thread in self._threads:
-            if thread.ident is not None:
+            if thread.is_alive():  # Ctrl-C may have kept it from starting
                 thread.join(_END_S)
         with self._changed:
             self._done.clear()
