@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,12 +68,18 @@ MIXTURES = [
     replace(MIXTURE, shared_inner=0, shared_gate=False, normalizes=False, scale=2.5),
     replace(MIXTURE, scores="sigmoid", shared_gate=False),
     replace(MIXTURE, scores="softmax_of_chosen", normalizes=False, chosen=8),
-]
+    replace(MIXTURE, normalizes=False, num_groups=4, num_chosen_groups=2, has_float_logits=True, shared_gate=False),
+    replace(
+        MIXTURE, count=16, scores="sigmoid", num_groups=4, num_chosen_groups=2, num_of_group=2, has_choice_bias=True,
+        has_float_logits=True, shared_gate=False, scale=2.5,
+    ),
+]  # fmt: skip
+NAMES = ["softmax", "plain", "sigmoid", "chosen", "groups", "biased"]
 
 
 @needs_kernels
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("mixture", MIXTURES, ids=["softmax", "plain", "sigmoid", "chosen"])
+@pytest.mark.parametrize("mixture", MIXTURES, ids=NAMES)
 def test_kernels_compute_what_the_experts_do_one_by_one(
     level: str, mixture: ExpertsConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +93,45 @@ def test_kernels_compute_what_the_experts_do_one_by_one(
         logits = mlp.gate(x)
         shared = None if mlp.shared_expert is None else mlp.shared_expert.addend(x)
         gate = None if mlp.shared_expert_gate is None else mlp.shared_expert_gate(x)
-        torch.testing.assert_close(mlp(x), mlp.experts._reference(x, logits, shared, gate), rtol=1e-4, atol=1e-4)
+        bias = getattr(mlp.gate, "e_score_correction_bias", None)
+        expected = mlp.experts._reference(x, logits, shared, gate, bias)
+        torch.testing.assert_close(mlp(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v3"])
+def test_experts_of_groups_are_chosen_as_by_transformers(name: str) -> None:
+    mixture = MIXTURES[NAMES.index("groups" if name == "deepseek_v2" else "biased")]
+    family = importlib.import_module(f"transformers.models.{name}.modeling_{name}")
+    prefix = name.title().replace("_", "")
+    config = getattr(family, f"{prefix}Config")(
+        hidden_size=96, n_routed_experts=mixture.count, num_experts_per_tok=mixture.chosen, n_group=mixture.num_groups,
+        topk_group=mixture.num_chosen_groups, topk_method="group_limited_greedy", routed_scaling_factor=mixture.scale,
+        norm_topk_prob=mixture.normalizes,
+    )  # fmt: skip
+    router = getattr(family, f"{prefix}TopkRouter")(config)
+    x, bias = torch.from_numpy(rows_of(200, np.dtype(np.float32))), None
+    torch.nn.init.normal_(router.weight, generator=torch.Generator().manual_seed(0))
+    if mixture.has_choice_bias:
+        bias = router.e_score_correction_bias.normal_(0, 0.3, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logits, weights, experts = router(x)
+    experts, order = experts.sort(-1)
+    found, found_weights = choose(logits, mixture, bias)
+    assert torch.equal(found, experts)
+    torch.testing.assert_close(found_weights, weights.gather(1, order))
+    without = choose(logits, replace(mixture, num_groups=1, num_chosen_groups=1), None if bias is None else 0 * bias)
+    assert (without[0] != experts).any(-1).float().mean() > 0.3, "groups and bias do not matter here"
+
+
+@needs_kernels
+def test_a_float_router_keeps_what_bfloat16_rounds_away() -> None:
+    dtype = numpy_dtype("bfloat16")
+    mlp = make_mlp(MIXTURES[-1], dtype)
+    x = rows_of(64, dtype)
+    logits = mlp.gate(x)
+    assert logits.dtype == np.float32
+    assert (logits != logits.astype(dtype)).mean() > 0.9
+    assert np.array_equal(mlp(x[5:6]), mlp(x)[5:6])
 
 
 @needs_kernels
@@ -145,6 +190,12 @@ def test_stacked_experts_load_as_separate_ones(name: str, tmp_path: Path) -> Non
 def test_a_mixture_that_chooses_more_experts_than_it_has_is_refused() -> None:
     with pytest.raises(ModelConfigError, match="chooses 9 of 8 experts"):
         replace(MIXTURE, chosen=9)
+
+
+@pytest.mark.parametrize("groups", [(3, 1, 1), (4, 1, 1), (4, 5, 1), (4, 2, 3)])
+def test_groups_that_do_not_hold_the_chosen_experts_are_refused(groups: tuple[int, int, int]) -> None:
+    with pytest.raises(ModelConfigError, match="groups, which 8 experts do not allow"):
+        replace(MIXTURE, num_groups=groups[0], num_chosen_groups=groups[1], num_of_group=groups[2])
 
 
 def test_active_parameters_are_those_of_the_chosen_experts() -> None:

@@ -7,6 +7,7 @@ import functools
 import os
 
 from quire.kernels.loaded import load_kernels
+from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import layout
 
 #: By their numbers there. Nothing converts to the last.
@@ -31,6 +32,10 @@ class Conversions:
 
     def convert(self, x: int, dtype: str, out: int, to: str, size: int, num_threads: int) -> None:
         self._convert(ctypes.byref(_Convert(x, out, size, _NUMBERS[dtype], _NUMBERS[to], num_threads)))
+
+    def widen(self, x: int, dtype: str, out: int, size: int, num_threads: int) -> None:
+        """Convert to float32, as part of a pass."""
+        call_kernel(self._convert, _Convert(x, out, size, _NUMBERS[dtype], 0, num_threads))
 
     def is_finite(self, x: int, dtype: str, size: int, num_threads: int) -> bool:
         return bool(self._is_finite(x, size, _NUMBERS[dtype], num_threads))

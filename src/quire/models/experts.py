@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from quire.models.model_config import ExpertsConfig, ModelConfig
 from quire.models.parallel import ModelSplit, ParallelGroup
 from quire.models.parallel.split import Share
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, takes_tensors
+from quire.ops.arrays import Array, DType, empty, is_numpy, numpy_dtype, takes_tensors, torch_dtype
 from quire.ops.module import Module, ModuleList
 from quire.system.threads import num_threads
 
@@ -34,7 +35,7 @@ class _Experts(ctypes.Structure):
         "pointer logits bias factors",
         "int64 num_experts num_chosen num_groups num_chosen_groups num_of_group",
         "float scale",
-        "int32 scores normalizes padding",
+        "int32 scores normalizes has_float_logits",
         "pointer x",
         "int64 x_stride num_rows hidden inner",
         "pointer gate up down shared shared_gate out",
@@ -47,6 +48,23 @@ class ExpertRouter(Linear):
     """A small linear layer whose outputs choose or weigh experts. It is never quantized."""
 
     is_quantizable = False
+
+
+class FloatRouter(ExpertRouter):
+    """A router in float32, maybe with a bias that only the choice adds to scores."""
+
+    def __init__(self, hidden: int, config: ExpertsConfig, *, dtype: DType, device: str) -> None:
+        wide = numpy_dtype("float32") if is_numpy(dtype) else torch_dtype("float32")
+        super().__init__(hidden, config.count, bias=False, dtype=wide, device=device)
+        self.e_score_correction_bias = empty((config.count,), wide, device) if config.has_choice_bias else None
+
+    def __call__(self, x: Array) -> Array:
+        return super().__call__(ops.to_float32(x))
+
+    def checkpoint_tensors(self, name: str) -> Iterator[tuple[str, Array]]:
+        yield from super().checkpoint_tensors(name)
+        if self.e_score_correction_bias is not None:
+            yield f"{name}.e_score_correction_bias", self.e_score_correction_bias
 
 
 class Expert(Module):
@@ -74,7 +92,11 @@ class SparseMLP(Module):
     def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
         assert config.experts is not None
         hidden, self._group = config.hidden_size, split.group
-        self.gate = ExpertRouter(hidden, config.experts.count, bias=False, **factory)
+        self.gate = (
+            FloatRouter(hidden, config.experts, **factory)
+            if config.experts.has_float_logits
+            else ExpertRouter(hidden, config.experts.count, bias=False, **factory)
+        )
         self.experts = Experts(config, split, **factory)
         self.shared_expert = self.shared_expert_gate = None
         if config.experts.shared_inner:
@@ -85,7 +107,8 @@ class SparseMLP(Module):
     def __call__(self, x: Array) -> Array:
         shared = None if self.shared_expert is None else self.shared_expert.addend(x)
         gate = None if self.shared_expert_gate is None else self.shared_expert_gate(x)
-        return self._group.all_reduce(self.experts(x, self.gate(x), shared, gate))
+        choice_bias = getattr(self.gate, "e_score_correction_bias", None)
+        return self._group.all_reduce(self.experts(x, self.gate(x), shared, gate, choice_bias))
 
 
 class Experts(ModuleList):
@@ -106,17 +129,30 @@ class Experts(ModuleList):
         self._calls: list[_Calls] | None = None
         self.factors: np.ndarray | None = None  #: float32 [num_experts], of the experts' weights
 
-    def __call__(self, x: Array, logits: Array, shared: Array | None = None, shared_gate: Array | None = None) -> Array:
+    def __call__(
+        self,
+        x: Array,
+        logits: Array,
+        shared: Array | None = None,
+        shared_gate: Array | None = None,
+        choice_bias: Array | None = None,
+    ) -> Array:
         """Compute this rank's part of the output, [num_tokens, hidden], from logits [num_tokens, num_experts]. Adds
-        `shared`, [num_tokens, hidden], times the sigmoid of `shared_gate`, [num_tokens, 1], if it is given."""
+        `shared`, [num_tokens, hidden], times the sigmoid of `shared_gate`, [num_tokens, 1], if it is given.
+        `choice_bias`, float32 [num_experts], is added to scores for the choice."""
         if self._calls is None:
             self._calls = _calls_of(self)
         compute = self._reference if self._calls is None else self._compute
-        return compute(x, logits, shared, shared_gate)
+        return compute(x, logits, shared, shared_gate, choice_bias)
 
     @takes_tensors
     def _compute(
-        self, x: np.ndarray, logits: np.ndarray, shared: np.ndarray | None, shared_gate: np.ndarray | None
+        self,
+        x: np.ndarray,
+        logits: np.ndarray,
+        shared: np.ndarray | None,
+        shared_gate: np.ndarray | None,
+        choice_bias: np.ndarray | None,
     ) -> np.ndarray:
         assert self._calls is not None
         config, (gate, *ups, down) = self.config, self._calls
@@ -128,13 +164,17 @@ class Experts(ModuleList):
         work = num_rows * config.chosen * self._hidden * self._inner
         arguments = _Experts(
             logits=address(logits),
+            bias=None if choice_bias is None else address(choice_bias),
             factors=None if self.factors is None else address(self.factors),
             num_experts=config.count,
             num_chosen=config.chosen,
-            num_groups=1,
+            num_groups=config.num_groups,
+            num_chosen_groups=config.num_chosen_groups,
+            num_of_group=config.num_of_group,
             scale=config.scale,
             scores=SCORES.index(config.scores),
             normalizes=config.normalizes,
+            has_float_logits=config.has_float_logits,
             x=address(x),
             x_stride=x.strides[0] // x.itemsize,
             num_rows=num_rows,
@@ -154,11 +194,11 @@ class Experts(ModuleList):
         call_kernel(_function(x.dtype.name, os.environ.get("QUIRE_KERNELS")), arguments)
         return out
 
-    def _reference(self, x: Any, logits: Any, shared: Any, shared_gate: Any) -> Any:
+    def _reference(self, x: Any, logits: Any, shared: Any, shared_gate: Any, choice_bias: Any = None) -> Any:
         """As `_compute` with torch, expert by expert."""
         import torch
 
-        experts, weights = choose(logits, self.config)
+        experts, weights = choose(logits, self.config, choice_bias)
         if self.factors is not None:
             weights = weights * torch.from_numpy(self.factors).to(x.device)[experts]
         sums = torch.zeros(x.shape, dtype=torch.float32, device=x.device) if shared is None else shared.float()
@@ -209,7 +249,7 @@ def _calls_of(experts: Experts) -> list[_Calls] | None:
     return found
 
 
-def choose(logits: Any, config: ExpertsConfig) -> tuple[Any, Any]:
+def choose(logits: Any, config: ExpertsConfig, choice_bias: Any = None) -> tuple[Any, Any]:
     """Choose each row's experts and their weights with torch, each [num_rows, chosen]."""
     import torch
 
@@ -218,7 +258,14 @@ def choose(logits: Any, config: ExpertsConfig) -> tuple[Any, Any]:
         scores = scores.softmax(-1)
     elif config.scores == "sigmoid":
         scores = scores.sigmoid()
-    experts = torch.sort(scores, dim=-1, descending=True, stable=True).indices[:, : config.chosen]
+    ranks = scores if choice_bias is None else scores + choice_bias
+    if config.num_groups > 1:
+        groups = ranks.reshape(len(ranks), config.num_groups, -1)
+        sums = groups.sort(-1, descending=True).values[..., : config.num_of_group].sum(-1)
+        best = torch.sort(sums, dim=-1, descending=True, stable=True).indices[:, : config.num_chosen_groups]
+        is_kept = torch.zeros_like(sums, dtype=torch.bool).scatter_(1, best, True)
+        ranks = groups.masked_fill(~is_kept[..., None], -torch.inf).reshape(ranks.shape)
+    experts = torch.sort(ranks, dim=-1, descending=True, stable=True).indices[:, : config.chosen]
     experts = experts.sort(-1).values
     weights = scores.gather(1, experts)
     if config.scores == "softmax_of_chosen":

@@ -235,14 +235,26 @@ class ExpertsConfig:
     shared_gate: bool = False  #: whether that expert's output is multiplied by a gate
     dense_layers: tuple[int, ...] = ()  #: layers with an ordinary MLP
     is_beside_mlp: bool = False  #: beside each layer's MLP instead, as in Gemma 4
+    num_groups: int = 1  #: of experts; only experts of the best groups are chosen
+    num_chosen_groups: int = 1
+    num_of_group: int = 1  #: best scores, whose sum is a group's score
+    has_choice_bias: bool = False  #: whether the choice, not the weights, adds a bias to scores
+    has_float_logits: bool = False  #: whether the router computes in float32, whatever the model's dtype
 
     def __post_init__(self) -> None:
         if self.chosen > self.count:
             raise ModelConfigError(f"the config chooses {self.chosen} of {self.count} experts")
+        size = self.count // self.num_groups
+        chosen = size * self.num_chosen_groups
+        if size * self.num_groups != self.count or not self.chosen <= chosen <= self.count or self.num_of_group > size:
+            raise ModelConfigError(
+                f"the config chooses {self.chosen} experts from {self.num_chosen_groups} of {self.num_groups} groups, "
+                f"which {self.count} experts do not allow"
+            )
 
     def num_parameters(self, hidden: int, num_experts: int) -> int:
         """Return the number of weights of a layer's router and some of its experts."""
-        router = hidden * (self.count + self.shared_gate)
+        router = hidden * (self.count + self.shared_gate) + self.count * self.has_choice_bias
         return router + 3 * hidden * (num_experts * self.inner + self.shared_inner)
 
 

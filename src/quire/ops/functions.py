@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from quire.kernels.conversion import conversions
 from quire.kernels.elementwise import Elementwise, elementwise
 from quire.kernels.parallel import threads_for
 from quire.kernels.recorder import new_output
 from quire.kernels.structure import address, dense
-from quire.ops.arrays import Array, as_numpy, as_tensor, cast, name_of, widen
+from quire.ops.arrays import FLOAT32, Array, as_numpy, as_tensor, cast, name_of, widen
 from quire.system.threads import num_threads
 
 #: Activations by their names in a config.json.
@@ -179,6 +180,18 @@ def _map(name: str, x: np.ndarray, y: np.ndarray | None, factor: float = 1.0) ->
     out = new_output(x.shape, x.dtype)
     second = None if y is None else address(y)
     _kernels(x).map(name, address(x), second, address(out), x.size, factor, threads_for(x.size, num_threads()))
+    return out
+
+
+@operation
+def to_float32(x: np.ndarray) -> np.ndarray:
+    """Convert to float32, as part of a pass; x itself if it is."""
+    if x.dtype == FLOAT32:
+        return x
+    x, kernels = dense(x), conversions()
+    assert kernels is not None
+    out = new_output(x.shape, FLOAT32)
+    kernels.widen(address(x), x.dtype.name, address(out), x.size, threads_for(x.size, num_threads()))
     return out
 
 

@@ -51,6 +51,10 @@ def activate(x: Tensor, name: str) -> Tensor:
     return activation
 
 
+def to_float32(x: Tensor) -> Tensor:
+    return x.float()
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x, weight, bias)
 

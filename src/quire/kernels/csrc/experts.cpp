@@ -78,9 +78,14 @@ inline void keep_best_groups(const QuireRouting& call, Choice& choice) {
 // Chooses a row's experts, ascending, and their weights.
 template <class T>
 void route(const QuireRouting& call, int64_t row, Choice& choice, int32_t* experts, float* weights) {
-    const T* logits = static_cast<const T*>(call.logits) + row * call.num_experts;
     float* scores = choice.scores.data();
-    for (int64_t i = 0; i < call.num_experts; ++i) scores[i] = to_float(logits[i]);
+    const auto read = [&](const auto* logits) {
+        for (int64_t i = 0; i < call.num_experts; ++i) scores[i] = to_float(logits[row * call.num_experts + i]);
+    };
+    if (call.has_float_logits)
+        read(static_cast<const float*>(call.logits));
+    else
+        read(static_cast<const T*>(call.logits));
     if (call.scores == QUIRE_SOFTMAX) softmax(scores, call.num_experts);
     if (call.scores == QUIRE_SIGMOID)
         for (int64_t i = 0; i < call.num_experts; ++i) scores[i] = sigmoid(scores[i]);

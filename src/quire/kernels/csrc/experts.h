@@ -15,7 +15,7 @@ enum QuireScores { QUIRE_SOFTMAX, QUIRE_SIGMOID, QUIRE_SOFTMAX_OF_CHOSEN };
 
 // Chooses the experts with the best scores, of equal ones the first. With groups, only experts of the best groups count.
 struct QuireRouting {
-    const void* logits;    // [num_rows, num_experts], dense
+    const void* logits;    // [num_rows, num_experts], dense, of x's type or float32
     const float* bias;     // [num_experts], added to scores for the choice only, or null
     const float* factors;  // [num_experts], of weights, or null
     int64_t num_experts, num_chosen, num_groups, num_chosen_groups;
@@ -23,6 +23,7 @@ struct QuireRouting {
     float scale;           // of weights
     int32_t scores;
     int32_t normalizes;  // weights to a sum of 1, before `scale`
+    int32_t has_float_logits;
 };
 
 // An array of QuireLinear, QuireQuantizedLinear or QuireBlockLinear, by expert.
