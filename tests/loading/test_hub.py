@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -34,6 +39,7 @@ class Hub:
     asked: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
     cut: int | None = None  #: bytes after which a file's transfer breaks off
+    held: threading.Event | None = None  #: what the next cut transfer waits for instead
     refusal: str = ""  #: an error code in place of any answer
 
 
@@ -71,7 +77,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         do_HEAD = do_GET
 
         def answer(self, body: bytes) -> None:
-            etag, start = f'"{abs(hash(body)):032x}"', 0
+            etag, start = f'"{hashlib.sha256(body).hexdigest()}"', 0
             if given := self.headers.get("range"):
                 made.ranges.append(given)
                 start = int(given.removeprefix("bytes=").rstrip("-"))
@@ -88,6 +94,9 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
                 self.wfile.write(body if made.cut is None else body[: made.cut])
                 if made.cut is not None and len(body) > made.cut:
                     made.cut = None
+                    if made.held is not None:
+                        self.wfile.flush()
+                        made.held.wait(60)
                     self.connection.close()
 
         def log_message(self, *args: object) -> None:
@@ -181,6 +190,41 @@ def test_a_broken_transfer_continues_where_it_ended(hub: Hub, tmp_path: Path, mo
     hub.asked.clear()
     resolve_model("org/tiny", hub=options)
     assert not [path for path in hub.asked if "/resolve/" in path], "what is complete is not downloaded again"
+
+
+_PULL = """
+from huggingface_hub import constants
+constants.DOWNLOAD_CHUNK_SIZE = 4096
+from quire.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_a_new_process_continues_the_download_of_a_killed_one(damage: bool, hub: Hub, tmp_path: Path) -> None:
+    weights, to = (hub.files / "model.safetensors").read_bytes(), tmp_path / "to"
+    hub.cut, hub.held = len(weights) // 2, threading.Event()
+    pull = [sys.executable, "-c", _PULL, "pull", "org/tiny", "--download-dir", str(to)]
+    killed = subprocess.Popen(pull, env={**os.environ, "HF_ENDPOINT": constants.ENDPOINT, "HF_HUB_OFFLINE": "0"})
+    parts: list[Path] = []
+    while killed.poll() is None and not (parts and parts[0].stat().st_size > len(weights) // 4):
+        time.sleep(0.01)
+        parts = list(to.rglob(hashlib.sha256(weights).hexdigest() + ".incomplete"))
+    killed.kill()
+    killed.wait()
+    hub.held.set()
+    begun = parts[0].stat().st_size
+    assert parts[0].read_bytes() == weights[:begun]
+    options = HubOptions(download_dir=str(to))
+    if damage:
+        parts[0].write_bytes(bytes(begun))
+        with pytest.raises(ModelLoadError, match=r"damaged where an earlier download ended; download it again"):
+            resolve_model("org/tiny", hub=options)
+    source = resolve_model("org/tiny", hub=options)
+    assert source.path is not None
+    assert (source.path / "model.safetensors").read_bytes() == weights
+    assert hub.ranges == [f"bytes={begun}-"]
+    assert not parts[0].exists()
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,17 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire.config import HubOptions
 from quire.gguf_header import gguf_models, is_part_of, quantization_of
 from quire.loading.errors import ModelLoadError
+from quire.loading.hub_file import download_blob
 from quire.loading.progress import bytes_progress, load_listener
 from quire.outputs import LoadProgress
+
+if TYPE_CHECKING:
+    from huggingface_hub import DryRunFileInfo
 
 #: Quantizations of GGUF files, of which the first one is taken where none is named.
 _USUAL = ("Q4_K_M", "Q4_0", "MXFP4", "Q8_0", "BF16", "F16")
@@ -38,16 +42,22 @@ def download_gguf(name: str, quantization: str, directory: Path, options: HubOpt
 
 def _gguf_files(name: str, directory: Path, options: HubOptions) -> dict[str, bool]:
     """Return a repository's GGUF files, and which are in the cache; without the hub only those."""
+    if (found := _matching(name, ["*.gguf"], options)) is not None:
+        return {each.filename: each.is_cached for each in found}
+    return {each.relative_to(directory).as_posix(): True for each in sorted(directory.rglob("*.gguf"))}
+
+
+def _matching(name: str, patterns: Sequence[str], options: HubOptions) -> list[DryRunFileInfo] | None:
+    """Return a repository's matching files; None without the hub."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import DryRunError
 
     try:
-        found = snapshot_download(
-            name, allow_patterns=["*.gguf"], dry_run=True, tqdm_class=_bar_class(_ignore), **_place(options)
+        return snapshot_download(
+            name, allow_patterns=list(patterns), dry_run=True, tqdm_class=_bar_class(_ignore), **_place(options)
         )
-        return {each.filename: each.is_cached for each in found}
     except DryRunError:
-        return {each.relative_to(directory).as_posix(): True for each in sorted(directory.rglob("*.gguf"))}
+        return None
 
 
 def _choose_gguf(name: str, files: Sequence[str], quantization: str) -> str:
@@ -66,56 +76,59 @@ def _choose_gguf(name: str, files: Sequence[str], quantization: str) -> str:
 
 
 def download_files(name: str, patterns: Sequence[str], options: HubOptions) -> Path:
-    """Download a repository's matching files; return their directory. The listener of a starting engine gets the
-    progress. Raises the errors of `huggingface_hub.snapshot_download`."""
-    from huggingface_hub import snapshot_download
+    """Download a repository's matching files; return their directory. Weights continue where an earlier process ended.
+    The listener of a starting engine gets the progress. Raises the errors of `huggingface_hub.snapshot_download`, and
+    OSError."""
+    from huggingface_hub import constants, snapshot_download
 
+    missing = [each for each in _matching(name, patterns, options) or () if each.will_download]
+    total = sum(each.file_size or 0 for each in missing)
     with ExitStack() as shown:
         listener = load_listener.get()
         if listener is None:
-            advance = shown.enter_context(bytes_progress(f"downloading {name}", 0, sys.stderr.isatty()))
+            advance = shown.enter_context(bytes_progress(f"downloading {name}", total, sys.stderr.isatty()))
         else:
-            advance = partial(_report, listener, [0])
-        return Path(
-            snapshot_download(
-                name,
-                allow_patterns=list(patterns),
-                tqdm_class=_bar_class(advance),
-                **_place(options),
-            )
-        )
+            advance = partial(_report, listener, [0], total)
+        bar = _bar_class(advance)
+        for each in missing:
+            is_weights = each.filename.endswith((".gguf", ".safetensors"))
+            if is_weights and 0 < (each.file_size or 0) <= constants.MAX_HTTP_DOWNLOAD_SIZE:
+                download_blob(name, each, options.hf_token, bar)
+        return Path(snapshot_download(name, allow_patterns=list(patterns), tqdm_class=bar, **_place(options)))
 
 
 def _place(options: HubOptions) -> dict[str, Any]:
     return {"revision": options.revision, "cache_dir": options.download_dir, "token": options.hf_token}
 
 
-def _ignore(num_bytes: int, total: int) -> None:
+def _ignore(num_bytes: int) -> None:
     """Show nothing."""
 
 
-def _report(listener: Callable[[LoadProgress], None], loaded: list[int], num_bytes: int, total: int) -> None:
+def _report(listener: Callable[[LoadProgress], None], loaded: list[int], total: int, num_bytes: int) -> None:
     loaded[0] += num_bytes
     listener(LoadProgress(stage=0, num_stages=1, bytes_loaded=loaded[0], bytes_total=total, phase="download"))
 
 
-def _bar_class(advance: Callable[[int, int], None]) -> type[Any]:
-    """Return a silent bar for the hub's library. Its bar of bytes on disk calls `advance(num_bytes, total)`."""
+def _bar_class(advance: Callable[[int], None]) -> type[Any]:
+    """Return a silent bar for the hub's library, which calls `advance(num_bytes)` with the bytes on disk."""
     from tqdm import tqdm  # type: ignore[import-untyped]
 
     class Bar(tqdm):
         monitor_interval = 0  # no thread
 
         def __init__(self, *args: Any, **options: Any) -> None:
-            self._counts = options.get("unit") == "B" and str(options.get("desc", "")).startswith("Reconstruct")
+            self._counts = options.get("unit") == "B" and options.get("desc") != "Downloading bytes"
             super().__init__(*args, **{**options, "file": io.StringIO()})
+            if self._counts and self.n:
+                advance(int(self.n))  # of an earlier process
 
         def display(self, *args: Any, **options: Any) -> None:
             """Write nothing."""
 
         def update(self, n: float | None = 1) -> bool:
             if self._counts:
-                advance(int(n or 0), int(self.total or 0))
+                advance(int(n or 0))
             return bool(super().update(n))
 
     return Bar

@@ -115,9 +115,9 @@ class LoadStatus:
 
 @contextmanager
 def bytes_progress(description: str, total: int, enabled: bool) -> Iterator[Callable[..., None]]:
-    """Show a progress bar. Yields `advance(num_bytes, total=None)`, callable from any thread."""
+    """Show a progress bar. Yields `advance(num_bytes)`, callable from any thread."""
     if not enabled:
-        yield lambda num_bytes, total=None: None
+        yield lambda num_bytes: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
@@ -128,4 +128,4 @@ def bytes_progress(description: str, total: int, enabled: bool) -> Iterator[Call
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(description, total=total)
-        yield lambda num_bytes, total=None: progress.update(task, advance=num_bytes, total=total)
+        yield lambda num_bytes: progress.update(task, advance=num_bytes)

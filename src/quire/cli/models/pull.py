@@ -19,7 +19,7 @@ def pull(
 ) -> None:
     """Download a model from the hub, as serve does at its first start: only the needed files.
 
-    Complete files are not downloaded again. A broken transfer is retried, and continues where it ended.
+    Complete files are not downloaded again. Weights whose download was interrupted continue at the next call.
     """
     config = EngineConfig.from_env(model=model, revision=revision, download_dir=download_dir, hf_token=hf_token)
 
