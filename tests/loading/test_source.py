@@ -122,7 +122,11 @@ class TestHub:
         """Return a directory that stands for a hub repository, and the patterns of every download."""
         asked: list[list[str]] = []
 
-        def snapshot_download(name: str, allow_patterns: list[str], **options: Any) -> str:
+        def snapshot_download(
+            name: str, allow_patterns: list[str], *, dry_run: bool = False, **options: Any
+        ) -> str | list[Any]:
+            if dry_run:
+                return []
             asked.append(allow_patterns)
             return str(tmp_path)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from quire.config import HubOptions
 from quire.gguf_header import gguf_models, is_part_of, quantization_of
 from quire.loading.errors import ModelLoadError
-from quire.loading.hub_file import download_blob
 from quire.loading.progress import bytes_progress, load_listener
 from quire.outputs import LoadProgress
 
@@ -93,8 +93,39 @@ def download_files(name: str, patterns: Sequence[str], options: HubOptions) -> P
         for each in missing:
             is_weights = each.filename.endswith((".gguf", ".safetensors"))
             if is_weights and 0 < (each.file_size or 0) <= constants.MAX_HTTP_DOWNLOAD_SIZE:
-                download_blob(name, each, options.hf_token, bar)
+                _download_weights(name, each, options.hf_token, bar)
         return Path(snapshot_download(name, allow_patterns=list(patterns), tqdm_class=bar, **_place(options)))
+
+
+def _download_weights(name: str, file: DryRunFileInfo, token: str | None, bar: type[Any]) -> None:
+    """Download a file to its place in the hub's cache, from where an interrupted process ended: its part is named by
+    the ETag. huggingface_hub deletes such parts, and continues no transfers of Xet, hence HTTP."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.file_download import http_get
+    from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
+
+    url = hf_hub_url(name, file.filename, revision=file.commit_hash)
+    etag = get_hf_file_metadata(url, token=token).etag
+    repository = Path(file.local_path).parents[len(Path(file.filename).parts) + 1]  # REPOSITORY/snapshots/COMMIT/FILE
+    lock = repository.parent / ".locks" / repository.name / f"{etag}.lock"  # of huggingface_hub
+    blob = repository / "blobs" / str(etag)
+    part = blob.with_name(f"{etag}.incomplete")
+    for each in (lock, blob):
+        each.parent.mkdir(parents=True, exist_ok=True)
+    with WeakFileLock(lock):
+        if blob.exists():
+            return
+        with part.open("ab") as to:
+            if (begun := to.tell()) > (file.file_size or 0):
+                to.truncate(begun := 0)
+            headers = {**build_hf_headers(token=token), "Accept-Encoding": "identity"}
+            http_get(url, to, resume_size=begun, headers=headers, expected_size=file.file_size, tqdm_class=bar)
+        if begun and etag and len(etag) == hashlib.sha256().digest_size * 2:
+            with part.open("rb") as whole:
+                if hashlib.file_digest(whole, "sha256").hexdigest() != etag:
+                    part.unlink()
+                    raise OSError(f"{file.filename} was damaged where an earlier download ended; download it again")
+        part.replace(blob)
 
 
 def _place(options: HubOptions) -> dict[str, Any]:
