@@ -263,7 +263,6 @@ print(device, free_memory(device) > 0, describe_machine()["gpu"])
     [
         "generate --model quire-mini --num-kv-blocks 64 --max-tokens 4 Hi",
         "generate --model quire-mini --num-kv-blocks 64 --max-tokens 4 --dtype float32 --quantization int8 --chat Hi",
-        "kernels test --shapes 1",
     ],
 )
 def test_commands_need_no_torch(command: str) -> None:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import quire.bench.kernel_errors as kernel_errors
 import quire.kernels.build as kernels_build
 from command_line import app
-from quire.kernels.loaded import load_kernels, runnable_levels
+from quire.kernels.loaded import load_kernels
 
 
 def test_info_shows_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,21 +17,6 @@ def test_info_shows_what_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"used: {load_kernels()}" in CliRunner().invoke(app, ["kernels", "info"]).output
     monkeypatch.setenv("QUIRE_KERNELS", "none")
     assert "used: none, QUIRE_KERNELS=none" in CliRunner().invoke(app, ["kernels", "info"]).output
-
-
-def test_every_kernel_of_every_level_is_held_against_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (levels := runnable_levels()):
-        pytest.skip(f"kernels: {load_kernels()}")
-    result = CliRunner().invoke(app, ["kernels", "test", "--shapes", "1"])
-    assert result.exit_code == 0, result.output
-    for level in levels:
-        assert result.output.count(f" {level} ") == 2 * len(kernel_errors.CHECKS)
-    # A kernel that fails, or returns NaN, is reported.
-    for error in (0.5, float("nan")):
-        monkeypatch.setattr(kernel_errors, "CHECKS", {"broken": lambda *_, error=error: (error, "anywhere")})
-        result = CliRunner().invoke(app, ["kernels", "test", "--shapes", "1"])
-        assert result.exit_code == 1
-        assert "TOO MUCH" in result.output
 
 
 def test_build_says_in_one_line_why_it_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`quire kernels`: compile, list and test the CPU kernels."""
+"""`quire kernels`: compile and list the CPU kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from quire.cli.command import App
 
-app = App(help="CPU kernels: compile, list and test them.", epilog="Example: quire kernels info")
+app = App(help="CPU kernels: compile and list them.", epilog="Example: quire kernels info")
 
 
 @app.command(epilog="Example: quire kernels build --again")
@@ -47,27 +47,3 @@ def info() -> None:
     if FAILURE.exists():
         console.print(f"not built: {FAILURE.read_text().strip()}", soft_wrap=True)
     console.print(f"used: {used}" + ("" if used.functions is None else f", {library_path(used.level)}"), soft_wrap=True)
-
-
-@app.command("test", epilog="Example: quire kernels test --shapes 50")
-def check(
-    shapes: Annotated[int, typer.Option(min=1, help="Random shapes per kernel, dtype and level.")] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of the random shapes and numbers.")] = 0,
-) -> None:
-    """Compare each kernel and level with float64. Exits with status 1 if an error is too large."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from quire.bench.kernel_errors import worst_errors
-    from quire.kernels.loaded import load_kernels
-
-    table = Table("kernel", "dtype", "level", "worst error", "allowed", "at", box=None)
-    worst = list(worst_errors(shapes, seed))
-    if not worst:
-        raise ValueError(f"no kernels to test: {load_kernels()}")
-    for each in worst:
-        error = f"{each.error:.1e}" + ("" if each.is_allowed else " TOO MUCH")
-        table.add_row(each.kernel, each.dtype, each.level, error, f"{each.allowed:.1e}", each.shape)
-    Console().print(table)
-    if not all(each.is_allowed for each in worst):
-        raise typer.Exit(1)
