@@ -178,7 +178,7 @@ def test_an_answer_follows_a_schema(client: openai.OpenAI) -> None:
         ({"tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),
-        ({"background": True, "store": False}, "background"),
+        ({"background": True}, "background"),
         ({"temperature": -1}, "temperature"),
         ({"conversation": "x"}, "conversation"),
     ],
