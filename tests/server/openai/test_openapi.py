@@ -58,8 +58,6 @@ def document(small_server: RunningServer) -> Any:
         "/v1/completions",
         "/v1/responses",
         "/v1/responses/{response_id}",
-        "/v1/responses/{response_id}/cancel",
-        "/v1/responses/{response_id}/input_items",
         "/v1/messages",
         # generating fields of /v1/messages takes seconds
         pytest.param("/v1/messages/count_tokens", marks=pytest.mark.slow),

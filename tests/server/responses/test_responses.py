@@ -112,31 +112,6 @@ def test_a_stream_tells_of_each_item_in_order(client: openai.OpenAI) -> None:
     assert client.responses.retrieve(final.id).output_text == whole.output_text, "a streamed one is stored, too"
 
 
-@pytest.mark.parametrize("says", [ANSWERS["qwen"], "It is sunny: 20 °C. ☀"], ids=["thoughts and a call", "text"])
-def test_text_comes_with_the_logprobs_of_its_own_tokens(client: openai.OpenAI, says: str) -> None:
-    SCRIPT.says = says
-    asked: Any = {"model": MODEL, "input": "Sun?", "tools": [TOOL], "temperature": 0, "top_logprobs": 2}
-    asked["include"] = ["message.output_text.logprobs", "reasoning.encrypted_content"]
-    whole = client.responses.create(**asked)
-    (said,) = [item for item in whole.output if item.type == "message"]
-    (part,) = said.content
-    assert part.type == "output_text"
-    assert part.logprobs
-    shown = bytes(byte for token in part.logprobs for byte in token.bytes).decode()
-    assert shown.startswith(whole.output_text), "the last token may be part of a marker, too"
-    assert len(shown) < len(whole.output_text) + 4
-    assert all(len(token.top_logprobs) == 2 for token in part.logprobs)
-    assert (part.logprobs[0].logprob, whole.top_logprobs) == (part.logprobs[0].top_logprobs[0].logprob, 2)
-    events = list(client.responses.create(**asked, stream=True))
-    deltas = [event for event in events if event.type == "response.output_text.delta"]
-    assert [token.token for event in deltas for token in event.logprobs] == [token.token for token in part.logprobs]
-    (done,) = [event for event in events if event.type == "response.output_text.done"]
-    assert [token.logprob for token in done.logprobs] == [token.logprob for token in part.logprobs]
-    assert whole.output[0].type == ("reasoning" if says == ANSWERS["qwen"] else "message")
-    with pytest.raises(openai.BadRequestError, match="max-logprobs"):
-        client.responses.create(**{**asked, "top_logprobs": 1000})
-
-
 def test_an_answer_that_was_cut_short_says_so(client: openai.OpenAI) -> None:
     SCRIPT.says = "One two three four five six."
     asked: Any = {"model": MODEL, "input": "Count.", "max_output_tokens": 10, "extra_body": {"seed": 3}}
@@ -179,6 +154,8 @@ def test_an_answer_follows_a_schema(client: openai.OpenAI) -> None:
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),
         ({"background": True}, "background"),
+        ({"include": ["message.output_text.logprobs"]}, "include"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"temperature": -1}, "temperature"),
         ({"conversation": "x"}, "conversation"),
     ],

@@ -154,7 +154,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             prompt, about["retrieval"] = await retrieved.join(encode, engine.max_model_len, params.max_tokens)
             prompts = [retrieved.share(prompt, domains, body.cache_salt)]
         prompts = fit(prompts, model, body, max_tokens=params.max_tokens, param=self.prompt_field)
-        params = limit_logprobs(prompts, params, model, self.settings, is_stream=bool(body.stream), answer_id=answer_id)
+        params = limit_logprobs(prompts, params, model, self.settings, is_stream=bool(body.stream))
         priority, owner = turn_of(key_id, body.priority or 0, self.settings)
         form = self._form(body, model, prompts)
         if form is not None:

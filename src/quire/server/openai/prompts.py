@@ -154,7 +154,7 @@ def _variables(options: TemplateOptions, *, shows_tools: bool) -> dict[str, Any]
     return variables
 
 
-MAX_LOGPROBS = 1_000_000  #: of one request, over all tokens; a quarter where answers or events are encoded at once
+MAX_LOGPROBS = 1_000_000  #: of one request, over all tokens; a quarter where an event is encoded at once
 
 
 def fit(
@@ -186,13 +186,11 @@ def limit_logprobs(
     settings: ServerSettings,
     *,
     is_stream: bool,
-    answer_id: str | None,
 ) -> SamplingParams:
     """Reject a request for too many log-probabilities over all tokens. Without max_tokens, limit it."""
     if settings.max_logprobs < 0:
         return params
-    # A response, and the prompt that a stream echoes, are encoded at once.
-    at_once = answer_id is not None or (is_stream and params.prompt_logprobs is not None)
+    at_once = is_stream and params.prompt_logprobs is not None  # the prompt that a stream echoes
     engine, most = model.async_engine.engine, MAX_LOGPROBS // 4 if at_once else MAX_LOGPROBS
     widths = (params.prompt_logprobs, (params.logprobs and len(params.logprob_token_ids or ())) or params.logprobs)
     of_prompt, of_answer = (0 if k is None else 1 + (engine.vocab_size if k < 0 else k) for k in widths)

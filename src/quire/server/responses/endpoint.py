@@ -66,8 +66,8 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
         if text_format.type == "json_schema":
             schema = required(text_format.schema_, "text.format.schema", "a format of this type")
             given["response_format"]["json_schema"] = {"name": "answer", "schema": schema}
-    if "message.output_text.logprobs" in (body.include or ()) or body.top_logprobs:
-        given |= {"logprobs": True, "top_logprobs": body.top_logprobs or 0}
+    if "message.output_text.logprobs" in (body.include or ()):
+        raise invalid("a response has no log-probabilities; ask /v1/chat/completions for them", "include")
     match body.tool_choice:
         case NamedFunction(name=name):
             given["tool_choice"] = _named(name)

@@ -118,9 +118,9 @@ class ResponsesRequest(AgentRequest):
     reasoning: ReasoningOptions | None = option("Options for reasoning.")
     text: TextOptions | None = option("Options for the answer's text.")
     include: Items[ShortText] | None = option(
-        "Additional output: message.output_text.logprobs; other values are hints without effect."
+        "Hints without effect, but for message.output_text.logprobs, which is rejected."
     )
-    top_logprobs: int | None = option("Number of likeliest tokens in log-probabilities.", ge=0, lt=2**31)
+    top_logprobs: Literal[0] | None = option("Only 0: a response has no log-probabilities.")
     metadata: dict[str, Any] | None = option("Metadata to return with the response.")
     stream: bool | None = option("Send the answer as server-sent events while it is generated.")
     stream_options: ResponseStreamOptions | None = option("Options for stream.")
@@ -176,7 +176,7 @@ class ResponseReply(Reply):
     text: dict[str, Any]
     tool_choice: str | dict[str, Any]
     tools: list[dict[str, Any]]
-    top_logprobs: int
+    top_logprobs: Literal[0]
     top_p: float
     truncation: Literal["auto", "disabled"]
     usage: ResponseUsage | None

@@ -1,26 +1,20 @@
-"""Writing a response: its output items and log-probabilities, whole or as numbered events."""
+"""Writing a response: its output items, whole or as numbered events."""
 
 from __future__ import annotations
 
-import codecs
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
-from itertools import chain, groupby
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pydantic_core import to_json
 
 from quire.async_engine.messages import Started
-from quire.outputs import CompletionOutput, Delta, RequestOutput
+from quire.outputs import Delta, RequestOutput
 from quire.server.errors import ApiError
 from quire.server.generation.generation import AnswerWriter, GenerationJob, named_events
-from quire.server.openai.chunks import Entry, chat_logprobs
 from quire.server.responses.schema import InputTokensDetails, OutputTokensDetails, ResponsesRequest, ResponseUsage
 from quire.server.tools.answer_reader import AnswerForm, AnswerReader
 from quire.server.tools.parser import CallArguments, CallStart, Content, Event, Reasoning, random_id
-from quire.server.tools.parser import Event as AnswerEvent
 
 JsonObject = dict[str, Any]
 _TEXT = {"type": "text"}
@@ -33,17 +27,16 @@ class OutputItems:
         self.items: list[JsonObject] = []
         self._is_open = False
         self._pieces: list[str] = []  # text of the open item
-        self._logprobs: list[JsonObject] = []  # of an open message
 
-    def add(self, scored: Iterable[tuple[Event, list[JsonObject]]]) -> list[JsonObject]:
-        """Add parts of the answer with their log-probabilities. Returns the stream's events, without numbers."""
+    def add(self, parts: Iterable[Event]) -> list[JsonObject]:
+        """Add parts of the answer. Returns the stream's events, without numbers."""
         events: list[JsonObject] = []
-        for event, logprobs in scored:
+        for event in parts:
             match event:
                 case Reasoning(text=text):
                     events += self._grow("reasoning", text)
                 case Content(text=text):
-                    events += self._grow("message", text, logprobs)
+                    events += self._grow("message", text)
                 case CallStart():
                     call = {"id": f"fc_{random_id(24)}", "type": "function_call", "status": "in_progress"}
                     events += self._open({**call, "arguments": "", "call_id": event.id, "name": event.name})
@@ -61,7 +54,7 @@ class OutputItems:
         parts = (item["content"][0]["text"] for item in self.items if item["type"] == "reasoning" and item["content"])
         return "".join(parts)
 
-    def _grow(self, kind: str, text: str, logprobs: Sequence[JsonObject] = ()) -> list[JsonObject]:
+    def _grow(self, kind: str, text: str) -> list[JsonObject]:
         events: list[JsonObject] = []
         if not self._is_open or self.items[-1]["type"] != kind:
             if kind == "reasoning":
@@ -71,14 +64,13 @@ class OutputItems:
                 events += self._open({**item, "role": "assistant", "content": []})
             events.append(self._about("response.content_part.added", content_index=0, part=self._part("")))
         self._pieces.append(text)
-        self._logprobs += logprobs
-        more: JsonObject = {"logprobs": list(logprobs)} if kind == "message" else {}
+        more: JsonObject = {"logprobs": []} if kind == "message" else {}
         events.append(self._about(f"response.{self._text_type}.delta", content_index=0, delta=text, **more))
         return events
 
     def _open(self, item: JsonObject) -> list[JsonObject]:
         events = self._close("completed") if self._is_open else []
-        self._is_open, self._pieces, self._logprobs = True, [], []
+        self._is_open, self._pieces = True, []
         self.items.append(item)
         return [*events, {"type": "response.output_item.added", "output_index": len(self.items) - 1, "item": {**item}}]
 
@@ -91,7 +83,7 @@ class OutputItems:
             events.append(self._about("response.function_call_arguments.done", arguments=text, name=item["name"]))
         else:
             part = self._part(text)
-            more: JsonObject = {"logprobs": self._logprobs} if item["type"] == "message" else {}
+            more: JsonObject = {"logprobs": []} if item["type"] == "message" else {}
             events.append(self._about(f"response.{self._text_type}.done", content_index=0, text=text, **more))
             events.append(self._about("response.content_part.done", content_index=0, part=part))
             item["content"] = [part]
@@ -106,95 +98,10 @@ class OutputItems:
     def _part(self, text: str) -> JsonObject:
         if self._text_type == "reasoning_text":
             return {"type": "reasoning_text", "text": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._logprobs if text else []}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def _about(self, kind: str, **more: Any) -> JsonObject:
         return {"type": kind, "item_id": self.items[-1]["id"], "output_index": len(self.items) - 1, **more}
-
-
-ScoredEvent = tuple[Event, list[JsonObject]]  #: an event, and the log-probabilities of its tokens if it is content
-
-
-class LogprobsReader:
-    """Parses one answer one character at a time, to know the position of each piece of content.
-
-    Args:
-        top: number of likeliest tokens to show.
-        hidden_ids: special tokens that the text lacks.
-        lead: prefix of the tokens that the text lacks.
-    """
-
-    def __init__(self, reader: AnswerReader, tokenizer: Any, top: int, hidden_ids: Collection[int], lead: str) -> None:
-        self._reader, self._tokenizer, self._top, self._hidden_ids = reader, tokenizer, top, hidden_ids
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode  # tokens may be parts of a character
-        self._lead = lead
-        self._num_characters = 0  # of all tokens
-        self._tokens: deque[tuple[int, int, int, Entry]] = deque()  # first character, end, id, entry; not passed yet
-        self._num_read = 0
-        self._unread = ""  # text without an event yet
-
-    def feed(self, text: str, token_ids: Sequence[int], entries: Sequence[Entry]) -> list[ScoredEvent]:
-        """Return the events in a further piece of text; tokens may come before their text."""
-        for token_id, entry in zip(token_ids, entries, strict=True):
-            start = self._num_characters
-            if token_id not in self._hidden_ids:
-                piece = self._decode(self._tokenizer.token_bytes(token_id))
-                if not start and self._lead and piece:
-                    piece, self._lead = piece.removeprefix(self._lead), ""
-                self._num_characters += len(piece)
-            self._tokens.append((start, self._num_characters, token_id, entry))
-        scored: list[ScoredEvent] = []
-        for character in text:
-            self._num_read += 1
-            self._unread += character
-            scored += self._score(self._reader.feed(character))
-        return _join(scored)
-
-    def finish(self) -> list[ScoredEvent]:
-        """Return the events in the rest, at the end of the text."""
-        return self._score(self._reader.finish())
-
-    def _score(self, events: Sequence[Event]) -> list[ScoredEvent]:
-        scored: list[ScoredEvent] = []
-        for event in events:
-            text = getattr(event, "text", "")
-            at = self._unread.rfind(text) if text else -1
-            logprobs: list[JsonObject] = []
-            if at >= 0:
-                start = self._num_read - len(self._unread) + at
-                self._unread = self._unread[at + len(text) :]
-                tokens = self._pass_tokens(start, start + len(text))
-                if isinstance(event, Content):
-                    ids, entries = [token_id for token_id, _ in tokens], [entry for _, entry in tokens]
-                    logprobs = chat_logprobs(self._tokenizer, ids, entries, self._top, shows_ids=False)
-            scored.append((event, logprobs))
-        return scored
-
-    def _pass_tokens(self, start: int, end: int) -> list[tuple[int, Entry]]:
-        """Remove the tokens before `end`, and return those that overlap with the range."""
-        found = []
-        while self._tokens and self._tokens[0][0] < end:
-            first, last, token_id, entry = self._tokens.popleft()
-            if last > start or first == start:
-                found.append((token_id, entry))
-        return found
-
-
-def _join(scored: Sequence[ScoredEvent]) -> list[ScoredEvent]:
-    """Join neighbouring events of one kind."""
-
-    def kind(each: ScoredEvent) -> tuple[type, Any]:
-        event = each[0]
-        return type(event), event if isinstance(event, CallStart) else getattr(event, "index", None)
-
-    joined: list[ScoredEvent] = []
-    for _, group in groupby(scored, kind):
-        events, logprobs = zip(*group, strict=True)
-        event: Event = events[0]
-        if not isinstance(event, CallStart):
-            event = replace(event, text="".join(each.text for each in events))
-        joined.append((event, [*chain.from_iterable(logprobs)]))
-    return joined
 
 
 class ResponseWriter(AnswerWriter):
@@ -211,10 +118,6 @@ class ResponseWriter(AnswerWriter):
         self._form = job.form or AnswerForm()
         self._reader = AnswerReader(self._form)
         self._tokenizer = job.model.async_engine.engine.tokenizer
-        self._logprobs: LogprobsReader | None = None
-        if job.params.logprobs is not None:
-            hidden, lead = self._tokenizer.special_ids.difference(self._form.specials), job.prompts[0].answer_lead
-            self._logprobs = LogprobsReader(self._reader, self._tokenizer, job.params.logprobs, hidden, lead)
         self._output = OutputItems()
         self._token_ids: list[int] = []
         self._num_events = 0
@@ -225,10 +128,7 @@ class ResponseWriter(AnswerWriter):
     def whole(self, outputs: list[RequestOutput]) -> bytes:
         (completion,) = outputs[0].outputs
         self._token_ids, self._finish_reason = completion.token_ids, completion.finish_reason
-        if self._logprobs is None:
-            self._output.add(_unscored(self._reader.read(completion.text)))
-        else:
-            self._output.add([*self._read(completion), *self._logprobs.finish()])
+        self._output.add(self._reader.read(completion.text))
         self._output.finish(is_complete=self._is_complete)
         return encode_reply(self._finished_reply())
 
@@ -256,18 +156,12 @@ class ResponseWriter(AnswerWriter):
     def _encode_delta(self, number: int, delta: Delta) -> bytes:
         self.usage.num_output_tokens += len(delta.token_ids)
         self._token_ids += delta.token_ids
-        events = self._output.add(self._read(delta))
+        events = self._output.add(self._reader.feed(delta.text))
         if delta.finish_reason is not None:
             self._finish_reason = delta.finish_reason
-            rest = _unscored(self._reader.finish()) if self._logprobs is None else self._logprobs.finish()
-            events += self._output.add(rest)
+            events += self._output.add(self._reader.finish())
             events += self._output.finish(is_complete=self._is_complete)
         return self._encode(*events)
-
-    def _read(self, gained: CompletionOutput | Delta) -> list[ScoredEvent]:
-        if self._logprobs is None:
-            return _unscored(self._reader.feed(gained.text))
-        return self._logprobs.feed(gained.text, gained.token_ids, gained.logprobs or ())
 
     def _encode(self, *events: JsonObject) -> bytes:
         numbered = [{**event, "sequence_number": number} for number, event in enumerate(events, self._num_events)]
@@ -308,7 +202,7 @@ class ResponseWriter(AnswerWriter):
             "text": {"format": text_format.model_dump(by_alias=True, exclude_none=True) if text_format else _TEXT},
             "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [{"parameters": None, "strict": None, **tool.given} for tool in body.tools or ()],
-            "top_logprobs": body.top_logprobs or 0,
+            "top_logprobs": 0,
             "top_p": params.top_p,
             "truncation": body.truncation or "disabled",
             "usage": self._usage().model_dump() if status in ("completed", "incomplete") else None,
@@ -332,7 +226,3 @@ class ResponseWriter(AnswerWriter):
 def encode_reply(reply: JsonObject) -> bytes:
     """Encode a response. Numbers in the client's metadata and schemas that JSON lacks become null."""
     return to_json(reply, inf_nan_mode="null")
-
-
-def _unscored(events: Iterable[AnswerEvent]) -> list[ScoredEvent]:
-    return [(event, []) for event in events]
