@@ -29,14 +29,12 @@ def questions(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_choice_is_explained_with_its_numbers(tmp_path: Path, questions: Path):
+def test_a_choice_is_explained_with_its_numbers(questions: Path):
     given = ("--examples", questions, "--models", "small=tiny,large=huge")
     result = quire("How do vaccines work?", "--policy", "query", *given)
     assert result.output.startswith("huge (query): large, by 'meaning' +")
     assert " log odds of large\n" in result.output
-    figures = tmp_path / "choice.json"
-    assert "tiny (query)" in quire("Who wrote Emma?", *given, "--json", figures).output
-    assert json.loads(figures.read_text())["role"] == "small"
+    assert "tiny (query)" in quire("Who wrote Emma?", *given).output
     assert json.loads(quire("Who wrote Emma?", *given, "--json").output)["role"] == "small"
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from quire.cli.command import Command
-from quire.cli.options import check_json, options
+from quire.cli.options import options
 from quire.settings import Settings, setting
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'Example: quire route "How do vaccines work?" --policy query --models small=quire-chat,large=quire-mini'
 
-_PRINT = "-"
 _DEFAULT_MODELS = {
     "query": "small=quire-chat,large=quire-mini",
     "domain": "reading=quire-mini,chat=quire-chat",
@@ -27,24 +26,6 @@ _DEFAULT_MODELS = {
     "slo": "large=quire-mini,small=quire-chat",
 }
 _MOST_TERMS = 12
-
-
-class RouteCommand(Command):
-    """Allow --json without a file: print the figures."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for at, argument in enumerate(args):
-            if argument == "--json" and (at + 1 == len(args) or args[at + 1].startswith("-")):
-                args = [*args[: at + 1], _PRINT, *args[at + 1 :]]
-                break
-        return super().parse_args(ctx, args)
-
-
-COMMAND = RouteCommand
-
-
-def _check_json(path: Path | None) -> Path | None:
-    return path if path is None or str(path) == _PRINT else check_json(path)
 
 
 @dataclass(frozen=True)
@@ -70,16 +51,16 @@ class RouteSettings(Settings):
 def route(
     settings: RouteSettings,
     question: Annotated[str, typer.Argument(help="The question to route.")],
-    json: Annotated[
-        Path | None, typer.Option(metavar="[FILE]", callback=_check_json, help="Write JSON to a file, or print it.")
-    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print the model that would answer a question, and the reason. No model is loaded."""
     choice = make_router(settings).route(question)
-    if not _print_json(json, choice):
-        typer.echo(f"{choice.model} ({choice.policy}): {choice.why}")
-        for name, number in list(choice.numbers.items())[:_MOST_TERMS]:
-            typer.echo(f"  {number:8.3f}  {name}")
+    if as_json:
+        typer.echo(json.dumps(asdict(choice), indent=2, ensure_ascii=False))
+        return
+    typer.echo(f"{choice.model} ({choice.policy}): {choice.why}")
+    for name, number in list(choice.numbers.items())[:_MOST_TERMS]:
+        typer.echo(f"  {number:8.3f}  {name}")
 
 
 def make_router(settings: RouteSettings) -> Router:
@@ -104,17 +85,3 @@ def load_query_embedder(name: str) -> QueryEmbedder:
 
     found = load_embedder(find_embedder(name))
     return cast("QueryEmbedder", SimpleNamespace(embed=lambda texts: found.embed(texts).vectors))
-
-
-def _print_json(path: Path | None, figures: Any) -> bool:
-    """Write the figures to a file or to stdout; return whether they were printed."""
-    if path is None:
-        return False
-    import json
-
-    text = json.dumps(asdict(figures), indent=2, ensure_ascii=False) + "\n"
-    if str(path) == _PRINT:
-        typer.echo(text, nl=False)
-        return True
-    path.write_text(text, encoding="utf-8")
-    return False
