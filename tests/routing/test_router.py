@@ -47,13 +47,8 @@ def test_a_file_configures_a_router_and_names_others_beside_it(tmp_path: Path):
             "query has 'limit'; known are examples, thr",
         ),
         ("policy: query\nmodels: {small: x, large: y}\nquery: {examples: none.yaml}", "none.yaml cannot be read"),
-        (
-            "policy: query\nmodels: {small: x, large: y}\nquery: {file: a.yaml}",
-            "of them, for small and for large, as exa",
-        ),
         ("policy: query\nmodels: {small: x, large: y}", "the policy query needs an embedder"),
         ("policy: query\nmodels: {small: x, large: y}\nquery: 3", "query should be a mapping"),
-        ("policy: domain\nmodels: {a: x}\ndomain: {top_k: 8}", "'top_k' is gone: all examples count"),
         ("policy: domain\nmodels: {a: x}", "needs an embedder"),
         ("- policy", "should be a mapping"),
         ("policy: [", "is not YAML"),

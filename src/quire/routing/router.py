@@ -15,10 +15,6 @@ from quire.routing.round_robin import RoundRobinPolicy
 from quire.routing.slo import SloPolicy
 
 NEED_EMBEDDER = (QUERY, DOMAIN)
-_GONE = {
-    "file": "questions are classified by examples; name a YAML file of them, for small and for large, as examples",
-    "top_k": "all examples count; leave it out",
-}
 
 
 @dataclass(frozen=True)
@@ -59,9 +55,6 @@ class RoutingConfig:
         if not isinstance(models, dict) or not all(isinstance(name, str) for name in models.values()):
             raise RoutingError(f"{path}: models should be a mapping of roles to served names, got {models!r}")
         query, domain, slo = (_section(data, name, path) for name in ("query", "domain", "slo"))
-        for section, gone in ((query, "file"), (domain, "top_k")):
-            if gone in section:
-                raise RoutingError(f"{path}: {gone!r} is gone: {_GONE[gone]}")
         check_keys(query, optional=("examples", "threshold"), location=f"{path}: query")
         check_keys(domain, optional=("examples",), location=f"{path}: domain")
         check_keys(slo, optional=("ttft_s", "tpot_s", "quality", "keys"), location=f"{path}: slo")
