@@ -38,12 +38,12 @@ COMMANDS = [
     ["calibrate"],
     ["simulate"],
     ["kernels"],
-    *(["kernels", name] for name in ("build", "info", "test")),
+    *(["kernels", name] for name in ("build", "info")),
     ["bench", "latency"],
     ["bench", "throughput"],
     ["bench", "coldstart"],
     ["bench", "serve"],
-    *(["kv", name] for name in ("ls", "stats", "verify", "prune", "rm", "export", "import", "warm")),
+    *(["kv", name] for name in ("ls", "verify", "prune", "rm", "export", "import", "warm")),
 ]
 WITH_ENGINE = [
     ["generate"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from quire.cli.options import Json
 from quire.cli.tables import print_table, show_time, write_figures
 from quire.config import format_size
 from quire.settings import parse_size
-
-if TYPE_CHECKING:
-    from quire.tiers.store.offline import NamespaceStats
 
 app = App(
     help="KV of documents on disk: warm, list, verify, prune, delete, export, import.",
@@ -40,37 +37,14 @@ def ls(kv_dir: KvDir, json: Json = None) -> None:
     ]
     print_table(
         ("namespace", "model", "blocks", "size", "last used"),
-        [(each.name, each.model, each.num_blocks, format_size(each.num_bytes), _last_use(each)) for each in namespaces],
+        [
+            (each.name, each.model, each.num_blocks, format_size(each.num_bytes), show_time(each.newest_use))
+            for each in namespaces
+        ],
     )
     if rows:
         typer.echo()
         print_table(("namespace", "document", "tokens", "blocks found"), rows)
-    write_figures(json, namespaces)
-
-
-@app.command(epilog="Example: quire kv stats --kv-dir ~/kv --json kv.json")
-def stats(kv_dir: KvDir, json: Json = None) -> None:
-    """Show sizes, and bytes that are deleted but not yet reclaimed."""
-    from quire.tiers.store.offline import list_namespaces
-
-    namespaces = list_namespaces(kv_dir)
-    print_table(
-        ("namespace", "blocks", "of", "segments", "size", "deleted", "first used", "last used"),
-        [
-            (
-                each.name,
-                each.num_blocks,
-                format_size(each.block_bytes),
-                each.num_segments,
-                format_size(each.num_bytes),
-                format_size(each.dead_bytes),
-                show_time(each.oldest_use),
-                _last_use(each),
-            )
-            for each in namespaces
-        ],
-    )
-    typer.echo(f"\n{format_size(sum(each.num_bytes for each in namespaces))} in {kv_dir}")
     write_figures(json, namespaces)
 
 
@@ -139,7 +113,3 @@ def import_(file: Annotated[Path, typer.Argument(help="File written by `quire kv
 
     for name, count in read(file, kv_dir).items():
         typer.echo(f"{count} blocks are in {name}")
-
-
-def _last_use(namespace: NamespaceStats) -> str:
-    return show_time(namespace.newest_use)
