@@ -89,17 +89,7 @@ def test_a_reset_keeps_the_system_message_only() -> None:
     list(conversation.say("one"))
     conversation.reset()
     assert roles(conversation) == ["system: be kind"]
-    assert conversation.stats() == {"model": "echo", "answers": "0"}
-
-
-def test_stats_add_up_what_the_answers_cost() -> None:
-    conversation = Conversation(Echo())
-    list(conversation.say("one two"))
-    list(conversation.say("three"))
-    stats = conversation.stats()
-    assert stats["answers"] == "2"
-    assert stats["context"] == "4 tokens"
-    assert (stats["tokens in"], stats["tokens in, cached"], stats["tokens out"]) == ("4", "2", "3")
+    assert conversation.costs == []
 
 
 def test_the_cost_of_an_answer_by_hand() -> None:

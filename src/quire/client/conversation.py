@@ -45,22 +45,3 @@ class Conversation:
                 self.costs.append(cost)
             else:
                 self.messages.pop()
-
-    def stats(self) -> dict[str, str]:
-        """Format the costs so far for display."""
-        usages = [cost.usage for cost in self.costs if cost.usage is not None]
-        rates = [cost.tokens_per_s for cost in self.costs if cost.tokens_per_s is not None]
-        firsts = [cost.first_s for cost in self.costs if cost.first_s is not None]
-        found = {"model": self.model.name, "answers": f"{len(self.costs)}"}
-        if usages:
-            found["context"] = f"{usages[-1].prompt_tokens + usages[-1].completion_tokens:,} tokens"
-            found["tokens in"] = f"{sum(usage.prompt_tokens for usage in usages):,}"
-            cached = sum(usage.cached_tokens or 0 for usage in usages)
-            found["tokens in, cached"] = f"{cached:,}"
-        if self.costs:
-            found["tokens out"] = f"{sum(cost.num_tokens for cost in self.costs):,}"
-        if firsts:
-            found["first token"] = f"after {firsts[-1] * 1e3:,.0f} ms (mean {sum(firsts) / len(firsts) * 1e3:,.0f} ms)"
-        if rates:
-            found["speed"] = f"{rates[-1]:,.1f} tokens/s (mean {sum(rates) / len(rates):,.1f})"
-        return found

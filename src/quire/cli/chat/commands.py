@@ -16,7 +16,6 @@ from quire.config import EngineConfig
 EXAMPLE = "Example: quire chat --url http://127.0.0.1:8000"
 COMMANDS = {
     "/reset": "start a new conversation",
-    "/stats": "cost so far: tokens, speed, time to the first token",
     "/help": "this list",
     "/exit": "leave (so do Ctrl-D, and Ctrl-C twice)",
 }
@@ -107,8 +106,6 @@ def _obey(command: str, conversation: Any, screen: Screen) -> None:
     if command == "/reset":
         conversation.reset()
         screen.note("This is a new conversation.")
-    elif command == "/stats":
-        screen.list(conversation.stats())
     elif command == "/help":
         screen.list({**COMMANDS, **HINTS})
     else:
