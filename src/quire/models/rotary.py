@@ -106,8 +106,8 @@ def inverse_frequencies(config: RopeConfig) -> tuple[np.ndarray, float]:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(low, 0), min(high, config.dim - 1)
         ramp = np.arange(config.dim // 2, dtype=np.float32)
-        slow = ((ramp - low) / ((high - low) or 0.001)).clip(0, 1)
-        return inv_freq / config["factor"] * slow + inv_freq * (1 - slow), config["attention_factor"]
+        keep = 1 - ((ramp - low) / ((high - low) or 0.001)).clip(0, 1)
+        return inv_freq / config["factor"] * (1 - keep) + inv_freq * keep, config["attention_factor"]
     return inv_freq, 1.0
 
 
