@@ -32,6 +32,7 @@ needs_kernels = pytest.mark.skipif(load_kernels().functions is None, reason="the
 
 CONFIG = read_model_config(preset_config("random:tiny") | {"hidden_size": 96, "intermediate_size": 96})
 MIXTURE = ExpertsConfig(count=8, chosen=3, inner=64, shared_inner=32, shared_gate=True)
+CLAMPED = ExpertsConfig(8, 3, 64, "softmax_of_chosen", normalizes=False, has_biases=True, limit=2.0, alpha=1.702)
 
 
 def make_mlp(mixture: ExpertsConfig, dtype: Any, quantization: str = "none", hidden: int = 96) -> SparseMLP:
@@ -68,13 +69,14 @@ MIXTURES = [
     replace(MIXTURE, shared_inner=0, shared_gate=False, normalizes=False, scale=2.5),
     replace(MIXTURE, scores="sigmoid", shared_gate=False),
     replace(MIXTURE, scores="softmax_of_chosen", normalizes=False, chosen=8),
+    CLAMPED,
     replace(MIXTURE, normalizes=False, num_groups=4, num_chosen_groups=2, has_float_logits=True, shared_gate=False),
     replace(
         MIXTURE, count=16, scores="sigmoid", num_groups=4, num_chosen_groups=2, num_of_group=2, has_choice_bias=True,
         has_float_logits=True, shared_gate=False, scale=2.5,
     ),
 ]  # fmt: skip
-NAMES = ["softmax", "plain", "sigmoid", "chosen", "groups", "biased"]
+NAMES = ["softmax", "plain", "sigmoid", "chosen", "clamped", "groups", "biased"]
 
 
 @needs_kernels
@@ -137,8 +139,9 @@ def test_a_float_router_keeps_what_bfloat16_rounds_away() -> None:
 @needs_kernels
 @pytest.mark.parametrize("quantization", ["none", "int8", "int4", "Q8_0", "Q4_0"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_row_does_not_depend_on_other_rows(dtype: str, quantization: str) -> None:
-    mlp = make_mlp(MIXTURE, numpy_dtype(dtype), quantization)
+@pytest.mark.parametrize("mixture", [MIXTURE, CLAMPED], ids=["gated", "clamped"])
+def test_a_row_does_not_depend_on_other_rows(mixture: ExpertsConfig, dtype: str, quantization: str) -> None:
+    mlp = make_mlp(mixture, numpy_dtype(dtype), quantization)
     x = rows_of(800, numpy_dtype(dtype))
     together = mlp(x)
     for rows in ([0], [799], [3, 700], list(range(100, 140))):
@@ -150,9 +153,10 @@ def test_a_row_does_not_depend_on_other_rows(dtype: str, quantization: str) -> N
 
 @needs_kernels
 @pytest.mark.parametrize(("quantization", "error"), [("int8", 0.02), ("int4", 0.2), ("Q8_0", 0.02), ("Q4_0", 0.25)])
-def test_quantized_experts_are_close_to_plain_ones(quantization: str, error: float) -> None:
+@pytest.mark.parametrize("mixture", [MIXTURE, CLAMPED], ids=["gated", "clamped"])
+def test_quantized_experts_are_close_to_plain_ones(mixture: ExpertsConfig, quantization: str, error: float) -> None:
     x = rows_of(64, np.dtype(np.float32))
-    exact, found = (make_mlp(MIXTURE, np.dtype(np.float32), each)(x) for each in ("none", quantization))
+    exact, found = (make_mlp(mixture, np.dtype(np.float32), each)(x) for each in ("none", quantization))
     assert 0 < np.abs(found - exact).mean() < error * np.abs(exact).mean()
 
 

@@ -19,13 +19,13 @@ from quire.models.model_config import ExpertsConfig, ModelConfig
 from quire.models.parallel import ModelSplit, ParallelGroup
 from quire.models.parallel.split import Share
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, empty, is_numpy, numpy_dtype, takes_tensors, torch_dtype
+from quire.ops.arrays import Array, DType, as_numpy, empty, is_numpy, numpy_dtype, takes_tensors, torch_dtype
 from quire.ops.module import Module, ModuleList
 from quire.system.threads import num_threads
 
 #: Names of scores, QuireScores in csrc/experts.h.
 SCORES = ("softmax", "sigmoid", "softmax_of_chosen")
-_IN_CALL, _GELU_TANH = 0, 1  # QuireGating
+_GATINGS = {"silu": 0, "gelu_tanh": 1, "clamped_swiglu": 2}  # QuireGating
 
 
 class _Experts(ctypes.Structure):
@@ -68,20 +68,30 @@ class FloatRouter(ExpertRouter):
 
 
 class Expert(Module):
-    """A gated MLP. `Experts` computes with the weights of its own."""
+    """A gated MLP. `Experts` computes with the weights of its own, whose differences are in `mixture`."""
 
     def __init__(
-        self, hidden: int, inner: Share, activation: str = "silu", *, group: ParallelGroup, **factory: Any
+        self,
+        hidden: int,
+        inner: Share,
+        activation: str = "silu",
+        mixture: ExpertsConfig | None = None,
+        *,
+        group: ParallelGroup,
+        **factory: Any,
     ) -> None:
-        self.activation = ops.ACTIVATIONS[activation]
-        self.gate_proj = Linear(hidden, inner, bias=False, **factory)
-        self.up_proj = Linear(hidden, inner, bias=False, **factory)
-        self.down_proj = Linear(inner, hidden, bias=False, group=group, **factory)
+        self.activation, self.mixture = activation, mixture
+        bias = mixture is not None and mixture.has_biases
+        self.gate_proj = Linear(hidden, inner, bias=bias, **factory)
+        self.up_proj = Linear(hidden, inner, bias=bias, **factory)
+        self.down_proj = Linear(inner, hidden, bias=bias, group=group, **factory)
 
     def addend(self, x: Array) -> Array:
         """Compute this rank's part of the output."""
         if self.activation == "silu":
             return self.down_proj.addend(self.gate_proj.gated(x, self.up_proj))
+        if self.mixture is not None and self.activation == "clamped_swiglu":
+            return self.down_proj.addend(clamped_swiglu(self.gate_proj(x), self.up_proj(x), self.mixture))
         gated = ops.multiply(ops.activate(self.gate_proj(x), self.activation), self.up_proj(x))
         return self.down_proj.addend(gated)
 
@@ -95,7 +105,7 @@ class SparseMLP(Module):
         self.gate = (
             FloatRouter(hidden, config.experts, **factory)
             if config.experts.has_float_logits
-            else ExpertRouter(hidden, config.experts.count, bias=False, **factory)
+            else ExpertRouter(hidden, config.experts.count, bias=config.experts.has_biases, **factory)
         )
         self.experts = Experts(config, split, **factory)
         self.shared_expert = self.shared_expert_gate = None
@@ -117,8 +127,9 @@ class Experts(ModuleList):
     def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
         assert config.experts is not None
         size = config.hidden_size
+        self.activation = "clamped_swiglu" if config.experts.limit else ops.ACTIVATIONS[config.hidden_act]
         super().__init__(
-            Expert(size, split.expert_inner, config.hidden_act, group=split.group, **factory)
+            Expert(size, split.expert_inner, self.activation, config.experts, group=split.group, **factory)
             for _ in range(config.experts.count)
         )
         for module in self.modules():
@@ -188,7 +199,9 @@ class Experts(ModuleList):
             out=address(out),
             gate_kind=gate.kind,
             down_kind=down.kind,
-            gating=_GELU_TANH if ups else _IN_CALL,
+            limit=config.limit,
+            alpha=config.alpha,
+            gating=_GATINGS[self.activation],
             num_threads=1 if work <= SERIAL_PRODUCTS else num_threads(),
         )
         call_kernel(_function(x.dtype.name, os.environ.get("QUIRE_KERNELS")), arguments)
@@ -231,22 +244,37 @@ class _Calls:
 
 
 def _calls_of(experts: Experts) -> list[_Calls] | None:
-    """Return the calls of gate and up, joined for silu and separate for gelu_tanh, and of down; None without kernels
-    for them."""
+    """Return the calls of gate and up, joined for silu and else separate, and of down; None without kernels for
+    them."""
     found: list[_Calls] = []
-    names: tuple[tuple[str, str | None], ...] = (("gate_proj", "up_proj"), ("down_proj", None))
-    if getattr(experts[0], "activation", "silu") == "gelu_tanh":
-        names = (("gate_proj", None), ("up_proj", None), ("down_proj", None))
-    for name, up_name in names:
-        pairs = [(getattr(each, name), getattr(each, up_name) if up_name else None) for each in experts]
-        weights = [linear.packed for pair in pairs for linear in pair if linear is not None]
-        kinds = {
-            None if getattr(each, "order", None) is not None else getattr(each, "call_kind", None) for each in weights
-        }
+    joined, separate = (("gate_proj", "up_proj"), ("down_proj",)), (("gate_proj",), ("up_proj",), ("down_proj",))
+    for names in joined if experts.activation == "silu" else separate:
+        layers: list[list[Linear]] = [[getattr(each, name) for name in names] for each in experts]
+        kinds = {_kind_of(linear) for linears in layers for linear in linears}
         if len(kinds) > 1 or (kind := kinds.pop()) is None:
             return None
-        found.append(_Calls(kind, [linear.packed.call(up and up.packed) for linear, up in pairs]))
-    return found
+        found.append(_Calls(kind, [_call_of(*linears) for linears in layers]))
+    return found if len({each.kind for each in found[:-1]}) == 1 else None
+
+
+def _kind_of(linear: Linear) -> int | None:
+    return None if getattr(linear.packed, "order", None) is not None else getattr(linear.packed, "call_kind", None)
+
+
+def _call_of(linear: Linear, up: Linear | None = None) -> ctypes.Structure:
+    packed: Any = linear.packed
+    call = packed.call(up and up.packed)
+    call.bias, call.up_bias = (
+        None if each is None or each.own_bias is None else address(as_numpy(each.own_bias)) for each in (linear, up)
+    )
+    return call
+
+
+def clamped_swiglu(gate: Any, up: Any, config: ExpertsConfig) -> Any:
+    """Compute the inner features of gpt-oss with torch, in float32 inside."""
+    dtype, gate = gate.dtype, gate.float().clamp(max=config.limit)
+    up = up.float().clamp(-config.limit, config.limit)
+    return (gate * (config.alpha * gate).sigmoid() * (up + 1)).to(dtype)
 
 
 def choose(logits: Any, config: ExpertsConfig, choice_bias: Any = None) -> tuple[Any, Any]:

@@ -240,6 +240,9 @@ class ExpertsConfig:
     num_of_group: int = 1  #: best scores, whose sum is a group's score
     has_choice_bias: bool = False  #: whether the choice, not the weights, adds a bias to scores
     has_float_logits: bool = False  #: whether the router computes in float32, whatever the model's dtype
+    has_biases: bool = False  #: of the router and of each expert's layers
+    limit: float = 0.0  #: of gate and up in the clamped SwiGLU of gpt-oss; 0: silu or the model's activation
+    alpha: float = 0.0  #: that one's factor inside the sigmoid
 
     def __post_init__(self) -> None:
         if self.chosen > self.count:
@@ -254,8 +257,9 @@ class ExpertsConfig:
 
     def num_parameters(self, hidden: int, num_experts: int) -> int:
         """Return the number of weights of a layer's router and some of its experts."""
-        router = hidden * (self.count + self.shared_gate) + self.count * self.has_choice_bias
-        return router + 3 * hidden * (num_experts * self.inner + self.shared_inner)
+        router = hidden * (self.count + self.shared_gate) + self.count * (self.has_choice_bias + self.has_biases)
+        biases = num_experts * (2 * self.inner + hidden) * self.has_biases
+        return router + 3 * hidden * (num_experts * self.inner + self.shared_inner) + biases
 
 
 #: Fields of ModelConfig that never change KV. All others, new ones included, are part of the namespace.
@@ -416,6 +420,7 @@ class ModelConfig:
         count += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
         count += (q_size + kv_size if self.qk_norm_all_heads else layer.head_dim * (1 + has_kv)) * self.qk_norm
         count += self.architecture == "Gemma4ForCausalLM"  # its layer's scalar
+        count += self.num_heads * (self.architecture == "GptOssForCausalLM")  # sinks
         if self.experts is not None and index not in self.experts.dense_layers:
             count += self.experts.num_parameters(hidden, num_experts)
             if not self.experts.is_beside_mlp:

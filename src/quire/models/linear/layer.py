@@ -121,9 +121,14 @@ class Linear(WeightLayer):
         y = self.addend(x)
         return self._group.all_reduce(y) if self._is_addend else y
 
+    @property
+    def own_bias(self) -> Array | None:
+        """The bias in this rank's part of the sum over the group."""
+        return self.bias if self._adds_bias else None
+
     def addend(self, x: Array) -> Array:
         """Compute this rank's part of the sum over the group."""
-        bias = self.bias if self._adds_bias else None
+        bias = self.own_bias
         if self.packed is not None:
             y = self.packed.product(x, bias)
         else:
