@@ -135,6 +135,11 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-moe": ("Qwen2Moe", {**_LLAMA, **_EXPERTS, "shared_expert_intermediate_size": 64}),
     "qwen3-moe": ("Qwen3Moe", {**_LLAMA, **_EXPERTS, "head_dim": 32, "norm_topk_prob": True}),
     "mixtral": ("Mixtral", {**_LLAMA, "num_local_experts": 4}),
+    "gpt-oss-window": (
+        "GptOss", {**_LLAMA, "head_dim": 24, "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 12,
+                   "layer_types": _LOCAL_GLOBAL_LOCAL, "rope_parameters": {**_YARN_ROPE, "truncate": False},
+                   "swiglu_limit": 3.0}
+    ),
     "gemma4": ("Gemma4Text", {**_LLAMA, **_GEMMA4, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True}),
     "gemma4-moe": (
         "Gemma4Text", {**_LLAMA, **_GEMMA4, "hidden_size_per_layer_input": 0, "enable_moe_block": True,
@@ -164,6 +169,7 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
         "norm": 1,
         "embed_tokens": 0.1,
     },
+    "GptOss": {"sinks": 5},
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 

@@ -26,7 +26,7 @@ from quire import BeamSearchParams, SamplingParams
 from quire.kernels.loaded import has_exact_kernels
 from quire.outputs import Logprobs
 
-FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3", "gemma4-shared", "qwen3-moe")
+FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3", "gemma4-shared", "qwen3-moe", "gpt-oss-window")
 FORMATS: dict[str, dict[str, str]] = {
     "float32": {},
     "bfloat16": {"dtype": "bfloat16"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +64,14 @@ def test_every_tensor_of_a_checkpoint_arrives_where_it_belongs(name: str, tmp_pa
     model = load(make_checkpoint(name, tmp_path))
     views = tensors_of(model)
     saved = {model.model_name(name): each for name, each in load_file(tmp_path / "model.safetensors").items()}
-    for stack in [each for each in saved if each.endswith(("experts.gate_up_proj", "experts.down_proj"))]:
-        parts = ("gate_proj", "up_proj") if "gate_up" in stack else ("down_proj",)
+    for stack in [each for each in saved if re.search(r"experts\.(gate_up|down)_proj(_bias)?$", each)]:
+        parts, kind = ("gate", "up") if "gate_up" in stack else ("down",), "bias" if "bias" in stack else "weight"
         for index, expert in enumerate(saved.pop(stack)):
-            for part, tensor in zip(parts, expert.chunk(len(parts)), strict=True):
-                saved[f"{stack.rpartition('.')[0]}.{index}.{part}.weight"] = tensor
+            rows = expert.chunk(len(parts))
+            if name.startswith("gpt-oss"):
+                rows = [(expert.T if expert.ndim > 1 else expert)[i :: len(parts)] for i in range(len(parts))]
+            for part, tensor in zip(parts, rows, strict=True):
+                saved[f"{stack.rpartition('.')[0]}.{index}.{part}_proj.{kind}"] = tensor
     assert views.keys() == saved.keys()
     for tensor_name, tensor in saved.items():
         assert torch.equal(views[tensor_name], tensor), tensor_name

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from checkpoints import make_checkpoint
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBatch, KVLayout
 from quire.kernels.loaded import load_kernels
@@ -77,10 +78,14 @@ def fresh(steps: Steps, lens: list[tuple[int, int]], seed: int = 0) -> np.ndarra
         ("random:smollm2-135m", {"dtype": "bfloat16"}),
         ("random:tiny-moe", {"dtype": "float32"}),
         ("random:tiny-moe", {"dtype": "bfloat16", "quantization": "int4"}),
+        ("gpt-oss-window", {"dtype": "float32"}),
+        ("gpt-oss-window", {"dtype": "bfloat16", "quantization": "int8"}),
     ],
 )
-def test_a_recorded_pass_computes_what_the_modules_do_to_the_bit(model: str, config: dict[str, str]) -> None:
-    steps = Steps(model, **config)
+def test_a_recorded_pass_computes_what_the_modules_do_to_the_bit(
+    model: str, config: dict[str, str], tmp_path: Path
+) -> None:
+    steps = Steps(model if ":" in model else str(make_checkpoint(model, tmp_path)), **config)
     full = [(i % 15, 1) for i in range(MAX_TOKENS)]
     for lens in ([(0, 1)], [(3, 1), (9, 1), (0, 1)], [(2, 1), (0, 5), (7, 1)], full):
         expected = [fresh(steps, lens, seed) for seed in range(3)]

@@ -173,8 +173,9 @@ def test_a_batch_is_flattened_without_padding(name: str, tmp_path: Path, ids: Te
     backends = [attend_to_one_sequence(model) for _ in lengths]
 
     def attend_to_each(layer_index: int, *arrays: Tensor | None) -> Tensor:
-        parts = zip(*([None, None] if x is None else x.split(lengths) for x in arrays), strict=True)
-        return torch.cat([attend(layer_index, *part) for attend, part in zip(backends, parts, strict=True)])
+        qkv, sinks = arrays[:3], arrays[3:]
+        parts = zip(*([None, None] if x is None else x.split(lengths) for x in qkv), strict=True)
+        return torch.cat([attend(layer_index, *part, *sinks) for attend, part in zip(backends, parts, strict=True)])
 
     ids = ids[: sum(lengths)]
     with torch.inference_mode():
@@ -194,9 +195,9 @@ def test_rows_that_are_wanted_are_what_they_are_among_all(
     seen: list[tuple[int, int]] = []
     attend_alone = attend_to_one_sequence(model)
 
-    def attend(layer_index: int, q: Tensor, k: Tensor | None, v: Tensor | None) -> Tensor:
+    def attend(layer_index: int, q: Tensor, k: Tensor | None, *others: Tensor | None) -> Tensor:
         seen.append((layer_index, num_tokens if k is None else len(k)))
-        return attend_alone(layer_index, q, k, v)
+        return attend_alone(layer_index, q, k, *others)
 
     with torch.inference_mode():
         of_all = hidden_states(model, ids, positions, attend)

@@ -29,7 +29,7 @@ _OTHER_TYPES = {
     "I64": 8, "U64": 8, "C64": 8,
 }  # fmt: skip
 #: Of tensors that arrays of a dtype take as they are.
-_TYPES_OF_ARRAYS = {"int32": {"I32", "U32"}, "int8": {"I8"}, "uint8": {"F8_E4M3", *BLOCKS}}
+_TYPES_OF_ARRAYS = {"int32": {"I32", "U32"}, "int8": {"I8"}, "uint8": {"F8_E4M3", "U8", *BLOCKS}}
 DTYPE_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -46,6 +46,9 @@ class TensorEntry:
     head_dim: int = field(default=0, kw_only=True)  #: a head's rows are stored in pairs: i and i + head_dim / 2
     addend: float = field(default=0.0, kw_only=True)  #: to add to each value
     whole: TensorEntry | None = field(default=None, kw_only=True)  #: the file's tensor, of which this is a part
+    every: int = field(default=1, kw_only=True)  #: the bytes also hold others' rows: it is every second one or so,
+    first: int = field(default=0, kw_only=True)  #: from this one on
+    is_transposed: bool = field(default=False, kw_only=True)  #: columns are stored, not rows
 
     @property
     def num_bytes(self) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from quire.attention.interface import LayerAttention
 from quire.kernels.loaded import DTYPES
-from quire.models.layers import Embedding, RMSNorm
+from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection, WeightLayer
 from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
 from quire.models.model_config import ModelConfig
@@ -33,6 +33,7 @@ class CausalLM(Module):
     optional_prefix: ClassVar[str] = ""  #: missing in checkpoints saved from the headless model
     renamed_tensors: ClassVar[dict[str, str]] = {}  #: parts of names in a checkpoint, and in the model
     ignored_tensors: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")  #: derived buffers of old checkpoints
+    pairs_expert_rows: ClassVar[bool] = False  #: stacks of experts are transposed, with gate and up in turn
 
     config: ModelConfig  #: the whole model's
     embed_tokens: Embedding
@@ -137,13 +138,11 @@ class CausalLM(Module):
 
     def checkpoint_shares(self) -> dict[str, TensorShare]:
         """Return this rank's parts of the checkpoint's tensors, by name, except whole ones."""
-        parts = (each for module, name in self._parts() for each in module.named_modules(name))
-        return dict(
-            pair
-            for path, layer in parts
-            if isinstance(layer, Linear | Embedding | RMSNorm)
-            for pair in layer.checkpoint_shares(path)
+        modules: Iterator[tuple[str, Any]] = (
+            each for module, name in self._parts() for each in module.named_modules(name)
         )
+        parts = ((path, module) for path, module in modules if hasattr(module, "checkpoint_shares"))
+        return dict(pair for path, module in parts for pair in module.checkpoint_shares(path))
 
     def weighted_layers(self) -> Iterator[tuple[str, WeightLayer]]:
         """Yield all linear layers and embeddings with weights of their own, by their paths in a checkpoint."""

@@ -64,6 +64,7 @@ ARCHITECTURES = {
         Architecture("Qwen2MoeForCausalLM", "qwen2_moe", "qwen2_moe", "Qwen1.5-MoE, Qwen2-57B-A14B"),
         Architecture("Qwen3MoeForCausalLM", "qwen3_moe", "qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder"),
         Architecture("MixtralForCausalLM", "mixtral", "mixtral", "Mixtral"),
+        Architecture("GptOssForCausalLM", "gpt_oss", "gpt_oss", "gpt-oss-20b, gpt-oss-120b"),
         Architecture("Gemma4ForCausalLM", "gemma4_text", "gemma4", "Gemma 4"),
         Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
         Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),

@@ -108,7 +108,8 @@ class TensorFill:
         self._dtype: np.dtype = _TYPES[entry.dtype] if self._is_float else view.dtype
         self._is_suspect = False  # a sum overflowed, or was NaN or infinite
         # A transposed view, or a tensor at an odd offset, is filled by rows from a buffer at the end.
-        is_buffered = not _is_contiguous(self.view) or entry.start % self._dtype.itemsize
+        is_direct = _is_contiguous(self.view) and entry.every == 1 and not entry.is_transposed
+        is_buffered = not is_direct or entry.start % self._dtype.itemsize
         self._buffer = np.empty(entry.num_bytes, np.uint8) if is_buffered else None
 
     def add(self, offset: int, data: memoryview) -> None:
@@ -123,7 +124,7 @@ class TensorFill:
     def finish(self, before_piece: Callable[[], None] = lambda: None) -> None:
         """Complete the tensor, calling `before_piece` before each piece of work; ModelLoadError for NaN or infinity."""
         if self._buffer is not None:
-            whole = self._buffer.view(self._dtype).reshape(self.view.shape)
+            whole = _own_rows(self._buffer.view(self._dtype), self.view.shape, self.entry)
             rows = max(1, PIECE_BYTES * len(whole) // max(1, self.entry.num_bytes)) if whole.ndim else 1
             for start in range(0, len(whole), rows) if whole.ndim else ():
                 before_piece()
@@ -152,6 +153,17 @@ class TensorFill:
             for start in range(0, len(piece), _STRIP):
                 view[start : start + _STRIP] = piece[start : start + _STRIP]
             self._is_suspect = self._is_suspect or not is_finite(piece)
+
+
+def _own_rows(values: np.ndarray, shape: tuple[int, ...], entry: TensorEntry) -> np.ndarray:
+    """Return an entry's values, in its array's shape, from those of its bytes."""
+    if entry.is_transposed:
+        values = values.reshape(shape[1], -1).T
+    elif entry.every > 1:
+        values = values.reshape(-1, *shape[1:])
+    else:
+        return values.reshape(shape)
+    return values[entry.first :: entry.every]
 
 
 def _by_pairs(view: Array, head_dim: int) -> Array:

@@ -26,7 +26,9 @@ from quire.ops.arrays import DType
 logger = logging.getLogger(__name__)
 
 HEAD_NAME = "lm_head.weight"
-_STACKED = re.compile(r"(?P<experts>.*\.experts)\.(?P<kind>gate_up_proj|gate_proj|up_proj|down_proj)(\.weight)?")
+_STACKED = re.compile(
+    r"(?P<experts>.*\.experts)\.(?P<kind>gate_up_proj|gate_proj|up_proj|down_proj)[._]?(?P<part>weight|bias|blocks|scales)?"
+)
 
 ChooseDtype = Callable[[ModelConfig, "str | None"], DType]  #: from the config and the dtype in the files
 
@@ -83,18 +85,32 @@ def _by_model_names(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> 
     for name, entry in entries.items():
         name = model_class.model_name(name)
         match = _STACKED.fullmatch(name)
-        is_stack = match and config.experts and entry.shape[:1] == (config.experts.count,) and len(entry.shape) == 3
-        if not match or not is_stack:
+        if match and config.experts and len(entry.shape) > 1 and entry.shape[0] == config.experts.count:
+            yield from _experts_of(entry, match, model_class.pairs_expert_rows)
+        else:
             yield name, entry
-            continue
-        kinds = ("gate_proj", "up_proj") if match["kind"] == "gate_up_proj" else (match["kind"],)
-        count, rows, columns = entry.shape
-        parts = [f"{match['experts']}.{i}.{kind}.weight" for i in range(count) for kind in kinds]
-        size = entry.num_bytes // len(parts)
-        for i, part in enumerate(parts):
-            start = entry.start + i * size
-            shape = (rows // len(kinds), columns)
-            yield part, replace(entry, shape=shape, start=start, end=start + size, whole=entry)
+
+
+def _experts_of(stack: TensorEntry, match: re.Match[str], is_paired: bool) -> Iterator[tuple[str, TensorEntry]]:
+    """Yield the tensors of a stack's experts. Rows of gate and up alternate if `is_paired`, else they are apart."""
+    kinds = ("gate_proj", "up_proj") if match["kind"] == "gate_up_proj" else (match["kind"],)
+    part = match["part"] or "weight"
+    is_transposed = is_paired and part == "weight"
+    rows, *columns = stack.shape[:0:-1] if is_transposed else stack.shape[1:]
+    if rows % len(kinds):
+        raise ModelLoadError(f"{stack.name} in {stack.file} has {rows} rows of gate and up; download it again")
+    shape = (rows // len(kinds), *([math.prod(columns)] if columns else ()))
+    size = stack.num_bytes // stack.shape[0]
+    for i in range(stack.shape[0]):
+        for place, kind in enumerate(kinds):
+            start, end = stack.start + i * size, stack.start + (i + 1) * size
+            own = replace(stack, shape=shape, start=start, end=end, whole=stack, is_transposed=is_transposed)
+            if is_paired:
+                own = replace(own, every=len(kinds), first=place)
+            else:
+                start += place * size // len(kinds)
+                own = replace(own, start=start, end=start + size // len(kinds))
+            yield f"{match['experts']}.{i}.{kind}.{part}", own
 
 
 def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict[str, str]:
@@ -146,6 +162,13 @@ def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
     if share is None:
         return entry
     assert entry.array_shape == share.whole_shape
+    if entry.is_transposed:
+        stored = TensorShare(share.whole_shape[::-1], 1 - share.dim, share.ranges)
+        return replace(
+            part_of(replace(entry, shape=stored.whole_shape, is_transposed=False), stored),
+            shape=share.shape,
+            is_transposed=True,
+        )
     itemsize = entry.num_bytes // math.prod(share.whole_shape)
     values, num_bytes = BLOCKS.get(entry.dtype, (1, 1))
     shape = (*share.shape[:-1], share.shape[-1] // num_bytes * values)
@@ -162,6 +185,8 @@ def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
         entry.start + math.prod(share.shape) * itemsize,
         share.row_size * itemsize,
         columns,
+        every=entry.every,
+        first=entry.first,
     )
 
 

@@ -57,7 +57,7 @@ class GroupLoader:
         self._hooks = hooks
         self._unit_of: dict[str, Unit] = {}
         self.restart()
-        self._fill: TensorFill | None = None  #: the tensor that is arriving
+        self._fills: dict[str, TensorFill] = {}  #: the tensors that are arriving
         self._reader: ByteReader | None = None
 
     @property
@@ -78,7 +78,7 @@ class GroupLoader:
 
     def restart(self) -> None:
         """Expect the tensors of fresh units after `ModelUnits.reset`."""
-        self._fill = None
+        self._fills = {}
         self._unit_of = {name: unit for unit in self._units for name in unit.tensors}
 
     def stop(self) -> None:
@@ -145,13 +145,11 @@ class GroupLoader:
     def _add_to(self, entry: TensorEntry, name: str, offset: int, data: memoryview) -> None:
         unit = self._unit_of[name]
         if not offset:
-            self._fill = TensorFill(unit.view(name, self._model.device), entry)
-        assert self._fill is not None
+            self._fills[name] = TensorFill(unit.view(name, self._model.device), entry)
         if data:
-            self._fill.add(offset, data)
+            self._fills[name].add(offset, data)
         if offset + len(data) == entry.num_bytes:
-            self._fill.finish(self._hooks.before_piece)
-            self._fill = None  # drops the view, which packing invalidates
+            self._fills.pop(name).finish(self._hooks.before_piece)  # drops the view, which packing invalidates
             self._hooks.before_piece()
             unit.finish(name)
             self._report(unit)
