@@ -27,9 +27,6 @@ def main(
     adapter: Annotated[
         list[str] | None, typer.Option(metavar="STAGE=DIR", help="A stage's adapter; may be repeated.")
     ] = None,
-    map_: Annotated[
-        list[str] | None, typer.Option("--map", metavar="STAGE=FILE", help="A stage's linear map; may be repeated.")
-    ] = None,
     control: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Adapter of the whole model, trained on the same data.")
     ] = None,
@@ -41,12 +38,12 @@ def main(
     ] = False,
     json: Json = None,
 ) -> None:
-    """Answer the same questions greedily with every stage: bare, with a map, healed, full, and with the control."""
+    """Answer the same questions greedily with every stage: bare, healed, full, and with the control."""
     from benchmarks.stage_quality.variants import compare, evaluate_stages
     from quire.progressive.healing.reference import load_reference
     from quire.progressive.questions import read_questions
 
-    stage_plan, variants = _variants(model, plan, by_stage("--adapter", adapter), by_stage("--map", map_), control)
+    stage_plan, variants = _variants(model, plan, by_stage("--adapter", adapter), control)
     if paper and stage_plan.num_stages != 3:
         raise ValueError(f"the paper has 3 stages, and this plan has {stage_plan.num_stages}; leave out --paper")
     try:
@@ -81,7 +78,7 @@ def main(
 
 
 def _variants(
-    model: str, plan: Path | None, adapters: dict[int, Path], maps: dict[int, Path], control: Path | None
+    model: str, plan: Path | None, adapters: dict[int, Path], control: Path | None
 ) -> tuple[StagePlan, list[Variant]]:
     from benchmarks.stage_quality.variants import variants_of, variants_of_pack
     from quire.loading import resolve_model
@@ -92,11 +89,11 @@ def _variants(
     if plan is None:
         if source.path is None or not is_pack(source.path):
             raise ValueError(f"{model} is not a pack; name the file of `quire stages plan` with --plan")
-        if adapters or maps:
-            raise ValueError("a pack has its own adapters and maps; to use others, add --plan")
+        if adapters:
+            raise ValueError("a pack has its own adapters; to use others, add --plan")
         return variants_of_pack(read_stage_manifest(source.path), control)
     found = plan_for(plan, source.config.num_layers)
-    return found, variants_of(found, adapters, maps, control)
+    return found, variants_of(found, adapters, control)
 
 
 def _rows(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
@@ -108,7 +105,7 @@ def _rows(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[
         variant = each.variant
         row = {"stage": variant.stage, "kind": variant.kind, "num_layers": len(plan.layers_in_place(variant.stage))}
         row |= {"exact_match": each.exact_match, "f1": each.f1, "won_back": won_back(each, answered)}
-        row |= {"adapter": _name(variant.adapter), "linear_map": _name(variant.linear_map)}
+        row |= {"adapter": _name(variant.adapter)}
         if paper and variant.kind in ("healed", "full"):
             row["paper"] = PAPER[variant.stage]
         rows.append(row)

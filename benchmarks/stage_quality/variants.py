@@ -1,4 +1,4 @@
-"""Evaluate the stages of a model: bare, with a linear map, healed, the full model, and a control."""
+"""Evaluate the stages of a model: bare, healed, the full model, and a control."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from safetensors import SafetensorError, safe_open
 from benchmarks.scores import Paired, compare_paired, score_each
 from quire.loading.stage_manifest import StageManifest
 from quire.progressive.healing.reference import decoder_layers, remove_layers
-from quire.progressive.linear_map import GapMap
-from quire.progressive.plans import gap_of
 from quire.progressive.questions import ReadingQuestion, prompt_of
 from quire.progressive.stage_plan import StagePlan
 from quire.text.tokenizer import Tokenizer
@@ -34,9 +32,8 @@ class Variant:
     """A way to run a stage."""
 
     stage: int
-    kind: str  #: bare, linear map, healed, map + healed; of the last stage: full, control
+    kind: str  #: bare or healed; of the last stage: full, control
     adapter: Path | None = None  #: a folder in PEFT's format
-    linear_map: Path | None = None
 
     @property
     def name(self) -> str:
@@ -63,24 +60,19 @@ class VariantAnswers:
         return 100 * sum(self.f1s) / len(self.f1s)
 
 
-def variants_of(
-    plan: StagePlan, adapters: Mapping[int, Path], maps: Mapping[int, Path], control: Path | None = None
-) -> list[Variant]:
-    """List all variants to measure, with adapters and maps by stage.
+def variants_of(plan: StagePlan, adapters: Mapping[int, Path], control: Path | None = None) -> list[Variant]:
+    """List all variants to measure, with adapters by stage.
 
     `control` is an adapter for the full model, trained on the same data: it shows what healing teaches besides
     repairing the gap, such as the format of answers. Raises ValueError for an invalid stage.
     """
     last = plan.num_stages
-    for what, stages in (("adapter", adapters), ("map", maps)):
-        for stage in stages:
-            if not 1 <= stage < last:
-                raise ValueError(f"stage {stage} has no {what}: of {last} stages, 1 to {last - 1} lack layers")
+    for stage in adapters:
+        if not 1 <= stage < last:
+            raise ValueError(f"stage {stage} has no adapter: of {last} stages, 1 to {last - 1} lack layers")
     found = []
     for stage in range(1, last):
         found.append(Variant(stage, "bare"))
-        if stage in maps:
-            found.append(Variant(stage, "linear map", linear_map=maps[stage]))
         if stage in adapters:
             found.append(Variant(stage, "healed", adapter=adapters[stage]))
     found.append(Variant(last, "full"))
@@ -90,30 +82,21 @@ def variants_of(
 
 
 def variants_of_pack(manifest: StageManifest, control: Path | None = None) -> tuple[StagePlan, list[Variant]]:
-    """As `variants_of`, by a pack's manifest. A stage with map and adapter is also measured as served, with both."""
+    """As `variants_of`, by a pack's manifest."""
     plan = StagePlan(manifest.num_layers, tuple(group.layers for group in manifest.groups))
     folder = manifest.directory
     adapters = {stage.number: folder / stage.adapter for stage in manifest.stages if stage.adapter}
-    maps = {stage.number: folder / stage.linear_map for stage in manifest.stages if stage.linear_map}
-    found = variants_of(plan, adapters, maps, control)
-    for stage in sorted(adapters.keys() & maps.keys(), reverse=True):
-        at = max(i for i, variant in enumerate(found) if variant.stage == stage) + 1
-        found.insert(at, Variant(stage, "map + healed", adapters[stage], maps[stage]))
-    return plan, found
+    return plan, variants_of(plan, adapters, control)
 
 
 @contextmanager
 def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
-    """Turn the model into a variant, and restore it afterwards. Raises ValueError if adapter or map do not fit."""
+    """Turn the model into a variant, and restore it afterwards. Raises ValueError if an adapter does not fit."""
     out = plan.layers_out(variant.stage)
-    linear_map = None
-    if variant.linear_map is not None:
-        gap_of(plan, variant.stage)  # checks that there is one gap
-        linear_map = GapMap.load(variant.linear_map, model.config.hidden_size)
     if variant.adapter is not None:
         _check_adapter(variant.adapter, plan, variant.stage)
     with ExitStack() as stack:
-        removed = remove_layers(model, out, linear_map)
+        removed = remove_layers(model, out)
         stack.callback(_restore_layers, model, removed)
         if variant.adapter is not None:
             stack.enter_context(_adapted(model, variant.adapter))
@@ -170,8 +153,8 @@ def evaluate_stages(
 ) -> Iterator[VariantAnswers]:
     """Answer all questions by each variant, zero-shot and greedily, and restore the model.
 
-    `advance` receives the number of questions answered in each batch. Raises ValueError for unsuitable questions,
-    adapters and maps.
+    `advance` receives the number of questions answered in each batch. Raises ValueError for unsuitable questions
+    and adapters.
     """
     prompts = tokenizer.encode_batch([prompt_of(question) for question in questions])
     _check_prompts(prompts, model, max_new_tokens)
@@ -268,7 +251,7 @@ class VariantComparison:
 def compare(answered: Sequence[VariantAnswers]) -> list[VariantComparison]:
     """Compare each variant with its bare or full stage, and each stage, as served, with the next.
 
-    A served stage is healed if it has an adapter, else it has its map, else it is bare.
+    A served stage is healed if it has an adapter, else it is bare.
     """
     by_stage: dict[int, list[VariantAnswers]] = {}
     for each in answered:

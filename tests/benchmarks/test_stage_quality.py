@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import peft
 import pytest
 import torch
@@ -28,7 +27,6 @@ from checkpoints import make_reference
 from progressive.models import VOCAB, make_model, random_texts
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
 from quire.progressive.healing.reference import remove_layers
-from quire.progressive.linear_map import GapMap
 from quire.progressive.plans import plan_block, preset_plan, write_plan
 from quire.text.tokenizer import Tokenizer
 
@@ -60,7 +58,6 @@ def logits(model: Any) -> torch.Tensor:
 def test_a_variant_is_its_stage_and_leaves_the_model_whole(tmp_path: Path) -> None:
     healed = write_adapter(tmp_path / "1", PLAN.layers_out(1))
     controlled = write_adapter(tmp_path / "control")
-    GapMap(np.eye(64, dtype=np.float32), np.full(64, 0.5, np.float32)).save(tmp_path / "map.safetensors")
     whole = model()
     expected, bare = logits(whole), model()
     remove_layers(bare, PLAN.layers_out(1))
@@ -73,9 +70,6 @@ def test_a_variant_is_its_stage_and_leaves_the_model_whole(tmp_path: Path) -> No
         with staged(whole, PLAN, variant):
             torch.testing.assert_close(logits(whole), wanted)
         assert torch.equal(logits(whole), expected)
-    with staged(whole, PLAN, Variant(1, "linear map", linear_map=tmp_path / "map.safetensors")):
-        assert not torch.equal(logits(whole), logits(bare))
-    assert torch.equal(logits(whole), expected)
     for stage, folder, message in (
         (2, "1", r"not an adapter for stage 2 .* it lacks the layers \[2\]"),
         (1, "control", r"it has the layers \[2, 3\], which are out there"),
@@ -106,15 +100,14 @@ def answered(variant: Variant, *exact: float) -> VariantAnswers:
 
 def test_stages_are_compared_as_they_are_served_and_the_control_with_the_original() -> None:
     here = Path(".")
-    found = variants_of(PLAN, {1: here}, {1: here}, control=here)
+    found = variants_of(PLAN, {1: here}, control=here)
     assert [variant.name for variant in found] == [
-        "stage 1, bare", "stage 1, linear map", "stage 1, healed", "stage 2, bare", "full", "control"
+        "stage 1, bare", "stage 1, healed", "stage 2, bare", "full", "control"
     ]  # fmt: skip
-    exact = [(0, 0, 0, 1), (0, 0, 0, 0), (0, 0, 1, 1), (0, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 0)]
+    exact = [(0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 0)]
     all_answers = [answered(variant, *map(float, each)) for variant, each in zip(found, exact, strict=True)]
     pairs = {(pair.first, pair.second): pair.result for pair in compare(all_answers)}
     assert list(pairs) == [
-        ("stage 1, bare", "stage 1, linear map"),
         ("stage 1, bare", "stage 1, healed"),
         ("full", "control"),
         ("stage 1, healed", "stage 2, bare"),
@@ -122,14 +115,14 @@ def test_stages_are_compared_as_they_are_served_and_the_control_with_the_origina
     ]
     assert (pairs["full", "control"].only_first, pairs["full", "control"].only_second) == (1, 0)
     shares = [won_back(each, all_answers) for each in all_answers]
-    assert shares[:4] == [None, pytest.approx(-1 / 3), pytest.approx(1 / 3), None]
+    assert shares[:3] == [None, pytest.approx(1 / 3), None]
     with pytest.raises(ValueError, match="stage 3 has no adapter: of 3 stages, 1 to 2 lack layers"):
-        variants_of(PLAN, {3: here}, {})
+        variants_of(PLAN, {3: here})
 
 
 def test_a_packs_variants_are_what_its_manifest_names(tmp_path: Path) -> None:
     stages = (
-        Stage(1, PLAN.layers_in_place(1), adapter="adapters/1", linear_map="maps/1.safetensors"),
+        Stage(1, PLAN.layers_in_place(1), adapter="adapters/1"),
         Stage(2, PLAN.layers_in_place(2), adapter="adapters/2"),
         Stage(3, PLAN.layers_in_place(3)),
     )
@@ -138,10 +131,9 @@ def test_a_packs_variants_are_what_its_manifest_names(tmp_path: Path) -> None:
     plan, found = variants_of_pack(manifest)
     assert plan == PLAN
     assert [variant.name for variant in found] == [
-        "stage 1, bare", "stage 1, linear map", "stage 1, healed", "stage 1, map + healed",
-        "stage 2, bare", "stage 2, healed", "full",
+        "stage 1, bare", "stage 1, healed", "stage 2, bare", "stage 2, healed", "full"
     ]  # fmt: skip
-    assert found[3].adapter == tmp_path / "adapters/1"
+    assert found[1].adapter == tmp_path / "adapters/1"
 
 
 def write_questions(path: Path, answers: list[str]) -> None:
@@ -160,7 +152,6 @@ def test_the_script_scores_and_compares_every_stage(tmp_path: Path) -> None:
     folder = make_model(tmp_path / "model", num_hidden_layers=5)
     plan, figures, questions = tmp_path / "plan.json", tmp_path / "figures.json", tmp_path / "questions.json"
     write_plan(PLAN, plan)
-    GapMap(np.eye(64, dtype=np.float32), np.full(64, 0.5, np.float32)).save(tmp_path / "map.safetensors")
     write_questions(questions, ["one"] * 12)
     given = ("--model", folder, "--plan", plan, "--questions", questions, "--json", figures)
     result = run(*given)
@@ -169,11 +160,11 @@ def test_the_script_scores_and_compares_every_stage(tmp_path: Path) -> None:
     answers = [text.partition("\n")[0].strip() for text in said]
     assert len(set(answers)) > 1
     write_questions(questions, answers)
-    result = run(*given, "--map", f"1={tmp_path / 'map.safetensors'}", "--limit", 6, "--paper")
+    result = run(*given, "--limit", 6, "--paper")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(figures.read_text())
     scores = {(row["stage"], row["kind"]): row["exact_match"] for row in found["results"]}
-    assert set(scores) == {(1, "bare"), (1, "linear map"), (2, "bare"), (3, "full")}
+    assert set(scores) == {(1, "bare"), (2, "bare"), (3, "full")}
     assert scores[3, "full"] == 100
     assert scores[1, "bare"] < 100
     assert found["num_questions"] == 6
@@ -209,7 +200,7 @@ def test_a_plan_of_four_stages_is_scored_and_written_before_it_is_shown(
         ("--plan plan.json", "q.json cannot be read"),
         ("--plan plan.json --adapter here", "'here' is not STAGE=PATH"),
         ("--plan plan.json --adapter 1=none", "there is no none"),
-        ("--plan plan.json --map 3=plan.json", "stage 3 has no map"),
+        ("--plan plan.json --adapter 3=plan.json", "stage 3 has no adapter"),
         ("--plan two.json --paper", "the paper has 3 stages, and this plan has 2"),
         ("--plan deep.json", "plans 32 layers, and the model has 16"),
     ],

@@ -31,7 +31,7 @@ ABSENT = (12, 13, 14)  #: layers of quire-mini's second stage
 
 
 def make_pack(directory: Path) -> Path:
-    """Pack quire-mini in two stages; the first has an adapter and a linear map."""
+    """Pack quire-mini in two stages; the first has an adapter."""
     name = "base_model.model.model.layers.0.self_attn.v_proj"
     halves = {f"{name}.lora_A.weight": torch.ones(2, 256) / 64, f"{name}.lora_B.weight": torch.ones(128, 2) / 64}
     adapter = directory / "adapter"
@@ -39,10 +39,8 @@ def make_pack(directory: Path) -> Path:
     save_file(halves, adapter / "adapter_model.safetensors")
     config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["v_proj"]}
     (adapter / "adapter_config.json").write_text(json.dumps(config))
-    save_file({"weight": torch.eye(256), "bias": torch.zeros(256)}, directory / "map.safetensors")
     plan = StagePlan(16, (tuple(at for at in range(16) if at not in ABSENT), ABSENT))
-    adapters, maps = {1: adapter}, {1: directory / "map.safetensors"}
-    pack("quire-mini", plan, directory / "pack", adapters=adapters, maps=maps, use_tqdm=False)
+    pack("quire-mini", plan, directory / "pack", adapters={1: adapter}, use_tqdm=False)
     return directory / "pack"
 
 

@@ -1,4 +1,4 @@
-"""`quire stages`: plans and maps from the command line, and mistakes."""
+"""`quire stages`: plans from the command line, and mistakes."""
 
 from __future__ import annotations
 
@@ -65,9 +65,6 @@ def test_from_a_plan_to_a_map(tmp_path: Path) -> None:
     assert "all but" in output
     assert (tmp_path / "heat.png").read_bytes()[1:4] == b"PNG"
 
-    done("map", "--model", model, "--plan", plan, *looked_at, "-o", tmp_path / "map.safetensors", "--json", figures)
-    assert json.loads(figures.read_text())["layers"] == [best, best + 2]
-
 
 def test_a_plan_without_text(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
@@ -111,9 +108,6 @@ def test_a_plan_without_text(tmp_path: Path) -> None:
         ("plan --preset progressiveserve", "for models of 32 layers, and this one has 16"),
         ("plan --block 1:3 --baseline deepest", "--baseline needs --layers-out"),
         ("plan --generate 1 --stages 3", "--stages needs a choice of layers"),
-        ("map --plan none.json -o m --generate 1", "none.json cannot be read"),
-        ("map --plan plan.json -o m", "no text is given"),
-        ("map --plan plan.json -o m --generate 1 --stage 3", "stage 3 lacks no layers; of 3 stages, 1 to 2 do"),
     ],
 )
 def test_mistakes_are_reported_before_a_model_is_loaded(

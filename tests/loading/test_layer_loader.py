@@ -272,18 +272,8 @@ def with_adapter(manifest: StageManifest, number: int) -> StageManifest:
     return replace(manifest, files=files, stages=tuple(stages))
 
 
-def with_linear_map(manifest: StageManifest, number: int) -> StageManifest:
-    """Return a stage with a map in place of its missing layers."""
-    save_file({"weight": torch.randn(64, 64), "bias": torch.ones(64)}, file := manifest.directory / "map.safetensors")
-    data = file.read_bytes()
-    files = {**manifest.files, file.name: PackedFile(file.name, len(data), "", xxhash.xxh3_128_hexdigest(data))}
-    stages = list(manifest.stages)
-    stages[number - 1] = replace(stages[number - 1], linear_map=file.name, linear_map_digest="0" * 64)
-    return replace(manifest, files=files, stages=tuple(stages))
-
-
-def test_each_rank_of_a_group_gets_its_parts_of_the_stages_of_their_adapters_and_of_their_maps(directory: Path) -> None:
-    manifest = with_linear_map(with_adapter(pack(directory), 1), 1)
+def test_each_rank_of_a_group_gets_its_parts_of_the_stages_and_of_their_adapters(directory: Path) -> None:
+    manifest = with_adapter(pack(directory), 1)
 
     def run(group: ParallelGroup) -> list[torch.Tensor]:
         with loader_of(directory, manifest=manifest, group=group) as loader:

@@ -51,12 +51,15 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packed(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack of two stages, the first with a map."""
+    """A pack of two stages, the first with an adapter."""
     place = tmp_path_factory.mktemp("packed")
-    save_file({"weight": torch.eye(64), "bias": torch.zeros(64)}, place / "map.safetensors")
-    pack(
-        str(original), StagePlan(3, ((0, 2), (1,))), place / "pack", maps={1: place / "map.safetensors"}, use_tqdm=False
-    )
+    name = "base_model.model.model.layers.0.self_attn.v_proj"  # [32, 64]
+    halves = {f"{name}.lora_A.weight": torch.ones(2, 64), f"{name}.lora_B.weight": torch.ones(32, 2)}
+    (place / "adapter").mkdir()
+    save_file(halves, place / "adapter" / "adapter_model.safetensors")
+    (place / "adapter" / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4}))
+    plan = StagePlan(3, ((0, 2), (1,)))
+    pack(str(original), plan, place / "pack", adapters={1: place / "adapter"}, use_tqdm=False)
     return place / "pack"
 
 

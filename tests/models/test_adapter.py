@@ -1,4 +1,4 @@
-"""Invalid adapters and linear maps are rejected with an error that names the file and the problem."""
+"""Invalid adapters are rejected with an error that names the file and the problem."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from checkpoints import make_config
 from quire.kernels.loaded import load_kernels
 from quire.models.adapter import PanelAdapter, TensorAdapter, read_adapter
 from quire.models.base import CausalLM
-from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
 from quire.models.registry import build_model, read_model_config
-from quire.models.stages import read_linear_map
 from quire.ops.arrays import BFLOAT16, FLOAT32, as_numpy, as_tensor, torch_dtype
 
 Q_PROJ = "base_model.model.model.layers.2.self_attn.q_proj"
@@ -167,22 +165,3 @@ def test_a_row_has_the_same_bits_beside_any_others_and_is_rounded_once(dtype: np
             assert (found == exact.astype(dtype)).mean() > 0.999
         else:
             np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_linear_map_computes_what_its_file_says(dtype: torch.dtype, tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    weight, bias = torch.eye(48) + torch.randn(48, 48) / 100, torch.randn(48) / 100
-    save_file({"weight": weight, "bias": bias}, tmp_path / "1.safetensors")
-    linear_map = read_linear_map(tmp_path / "1.safetensors", hidden_size=48, dtype=dtype, device="cpu")
-    assert (linear_map.change.packed is not None) == (panel_kernels(dtype) is not None)
-    x = torch.randn(20, 48).to(dtype)
-    y = linear_map(x, "whatever layers get")
-    assert y.dtype == dtype
-    expected = x.float() @ weight.T + bias
-    torch.testing.assert_close(y.float(), expected, rtol=0, atol=0.02 if dtype == torch.bfloat16 else 1e-5)
-    if dtype == torch.bfloat16:
-        plain = x @ weight.T.to(dtype) + bias.to(dtype)
-        assert (y - expected).pow(2).mean() < 0.6 * (plain - expected).pow(2).mean(), "rounding W would be worse"
-    with pytest.raises(ModelConfigError, match=r"1.safetensors contains .*\(48, 48\).*\(64, 64\)"):
-        read_linear_map(tmp_path / "1.safetensors", hidden_size=64, dtype=dtype, device="cpu")

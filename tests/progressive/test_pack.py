@@ -61,11 +61,9 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def good(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pack with an adapter and a map."""
+    """A pack with an adapter."""
     place = tmp_path_factory.mktemp("packs")
-    save_file({"weight": torch.eye(64), "bias": torch.zeros(64)}, place / "map.safetensors")
-    adapters, maps = {1: make_adapter(place / "adapter")}, {1: place / "map.safetensors"}
-    pack(str(llama), PLAN, place / "pack", adapters=adapters, maps=maps, use_tqdm=False)
+    pack(str(llama), PLAN, place / "pack", adapters={1: make_adapter(place / "adapter")}, use_tqdm=False)
     return place / "pack"
 
 
@@ -220,7 +218,7 @@ def _set(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         _set("stages", 0, "number", to=2),
         _set("stages", 0, "adapter", to="adapters/../../1"),
         _set("stages", 0, "adapter_digest", to="x"),
-        _set("stages", 1, "linear_map", to="maps/1.safetensors"),
+        _set("stages", 1, "adapter", to="adapters/1"),
         _set("files", 0, "name", to="..\\config.json"),
         _set("files", 0, "num_bytes", to=-1),
         lambda values: [file.update(num_bytes=0) for file in values["files"]],

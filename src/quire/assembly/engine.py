@@ -24,7 +24,6 @@ from quire.engine.pinned_prefix import pin_prefix
 from quire.engine.promotion import Promoter
 from quire.kernels.loaded import has_exact_kernels
 from quire.loading.source import ModelSource
-from quire.loading.stage_manifest import Stage
 from quire.ops.arrays import name_of
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
@@ -171,17 +170,13 @@ def _make_promoter(loaded: LoadedModel, runner: ModelRunner | MultiRankRunner, n
     num_layers = manifest.num_layers
     stages = manifest.stages[: arrivals.last_stage]
     namespaces = [
-        replace(namespace, layers=Namespace.name_layers(stage.layers, num_layers, _name_additions(stage)))
+        replace(namespace, layers=Namespace.name_layers(stage.layers, num_layers, stage.adapter_digest))
         for stage in stages
     ]
     shares = [len(stage.layers) / num_layers for stage in stages]
     ready = arrivals.stage_ready
     first = arrivals.stage(ready) if ready or loaded.loader is None else loaded.loader.arriving_stage(1)
     return Promoter(arrivals, runner, namespaces, shares, first)
-
-
-def _name_additions(stage: Stage) -> str:
-    return stage.adapter_digest + (f"+map:{stage.linear_map_digest}" if stage.linear_map_digest else "")
 
 
 def _sampling_defaults(source: ModelSource) -> dict[str, float]:

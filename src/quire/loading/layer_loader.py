@@ -50,7 +50,7 @@ class LayerLoader:
         dtype: float32, bfloat16, float16, or auto: the config's dtype, else the files'.
         load_format: random fills a checkpoint's shapes with random weights of `seed`.
         reading: the opened checkpoint, with or without stages; None opens the source as one stage.
-        retries: retry layers of later stages, and skip later stages with a damaged adapter or map, instead of failing.
+        retries: retry layers of later stages, and skip later stages with a damaged adapter, instead of failing.
         group: the tensor-parallel group. Each rank reads its own part of the files and computes no digest.
 
     Attributes:
@@ -132,7 +132,7 @@ class LayerLoader:
         self._thread.start()
 
     def wait_stage(self, number: int) -> None:
-        """Return once a stage is ready; raises ModelLoadError, or ModelConfigError for a misfit adapter or map."""
+        """Return once a stage is ready; raises ModelLoadError, or ModelConfigError for a misfit adapter."""
         if not 1 <= number <= self.last_stage:
             raise ValueError(f"stage {number} is not one of the {self.last_stage} loaded stages")
         self._wait(lambda: self.stage_ready >= number or self._stages.why_left_out(number) is not None)
@@ -168,7 +168,7 @@ class LayerLoader:
         return sum(group.num_bytes for group in self._reading.groups[:number])
 
     def set_served_stage(self, number: int) -> None:
-        """Report the stage that the engine serves. Adapters and maps of earlier stages are dropped."""
+        """Report the stage that the engine serves. Adapters of earlier stages are dropped."""
         with self._changed:
             self._stages.drop_before(number)
         self._status.set_served(number)
@@ -320,7 +320,7 @@ class LayerLoader:
         self._status.notify()
 
     def _leave_out(self, number: int, error: Exception) -> None:
-        """Skip a stage whose adapter or map is unusable. Later stages do not need them."""
+        """Skip a stage whose adapter is unusable. Later stages do not need it."""
         logger.warning("stage %d is left out: %s", number, error, exc_info=_unexpected(error))
         self._status.set_error(f"stage {number} is left out: {error}", is_stuck=False)
         with self._changed:

@@ -55,8 +55,6 @@ class Stage:
     layers: tuple[int, ...]  #: present layers, ascending
     adapter: str | None = None  #: its folder in the pack
     adapter_digest: str = ""  #: digest of its weights and config, for the namespace
-    linear_map: str | None = None  #: safetensors file of the map that replaces absent layers
-    linear_map_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,6 @@ def _needed_files(manifest: StageManifest) -> list[str]:
     needed = [group.file for group in manifest.groups]
     for stage in manifest.stages:
         needed += adapter_files(stage.adapter) if stage.adapter is not None else ()
-        needed += [stage.linear_map] if stage.linear_map is not None else []
     return needed
 
 
@@ -233,13 +230,10 @@ def _check(manifest: StageManifest) -> None:
         raise ValueError(f"has {manifest.weights!r} as the weights' digest, expected sha256:...")
     _check_layers(manifest)
     for stage in manifest.stages:
-        if stage.number == len(manifest.stages) and (stage.adapter is not None or stage.linear_map is not None):
-            raise ValueError(
-                f"has an adapter or a map on stage {stage.number}, the last one, which is the original model"
-            )
-        named = ((stage.adapter, stage.adapter_digest), (stage.linear_map, stage.linear_map_digest))
-        if any(name is not None and not _SHA256.fullmatch(digest) for name, digest in named):
-            raise ValueError(f"has no digest of stage {stage.number}'s adapter or map")
+        if stage.number == len(manifest.stages) and stage.adapter is not None:
+            raise ValueError(f"has an adapter on stage {stage.number}, the last one, which is the original model")
+        if stage.adapter is not None and not _SHA256.fullmatch(stage.adapter_digest):
+            raise ValueError(f"has no digest of stage {stage.number}'s adapter")
     _check_names(manifest)
 
 

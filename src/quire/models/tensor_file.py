@@ -1,4 +1,4 @@
-"""Read small safetensors files: adapters and linear maps."""
+"""Read the small files of adapters."""
 
 from __future__ import annotations
 

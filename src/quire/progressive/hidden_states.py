@@ -1,4 +1,4 @@
-"""A model's hidden states between its layers, for plans and linear maps."""
+"""A model's hidden states between its layers, for plans."""
 
 from __future__ import annotations
 

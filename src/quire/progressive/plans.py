@@ -144,15 +144,3 @@ def plan_for(path: Path, num_layers: int) -> StagePlan:
     if plan.num_layers != num_layers:
         raise ValueError(f"{path} plans {plan.num_layers} layers, and the model has {num_layers}; make another plan")
     return plan
-
-
-def gap_of(plan: StagePlan, stage: int) -> tuple[int, int]:
-    """Return the layers [start, end) that a stage lacks. Raises ValueError unless they are one gap."""
-    if not 1 <= stage < plan.num_stages:
-        raise ValueError(f"stage {stage} lacks no layers; of {plan.num_stages} stages, 1 to {plan.num_stages - 1} do")
-    out = plan.layers_out(stage)
-    if out != tuple(range(out[0], out[-1] + 1)):
-        raise ValueError(
-            f"stage {stage} lacks the layers {list(out)}, which are not contiguous; a map replaces one gap"
-        )
-    return out[0], out[-1] + 1

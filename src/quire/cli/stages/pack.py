@@ -31,12 +31,6 @@ def pack(
     adapter: Annotated[
         list[str] | None, typer.Option(metavar="STAGE=DIR", help="A stage's adapter in PEFT's format; may be repeated.")
     ] = None,
-    map_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map", metavar="STAGE=FILE", help="A stage's linear map from `quire stages map`; may be repeated."
-        ),
-    ] = None,
     progress: Progress = True,
 ) -> None:
     """Write a model as a pack: a checkpoint with one file per stage, and the stages' adapters.
@@ -54,7 +48,6 @@ def pack(
         stages,
         out,
         adapters=by_stage("--adapter", adapter),
-        maps=by_stage("--map", map_),
         origin={name: facts[name] for name in _ORIGIN if name in facts},
         use_tqdm=progress,
     )
@@ -90,7 +83,7 @@ def unpack(
 
 
 def show(directory: Pack, json: Json = None) -> None:
-    """Show the stages of a pack: layers, bytes, adapters and maps."""
+    """Show the stages of a pack: layers, bytes, adapters."""
     from quire.loading.stage_manifest import read_stage_manifest
 
     manifest = read_stage_manifest(directory)
@@ -103,18 +96,16 @@ def show(directory: Pack, json: Json = None) -> None:
             "num_bytes": manifest.stage_bytes(stage.number),
             "share": manifest.stage_bytes(stage.number) / whole,
             "adapter": stage.adapter,
-            "map": stage.linear_map,
         }
         for stage, group in zip(manifest.stages, manifest.groups, strict=True)
     ]
     print_table(
-        ("stage", "layers", "adds", "weights", "of all", "adapter", "map"),
+        ("stage", "layers", "adds", "weights", "of all", "adapter"),
         [
-            (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}", row["adapter"] or "none",
-             row["map"] or "none")
+            (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}", row["adapter"] or "none")
             for row in rows
         ],
-    )  # fmt: skip
+    )
     typer.echo(f"\n{manifest.architecture}, {manifest.num_layers} layers, {manifest.dtype}, {manifest.weights}")
     write_figures(json, {"weights": manifest.weights, "num_layers": manifest.num_layers, "stages": rows})
 

@@ -17,7 +17,7 @@ from quire.loading.remote import open_file
 from quire.loading.stage_manifest import StageManifest
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
-from quire.models.stages import Adapter, PassLayer, ServableStage, read_linear_map
+from quire.models.stages import Adapter, PassLayer, ServableStage
 from quire.ops.module import Module
 
 
@@ -25,26 +25,16 @@ def read_stage_parts(manifest: StageManifest, number: int, model: CausalLM) -> t
     """Return a stage's stand-ins by index, and its adapter. Raises ModelLoadError or ModelConfigError for bad files."""
     stage, directory = manifest.stages[number - 1], manifest.directory
     stand_ins: dict[int, Module] = {i: PassLayer() for i in range(manifest.num_layers) if i not in stage.layers}
-    adapter = None
-    read = partial(_read_checked, manifest)
-    if stage.linear_map is not None:
-        stand_ins[min(stand_ins)] = read_linear_map(
-            directory / stage.linear_map,
-            hidden_size=model.split.hidden,
-            dtype=model.dtype,
-            device=model.device,
-            group=model.split.group,
-            read=read,
-        )
-    if stage.adapter is not None:
-        adapter = read_adapter(
-            directory / stage.adapter,
-            model,
-            dtype=model.dtype,
-            device=model.device,
-            digest=stage.adapter_digest,
-            read=read,
-        )
+    if stage.adapter is None:
+        return stand_ins, None
+    adapter = read_adapter(
+        directory / stage.adapter,
+        model,
+        dtype=model.dtype,
+        device=model.device,
+        digest=stage.adapter_digest,
+        read=partial(_read_checked, manifest),
+    )
     return stand_ins, adapter
 
 

@@ -123,7 +123,16 @@ class ModelSplit:
         return self._cut(size, "features of the MLP")
 
     def gather(self, x: Array, share: Share) -> Array:
-        return gather(x, share, self.group)
+        """Gather shares: [..., share.size] -> [..., share.total], in rank order; only the last may be smaller."""
+        if self.group.size == 1:
+            return x
+        if share.size < share.largest:  # all_gather needs equal shapes
+            from quire.ops.arrays import empty
+
+            own, x = x, empty((*x.shape[:-1], share.largest), x.dtype, str(x.device))
+            x[..., : share.size] = own
+            x[..., share.size :] = 0
+        return self.group.all_gather(x)[..., : share.total]
 
     def _cut(self, total: int, what: str) -> Share:
         rank, size = self.group.rank, self.group.size
@@ -150,16 +159,3 @@ def _refusal(config: ModelConfig, group: ParallelGroup, what: str) -> Unsupporte
         f"{what} among tensor_parallel_size={group.size} ranks; a model with {heads} attention heads and {kv_heads} KV "
         f"heads supports {', '.join(map(str, sizes))}"
     )
-
-
-def gather(x: Array, share: Share, group: ParallelGroup) -> Array:
-    """Gather shares: [..., share.size] -> [..., share.total], in rank order; only the last may be smaller."""
-    if group.size == 1:
-        return x
-    if share.size < share.largest:  # all_gather needs equal shapes
-        from quire.ops.arrays import empty
-
-        own, x = x, empty((*x.shape[:-1], share.largest), x.dtype, str(x.device))
-        x[..., : share.size] = own
-        x[..., share.size :] = 0
-    return group.all_gather(x)[..., : share.total]

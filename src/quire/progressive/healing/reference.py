@@ -13,7 +13,6 @@ from quire.loading.checkpoint import checkpoint_dtype, read_headers
 from quire.loading.modules.fill import fill_random
 from quire.loading.modules.fitting import choose_dtype
 from quire.models.registry import ARCHITECTURES, build_model
-from quire.progressive.linear_map import GapMap
 from quire.text.tokenizer import Tokenizer
 
 _LAYERS = {  # attribute path from the model to its list of decoder layers, where it is not model.layers
@@ -69,30 +68,24 @@ def decoder_layers(model: Any) -> nn.ModuleList:
 
 
 class AbsentLayer(nn.Module):
-    """An identity or a map in place of a decoder layer; caches one number per token, as transformers counts them."""
+    """An identity in place of a decoder layer; caches one number per token, as transformers counts them."""
 
-    def __init__(self, index: int, linear_map: GapMap | None = None, *, returns_tuple: bool = False) -> None:
+    def __init__(self, index: int, *, returns_tuple: bool) -> None:
         super().__init__()
         self.index = index
         self.returns_tuple = returns_tuple
-        self.weight = self.bias = None  # neither training nor adapters change them
-        if linear_map is not None:
-            self.weight, self.bias = torch.from_numpy(linear_map.weight), torch.from_numpy(linear_map.bias)
 
     def forward(self, hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor | tuple[Tensor]:
         cache = next((value for value in (*args, *kwargs.values()) if hasattr(value, "get_seq_length")), None)
         if cache is not None:
             counted = hidden_states.new_zeros(hidden_states.shape[0], 1, hidden_states.shape[1], 1)
             cache.update(counted, counted, self.index)
-        y = hidden_states
-        if self.weight is not None and self.bias is not None:
-            y = nn.functional.linear(y, self.weight.to(y.dtype), self.bias.to(y.dtype))
-        return (y,) if self.returns_tuple else y
+        return (hidden_states,) if self.returns_tuple else hidden_states
 
 
-def remove_layers(model: Any, out: Sequence[int], linear_map: GapMap | None = None) -> dict[int, nn.Module]:
-    """Replace layers in place by `AbsentLayer`s and return them by index. `linear_map` replaces a contiguous block.
-    ValueError if layers are missing, none is left, or a map has a gap."""
+def remove_layers(model: Any, out: Sequence[int]) -> dict[int, nn.Module]:
+    """Replace layers in place by `AbsentLayer`s and return them by index. ValueError if layers are missing, or none is
+    left."""
     layers = decoder_layers(model)
     indices = sorted(out)
     if len(set(indices)) != len(indices) or not all(0 <= index < len(layers) for index in indices):
@@ -101,14 +94,12 @@ def remove_layers(model: Any, out: Sequence[int], linear_map: GapMap | None = No
         raise ValueError(f"some of the layers {indices} are out already")
     if not indices:
         return {}
-    if linear_map is not None and indices != list(range(indices[0], indices[-1] + 1)):
-        raise ValueError(f"the layers {indices} are not contiguous; a map replaces one block of layers")
     if len(indices) == sum(not isinstance(layer, AbsentLayer) for layer in layers):
         raise ValueError(f"all {len(indices)} layers cannot be out; leave one in")
     returns_tuple = _returns_tuple(model, layers[indices[0]])
     removed = {index: layers[index] for index in indices}
     for index in indices:
-        layers[index] = AbsentLayer(index, linear_map if index == indices[0] else None, returns_tuple=returns_tuple)
+        layers[index] = AbsentLayer(index, returns_tuple=returns_tuple)
     return removed
 
 

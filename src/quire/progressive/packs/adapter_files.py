@@ -1,4 +1,4 @@
-"""Check the files of adapters and linear maps with the readers that serve them."""
+"""Check the files of adapters with the reader that serves them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from quire.loading.stage_manifest import ADAPTER_FILES, PackedFile
 from quire.models.adapter import read_adapter
-from quire.models.stages import read_linear_map
 from quire.models.tensor_file import read_tensors, wrong_file
 from quire.progressive.packs.group_file import TensorOrder
 
@@ -24,11 +23,6 @@ def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) ->
             raise wrong_file(
                 weights, f"is for layer {layer}, which is not in place at this stage; that has {list(layers)}"
             )
-
-
-def check_map(file: Path, order: TensorOrder) -> None:
-    """Raise ValueError, which names the file, unless it holds a linear map for this model."""
-    read_linear_map(file, hidden_size=order.model.config.hidden_size, dtype=order.model.dtype, device="cpu")
 
 
 def adapter_digest(files: Sequence[PackedFile]) -> str:

@@ -30,7 +30,7 @@ from quire.loading.stage_manifest import (
     read_stage_manifest,
     write_stage_manifest,
 )
-from quire.progressive.packs.adapter_files import adapter_digest, check_adapter, check_map
+from quire.progressive.packs.adapter_files import adapter_digest, check_adapter
 from quire.progressive.packs.group_file import TensorOrder, copy_file, describe_file, write_tensors
 from quire.progressive.stage_plan import StagePlan
 
@@ -46,18 +46,17 @@ def pack(
     out: Path,
     *,
     adapters: Mapping[int, Path] | None = None,
-    maps: Mapping[int, Path] | None = None,
     origin: Mapping[str, Any] | None = None,
     use_tqdm: bool = True,
 ) -> StageManifest:
-    """Write a checkpoint's pack to a new or empty directory, with `adapters` (PEFT directories) and `maps` by stage.
-    Raises ModelLoadError for a broken checkpoint; ValueError for unfit parts, an existing `out`, or a full disk."""
+    """Write a checkpoint's pack to a new or empty directory, with `adapters` (PEFT directories) by stage.
+    Raises ModelLoadError for a broken checkpoint; ValueError for unfit adapters, an existing `out`, or a full disk."""
     source = resolve_model(model)
     if source.path is None or source.path.is_file():
         raise ModelLoadError(f"{model} is no checkpoint directory; write one with `quire save`, and pack that")
     order = TensorOrder(source.config)
-    adapters, maps = adapters or {}, maps or {}
-    _check_parts(source, plan, order, adapters, maps)
+    adapters = adapters or {}
+    _check_parts(source, plan, order, adapters)
     entries = read_headers(source.path)
     dtype = checkpoint_dtype(entries)
     if dtype is None:
@@ -68,7 +67,7 @@ def pack(
         groups, digests = _write_shards(directory, shards, entries, advance)
         files = [replace(each, sample=sample_file(directory / each.name, each.num_bytes)) for each in groups]
         files += [*_copy_companions(source.path, directory), _write_index(directory, shards, groups, total)]
-        stages, added = _copy_stages(directory, plan, adapters, maps)
+        stages, added = _copy_stages(directory, plan, adapters)
         files += added
         manifest = StageManifest(
             directory=directory,
@@ -115,9 +114,7 @@ def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
     return manifest.weights
 
 
-def _check_parts(
-    source: ModelSource, plan: StagePlan, order: TensorOrder, adapters: Mapping[int, Path], maps: Mapping[int, Path]
-) -> None:
+def _check_parts(source: ModelSource, plan: StagePlan, order: TensorOrder, adapters: Mapping[int, Path]) -> None:
     if plan.num_layers != source.config.num_layers:
         raise ValueError(
             f"the plan is for {plan.num_layers} layers, and {source.name} has {source.config.num_layers}; make a plan "
@@ -125,7 +122,7 @@ def _check_parts(
         )
     if (problem := missing_kv(plan.groups, source.config)) is not None:
         raise ValueError(f"{source.name} cannot be packed by this plan: {problem}; leave out other layers")
-    for stage in (*adapters, *maps):
+    for stage in adapters:
         if not 1 <= stage < plan.num_stages:
             raise ValueError(
                 f"there is nothing to add to stage {stage}: stages count from 1, and the last of {plan.num_stages} is "
@@ -133,8 +130,6 @@ def _check_parts(
             )
     for stage, directory in adapters.items():
         check_adapter(directory, order, plan.layers_in_place(stage))
-    for file in maps.values():
-        check_map(file, order)
 
 
 def _write_shards(
@@ -151,7 +146,7 @@ def _write_shards(
 
 
 def _copy_stages(
-    directory: Path, plan: StagePlan, adapters: Mapping[int, Path], maps: Mapping[int, Path]
+    directory: Path, plan: StagePlan, adapters: Mapping[int, Path]
 ) -> tuple[list[Stage], list[PackedFile]]:
     stages, files = [], []
     for number in range(1, plan.num_stages + 1):
@@ -162,10 +157,6 @@ def _copy_stages(
             copies = [copy_file(adapters[number] / name, directory, packed) for name, packed in names]
             stage = replace(stage, adapter=folder, adapter_digest=adapter_digest(copies))
             files += copies
-        if number in maps:
-            copy = copy_file(maps[number], directory, f"maps/{number}.safetensors")
-            stage = replace(stage, linear_map=copy.name, linear_map_digest=copy.sha256)
-            files.append(copy)
         stages.append(stage)
     return stages, files
 

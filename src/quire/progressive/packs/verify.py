@@ -17,7 +17,7 @@ from quire.loading.stage_manifest import (
     check_size,
     read_stage_manifest,
 )
-from quire.progressive.packs.adapter_files import adapter_digest, check_adapter, check_map
+from quire.progressive.packs.adapter_files import adapter_digest, check_adapter
 from quire.progressive.packs.group_file import TensorOrder, describe_file
 
 
@@ -73,7 +73,3 @@ def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> Non
             check_adapter(directory / stage.adapter, order, stage.layers)
             if adapter_digest([manifest.files[name] for name in adapter_files(stage.adapter)]) != stage.adapter_digest:
                 raise ModelLoadError(f"{directory / stage.adapter} is not the adapter whose digest {STAGES_FILE} names")
-        if stage.linear_map is not None:
-            check_map(directory / stage.linear_map, order)
-            if manifest.files[stage.linear_map].sha256 != stage.linear_map_digest:
-                raise ModelLoadError(f"{directory / stage.linear_map} is not the map whose digest {STAGES_FILE} names")
