@@ -182,7 +182,7 @@ class EmulatedLink:
 
     def __init__(self, blocks: np.ndarray, num_slots: int, seed: int = 1, fails: int = 0) -> None:
         self.blocks = blocks
-        self.slots = np.full((num_slots, blocks.shape[1]), GARBAGE, dtype=np.uint64)
+        self.slots = np.full((num_slots, *blocks.shape[1:]), GARBAGE, dtype=np.uint64)
         self.num_loads = 0
         self.num_cancelled = 0
         self.store = EmulatedStore(seed)
@@ -264,7 +264,9 @@ class EmulatedRunner:
     ) -> None:
         self.config = config
         self.batch = InputBatch(num_batch_rows(config.max_num_seqs), config.max_model_len, config.block_size)
-        self.blocks = np.full((config.num_blocks, config.block_size), GARBAGE, dtype=np.uint64)
+        num_ids = config.num_blocks if config.window is None else config.window.num_ids(config.num_blocks)
+        # The second part of a block is that of layers with a window.
+        self.blocks = np.full((num_ids, 2, config.block_size), GARBAGE, dtype=np.uint64)
         self.transfer_worker = EmulatedLink(self.blocks, config.num_swap_slots, link_seed, link_fails)
         self.num_copies = 0
         self._domains_of = domains_of or (lambda seq_id: lambda block_index: PUBLIC)
@@ -287,6 +289,8 @@ class EmulatedRunner:
             self.transfer_worker.cancel(out.cancelled)
             raise StepFailed
         work = self.batch.apply(out)
+        for block, is_whole in out.returned:
+            self.blocks[block, 0 if is_whole else 1 :] = GARBAGE
         self.blocks[work.fresh] = EMPTY
         self.blocks[work.copy_dst] = self.blocks[work.copy_src]
         self.num_copies += len(work.copy_src)
@@ -310,26 +314,32 @@ class EmulatedRunner:
         return self._contents[seq_id].follow(self.batch.token_ids[row, : self.batch.num_tokens[row]].tolist())
 
     def _write(self, batch: Batch, expected: list[list[int]], *, is_torn: bool) -> None:
-        slots = self.blocks.reshape(-1)
         mapping = batch.attention.slot_mapping
+        blocks, offsets = np.divmod(mapping, self.config.block_size)
         assert len(set(mapping.tolist())) == len(mapping), "two tokens are written to one slot"
-        assert (slots[mapping] == EMPTY).all(), "a slot is written that holds something already"
+        assert (self.blocks[blocks, :, offsets] == EMPTY).all(), "a slot is written that holds something already"
         if is_torn:
-            slots[mapping[::2]] = GARBAGE
+            self.blocks[blocks[::2], :, offsets[::2]] = GARBAGE
             return
         first_tokens = batch.attention.query_start_loc.tolist()
         for i, contents in enumerate(expected):
             first, end = first_tokens[i], first_tokens[i + 1]
             start = int(batch.positions[first])
-            slots[mapping[first:end]] = np.array(contents[start : start + end - first], dtype=np.uint64)
+            written = np.array(contents[start : start + end - first], dtype=np.uint64)
+            self.blocks[blocks[first:end], :, offsets[first:end]] = written[:, None]
 
     def _read(self, batch: Batch, expected: list[list[int]]) -> None:
         tables, lengths = batch.attention.block_tables, batch.attention.seq_lens.tolist()
         for i, contents in enumerate(expected):
             num_blocks = -(-lengths[i] // self.config.block_size)
-            read = self.blocks[tables[i, :num_blocks]].reshape(-1)
+            read, windows = self.blocks[tables[i, :num_blocks]].swapaxes(0, 1).reshape(2, -1)
             assert read[: lengths[i]].tolist() == contents[: lengths[i]], "a sequence reads KV that is not its own"
             assert (read[lengths[i] :] == EMPTY).all(), "a sequence's last block holds what a former owner left"
+            first = int(batch.positions[batch.attention.query_start_loc[i]])
+            seen = max(0, first + 1 - self.config.window.tokens) if self.config.window else 0
+            assert windows[seen:].tolist() == read[seen:].tolist(), (
+                "a sequence reads KV of a window that was given back"
+            )
 
     def _sample(self, out: SchedulerOutput, batch: Batch, expected: list[list[int]], poisoned: set[int]) -> StepOutput:
         result = StepOutput(out.step_id)

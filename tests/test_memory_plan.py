@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
 from quire import memory_plan
-from quire.config import EngineConfig
+from quire.config import BlockWindow, EngineConfig
 from quire.memory_plan import PoolPlan, check_room, plan_pool
 
 BLOCK_BYTES = 1 << 20
@@ -91,3 +92,20 @@ def test_a_model_that_does_not_fit_is_refused_before_loading_with_figures_and_re
     with pytest.raises(ValueError, match="use dtype bfloat16, quantization int8 or int4, a smaller KV pool, a smaller"):
         check(num_kv_blocks=2 << 10)
     check(kv_cache_memory=2 << 30, check_memory=False)
+
+
+def test_with_windows_the_pool_allows_longer_sequences_than_it_has_whole_blocks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="quire")
+    monkeypatch.setattr(memory_plan, "free_memory", lambda device: 8 << 30)
+    window = BlockWindow(tokens=64, thin=16, num_whole=9)
+    sizes: dict[str, Any] = {"block_bytes": BLOCK_BYTES, "weight_bytes": 1 << 30, "device": "cpu", "window": window}
+    planned = plan_pool(EngineConfig("m", num_kv_blocks=20), model_max_len=4096, **sizes)
+    assert planned.max_model_len == (9 + 11 * 4) * 16 == planned.longest(0)
+    assert window.room(9 + 11 * 4) == 20
+    assert planned.num_ids == 80
+    assert "16.0 KiB behind the window of 64" in caplog.text
+    assert plan_pool(EngineConfig("m"), model_max_len=9 * 16, **sizes).window is None, "no sequence leaves a window"
+    room_of_four = plan_pool(EngineConfig("m", max_num_seqs=4), model_max_len=4096, **sizes)
+    assert room_of_four.num_blocks == 4 * window.room(4096 // 16)

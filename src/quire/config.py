@@ -236,6 +236,31 @@ def num_batch_rows(max_num_seqs: int) -> int:
 
 
 @dataclass(frozen=True)
+class BlockWindow:
+    """Memory of blocks of a model with sliding windows. Layers with a window read the last `tokens` only, so a block
+    behind them may be *thin*: without these layers' KV."""
+
+    WHOLE = 64  #: memory of a whole block
+
+    tokens: int  #: the widest window, the token itself included
+    thin: int  #: memory of a thin block, in 1 / WHOLE of a whole one
+    num_whole: int  #: blocks at the end of a sequence that a step may read or write whole
+
+    def room(self, num_blocks: int) -> int:
+        """Return how many whole blocks take the memory of a sequence with `num_blocks` blocks."""
+        num_thin = max(0, num_blocks - self.num_whole)
+        return num_blocks - num_thin + -(-num_thin * self.thin // self.WHOLE)
+
+    def longest(self, room: int) -> int:
+        """Return the most blocks of one sequence in the memory of `room` whole blocks."""
+        return min(room, self.num_whole) + max(0, room - self.num_whole) * self.WHOLE // self.thin
+
+    def num_ids(self, num_blocks: int) -> int:
+        """Return how many blocks a pool with the memory of `num_blocks` whole ones may have."""
+        return num_blocks * self.WHOLE // self.thin
+
+
+@dataclass(frozen=True)
 class SchedulerConfig:
     """Limits and sizes for the scheduler, once the model and the pool are known."""
 
@@ -255,6 +280,7 @@ class SchedulerConfig:
     keep_prompts: bool = False  #: keep whole prompts on disk, and not only documents
     enable_lookahead: bool = True  #: load prefixes from other tiers for waiting requests
     promotion_policy: str = "cost"  #: see `EngineConfig`
+    window: BlockWindow | None = None  #: `num_blocks` is then the memory of the pool, in whole blocks
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "max_num_seqs", "max_num_batched_tokens", "max_model_len"):
@@ -262,8 +288,9 @@ class SchedulerConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.has_disk_tier and not self.enable_prefix_caching:
             raise ValueError("the disk tier needs prefix caching; leave enable_prefix_caching on")
-        if self.max_model_len > self.num_blocks * self.block_size:
+        longest = self.num_blocks if self.window is None else self.window.longest(self.num_blocks)
+        if self.max_model_len > longest * self.block_size:
             raise ValueError(
                 f"max_model_len={self.max_model_len} does not fit in {self.num_blocks} blocks of {self.block_size} "
-                f"tokens; lower max_model_len to {self.num_blocks * self.block_size} or enlarge the pool"
+                f"tokens; lower max_model_len to {longest * self.block_size} or enlarge the pool"
             )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from quire.config import EngineConfig, format_size
+from quire.config import BlockWindow, EngineConfig, format_size
 from quire.system import memory
 
 logger = logging.getLogger("quire")
@@ -56,6 +56,16 @@ class PoolPlan:
     block_size: int
     block_bytes: int
     max_model_len: int
+    window: BlockWindow | None = None  #: `num_blocks` is then the memory, in whole blocks
+
+    @property
+    def num_ids(self) -> int:
+        return self.num_blocks if self.window is None else self.window.num_ids(self.num_blocks)
+
+    def longest(self, num_pinned: int) -> int:
+        """Return the tokens of the longest sequence beside so many pinned blocks."""
+        room = self.num_blocks - num_pinned
+        return (room if self.window is None else self.window.longest(room)) * self.block_size
 
 
 def plan_pool(
@@ -68,6 +78,7 @@ def plan_pool(
     num_pinned_tokens: int = 0,
     memory_share: float = 1.0,
     bytes_to_come: int = 0,
+    window: BlockWindow | None = None,
 ) -> PoolPlan:
     """Decide the pool's size and log it.
 
@@ -77,6 +88,7 @@ def plan_pool(
 
     Args:
         bytes_to_come: free memory that weights still to be loaded will take.
+        window: memory that blocks behind the model's windows need.
 
     Raises:
         ValueError: `max_model_len` exceeds the model's, or the memory is too small.
@@ -87,9 +99,13 @@ def plan_pool(
     free = max(0, free_memory(device) - bytes_to_come)
     num_pinned = num_pinned_tokens // config.block_size
     room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device] * memory_share)
-    usable = config.max_num_seqs * -(-wanted_len // config.block_size) + num_pinned
+    longest = -(-wanted_len // config.block_size)
+    if window is not None and longest <= window.num_whole:
+        window = None
+    usable = config.max_num_seqs * (longest if window is None else window.room(longest)) + num_pinned
     num_blocks = _num_blocks(config, block_bytes, room, usable)
-    capacity = (num_blocks - num_pinned) * config.block_size
+    plan = PoolPlan(num_blocks, config.block_size, block_bytes, wanted_len, window)
+    capacity = plan.longest(num_pinned)
     if capacity < 2:
         raise ValueError(
             f"there is no room for a KV pool: {format_size(free)} free on {device}, {format_size(block_bytes)} a "
@@ -100,7 +116,7 @@ def plan_pool(
             f"a KV pool of {format_size(num_blocks * block_bytes)} does not fit: {format_size(free)} are free on "
             f"{device}; lower num_kv_blocks or kv_cache_memory"
         )
-    plan = PoolPlan(num_blocks, config.block_size, block_bytes, min(wanted_len, capacity))
+    plan = replace(plan, max_model_len=min(wanted_len, capacity))
     _log_plan(plan, weight_bytes, free, is_capped=plan.max_model_len < wanted_len)
     return plan
 
@@ -120,15 +136,20 @@ def _num_blocks(config: EngineConfig, block_bytes: int, room: int, usable: int) 
 
 
 def _log_plan(plan: PoolPlan, weight_bytes: int, free: int, *, is_capped: bool) -> None:
-    pool_bytes = plan.num_blocks * plan.block_bytes
+    pool_bytes, token_bytes = plan.num_blocks * plan.block_bytes, plan.block_bytes / plan.block_size
+    behind = ""
+    if (window := plan.window) is not None:
+        thin = format_size(token_bytes * window.thin / window.WHOLE)
+        behind = f", {thin} behind the window of {window.tokens}"
     logger.info(
-        "memory: weights %s, KV pool %s (%d blocks of %d, or %d tokens at %s), %s left free; max_model_len %d%s",
+        "memory: weights %s, KV pool %s (%d blocks of %d, or %d tokens at %s%s), %s left free; max_model_len %d%s",
         format_size(weight_bytes),
         format_size(pool_bytes),
         plan.num_blocks,
         plan.block_size,
         plan.num_blocks * plan.block_size,
-        format_size(plan.block_bytes / plan.block_size),
+        format_size(token_bytes),
+        behind,
         format_size(max(0, free - pool_bytes)),
         plan.max_model_len,
         " (capped to the pool)" if is_capped else "",

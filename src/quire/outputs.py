@@ -103,6 +103,8 @@ class SchedulerOutput:
     removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked; remove them first
     transfers: list[BlockTransfer] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)  #: op_ids of saves and loads to cancel if they have not begun
+    #: Blocks whose memory returns to the system before the step: all of it, or that of layers with a window (False).
+    returned: list[tuple[int, bool]] = field(default_factory=list)
     #: Keys at documents' ends to claim, and the maximum seconds to wait for each claim.
     claims: list[tuple[bytes, float]] = field(default_factory=list)
     dropped_claims: list[bytes] = field(default_factory=list)  #: granted or pending claims to drop

@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quire.core.block_pool import BlockPool
+from quire.config import BlockWindow
+from quire.core.block_pool import BlockPool, WindowedBlockPool
 
 NUM_BLOCKS = 6
 KEYS = [bytes([i]) * 4 for i in range(8)]
@@ -180,4 +181,32 @@ def test_blocks_come_out_of_the_middle_of_a_large_pool() -> None:
     for block in blocks[::4]:
         pool.invalidate(block)
     assert (pool.num_used, pool.num_cached, pool.num_available) == (100_000, 50_000, 100_000)
+    pool.check_integrity()
+
+
+def test_where_memory_is_missing_the_longest_unread_windows_and_cached_blocks_go_first() -> None:
+    pool = WindowedBlockPool(4, BlockWindow(tokens=4, thin=16, num_whole=2))
+    first, second, third, fourth = pool.allocate_all(4)
+    pool.register_all([first, second, third], KEYS[:3])
+    pool.outgrow([first])
+    pool.release(second)
+    pool.outgrow([third])
+    assert (pool.num_available, pool.num_cached) == (2, 1)  # 1 whole block and 2 quarters are needed
+    assert pool.allocate() == second, "a thin block frees too little"
+    assert pool.thin == {first}
+    assert pool.find(KEYS[1]) is None
+    pool.release(second)
+    pool.release(fourth)
+    pool.allocate_all(3)
+    assert pool.thin == {first, third}
+    assert pool.num_available == 0
+    pool.release_outgrown([first])
+    assert pool.find(KEYS[0]) == first
+    pool.check_integrity()
+    pool.acquire_outgrown([first])
+    assert pool.num_available == 0
+    pool.release_outgrown([first])
+    pool.release_outgrown([third])
+    pool.allocate()
+    assert pool.returned == [(first, False), (third, False), (first, True), (third, True)]
     pool.check_integrity()

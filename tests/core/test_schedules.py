@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from emulated_runner import mix
-from quire.config import SchedulerConfig
+from quire.config import BlockWindow, SchedulerConfig
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, collection_domain, tenant_domain
 from quire.core.request import NO_OWNER, Owner
 from quire.sampling_params import BeamSearchParams
@@ -53,6 +53,15 @@ def plans(draw: st.DrawFn, config: SchedulerConfig, tenants: tuple[str, ...] = (
     return replace(plan, n=width, min_tokens=min(min_tokens, max_tokens), wants_prompt_logprobs=draw(st.booleans()))
 
 
+def with_window(draw: st.DrawFn, config: SchedulerConfig) -> SchedulerConfig:
+    """Let the model have windows, and the pool little more memory than the longest sequence needs with them."""
+    tokens = draw(st.integers(1, config.max_model_len))
+    num_whole = -(-(tokens + config.max_num_batched_tokens) // config.block_size) + 1
+    window = BlockWindow(tokens, draw(st.sampled_from((2, 11, 32, 48))), num_whole)
+    num_blocks = window.room(-(-config.max_model_len // config.block_size)) + draw(st.integers(1, 4))
+    return replace(config, num_blocks=num_blocks, window=window)
+
+
 @st.composite
 def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] = ()) -> Schedule:
     """Schedules under pressure: pools hold little more than the longest sequence."""
@@ -70,6 +79,8 @@ def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] 
         num_swap_slots=draw(st.sampled_from((0, 64, 3, 8))),
         max_tokens_beside_streams=draw(st.sampled_from((None, 1, 4, 20))),
     )
+    if draw(st.booleans()):
+        config = with_window(draw, config)
     whim = draw(st.none() | st.integers(1, 1000))
     if whim is not None:
         config = replace(config, target_itl_s=draw(st.sampled_from((None, 0.01, 1.0))))
@@ -119,6 +130,8 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
         enable_prefix_caching=draw(st.booleans()),
         num_swap_slots=draw(st.sampled_from((200, 200, 12, 4))),
     )
+    if draw(st.booleans()):
+        config = with_window(draw, config)
     chosen = draw(st.lists(plans(config), min_size=3, max_size=6))
     longer = tuple(replace(plan, arrives=min(plan.arrives, 2), max_tokens=24, stops=False) for plan in chosen)
     longer = tuple(plan if plan.beam is None else replace(plan, max_tokens=plan.beam.max_tokens) for plan in longer)
@@ -148,6 +161,8 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
         block_bytes=block_size,
         has_disk_tier=True,
     )
+    if draw(st.booleans()):
+        config = with_window(draw, config)
     chosen = draw(st.lists(plans(config), min_size=4, max_size=8))
     asked = []
     for plan in chosen:
@@ -188,6 +203,8 @@ def queueing_schedules(draw: st.DrawFn) -> Schedule:
         block_bytes=block_size,
         has_disk_tier=draw(st.booleans()),
     )
+    if draw(st.booleans()):
+        config = with_window(draw, config)
     asked = []
     for plan in draw(st.lists(plans(config, ("ann", "bob", "")), min_size=4, max_size=8)):
         prompt = (*draw(st.sampled_from(BASES))[: max_model_len - 9], plan.prompt[0])
@@ -237,6 +254,8 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
         enable_prefix_caching=draw(st.booleans()),
         watermark_blocks=draw(st.integers(0, 2)),
     )
+    if draw(st.booleans()):
+        config = with_window(draw, config)
     prompt = tuple(draw(st.lists(st.integers(0, 7), min_size=1, max_size=max_model_len - 2)))
     width = draw(st.integers(2, 8))
     plan = Plan(prompt, max_tokens=max_model_len, stops=draw(st.booleans()))
@@ -271,6 +290,8 @@ def promoting_schedules(draw: st.DrawFn) -> Schedule:
         block_bytes=block_size,
         has_disk_tier=has_disk_tier,
     )
+    if draw(st.booleans()):
+        config = with_window(draw, config)
     chosen = []
     for plan in draw(st.lists(plans(config), min_size=3, max_size=8)):
         end = len(plan.prompt) * draw(st.integers(0, 2)) // 2 if has_disk_tier else 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import mmap
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from quire.attention.interface import KVLayout
+from quire.attention.interface import KVLayout, LayerAttention
 from quire.ops.arrays import as_numpy, is_numpy, numpy_dtype
 from quire.outputs import BlockDifference
 from quire.runner.kv_cache import KVCache
@@ -50,3 +52,24 @@ def test_one_bit_is_a_difference_and_equal_nans_are_none(cache: KVCache) -> None
     assert cache.compare(0, 3) is None
     as_bytes(cache)[3, -1] ^= 1
     assert cache.compare(0, 3) == BlockDifference(1, 3 * 2 * 2 * 4 * 5, 2)
+
+
+def test_memory_that_is_given_back_is_free_and_the_rest_of_a_block_stays() -> None:
+    windowed, full = LayerAttention(8, 8, 128, window=16), LayerAttention(8, 8, 128)
+    layout = KVLayout([windowed, full, windowed, windowed], block_size=16)
+    cache = KVCache(64, layout, numpy_dtype("float32"), is_sparse=True)
+    cache.blocks[:] = 1.0
+    before = resident_bytes()
+    cache.give_back([*((block, False) for block in range(32)), (40, True)])
+    expected = 32 * 3 / 4 + 1
+    assert before - resident_bytes() == pytest.approx(expected * cache.blocks[0].nbytes, rel=0.05)
+    assert cache.blocks[31, : layout.thin_numel].all()
+    assert not cache.blocks[31, layout.thin_numel :].any()
+    assert not cache.blocks[40].any()
+    assert cache.blocks[32].all()
+    keys, _ = layout.parts(cache.blocks, 1)
+    assert keys[31].all()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

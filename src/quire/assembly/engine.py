@@ -158,6 +158,7 @@ def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRun
         has_disk_tier=built.runner.disk is not None,
         keep_prompts=config.kv_dir_keep_prompts,
         promotion_policy=config.promotion_policy,
+        window=plan.window,
     )
 
 

@@ -51,6 +51,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
     prefix = _read_prefix(config, tokenizer)
     layout = KVLayout(model.attention_layers(), config.block_size)
+    step_tokens = config.tokens_per_step(model.config.num_parameters, loaded.device)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
     plan = plan_pool(
         config,
@@ -61,6 +62,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         num_pinned_tokens=len(prefix),
         memory_share=memory_share,
         bytes_to_come=bytes_to_come,
+        window=None if loaded.device == "cuda" else layout.window(step_tokens),
     )
     num_swap_slots = plan_swap_slots(
         config, plan, device=loaded.device, memory_share=memory_share, bytes_to_come=bytes_to_come
@@ -69,7 +71,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         plan, num_swap_slots = _agree(group, plan, num_swap_slots, len(prefix))
     whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
     namespace = whole if group.size == 1 else replace(whole, parallel_slice=f"{group.rank}/{group.size}")
-    cache = KVCache(plan.num_blocks, layout, model.dtype, loaded.device)
+    cache = KVCache(plan.num_ids, layout, model.dtype, loaded.device, is_sparse=plan.window is not None)
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
@@ -110,7 +112,8 @@ def _agree(group: RankGroup, plan: PoolPlan, num_swap_slots: int, num_pinned_tok
     )
     num_blocks, longest, slots = (min(column) for column in list(zip(*all_plans, strict=True))[:3])
     pinned = max(each[3] for each in all_plans)
-    agreed = replace(plan, num_blocks=num_blocks, max_model_len=min(longest, num_blocks * size - pinned))
+    agreed = replace(plan, num_blocks=num_blocks)
+    agreed = replace(agreed, max_model_len=min(longest, agreed.longest(pinned // size)))
     if agreed != plan:
         logger.info("memory: the smallest of %d ranks has room for %d blocks", group.size, num_blocks)
     return agreed, slots
@@ -208,11 +211,12 @@ def make_namespace(
     shape: ModelConfig, *, weights: str, dtype: str, block_size: int, device: str, quantization: str = "none"
 ) -> Namespace:
     """Return the namespace of a whole model's KV blocks, computed by this machine. `weights` is their digest."""
+    windows = "/windows-last" if any(layer.window for layer in shape.layers) else ""  # order of a block's parts
     return Namespace(
         weights=weights,
         dtype=dtype,
         kv_dtype=dtype,
-        geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}",
+        geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}{windows}",
         rope=repr(shape.rope),
         arithmetic=shape.arithmetic,
         computed_by=describe_arithmetic(device),

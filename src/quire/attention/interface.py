@@ -8,7 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
+from quire.config import BlockWindow
 from quire.ops.arrays import Array
+
+_LARGEST_THIN = BlockWindow.WHOLE * 3 // 4
 
 
 @dataclass(frozen=True)
@@ -39,17 +42,28 @@ class LayerAttention:
 
 class KVLayout:
     """Layout of the cache, [num_blocks, block_numel]: a block is contiguous, to move in one copy, and holds one part
-    per layer: K, [num_kv_heads, block_size, head_dim], then V, [num_kv_heads, block_size, value_dim]."""
+    per layer: K, [num_kv_heads, block_size, head_dim], then V, [num_kv_heads, block_size, value_dim]. Parts that layers
+    with a window alone read come last."""
 
     def __init__(self, layers: Sequence[LayerAttention], block_size: int) -> None:
         self.layers = tuple(layers)
         self.block_size = block_size
-        ends = np.cumsum([0, *(block_size * layer.token_size for layer in self.layers)]).tolist()
-        self.starts: list[int] = ends[:-1]  #: of the layers' parts; of the layer that is read, if another one
+        source_of = [index if layer.reads_layer is None else layer.reads_layer for index, layer in enumerate(layers)]
+        reach_far = {source for source, layer in zip(source_of, layers, strict=True) if not layer.window}
+        order = sorted(set(source_of), key=lambda source: (source not in reach_far, source))
+        ends = np.cumsum([0, *(block_size * self.layers[source].token_size for source in order)]).tolist()
+        start_of = dict(zip(order, ends, strict=False))
+        self.starts: list[int] = [start_of[source] for source in source_of]  #: of the parts that the layers read
         self.block_numel: int = ends[-1]  #: number of values in a block
-        for index, layer in enumerate(self.layers):
-            if layer.reads_layer is not None:
-                self.starts[index] = self.starts[layer.reads_layer]
+        self.thin_numel: int = ends[len(reach_far)]  #: of these, before the parts that have a window
+
+    def window(self, num_step_tokens: int) -> BlockWindow | None:
+        """Return what blocks need behind the windows, with steps of so many tokens; None if that is nearly all."""
+        tokens = max((layer.window for layer in self.layers), default=0)
+        thin = max(2, -(-BlockWindow.WHOLE * self.thin_numel // self.block_numel))
+        if thin > _LARGEST_THIN:
+            return None
+        return BlockWindow(tokens, thin, -(-(tokens + num_step_tokens) // self.block_size) + 1)
 
     @classmethod
     def uniform(cls, num_layers: int, num_kv_heads: int, block_size: int, head_dim: int, groups: int = 1) -> KVLayout:
@@ -74,7 +88,8 @@ class KVLayout:
 
     def layer_at(self, offset: int) -> int:
         """Return the layer whose part holds a value of a block."""
-        return max(i for i, layer in enumerate(self.layers) if layer.token_size and self.starts[i] <= offset)
+        before = [i for i, layer in enumerate(self.layers) if layer.token_size and self.starts[i] <= offset]
+        return max(before, key=self.starts.__getitem__)
 
 
 @dataclass(frozen=True)

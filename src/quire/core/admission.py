@@ -66,9 +66,10 @@ class Admission:
         """Whether the pool has room for all known tokens of a waiting request beside the running ones."""
         room, need = self.room(num_reserved), self.count_needed(request)
         if need > room:
-            first, pool = request.unfinished[0], self._kv.pool
-            found = self._kv.find_prefix(first)
-            need -= sum(1 for block in found if pool.ref_counts[block] > 0) + self.count_coming(first, len(found))
+            first, kv = request.unfinished[0], self._kv
+            found = kv.find_prefix(first)
+            num_shared = kv.blocks_for(len(found) * kv.block_size) - kv.count_idle(found)
+            need -= num_shared + self.count_coming(first, len(found))
         return need <= room and self._keeps_running(request, running)
 
     def count_coming(self, seq: Sequence, num_found: int) -> int:

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+from quire.config import BlockWindow
+
 
 class BlockPool:
     """`num_blocks` blocks, from 0. Callers release a table's last block first: a prefix is evicted after its tail."""
@@ -140,3 +142,181 @@ class BlockPool:
         assert all(self._keys[block] == key for key, block in self._block_of_key.items()), "a key points elsewhere"
         assert all(self._keys[block] is not None for block in cached), "a cached block has no key"
         assert all(self._keys[block] is None for block in free), "a free block has a key"
+
+
+class WindowedBlockPool(BlockPool):
+    """A pool whose used blocks may be thin (`BlockWindow`). It has the memory of `num_blocks` whole blocks, and more
+    blocks than that.
+
+    A hold is whole, or *outgrown*: of a sequence that reads no layer with a window there any more. Where memory is
+    missing, the block that has had no whole hold for the longest time becomes thin if it is used, and is evicted if it
+    is cached.
+    """
+
+    def __init__(self, num_blocks: int, window: BlockWindow) -> None:
+        super().__init__(window.num_ids(num_blocks))
+        self.num_blocks = num_blocks
+        self.thin: set[int] = set()  #: used or cached
+        self.returned: list[tuple[int, bool]] = []  #: memory to return: of a block's windows, or (True) all of it
+        self._whole_holds = [0] * len(self.ref_counts)
+        self._saving = BlockWindow.WHOLE - window.thin  #: by making a block thin
+        self._memory = num_blocks * BlockWindow.WHOLE
+        self._taken = 0  #: memory of all blocks; free ones keep theirs, in `_free`
+        self._needed = 0  #: memory of used blocks, as if all outgrown ones were thin
+        self._without_memory, self._free = self._free, []
+        self._num_outgrown = 0  #: used blocks in `_cached`: whole, without whole holds
+
+    @property
+    def num_available(self) -> int:
+        return (self._memory - self._needed) // BlockWindow.WHOLE
+
+    @property
+    def num_cached(self) -> int:
+        return len(self._cached) - self._num_outgrown
+
+    @property
+    def num_used(self) -> int:
+        return self.num_blocks - self.num_available
+
+    def allocate(self) -> int:
+        block = self._free.pop() if self._free else self._take()
+        self.ref_counts[block] = self._whole_holds[block] = 1
+        self._needed += BlockWindow.WHOLE
+        return block
+
+    def allocate_all(self, num_blocks: int) -> list[int]:
+        return [self.allocate() for _ in range(num_blocks)]
+
+    def _take(self) -> int:
+        while self._taken + BlockWindow.WHOLE > self._memory:
+            block, _ = self._cached.popitem(last=False)
+            if self.ref_counts[block]:
+                self._num_outgrown -= 1
+                self.thin.add(block)
+                self._taken -= self._saving
+                self.returned.append((block, False))
+                continue
+            self._remove_key(block)
+            if block not in self.thin:
+                return block
+            self._return(block)
+        self._taken += BlockWindow.WHOLE
+        return self._without_memory.pop()
+
+    def _return(self, block: int) -> None:
+        """Return the memory of a thin block that is neither used nor cached."""
+        self.thin.remove(block)
+        self._taken -= BlockWindow.WHOLE - self._saving
+        self._without_memory.append(block)
+        self.returned.append((block, True))
+
+    def _let_go(self, block: int) -> None:
+        """Cache a block without holds, or free it. A whole one is in `_cached` as far as it was outgrown."""
+        if self._keys[block] is not None:
+            self._cached[block] = None
+            self._cached.move_to_end(block)
+        elif block in self.thin:
+            self._return(block)
+        else:
+            self._cached.pop(block, None)
+            self._free.append(block)
+
+    def acquire(self, block: int) -> None:
+        """Hold a block whole that is not thin."""
+        assert block not in self.thin
+        if not self._whole_holds[block]:
+            del self._cached[block]
+            is_used = self.ref_counts[block] > 0
+            self._num_outgrown -= is_used
+            self._needed += self._saving if is_used else BlockWindow.WHOLE
+        self._whole_holds[block] += 1
+        self.ref_counts[block] += 1
+
+    def acquire_outgrown(self, blocks: Iterable[int]) -> None:
+        """Hold used or cached blocks, thin or not, without their windows."""
+        for block in blocks:
+            if not self.ref_counts[block]:
+                self._needed += BlockWindow.WHOLE - self._saving
+                if block in self.thin:
+                    del self._cached[block]
+                else:
+                    self._num_outgrown += 1
+            self.ref_counts[block] += 1
+
+    def outgrow(self, blocks: Iterable[int]) -> None:
+        """Turn one whole hold of each block into an outgrown one."""
+        for block in blocks:
+            self._whole_holds[block] -= 1
+            if not self._whole_holds[block]:
+                self._needed -= self._saving
+                self._num_outgrown += 1
+                self._cached[block] = None
+
+    def release_all(self, blocks: Iterable[int]) -> None:
+        """Release one whole hold of each block."""
+        for block in blocks:
+            if self.ref_counts[block] > 1:
+                self.outgrow((block,))
+                self.ref_counts[block] -= 1
+                continue
+            assert self._whole_holds[block] == self.ref_counts[block] == 1, f"block {block} was released too often"
+            self._whole_holds[block] = self.ref_counts[block] = 0
+            self._needed -= BlockWindow.WHOLE
+            self._let_go(block)
+
+    def release_outgrown(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            self.ref_counts[block] -= 1
+            assert self.ref_counts[block] >= self._whole_holds[block], f"block {block} was released too often"
+            if not self.ref_counts[block]:
+                self._needed -= BlockWindow.WHOLE - self._saving
+                self._num_outgrown -= block not in self.thin
+                self._let_go(block)
+
+    def register_all(self, blocks: Sequence[int], keys: Sequence[bytes]) -> list[int]:
+        for key in keys:  # a whole block takes the key of a thin one
+            if (known := self._block_of_key.get(key)) in self.thin:
+                assert known is not None
+                self.invalidate(known)
+        return super().register_all(blocks, keys)
+
+    def invalidate(self, block: int) -> None:
+        if self._keys[block] is not None:
+            self._remove_key(block)
+            if not self.ref_counts[block]:
+                del self._cached[block]
+                self._let_go(block)
+
+    def drop_cached(self) -> int:
+        cached = [block for block in self._cached if not self.ref_counts[block]]
+        for block in cached:
+            self.invalidate(block)
+        return len(cached)
+
+    def count_idle(self, whole: Iterable[int], outgrown: Iterable[int]) -> int:
+        """Count the whole blocks' worth of memory, now available, that holds on these blocks would take."""
+        needed = sum(
+            self._saving if self.ref_counts[block] else BlockWindow.WHOLE
+            for block in whole
+            if not self._whole_holds[block]
+        )
+        needed += sum(BlockWindow.WHOLE - self._saving for block in outgrown if not self.ref_counts[block])
+        return -(-needed // BlockWindow.WHOLE)
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every block is in exactly one state, and its memory is counted."""
+        ids = range(len(self.ref_counts))
+        used = {block for block in ids if self.ref_counts[block]}
+        outgrown = {block for block in used if not self._whole_holds[block]}
+        cached = {block for block in self._cached if not self.ref_counts[block]}
+        assert sorted([*self._free, *self._without_memory, *cached, *used]) == list(ids), "a block is lost"
+        assert set(self._cached) == cached | (outgrown - self.thin)
+        assert len(outgrown - self.thin) == self._num_outgrown
+        assert self.thin <= outgrown | cached
+        assert all(0 <= self._whole_holds[block] <= self.ref_counts[block] for block in ids)
+        assert {b for b in ids if self._keys[b] is not None} == set(self._block_of_key.values())
+        assert all(self._keys[block] == key for key, block in self._block_of_key.items()), "a key points elsewhere"
+        assert all(self._keys[block] is not None for block in cached), "a cached block has no key"
+        assert self._needed == len(used) * BlockWindow.WHOLE - len(outgrown) * self._saving
+        num_with_memory = len(self._free) + len(cached) + len(used)
+        assert self._taken == num_with_memory * BlockWindow.WHOLE - len(self.thin) * self._saving <= self._memory

@@ -20,8 +20,9 @@ from collections.abc import Sequence as Seq
 from hashlib import sha256
 from itertools import count
 
+from quire.config import BlockWindow
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, extend_keys
-from quire.core.block_pool import BlockPool
+from quire.core.block_pool import BlockPool, WindowedBlockPool
 from quire.core.request import Request, Sequence
 from quire.outputs import BlockTransfer
 
@@ -29,8 +30,12 @@ from quire.outputs import BlockTransfer
 class KVCacheManager:
     """The KV blocks of one engine. Without `enable_prefix_caching` only sequences of one request share blocks."""
 
-    def __init__(self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True) -> None:
-        self.pool = BlockPool(num_blocks)
+    def __init__(
+        self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True, window: BlockWindow | None = None
+    ) -> None:
+        self._window = window
+        self._windowed = None if window is None else WindowedBlockPool(num_blocks, window)
+        self.pool = self._windowed or BlockPool(num_blocks)
         self.block_size = block_size
         self.enable_prefix_caching = enable_prefix_caching
         self.num_logical_blocks = 0  #: entries of all block tables; shared blocks count several times
@@ -52,7 +57,38 @@ class KVCacheManager:
         return blocks
 
     def blocks_for(self, num_tokens: int) -> int:
-        return -(-num_tokens // self.block_size)
+        """Return how many whole blocks take the memory of a sequence of so many tokens."""
+        num_blocks = -(-num_tokens // self.block_size)
+        return num_blocks if self._window is None else self._window.room(num_blocks)
+
+    def count_missing(self, seq: Sequence) -> int:
+        """Count the blocks to allocate for all tokens of a sequence, beside those of its table."""
+        if self._window is None:
+            return -(-len(seq.token_ids) // self.block_size) - len(seq.block_table)
+        held = self._window.room(len(seq.block_table))
+        return max(0, self.blocks_for(len(seq.token_ids)) - held)
+
+    def count_idle(self, found: list[int]) -> int:
+        """Count the available blocks that adopting a cached prefix takes."""
+        if self._windowed is not None:
+            end = self._count_outgrown(len(found) * self.block_size)
+            return self._windowed.count_idle(found[end:], found[:end])
+        return sum(1 for block in found if self.pool.ref_counts[block] == 0)
+
+    def _count_outgrown(self, num_computed: int) -> int:
+        """Count the first blocks of a sequence whose windows no later token reads."""
+        return 0 if self._window is None else max(0, num_computed + 1 - self._window.tokens) // self.block_size
+
+    def has_thin(self, blocks: Iterable[int]) -> bool:
+        """Whether the KV of layers with a window is missing in any of these blocks."""
+        return self._windowed is not None and not self._windowed.thin.isdisjoint(blocks)
+
+    def pop_returned(self) -> list[tuple[int, bool]]:
+        """Return the blocks whose memory is to be returned: all of it, or that of layers with a window."""
+        if self._windowed is None:
+            return []
+        returned, self._windowed.returned = self._windowed.returned, []
+        return returned
 
     def find_prefix(self, seq: Sequence, limit: int | None = None) -> list[int]:
         """Return the cached blocks of `seq`'s longest prefix of at most `limit` tokens. The last token is always
@@ -69,7 +105,18 @@ class KVCacheManager:
             if block is None or (own is not None and block not in own):
                 break
             found.append(block)
-        return found
+        return found if self._windowed is None else self._cut_to_window(found, self._windowed.thin)
+
+    def _cut_to_window(self, found: list[int], thin: set[int]) -> list[int]:
+        """Return the longest part of a prefix with which a sequence can go on: blocks in the last window are whole."""
+        end = len(found)
+        outgrown = self._count_outgrown(end * self.block_size)
+        for at in range(len(found) - 1, -1, -1):
+            if at < outgrown:
+                break
+            if found[at] in thin:
+                end, outgrown = at, self._count_outgrown(at * self.block_size)
+        return found[:end]
 
     def count_new_blocks(self, seq: Sequence, num_tokens: int) -> int:
         """Return how many blocks `seq` needs to compute its tokens up to `num_tokens`, copies on write included."""
@@ -79,8 +126,7 @@ class KVCacheManager:
     def adopt_prefix(self, seq: Sequence, blocks: list[int]) -> None:
         """Begin `seq`'s empty table with the blocks of a cached prefix."""
         assert not seq.block_table, "the sequence has blocks already"
-        for block in blocks:
-            self.pool.acquire(block)
+        self._outgrow(seq, len(blocks) * self.block_size, blocks)
         seq.block_table.extend(blocks)
         seq.num_registered = len(blocks)
         seq.num_computed_tokens = len(blocks) * self.block_size
@@ -93,8 +139,7 @@ class KVCacheManager:
         if seq.num_computed_tokens != num_held * self.block_size:
             return 0
         blocks = self.find_prefix(seq)[num_held:]
-        for block in blocks:
-            self.pool.acquire(block)
+        self._outgrow(seq, (num_held + len(blocks)) * self.block_size, blocks)
         self.extend_table(seq, blocks)
         if blocks:
             self.count_loaded(seq, len(seq.block_table) * self.block_size)
@@ -105,6 +150,8 @@ class KVCacheManager:
         within a layer all writes come before all reads. Returns the blocks appended, and the copy to make first if the
         last one was shared; None, with nothing changed, without room."""
         pool, size, table = self.pool, self.block_size, seq.block_table
+        if self._window is not None:
+            self._outgrow(seq, seq.num_computed_tokens)
         at = seq.num_computed_tokens // size
         after = seq.num_computed_tokens + num_new_tokens
         missing = -(-after // size) - len(table)
@@ -154,7 +201,10 @@ class KVCacheManager:
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Share `parent`'s blocks with `child`, whose tokens begin with `parent`'s computed ones."""
         assert not child.block_table
-        for block in parent.block_table:
+        if self._windowed is not None:
+            self._windowed.acquire_outgrown(parent.block_table[: parent.num_outgrown])
+            child.num_outgrown = parent.num_outgrown
+        for block in parent.block_table[parent.num_outgrown :]:
             self.pool.acquire(block)
         child.block_table = list(parent.block_table)
         child.block_keys = list(parent.block_keys)
@@ -167,7 +217,10 @@ class KVCacheManager:
         """Release `seq`'s blocks; idempotent. Tokens and keys stay. Returns the number of blocks made available."""
         before = self.pool.num_available
         assert seq.loading is None, "a sequence releases no blocks while it is loading"
-        self.pool.release_all(reversed(seq.block_table))
+        self.pool.release_all(reversed(seq.block_table[seq.num_outgrown :]))
+        if self._windowed is not None:
+            self._windowed.release_outgrown(reversed(seq.block_table[: seq.num_outgrown]))
+            seq.num_outgrown = 0
         self.num_logical_blocks -= len(seq.block_table)
         self.num_kv_tokens -= seq.num_computed_tokens
         seq.block_table = []
@@ -233,6 +286,16 @@ class KVCacheManager:
         self._extend_keys(seq, num_blocks)
         return seq.block_keys[:num_blocks]
 
+    def _outgrow(self, seq: Sequence, num_computed: int, blocks: Seq[int] = ()) -> None:
+        """Hold `blocks`, which will follow `seq`'s table; no token from `num_computed` on reads outgrown windows."""
+        pool, first, num_held = self._windowed, seq.num_outgrown, len(seq.block_table)
+        if pool is not None and (end := self._count_outgrown(num_computed)) > first:
+            seq.num_outgrown = end
+            pool.outgrow(seq.block_table[first:end])
+            pool.acquire_outgrown(blocks[: max(0, end - num_held)])
+        for block in blocks[max(0, seq.num_outgrown - num_held) :]:
+            self.pool.acquire(block)
+
     def extend_table(self, seq: Sequence, blocks: list[int]) -> None:
         seq.block_table.extend(blocks)
         self.num_logical_blocks += len(blocks)
@@ -255,6 +318,8 @@ class KVCacheManager:
         """Hold the full blocks of `seq` for good, and return their number. Raises ValueError if the rest of the pool
         could not hold the longest sequence, of `max_model_len` tokens."""
         blocks = self.full_blocks(seq)
+        if self.has_thin(blocks):
+            raise ValueError(f"the pool is too small to keep {len(blocks)} pinned blocks whole; enlarge it")
         num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
         if num_left * self.block_size < max_model_len:
             raise ValueError(
@@ -302,7 +367,7 @@ class KVCacheManager:
     def check_integrity(self, sequences: list[Sequence], loading: Iterable[int] = ()) -> None:
         """Raise AssertionError unless every hold and key is accounted for. Loads in flight hold `loading`."""
         self.pool.check_integrity()
-        holds = [0] * self.pool.num_blocks
+        holds = [0] * len(self.pool.ref_counts)
         for block in (*self._pinned, *loading):
             holds[block] += 1
         for seq in sequences:
@@ -313,7 +378,8 @@ class KVCacheManager:
                 holds[block] += 1
             num_blocks = len(seq.block_table)
             assert seq.num_computed_tokens <= num_blocks * self.block_size, f"{seq!r} has tokens without slots"
-            assert num_blocks <= self.blocks_for(len(seq.token_ids)), f"{seq!r} holds more blocks than it needs"
+            assert num_blocks <= -(-len(seq.token_ids) // self.block_size), f"{seq!r} holds more blocks than it needs"
+            assert not self.has_thin(seq.block_table[seq.num_outgrown :])
             at = seq.num_computed_tokens // self.block_size
             assert all(self.pool.ref_counts[b] > 0 for b in seq.block_table[: at + 1])
         assert holds == self.pool.ref_counts, "reference counts and block tables disagree"

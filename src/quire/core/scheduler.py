@@ -71,7 +71,8 @@ class Scheduler:
             raise ValueError("the recovery policy 'cost' needs costs to compare; give some, or choose another policy")
         self.config = config
         self.swap = swap or SwapManager(
-            KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching), config.num_swap_slots
+            KVCacheManager(config.num_blocks, config.block_size, config.enable_prefix_caching, config.window),
+            config.num_swap_slots,
         )
         self.kv = self.swap.kv
         self.queue = RequestQueue()
@@ -116,6 +117,7 @@ class Scheduler:
         self.documents.add_chunk()
         self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.transfers.pop_new(), self.swap.transfers.pop_cancelled())
+        out.returned = self.kv.pop_returned()
         if self.disk is not None:
             self.disk.add_messages(out)
         return out

@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from quire.attention.interface import KVLayout
 from quire.ops.arrays import Array, DType, as_numpy, is_numpy, name_of, numpy_dtype, torch_dtype
 from quire.outputs import BlockDifference
-from quire.system.pages import new_zeros
+from quire.system.pages import new_zeros, return_memory
 
 
 class KVCache:
     """`num_blocks` blocks in one array, `[num_blocks, block_numel]`: numpy's in main memory, else a tensor on the
-    `device`. A `dtype` of either kind will do."""
+    `device`. A `dtype` of either kind will do. Some memory of a sparse one can be returned."""
 
-    def __init__(self, num_blocks: int, layout: KVLayout, dtype: DType, device: str = "cpu") -> None:
+    def __init__(
+        self, num_blocks: int, layout: KVLayout, dtype: DType, device: str = "cpu", *, is_sparse: bool = False
+    ) -> None:
         self.layout = layout
         self.device = device
         self.blocks: Array
         shape, name = layout.shape(num_blocks), name_of(dtype)
         if device == "cpu":
-            self.blocks = new_zeros(shape, numpy_dtype(name))  # pages take memory only once written
+            # Pages take memory only once written.
+            self.blocks = new_zeros(shape, numpy_dtype(name), is_sparse=is_sparse)
         else:
             import torch
 
             self.blocks = torch.zeros(shape, dtype=torch_dtype(name), device=device)
         # numpy copies bytes, without arithmetic
         self._rows = self.blocks.view(np.uint8) if is_numpy(self.blocks) else self.blocks
+
+    def give_back(self, returned: Sequence[tuple[int, bool]]) -> None:
+        """Return memory of blocks, which lose these values: all of it (True), or that of layers with a window."""
+        for block, is_whole in returned:
+            values = self.blocks[block, 0 if is_whole else self.layout.thin_numel :]
+            assert is_numpy(values)
+            return_memory(values)
 
     def clear(self, blocks: list[int]) -> None:
         """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""

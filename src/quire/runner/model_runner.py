@@ -132,6 +132,7 @@ class ModelRunner:
             for seq_id in out.removed_seq_ids:
                 self._unsampled.pop(seq_id, None)
             work = self.batch.apply(out)
+            self.cache.give_back(out.returned)
             self.cache.clear(work.fresh)
             self.cache.copy(work.copy_src, work.copy_dst)
         finally:  # requests need their blocks even if this step fails

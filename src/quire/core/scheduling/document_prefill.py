@@ -78,7 +78,7 @@ class DocumentPrefill:
             if self._may_compute(request):
                 num_lookups += 1
                 found = self._kv.find_prefix(request.unfinished[0])
-                num_idle = sum(1 for block in found if self._kv.pool.ref_counts[block] == 0)
+                num_idle = self._kv.count_idle(found)
                 if self._is_missing(request, len(found)):
                     self._compute(request, found, room - num_idle, shape)
                     return

@@ -267,7 +267,7 @@ class StepPlanner:
         return shape.total()
 
     def _missing_blocks(self, seq: Sequence) -> int:
-        return self.swap.kv.blocks_for(len(seq.token_ids)) - len(seq.block_table)
+        return self.swap.kv.count_missing(seq)
 
     def _make_room_for(self, request: Request) -> bool:
         """Preempt others until all sequences of a request that hold blocks can go on. False where they cannot."""
@@ -285,13 +285,14 @@ class StepPlanner:
         """Return how many tokens of the oldest request fit, while cancelled loads hold the other blocks."""
         computed = seq.num_computed_tokens
         spare = self.swap.kv.pool.num_available - self.swap.kv.count_new_blocks(seq, computed)
-        return max(0, (self.swap.kv.blocks_for(computed) + spare) * self.swap.kv.block_size - computed)
+        size = self.swap.kv.block_size
+        return max(0, (-(-computed // size) + spare) * size - computed)
 
     def _start(self, seq: Sequence, *, is_forced: bool) -> bool:
         """Give a sequence without blocks its cached prefix, if the rest fits beside the reserved blocks."""
         pool, request = self.swap.kv.pool, seq.request
         found = self.swap.kv.find_prefix(seq)
-        num_evictable = sum(1 for block in found if pool.ref_counts[block] == 0)
+        num_evictable = self.swap.kv.count_idle(found)
         missing = self.starter.count_missing(seq, found)
         if pool.num_available - num_evictable < missing + self.step.num_reserved and not is_forced:
             return False
