@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ ARCHITECTURES = {
     "Exaone4ForCausalLM": "exaone4",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
+    "Gemma4ForCausalLM": "gemma4",
     "Glm4ForCausalLM": "glm4",
     "GraniteForCausalLM": "granite",
     "LlamaForCausalLM": "llama",
@@ -46,7 +48,7 @@ def write_gguf(
     metadata."""
     config = json.loads((directory / "config.json").read_text())
     architecture = ARCHITECTURES[config["architectures"][0]]
-    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split)
+    writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split, small_first_shard=split > 0)
     _write_config(writer, config)
     if (directory / "tokenizer.json").is_file():
         _write_tokenizer(writer, directory)
@@ -56,7 +58,10 @@ def write_gguf(
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     for name, tensor in stack_experts(load_file(directory / "model.safetensors")).items():
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if match := re.fullmatch(r"model\.layers\.(\d+)\.router\.(per_expert_)?scale", name):
+            stored = f"blk.{match[1]}.ffn_{'down_exps' if match[2] else 'gate_inp'}.scale"
         assert stored is not None
+        stored += ".weight" if name.endswith(("layer_scalar", ".experts.gate_up_proj", ".experts.down_proj")) else ""
         values = tensor.float().numpy()
         part = stored.split(".")[-2]
         if architecture in ("gemma2", "gemma3") and stored.endswith("norm.weight"):
@@ -66,6 +71,8 @@ def write_gguf(
         _add(writer, stored, values, encoding if isinstance(encoding, str) else encoding(stored))
     if (scaling := config.get("rope_parameters") or {}).get("rope_type") == "llama3":
         _add(writer, "rope_freqs.weight", _llama3_factors(config, scaling), "F32")
+    if architecture == "gemma4":
+        _add(writer, "rope_freqs.weight", _proportional_factors(config), "F32")
     for kind in ("long", "short") if scaling.get("rope_type") == "longrope" else ():
         _add(writer, f"rope_factors_{kind}.weight", np.array(scaling[f"{kind}_factor"], np.float32), "F32")
     for name, value in (change or {}).items():
@@ -83,7 +90,7 @@ def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     stacks: dict[str, dict[int, torch.Tensor]] = {}
     for name, tensor in tensors.items():
         parts = name.split(".experts.")
-        if len(parts) == 1:
+        if len(parts) == 1 or not parts[1][0].isdigit():
             stacks[name] = {-1: tensor}
         else:
             index, _, rest = parts[1].partition(".")
@@ -112,7 +119,7 @@ def encode(values: np.ndarray, encoding: str) -> tuple[np.ndarray, gguf.GGMLQuan
 
 def _add(writer: gguf.GGUFWriter, name: str, values: np.ndarray, encoding: str) -> None:
     if values.ndim == 1 or len(values) == 1:  # shared_expert_gate too
-        writer.add_tensor(name, values.squeeze())
+        writer.add_tensor(name, np.atleast_1d(values.squeeze()))
     elif encoding in FLOATS:
         writer.add_tensor(name, values.astype(FLOATS[encoding]))
     elif encoding == "BF16":
@@ -133,6 +140,40 @@ def _llama3_factors(config: dict[str, Any], scaling: dict[str, Any]) -> np.ndarr
         smooth = (turns - low) / (high - low)
         factors.append(1.0 if turns > high else factor if turns < low else 1 / ((1 - smooth) / factor + smooth))
     return np.array(factors, np.float32)
+
+
+def _proportional_factors(config: dict[str, Any]) -> np.ndarray:
+    pairs = global_head_dim(config) // 2
+    share = config["rope_parameters"]["full_attention"]["partial_rotary_factor"]
+    return np.where(np.arange(pairs) < int(pairs * share), 1.0, 1e30).astype(np.float32)
+
+
+def global_head_dim(config: dict[str, Any]) -> int:
+    """Return the size of heads in Gemma 4's global layers, as transformers saves it."""
+    return max(each["head_dim"] for each in config["per_layer_config"].values())
+
+
+def _gemma4(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what differs between the layers of Gemma 4."""
+    num_layers, inner, shared = (
+        config[name] for name in ("num_hidden_layers", "intermediate_size", "num_kv_shared_layers")
+    )
+    size, kv_heads, layers = global_head_dim(config), config["num_key_value_heads"], config["per_layer_config"]
+    all_heads = [layers.get(str(i), {}).get("num_key_value_heads", kv_heads) for i in range(num_layers)]
+    is_wide = [config["use_double_wide_mlp"] and i >= num_layers - shared for i in range(num_layers)]
+    return {
+        "add_shared_kv_layers": shared,
+        "add_embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+        "add_key_length": size,
+        "add_value_length": size,
+        "add_key_length_swa": config["head_dim"],
+        "add_value_length_swa": config["head_dim"],
+        "add_rope_dimension_count": size,
+        "add_rope_dimension_count_swa": config["head_dim"],
+        "add_head_count_kv": all_heads if set(all_heads) != {kv_heads} else kv_heads,
+        "add_feed_forward_length": [inner * (1 + wide) for wide in is_wide] if any(is_wide) else inner,
+        "add_expert_used_count": config.get("top_k_experts"),
+    }
 
 
 def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -168,6 +209,8 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
         "add_expert_feed_forward_length": config.get("moe_intermediate_size"),
         "add_expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size"),
     }
+    if "per_layer_config" in config:
+        written |= _gemma4(config)
     for add, value in written.items():
         if value is not None:
             getattr(writer, add)(value)

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from checkpoints import make_checkpoint
 from command_line import app
 from gguf_files import write_gguf
+from quire import LLM
 from quire.gguf_header import read_gguf_header
 from quire.loading import ModelLoadError, resolve_model
 from quire.loading.checkpoint import read_headers
@@ -65,6 +66,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "mixtral": {},
     "gemma2": {"query_pre_attn_scalar": 24, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 24},
+    "gemma4": {"tie_word_embeddings": True},
+    "gemma4-moe": {},
+    "gemma4-shared": {},
 }
 
 WIDE = {"hidden_size": 512, "intermediate_size": 512, "num_hidden_layers": 2}  # halves of whole blocks of 256
@@ -140,15 +144,43 @@ def test_encodings_may_differ_between_the_projections_of_a_layer(tmp_path: Path)
     assert {entry.dtype for entry in read_headers(path).values()} == {"F32", "Q4_K", "Q6_K"}
 
 
-def test_experts_keep_their_encoding(tmp_path: Path) -> None:
-    directory = make_checkpoint("qwen3-moe", tmp_path / "model", hidden_size=256, moe_intermediate_size=256)
+@pytest.mark.parametrize(
+    ("variant", "stack", "rows"), [("qwen3-moe", "ffn_up_exps", 0), ("gemma4-moe", "ffn_gate_up_exps", 256)]
+)
+def test_experts_keep_their_encoding(variant: str, stack: str, rows: int, tmp_path: Path) -> None:
+    directory = make_checkpoint(variant, tmp_path / "model", hidden_size=256, moe_intermediate_size=256)
     path = write_gguf(directory, tmp_path / "model.gguf", lambda name: "Q4_K" if "exps" in name else "F32")
-    expert = load(path, dtype="float32").layers[0].mlp.experts[5].up_proj
+    layer: Any = load(path, dtype="float32").layers[0]
+    expert = (layer.mlp if variant == "qwen3-moe" else layer).experts[5].up_proj
     assert expert.weight is None
-    reader = gguf.GGUFReader(path)
-    stack = next(each for each in reader.tensors if each.name == "blk.0.ffn_up_exps.weight")
-    expected = gguf.quants.dequantize(stack.data[5], stack.tensor_type)
+    encoded = next(each for each in gguf.GGUFReader(path).tensors if each.name == f"blk.0.{stack}.weight")
+    expected = gguf.quants.dequantize(encoded.data[5], encoded.tensor_type)[rows:]
     np.testing.assert_array_equal(expert.packed.rows(np.arange(256)), expected)
+
+
+def test_embeddings_of_layers_keep_their_encoding(tmp_path: Path) -> None:
+    directory = make_checkpoint("gemma4-shared", tmp_path / "model")
+    path = write_gguf(directory, tmp_path / "model.gguf", lambda name: "Q8_0" if "per_layer_token" in name else "F32")
+    model: Any = load(path, dtype="float32")
+    encoded = next(each for each in gguf.GGUFReader(path).tensors if each.name == "per_layer_token_embd.weight")
+    expected = gguf.quants.dequantize(encoded.data, encoded.tensor_type)
+    np.testing.assert_array_equal(model.embed_tokens_per_layer(np.arange(256)), expected)
+
+
+def test_keys_of_layers_that_read_those_of_others_are_left_out(tmp_path: Path) -> None:
+    """Published files of Gemma 4 E2B and E4B have them."""
+    directory = make_checkpoint("gemma4-shared", tmp_path / "model")
+    expected = logits_of(load(directory))
+    file, names = directory / "model.safetensors", ("k_proj", "v_proj", "k_norm")
+    tensors = load_file(file)
+    more = {f"model.layers.3.self_attn.{name}.weight": f"model.layers.1.self_attn.{name}.weight" for name in names}
+    save_file(tensors | {name: tensors[source].clone() for name, source in more.items()}, file)
+    for path in (directory, write_gguf(directory, tmp_path / "model.gguf")):
+        assert torch.equal(logits_of(load(path)), expected)
+    own = "model.layers.3.self_attn.v_proj.weight"
+    save_file(tensors | {own.replace("3", "7"): tensors[own.replace("3", "1")].clone()}, file)
+    with pytest.raises(ModelLoadError, match="1 tensors are unexpected"):
+        load(directory)
 
 
 def test_encoded_experts_compute_what_decoded_ones_do(tmp_path: Path) -> None:
@@ -193,6 +225,13 @@ def test_the_parts_of_a_split_file_are_one_model(tmp_path: Path) -> None:
     parts[1].unlink()
     with pytest.raises(ModelLoadError, match=rf"is one of 0000{len(parts)} parts, of which {parts[1].name} is missing"):
         resolve_model(str(first))
+
+
+def test_the_end_of_a_turn_ends_an_output(tmp_path: Path) -> None:
+    directory = make_checkpoint("llama", tmp_path / "model", vocab_size=300)
+    Tokenizer.byte_level(300).save(directory)
+    llm = LLM(str(write_gguf(directory, tmp_path / "m.gguf")), num_kv_blocks=16, use_tqdm=False)
+    assert llm.tokenizer.backend.token_to_id("<|im_end|>") in llm.engine.eos_token_ids
 
 
 def test_quire_info_describes_it(tmp_path: Path) -> None:
@@ -268,6 +307,7 @@ def test_lengths_beyond_the_file_are_refused_at_once(what: str, tmp_path: Path) 
 import resource
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 from pathlib import Path
+from quire import LLM
 from quire.gguf_header import read_gguf_header
 try:
     read_gguf_header(Path({str(path)!r}))

@@ -139,6 +139,14 @@ def test_merges_without_scores_are_gemma_4_s(tmp_path: Path) -> None:
     assert found.decode(found.encode("ab ab")) == "ab ab"
 
 
+def test_the_end_of_a_turn_is_found_by_its_text_unless_stated(tmp_path: Path) -> None:
+    tokens = ["<unk>", "<eos>", "a", "<end_of_turn>", "<stop>"]
+    for stated, expected in (({}, 3), ({"ggml.eot_token_id": 4}, 4)):
+        path = tmp_path / f"{expected}.gguf"
+        found = write_tokenizer(path, "gemma4", tokens, [2, 3, 1, 3, 3], **{"ggml.eos_token_id": 1}, **stated)
+        assert (found.eos_token_id, found.eot_token_id) == (1, expected)
+
+
 @pytest.mark.parametrize(
     ("pre", "text", "expected"),
     [

@@ -94,8 +94,9 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
 def _end_tokens(loaded: LoadedModel) -> tuple[int, ...]:
     """Return the model's end tokens. Ids beyond the vocabulary are ignored with a warning."""
     found = dict.fromkeys(loaded.source.eos_token_ids)
-    if loaded.tokenizer is not None and loaded.tokenizer.eos_token_id is not None:
-        found[loaded.tokenizer.eos_token_id] = None
+    if (tokenizer := loaded.tokenizer) is not None:
+        own = (tokenizer.eos_token_id, tokenizer.eot_token_id)
+        found |= dict.fromkeys(each for each in own if each is not None)
     size = loaded.model.config.vocab_size
     if unknown := [token for token in found if not 0 <= token < size]:
         logger.warning(

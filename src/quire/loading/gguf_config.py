@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ _FIELDS = {
     "attention.key_length": "head_dim", "attention.layer_norm_rms_epsilon": "rms_norm_eps",
     "attention.scale": "attention_multiplier", "attention.sliding_window": "sliding_window",
     "attn_logit_softcapping": "attn_logit_softcapping", "block_count": "num_hidden_layers",
-    "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+    "attention.shared_kv_layers": "num_kv_shared_layers", "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size", "embedding_length_per_layer_input": "hidden_size_per_layer_input",
     "embedding_scale": "embedding_multiplier", "expert_count": "num_experts",
     "expert_feed_forward_length": "moe_intermediate_size",
     "expert_shared_feed_forward_length": "shared_expert_intermediate_size", "expert_used_count": "num_experts_per_tok",
@@ -67,8 +69,9 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     if prefix not in _ARCHITECTURES:
         return {"architectures": [f"{prefix} as a GGUF file"]}
     values = header.values
-    shapes = {tensor.name: tensor.shape for tensor in header.tensors}
-    matrices = {BY_NUMBER.get(tensor.type) for tensor in header.tensors if len(tensor.shape) > 1}
+    tensors = [tensor for part in read_gguf(header.path) for tensor in part.tensors]
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    matrices = {BY_NUMBER.get(tensor.type) for tensor in tensors if len(tensor.shape) > 1}
     ids = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     config: dict[str, Any] = {
         "architectures": [f"{_ARCHITECTURES[prefix]}ForCausalLM"],
@@ -99,7 +102,42 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
     if prefix == "olmo2" and config["sliding_window"]:
         config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
-    return config
+    return config | _gemma4(header, config, shapes) if prefix == "gemma4" else config
+
+
+def _gemma4(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
+    """Return the fields of Gemma 4, whose sliding and global layers differ in heads and in RoPE."""
+    values, kinds = header.values, config["layer_types"]
+    kv_heads, inner, head_dim = (
+        config["num_key_value_heads"], config["intermediate_size"], values["gemma4.attention.key_length_swa"]
+    )  # fmt: skip
+    local_heads, global_heads = (
+        kv_heads[kinds.index(kind)] if isinstance(kv_heads, list) and kind in kinds else kv_heads
+        for kind in ("sliding_attention", "full_attention")
+    )
+    layers = [i for i, kind in enumerate(kinds) if kind == "full_attention" and f"blk.{i}.attn_k.weight" in tensors]
+    factors = _floats(header, "rope_freqs.weight")  # beyond all turns for the pairs that do not turn
+    if any(each != 1 and each < 1e29 for each in factors):
+        raise UnsupportedModelError(f"{header.path}: rope_freqs.weight is not Gemma 4's scaling of RoPE")
+    share = factors.count(1.0) / len(factors) if factors else 1.0
+    return {
+        "attention_k_eq_v": not any(f"blk.{i}.attn_v.weight" in tensors for i in layers),
+        "enable_moe_block": "num_experts" in config,
+        "global_head_dim": config["head_dim"],
+        "head_dim": head_dim,
+        "intermediate_size": inner[0] if isinstance(inner, list) else inner,
+        "num_global_key_value_heads": global_heads,
+        "num_key_value_heads": local_heads,
+        "partial_rotary_factor": values.get("gemma4.rope.dimension_count_swa", head_dim) / head_dim,
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "proportional", "partial_rotary_factor": share, "rope_theta": config["rope_theta"]
+            },
+            "sliding_attention": {"rope_theta": config["rope_local_base_freq"]},
+        },
+        "top_k_experts": config.get("num_experts_per_tok"),
+        "use_double_wide_mlp": isinstance(inner, list),
+    }  # fmt: skip
 
 
 def gguf_head_dim(header: GGUFHeader) -> int:
@@ -135,9 +173,11 @@ def _rope_scaling(header: GGUFHeader, prefix: str) -> dict[str, Any]:
 
 def _floats(header: GGUFHeader, name: str) -> list[float]:
     """Read a small tensor of float32; nothing without one."""
-    tensor = next((each for each in header.tensors if each.name == name), None)
-    if tensor is None or BY_NUMBER.get(tensor.type) != "F32" or (count := math.prod(tensor.shape)) > _MAX_FACTORS:
-        return []
-    with header.path.open("rb") as file:
-        file.seek(tensor.start)
-        return [shortest(each) for each in struct.unpack(f"<{count}f", file.read(4 * count))]
+    for part in read_gguf(header.path):
+        for tensor in part.tensors:
+            if tensor.name == name and BY_NUMBER.get(tensor.type) == "F32" and math.prod(tensor.shape) <= _MAX_FACTORS:
+                with part.path.open("rb") as file:
+                    file.seek(tensor.start)
+                    values = struct.unpack(f"<{math.prod(tensor.shape)}f", file.read(4 * math.prod(tensor.shape)))
+                return [shortest(each) for each in values]
+    return []

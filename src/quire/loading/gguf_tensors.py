@@ -21,6 +21,9 @@ _SHIFTED = ("gemma", "gemma2", "gemma3")
 _FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _METADATA = re.compile(r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight")
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
+#: Names of Gemma 4's that the gguf package does not know.
+_SCALE = re.compile(r"model\.layers\.(\d+)\.router\.(scale|per_expert_scale)")
+_SCALES = {"scale": "ffn_gate_inp.scale", "per_expert_scale": "ffn_down_exps.scale"}
 
 
 def read_gguf_entries(path: Path) -> dict[str, TensorEntry]:
@@ -81,16 +84,25 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
     for name in names:
         match = _EXPERT.fullmatch(name)
         base, _, kind = (f"{match[1]}{match[3]}" if match else name).rpartition(".")
-        for stem, suffix in ((base, kind), (f"{base}.{kind}", "weight")):  # some names have no suffix
-            entry = entries.get(own := f"{known.get_name(stem)}.{suffix}")
+        owns = [f"{known.get_name(base)}.{kind}", f"{known.get_name(f'{base}.{kind}')}.weight"]  # some have no suffix
+        if scale := _SCALE.fullmatch(name):
+            owns = [f"blk.{scale[1]}.{_SCALES[scale[2]]}"]
+        for own in owns:
+            entry = entries.get(own)
             if entry is not None and (match is None or int(match[2]) < entry.shape[0]):
                 found[name] = entry if match is None else _expert(entry, int(match[2]))
                 used.add(own)
+        both = f"{known.get_name(re.sub('(gate|up)_proj$', 'gate_up_proj', base))}.{kind}"
+        if match and name not in found and (entry := entries.get(both)) is not None and entry.shape[1] % 2 == 0:
+            found[name] = _expert(entry, int(match[2]), base.endswith("up_proj"), 2)
+            used.add(both)
     left = {name: entry for name, entry in entries.items() if name not in used and not _METADATA.fullmatch(name)}
     return found | left
 
 
-def _expert(stack: TensorEntry, index: int) -> TensorEntry:
-    size = stack.num_bytes // stack.shape[0]
-    start = stack.start + index * size
-    return replace(stack, shape=stack.shape[1:], start=start, end=start + size, whole=stack)
+def _expert(stack: TensorEntry, index: int, part: int = 0, num_parts: int = 1) -> TensorEntry:
+    """Return an expert's matrix, or a part of its rows."""
+    count, rows, columns = stack.shape
+    size = stack.num_bytes // count // num_parts
+    start = stack.start + (index * num_parts + part) * size
+    return replace(stack, shape=(rows // num_parts, columns), start=start, end=start + size, whole=stack)

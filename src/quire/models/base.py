@@ -32,7 +32,7 @@ class CausalLM(Module):
     checkpoint_names: ClassVar[dict[str, str]]  #: prefix of an attribute's tensors in a checkpoint
     optional_prefix: ClassVar[str] = ""  #: missing in checkpoints saved from the headless model
     renamed_tensors: ClassVar[dict[str, str]] = {}  #: parts of names in a checkpoint, and in the model
-    ignored_tensors: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")  #: derived buffers of old checkpoints
+    ignored_tensors: re.Pattern[str] = re.compile(r"(?!)")  #: derived buffers of old checkpoints
     pairs_expert_rows: ClassVar[bool] = False  #: stacks of experts are transposed, with gate and up in turn
 
     config: ModelConfig  #: the whole model's

@@ -48,6 +48,8 @@ _SPLITS = {
     **dict.fromkeys(("gpt-4o", "kanana2", "llama4"), (_GPT4O,)),
 }
 _NFC = ("qwen2", "qwen35")
+#: The first of these in a vocabulary ends a turn where the metadata does not say so, as in llama.cpp.
+_ENDS_OF_TURN = ("<|return|>", "<end_of_turn>", "<turn|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|endofturn|>")
 _WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "pixtral", "tekken")  # and begin with bos
 
 
@@ -94,7 +96,9 @@ def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any
             {"name": name[len(_TEMPLATE) + 1 :] or "default", "template": values.get(name)} for name in templates
         ],
     }
-    for name, field in (("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad")):
+    if turn := next((token for token in _ENDS_OF_TURN if token in vocab), None):
+        config["eot_token"] = turn
+    for name, field in (("eot", "eot"), ("bos", "bos"), ("eos", "eos"), ("unknown", "unk"), ("padding", "pad")):
         if (index := values.get(f"tokenizer.ggml.{name}_token_id", -1)) in range(len(tokens)):
             config[f"{field}_token"] = tokens[index]
     return backend, config

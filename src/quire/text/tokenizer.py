@@ -54,6 +54,7 @@ class Tokenizer:
         self.special_ids = frozenset(id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special)
         self.bos_token_id = self._named_id("bos_token")
         self.eos_token_id = self._named_id("eos_token")
+        self.eot_token_id = self._named_id("eot_token")  #: ends a turn of a chat, which some files state
         self.pad_token_id = self._named_id("pad_token")
 
     @classmethod

@@ -14,7 +14,9 @@ from quire.gguf_header import is_gguf
 from quire.system.paths import is_inside
 from quire.text.gguf_tokenizer import read_gguf_tokenizer
 
-NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+NAMED_TOKENS = (
+    "bos_token", "eos_token", "eot_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"
+)  # fmt: skip
 _GPT2_CLASSES = (None, "GPT2Tokenizer", "GPT2TokenizerFast")
 _GPT2_TYPES = (None, "gpt2", "opt")
 _MAX_FILE_BYTES, _MAX_ADDED_TOKENS = 100 * 10**6, 20_000

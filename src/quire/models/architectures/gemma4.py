@@ -3,6 +3,7 @@ layer and layers that read the KV of earlier ones."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -220,6 +221,10 @@ class Gemma4ForCausalLM(LlamaForCausalLM):
         super().__init__(config, dtype=dtype, device=device, group=group)
         factory: dict[str, Any] = {"dtype": dtype, "device": device}
         self.embedding_multiplier = rounded(config.embedding_multiplier, dtype)
+        shared = "|".join(str(i) for i, layer in enumerate(config.layer_configs) if layer.reads_layer is not None)
+        if shared:  # published files have keys and values for these layers too
+            name = r"self_attn\.[kv]_(proj|norm)|attn_[kv](_norm)?"
+            self.ignored_tensors = re.compile(rf".*\b(layers|blk)\.({shared})\.({name})\..*")
         self.embed_tokens_per_layer: Embedding | None = None
         self.per_layer_model_projection: Linear | None = None
         self.per_layer_projection_norm: RMSNorm | None = None
