@@ -11,6 +11,7 @@ BLOCKS = {
     "MXFP4": (32, 17), "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176),
     "Q6_K": (256, 210), "IQ4_XS": (256, 136),
 }  # fmt: skip
+MAX_EXPONENT = 250  #: of MXFP4's scales: larger ones overflow float32
 FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 #: By ggml's numbers.
 BY_NUMBER = {
@@ -23,7 +24,7 @@ BY_NUMBER = {
 class QuantizedWeights:
     """The encoding of linear layers in quantized safetensors."""
 
-    method: str  #: awq, gptq, gptq_v2, pack-quantized, int-quantized or fp8
+    method: str  #: awq, gptq, gptq_v2, pack-quantized, int-quantized, fp8 or mxfp4
     bits: int
     block: tuple[int, ...] = (1, 0)  #: outputs and inputs per scale; 0: all
     has_zeros: bool = False  #: zero points; without them, integers are signed

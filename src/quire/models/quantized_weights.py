@@ -1,4 +1,4 @@
-"""Read a checkpoint's `quantization_config`: AWQ, GPTQ, compressed-tensors, FP8."""
+"""Read a checkpoint's `quantization_config`: AWQ, GPTQ, compressed-tensors, FP8, MXFP4."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def read_quantized_weights(config: ConfigReader) -> QuantizedWeights | None:
     if not isinstance(values, Mapping):
         raise ModelConfigError(f"the config's quantization_config is {values!r:.100}; expected an object")
     method = str(values.get("quant_method", "compressed-tensors" if "config_groups" in values else "no method"))
-    readers = {"awq": _read_awq, "gptq": _read_gptq, "compressed-tensors": _read_compressed, "fp8": _read_fp8}
+    readers = {
+        "awq": _read_awq, "gptq": _read_gptq, "compressed-tensors": _read_compressed, "fp8": _read_fp8,
+        "mxfp4": lambda reader: QuantizedWeights("mxfp4", 4, (1, 32), scale_name="scales", ignored=_ignored(reader)),
+    }  # fmt: skip
     _refuse_if(method not in readers, method, f"not one of {', '.join(readers)}")
     return readers[method](ConfigReader(values))
 

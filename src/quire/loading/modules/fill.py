@@ -11,7 +11,7 @@ import numpy as np
 from quire.loading.checkpoint import DTYPE_NAMES, TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.reading.reader import PIECE_BYTES, ByteReader, runs_in_order_of_use
-from quire.models.encodings import BLOCKS
+from quire.models.encodings import BLOCKS, MAX_EXPONENT
 from quire.models.parallel.split import TensorShare
 from quire.ops.arrays import (
     Array,
@@ -95,7 +95,6 @@ _TYPES = {name: numpy_dtype(dtype) for name, dtype in DTYPE_NAMES.items()} | {"F
 #: Places of float16 scales in blocks; at the start of others.
 _SCALES = {"Q4_1": (0, 2), "Q5_1": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2),
            "Q6_K": (208,)}  # fmt: skip
-_MAX_EXPONENT = 250  # of MXFP4: larger scales overflow float32
 
 
 class TensorFill:
@@ -199,7 +198,7 @@ def check_scales(view: np.ndarray, entry: TensorEntry) -> None:
     """Raise ModelLoadError if a block's scale is NaN or infinite."""
     blocks = view.reshape(-1, BLOCKS[entry.dtype][1])
     if entry.dtype == "MXFP4":  # an exponent
-        bad = blocks[:, 0] > _MAX_EXPONENT
+        bad = blocks[:, 0] > MAX_EXPONENT
     else:
         bad = np.any([(blocks[:, at + 1] & 0x7C) == 0x7C for at in _SCALES.get(entry.dtype, (0,))], axis=0)
     if count := int(np.count_nonzero(bad)):

@@ -15,13 +15,13 @@ from quire.loading.errors import ModelLoadError
 from quire.loading.gguf_tensors import in_model_names
 from quire.models.base import CausalLM
 from quire.models.encodings import BLOCKS, FLOATS
-from quire.models.linear.quantized_tensors import QuantizedTensors
+from quire.models.linear.quantized_tensors import MXFP4Tensors, QuantizedTensors
 from quire.models.linear.stored_weight import EncodedRows, StoredParts
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.parallel.split import TensorShare
 from quire.models.registry import ARCHITECTURES, build_model
-from quire.ops.arrays import DType
+from quire.ops.arrays import DType, name_of
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +133,8 @@ def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict
                 and not form.ignores(name)
             ):
                 scale = tensors.get(form.scale_name)
-                parts.append(QuantizedTensors(name, form, outputs, layer.inputs, scale and scale.shape))
+                of_form = MXFP4Tensors if form.method == "mxfp4" else QuantizedTensors
+                parts.append(of_form(name, form, outputs, layer.inputs, scale and scale.shape))
                 continue
             shape = (outputs.total, layer.inputs.total)
             if weight is None or weight.shape != shape or weight.dtype not in FLOATS | BLOCKS:
@@ -142,7 +143,7 @@ def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict
         else:
             if any(part.encoding not in FLOATS for part in parts):
                 layer.store_as(parts)
-                stored.update((name, array.dtype.name) for name, array in layer.checkpoint_tensors(path))
+                stored.update((name, name_of(array.dtype)) for name, array in layer.checkpoint_tensors(path))
     return stored
 
 

@@ -1,4 +1,4 @@
-"""Weights of AWQ, GPTQ, compressed-tensors and FP8 checkpoints: the tensors of one projection, and their integers."""
+"""Weights of AWQ, GPTQ, compressed-tensors, FP8 and MXFP4 checkpoints: one projection's tensors, and their integers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from quire.models.encodings import QuantizedWeights
+from quire.models.encodings import MAX_EXPONENT, QuantizedWeights
 from quire.models.linear.block_weight import BlockRows
-from quire.models.linear.stored_weight import StoredWeight
+from quire.models.linear.stored_weight import StoredWeight, decode_rows
 from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops.arrays import empty
@@ -38,7 +38,7 @@ class QuantizedTensors(StoredWeight):
                 is_cut |= any(values and end % values and end != share.total for part in share.ranges for end in part)
             shape = [sum(-(-(end - at) // n) for at, end in share.ranges) if n else 1 for share, n in axes]
             dtype = bytes_dtype if kind == "weight" else "float32" if "scale" in kind else "int32"
-            setattr(self, kind, empty(shape, np.dtype(dtype), "meta"))
+            setattr(self, kind, empty(shape, np.dtype("uint8" if form.method == "mxfp4" else dtype), "meta"))
         if is_cut:
             where = f"{name} is in groups of {self._group} ({self.encoding})"
             raise UnsupportedModelError(f"{where}, which tensor_parallel_size would cut; use another size")
@@ -60,7 +60,7 @@ class QuantizedTensors(StoredWeight):
         integers, zeros, scales = self._open(rows)
         return (integers.astype(np.float32) - zeros[:, of_input]) * scales[:, of_input]
 
-    def blocks(self) -> BlockRows | None:
+    def block_rows(self) -> BlockRows | None:
         integers, zeros, scales = self._open(slice(0, self.out_features))
         num_rows, num_groups = scales.shape
         group, order = -(-self._group // _UNIT) * _UNIT, None
@@ -107,6 +107,31 @@ class QuantizedTensors(StoredWeight):
         return groups
 
 
+class MXFP4Tensors(QuantizedTensors):
+    """See `StoredWeight`: 4-bit floats in blocks of 32 inputs, with an exponent of two each."""
+
+    def decode(self, rows: slice) -> np.ndarray:
+        return decode_rows("MXFP4", self._encoded(rows))
+
+    def block_rows(self) -> BlockRows | None:
+        return BlockRows("MXFP4", self._encoded(slice(0, self.out_features)))
+
+    def _encoded(self, rows: slice) -> np.ndarray:
+        """Return rows as GGUF's MXFP4, uint8 [n, row_bytes]: a block is a scale and 16 bytes, of which byte i holds its
+        values i and i + 16. Here it holds 2 i and 2 i + 1."""
+        scales: np.ndarray = vars(self)["scales"][rows]
+        if scales.size and scales.max() > MAX_EXPONENT:
+            raise ValueError("scales of MXFP4 weights are NaN or infinite; download the checkpoint again")
+        halves = vars(self)["blocks"][rows].reshape(*scales.shape, 2, 8).view(np.uint64)  # 16 values each
+        first, second = halves[..., 0, 0], halves[..., 1, 0]
+        lower, upper, four = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0xF0F0F0F0F0F0F0F0), np.uint64(4)
+        even, odd = first & lower | (second & lower) << four, first >> four & lower | second & upper
+        found = np.empty((*scales.shape, 17), np.uint8)
+        found[..., 0] = scales
+        found[..., 1:] = np.stack((even.view(np.uint8), odd.view(np.uint8)), axis=-1).reshape(*scales.shape, 16)
+        return found.reshape(len(scales), -1)
+
+
 def _axes(form: QuantizedWeights, outputs: Share, inputs: Share, scale_shape: Any) -> dict[str, Axes]:
     """Return the dimensions of a layer's tensors by name."""
     n, (rows, group) = 32 // form.bits, form.block
@@ -115,6 +140,8 @@ def _axes(form: QuantizedWeights, outputs: Share, inputs: Share, scale_shape: An
     if form.method in ("awq", "gptq", "gptq_v2"):
         words = ((inputs, 1), (outputs, n)) if form.method == "awq" else ((inputs, n), out)
         axes = {"qweight": words, "qzeros": ((inputs, group), (outputs, n)), "scales": ((inputs, group), out)}
+    elif form.method == "mxfp4":
+        axes = {"blocks": (out, (inputs, 2)), "scales": scales}
     elif form.method == "pack-quantized":
         axes = {"weight_packed": (out, (inputs, n)), "weight_scale": scales}
         if form.has_zeros:

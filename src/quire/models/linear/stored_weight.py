@@ -28,7 +28,7 @@ class StoredWeight(Module):
     encoding: str  #: such as Q4_K
     out_features: int  #: on this rank
     in_features: int
-    has_kernel: bool  #: whether `blocks` has a kernel, except for rare values
+    has_kernel: bool  #: whether `block_rows` has a kernel, except for rare values
 
     def shares(self) -> Iterator[tuple[str, TensorShare]]:
         """Yield this rank's part of each tensor, except whole ones, counted in the array's elements."""
@@ -38,7 +38,7 @@ class StoredWeight(Module):
         """Return rows of the weight: float32 [n, in_features]."""
         raise NotImplementedError
 
-    def blocks(self) -> BlockRows | None:
+    def block_rows(self) -> BlockRows | None:
         """Return the weight for `BlockWeight`, or None. Call it if `has_kernel`."""
         raise NotImplementedError
 
@@ -76,7 +76,7 @@ class EncodedRows(StoredWeight):
     def decode(self, rows: slice) -> np.ndarray:
         return decode_rows(self.encoding, self.weight[rows])
 
-    def blocks(self) -> BlockRows | None:
+    def block_rows(self) -> BlockRows | None:
         return BlockRows(self.encoding, self.weight)
 
 
@@ -108,7 +108,7 @@ class StoredParts(list[StoredWeight], Module):
     def pack(self, dtype: DType) -> PackedWeight | None:
         """Return a weight for inputs of a dtype that computes with the encoded rows; None without a kernel for them."""
         library = block_kernels(dtype) if is_numpy(dtype) else None
-        found = [part.blocks() if library is not None and part.has_kernel else None for part in self]
+        found = [part.block_rows() if library is not None and part.has_kernel else None for part in self]
         blocks = [part for part in found if part is not None and same_order(part.order, found[0] and found[0].order)]
         if library is not None and len(blocks) == len(self):
             return BlockWeight(blocks, self[0].in_features, dtype, library)
