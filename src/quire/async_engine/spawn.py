@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from quire.system.child_process import ChildProcess
 
@@ -28,14 +27,7 @@ def run_engine(
     return child
 
 
-def _serve(
-    commands: Connection,
-    reports: Connection,
-    name: str,
-    make_engine: Callable[[], Engine],
-    hang_timeout_s: float,
-    log_level: int,
-) -> None:
+def _serve(*arguments: Any) -> None:
     from quire.async_engine.engine_process import serve
 
-    serve(commands, reports, name, make_engine, hang_timeout_s, log_level)
+    serve(*arguments)
