@@ -20,7 +20,6 @@ from quire.rag.collections import Collections, default_directory
 from quire.rag.database import FILE
 from quire.rag.embedder import HashingEmbedder
 from quire.rag.embedding import EmbedderFacts
-from quire.rag.index import VectorIndex
 from quire.rag.records import NewDocument
 
 EMBEDDER = HashingEmbedder()
@@ -106,7 +105,6 @@ def test_what_was_replaced_or_removed_is_not_found_in_any_process(collections: C
 def test_a_collection_that_is_made_again_is_another_one(collections: Collections) -> None:
     first = collections.create("c", EMBEDDER.facts)
     first.change([document("a secret")])
-    first.save_index()
     with pytest.raises(ValueError, match="already"):
         collections.create("c", EMBEDDER.facts)
     assert collections.create("c", EMBEDDER.facts, owner="another").id != first.id
@@ -122,28 +120,6 @@ def test_a_collection_that_is_made_again_is_another_one(collections: Collections
     assert [info.name for info in collections.infos("")] == ["c"]
     with pytest.raises(ValueError, match="there are c"):
         collections.get("d")
-
-
-@pytest.mark.parametrize("damage", ["missing", "cut off", "flipped", "old"])
-def test_an_index_that_is_damaged_or_old_is_made_anew(collections: Collections, damage: str) -> None:
-    collection = collections.create("c", EMBEDDER.facts)
-    collection.change([document("first words")])
-    collection.save_index()
-    (path,) = collections.directory.glob("*.faiss")
-    data = bytearray(path.read_bytes())
-    collection.change([document("second thing")], removed=[collection.documents()[0].id])
-    if damage == "missing":
-        path.unlink()
-    elif damage == "cut off":
-        path.write_bytes(data[:50])
-    elif damage == "flipped":
-        data[-9] ^= 1
-        path.write_bytes(data)
-    other = Collections(collections.directory)
-    assert find(other.get("c"), "first words", 9) == ["second thing"]
-    other.get("c").save_index()
-    assert len(VectorIndex(path, 384)) == 1
-    other.close()
 
 
 def test_a_writer_that_is_killed_leaves_what_it_had_finished(collections: Collections) -> None:

@@ -1,8 +1,7 @@
-"""One collection of documents, in a SQLite database and a derived Faiss index: add, replace, remove and search."""
+"""One collection of documents, in a SQLite database, with a Faiss index in memory: add, replace, remove and search."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import sqlite3
@@ -229,18 +228,6 @@ class Collection:
             best = sorted(zip((vectors @ vector).tolist(), ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
             return [self._passage(connection, id_, score) for score, id_ in best[:top_k]]
 
-    def save_index(self) -> None:
-        """Write the current index to its file, which spares the next process rebuilding it."""
-        with self._index_lock, self._database.reading() as connection:
-            index = self._current_index(connection)
-            with contextlib.suppress(OSError):  # on a full disk the next process rebuilds it
-                index.save()
-
-    def save_searched_index(self) -> None:
-        """Call `save_index` if this object has searched."""
-        if self._index is not None:
-            self.save_index()
-
     def _current_index(self, connection: sqlite3.Connection) -> VectorIndex:
         info = connection.execute("SELECT version, dimension FROM collections WHERE id = ?", (self.id,)).fetchone()
         if info is None:
@@ -248,15 +235,11 @@ class Collection:
             raise CollectionGone("the collection was deleted")
         version, dimension = info
         if self._index is None:
-            self._index = VectorIndex(self._directory / f"{self.id}.faiss", dimension)
+            self._index = VectorIndex(dimension)
         if self._index.version != version:
-            was_missing = self._index.version == -1
             ids = connection.execute("SELECT id FROM chunks WHERE collection_id = ?", (self.id,))
             every = np.fromiter((row[0] for row in ids), np.int64)
             self._index.update(version, every, lambda wanted: _vectors(connection, wanted, dimension))
-            if was_missing:
-                with contextlib.suppress(OSError):
-                    self._index.save()
         return self._index
 
     def _chunks_where(self, connection: sqlite3.Connection, where: Filter) -> np.ndarray:
@@ -310,7 +293,8 @@ def _vectors(connection: sqlite3.Connection, ids: Sequence[int], dimension: int)
     for start in range(0, len(ids), _BATCH):
         some = ids[start : start + _BATCH]
         marks = ", ".join("?" * len(some))
-        for id_, vector in connection.execute(f"SELECT id, vector FROM chunks WHERE id IN ({marks})", some):
-            vectors[len(found)] = np.frombuffer(vector, np.float32)
-            found.append(id_)
+        rows = connection.execute(f"SELECT id, vector FROM chunks WHERE id IN ({marks})", some).fetchall()
+        flat = np.frombuffer(b"".join(vector for _, vector in rows), np.float32)
+        vectors[len(found) : len(found) + len(rows)] = flat.reshape(-1, dimension)
+        found += [id_ for id_, _ in rows]
     return found, vectors[: len(found)]

@@ -155,11 +155,5 @@ class Collections:
                 num_vectors -= collection.num_vectors
                 del self._open[id_]
 
-    def save_indexes(self) -> None:
-        """Write the indexes that were searched to their files."""
-        for collection in list(self._open.values()):
-            with contextlib.suppress(CollectionGone):
-                collection.save_searched_index()
-
     def close(self) -> None:
         self._database.close()

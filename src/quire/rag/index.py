@@ -1,37 +1,23 @@
-"""A collection's vectors in a Faiss index: a cache of the database, replaced atomically, verified when read, updated by
-chunk id. The search is exhaustive over float16 vectors, which halves memory and time (100,000 vectors of 384: 10.5 ms
-on one core); scores are off by some 1e-4, so callers rescore the candidates."""
+"""A collection's vectors in a Faiss index in memory, built from the database and updated by chunk id. The search is
+exhaustive over float16 vectors, which halves memory and time (100,000 vectors of 384: 10.5 ms on one core); scores are
+off by some 1e-4, so callers rescore the candidates."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import struct
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import faiss
 import numpy as np
-import xxhash
-
-_HEAD = struct.Struct("<8sq16s")  # magic, collection version, digest of the serialized index
-_MAGIC = b"quire-v1"
 
 
 class VectorIndex:
     """Chunk vectors by chunk id. Not thread-safe. `version` is the collection's at the last update, -1 at first."""
 
-    def __init__(self, path: Path, dimension: int) -> None:
-        self.path = path
-        self.version = self._saved_version = -1
+    def __init__(self, dimension: int) -> None:
+        self.version = -1
         vectors = faiss.IndexScalarQuantizer(dimension, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT)
         self._index: Any = faiss.IndexIDMap(vectors)
-        with contextlib.suppress(OSError, ValueError, RuntimeError):  # missing or damaged: rebuilt
-            version, index = _read(path)
-            if index.d == dimension:
-                self._index, self.version, self._saved_version = index, version, version
 
     def __len__(self) -> int:
         return int(self._index.ntotal)
@@ -61,31 +47,3 @@ class VectorIndex:
         faiss.omp_set_num_threads(1)  # beside busy engines two threads took three times as long
         scores, ids = self._index.search(vector[None].astype(np.float32), top_k, params=parameters)
         return [(int(id_), float(score)) for id_, score in zip(ids[0], scores[0], strict=True) if id_ >= 0]
-
-    def save(self) -> None:
-        """Write the file if it is outdated. Raises OSError if the directory cannot be written."""
-        if self.version == self._saved_version and self.path.exists():
-            return
-        data: Any = faiss.serialize_index(self._index)
-        head = _HEAD.pack(_MAGIC, self.version, xxhash.xxh3_128_digest(data))
-        handle, temporary = tempfile.mkstemp(prefix=".", dir=self.path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(head)
-                file.write(data)
-            os.replace(temporary, self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
-        self._saved_version = self.version
-
-
-def _read(path: Path) -> tuple[int, faiss.Index]:
-    data = path.read_bytes()
-    if len(data) < _HEAD.size:
-        raise ValueError("cut off")
-    magic, version, digest = _HEAD.unpack(data[: _HEAD.size])
-    if magic != _MAGIC or xxhash.xxh3_128_digest(memoryview(data)[_HEAD.size :]) != digest:
-        raise ValueError("damaged")
-    return version, faiss.deserialize_index(np.frombuffer(data, np.uint8, offset=_HEAD.size))

@@ -165,12 +165,9 @@ def ingest(
     cut_up = partial(cut, counters=counters, num_tokens=info.chunk_tokens, overlap=info.overlap_tokens)
     with collection.changing():
         run = _Ingest(collection, embedder, parser, cut_up, report)
-        try:
-            run.run(files, on_progress)
-            run.remove_missing({file.origin for file in files}, [_absolute(path) for path in paths])
-            on_progress(len(files), len(files), run.report)
-        finally:
-            collection.save_index()
+        run.run(files, on_progress)
+        run.remove_missing({file.origin for file in files}, [_absolute(path) for path in paths])
+        on_progress(len(files), len(files), run.report)
     return run.report
 
 

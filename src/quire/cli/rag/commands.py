@@ -208,7 +208,6 @@ def rm(
         ids = [each.id for each in there if set(_names(each)) & set(documents)]
         with found.changing():
             found.change(removed=ids)
-            found.save_index()
         typer.echo(f"{len(ids):,} documents deleted")
 
 

@@ -10,7 +10,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -146,11 +146,8 @@ class Storage:
             self.on_deleted(info, texts)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Save the searched indexes for the next start, and close both connections."""
+        """Close both connections."""
         with self._opening:
-            if self._reading is not None:
-                with suppress(sqlite3.Error):
-                    self._reading.save_indexes()
             for each in (self._reading, self._writing):
                 if each is not None:
                     each.close()
