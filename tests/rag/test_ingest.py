@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +11,6 @@ import pytest
 
 from quire.rag.collection import Collection
 from quire.rag.collections import Collections
-from quire.rag.database import FILE
 from quire.rag.document_parsing import ParsedDocument, parse
 from quire.rag.embedder import HashingEmbedder, TokenCounter, hashing_spans
 from quire.rag.embedding import Embeddings
@@ -222,16 +219,6 @@ def test_a_passage_names_the_page_on_which_it_starts(collection: Collection, tmp
     ingest(collection, [tmp_path], embedder=HashingEmbedder(), parser=Pages(), counters=[TokenCounter(hashing_spans)])
     found = collection.search(HashingEmbedder().embed(["Dogs bark at night."]).vectors[0], top_k=1)
     assert (found[0].page, found[0].position) == (2, "page 2")
-
-
-def test_a_directory_of_the_version_before_pages_goes_on(tmp_path: Path) -> None:
-    with contextlib.closing(Collections(tmp_path / "rag")) as collections:
-        run(collections.create("c", HashingEmbedder.facts, chunk_tokens=8, overlap_tokens=0), _file(tmp_path, "Cats."))
-    with contextlib.closing(sqlite3.connect(tmp_path / "rag" / FILE)) as connection:
-        connection.executescript("ALTER TABLE chunks DROP COLUMN page; PRAGMA user_version = 2")
-    with contextlib.closing(Collections(tmp_path / "rag")) as collections:
-        (found,) = collections.get("c").search(HashingEmbedder().embed(["Cats."]).vectors[0])
-        assert (found.text, found.page, found.position) == ("Cats.", None, "characters 0 to 5")
 
 
 def _file(folder: Path, text: str) -> Path:

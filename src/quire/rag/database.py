@@ -95,8 +95,6 @@ class Database:
         run("PRAGMA secure_delete = ON")  # overwrite deleted text in the file
         if self._version() == 0:
             self._create_tables()
-        if self._version() == 2:
-            self._add_pages()
         if (version := self._version()) != _VERSION:
             raise ValueError(
                 f"{self.path} is of version {version}, and this Quire reads {_VERSION}; use the Quire that made it"
@@ -113,13 +111,6 @@ class Database:
                 for statement in _SCHEMA.split(";\n"):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                connection.execute(f"PRAGMA user_version = {_VERSION}")
-
-    def _add_pages(self) -> None:
-        """Migrate from version 2: pages are known once a file is ingested again."""
-        with self.writing() as connection:
-            if self._version() == 2:  # else another process was faster
-                connection.execute("ALTER TABLE chunks ADD COLUMN page INTEGER")
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
 
     @contextmanager
