@@ -21,6 +21,7 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": "gemma3",
     "Gemma4ForCausalLM": "gemma4",
     "Glm4ForCausalLM": "glm4",
+    "GptOssForCausalLM": "gpt-oss",
     "GraniteForCausalLM": "granite",
     "LlamaForCausalLM": "llama",
     "Ministral3ForCausalLM": "mistral3",
@@ -56,12 +57,18 @@ def write_gguf(
         next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), config["num_hidden_layers"]
     )
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    for name, tensor in stack_experts(load_file(directory / "model.safetensors")).items():
+    tensors = load_file(directory / "model.safetensors")
+    tensors = split_pairs(tensors) if architecture == "gpt-oss" else stack_experts(tensors)
+    for name, tensor in tensors.items():
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if match := re.fullmatch(r"model\.layers\.(\d+)\.router\.(per_expert_)?scale", name):
             stored = f"blk.{match[1]}.ffn_{'down_exps' if match[2] else 'gate_inp'}.scale"
         assert stored is not None
-        stored += ".weight" if name.endswith(("layer_scalar", ".experts.gate_up_proj", ".experts.down_proj")) else ""
+        stored += (
+            ".weight"
+            if name.endswith(("layer_scalar", ".sinks", ".experts.gate_up_proj", ".experts.down_proj"))
+            else ""
+        )
         values = tensor.float().numpy()
         part = stored.split(".")[-2]
         if architecture in ("gemma2", "gemma3") and stored.endswith("norm.weight"):
@@ -101,6 +108,23 @@ def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
+def split_pairs(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Separate gate and up in gpt-oss's stacks of experts, and transpose matrices."""
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        stem, _, kind = name.replace("_bias", ".bias").partition("_proj")
+        if ".experts." not in name:
+            found[name] = tensor
+            continue
+        tensor = tensor if kind else tensor.mT
+        parts = ("gate", "up") if stem.endswith("gate_up") else ("down",)
+        for i, part in enumerate(parts):
+            found[f"{stem.removesuffix('gate_up').removesuffix('down')}{part}_proj{kind or '.weight'}"] = tensor[
+                :, i :: len(parts)
+            ]
+    return found
+
+
 def by_pairs(values: np.ndarray, num_heads: int) -> np.ndarray:
     """Order heads' rows for llama.cpp's rotation of neighbours."""
     shape = (num_heads, 2, len(values) // num_heads // 2, *values.shape[1:])
@@ -118,7 +142,7 @@ def encode(values: np.ndarray, encoding: str) -> tuple[np.ndarray, gguf.GGMLQuan
 
 
 def _add(writer: gguf.GGUFWriter, name: str, values: np.ndarray, encoding: str) -> None:
-    if values.ndim == 1 or len(values) == 1:  # shared_expert_gate too
+    if values.ndim == 1 or len(values) == 1 or name.endswith(".bias"):  # shared_expert_gate too
         writer.add_tensor(name, np.atleast_1d(values.squeeze()))
     elif encoding in FLOATS:
         writer.add_tensor(name, values.astype(FLOATS[encoding]))
@@ -217,7 +241,7 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     if rope.get("rope_type") in ("linear", "yarn"):
         writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         writer.add_rope_scaling_factor(rope["factor"])
-    if "sliding_attention" in config.get("layer_types", ()):
+    if "sliding_attention" in config.get("layer_types", ()) and config["model_type"] != "gpt_oss":
         writer.add_sliding_window_pattern([kind == "sliding_attention" for kind in config["layer_types"]])
 
 

@@ -64,6 +64,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "qwen2-moe": {"mlp_only_layers": []},
     "qwen3-moe": {},
     "mixtral": {},
+    "gpt-oss-window": {"swiglu_limit": 7.0},
     "gemma2": {"query_pre_attn_scalar": 24, "tie_word_embeddings": True},
     "gemma3": {"query_pre_attn_scalar": 24},
     "gemma4": {"tie_word_embeddings": True},

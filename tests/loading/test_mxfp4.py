@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 from checkpoints import make_checkpoint
+from gguf_files import write_gguf
 from quire.kernels.loaded import load_kernels
 from quire.models.linear.block_weight import BlockWeight
 from ranks import load, logits_of, on_ranks
@@ -22,7 +23,8 @@ needs_kernels = pytest.mark.skipif(load_kernels().functions is None, reason="wei
 
 def write(folder: Path) -> tuple[Path, Path]:
     """Write a checkpoint with experts in MXFP4, and the same one as transformers decodes it."""
-    plain, encoded = make_checkpoint("gpt-oss-window", folder / "plain", intermediate_size=128), folder / "encoded"
+    plain = make_checkpoint("gpt-oss-window", folder / "plain", intermediate_size=128, swiglu_limit=7.0)
+    encoded = folder / "encoded"
     tensors, of_file = load_file(plain / "model.safetensors"), {}
     random = torch.Generator().manual_seed(0)
     for name, values in tensors.items():
@@ -64,6 +66,12 @@ def test_experts_stay_encoded(tmp_path: Path) -> None:
             np.testing.assert_array_equal(packed.rows(ids), exact.rows(ids))
     found, expected = logits_of(encoded), logits_of(plain)  # activations are rounded to 8 bits, which changes choices
     assert torch.nn.functional.cosine_similarity(found, expected).median() > 0.998
+
+
+def test_a_gguf_file_computes_the_same(tmp_path: Path) -> None:
+    encoded, plain = write(tmp_path)
+    path = write_gguf(plain, tmp_path / "model.gguf", lambda name: "MXFP4" if "_exps." in name else "F32")
+    assert torch.equal(logits_of(load(path, dtype="float32")), logits_of(load(encoded)))
 
 
 def test_ranks_have_their_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,6 +156,8 @@ def _rope_scaling(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     if prefix == "mistral3":
         scaling["llama_4_scaling_beta"] = values.get(f"{prefix}.attention.temperature_scale")
         scaling["mscale"] = scaling.get("mscale_all_dim")
+    if prefix == "gpt-oss":
+        scaling["truncate"] = False
     if long := _floats(header, "rope_factors_long.weight"):
         return scaling | {
             "rope_type": "longrope", "long_factor": long, "short_factor": _floats(header, "rope_factors_short.weight")

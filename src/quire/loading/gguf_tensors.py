@@ -89,7 +89,7 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
             owns = [f"blk.{scale[1]}.{_SCALES[scale[2]]}"]
         for own in owns:
             entry = entries.get(own)
-            if entry is not None and (match is None or int(match[2]) < entry.shape[0]):
+            if entry is not None and (match is None or (int(match[2]) < entry.shape[0] and len(entry.shape) > 1)):
                 found[name] = entry if match is None else _expert(entry, int(match[2]))
                 used.add(own)
         both = f"{known.get_name(re.sub('(gate|up)_proj$', 'gate_up_proj', base))}.{kind}"
@@ -101,8 +101,8 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
 
 
 def _expert(stack: TensorEntry, index: int, part: int = 0, num_parts: int = 1) -> TensorEntry:
-    """Return an expert's matrix, or a part of its rows."""
-    count, rows, columns = stack.shape
+    """Return an expert's matrix or bias, or a part of its rows."""
+    count, rows, *columns = stack.shape
     size = stack.num_bytes // count // num_parts
     start = stack.start + (index * num_parts + part) * size
-    return replace(stack, shape=(rows // num_parts, columns), start=start, end=start + size, whole=stack)
+    return replace(stack, shape=(rows // num_parts, *columns), start=start, end=start + size, whole=stack)
