@@ -145,6 +145,11 @@ def test_the_end_of_a_turn_is_found_by_its_text_unless_stated(tmp_path: Path) ->
         path = tmp_path / f"{expected}.gguf"
         found = write_tokenizer(path, "gemma4", tokens, [2, 3, 1, 3, 3], **{"ggml.eos_token_id": 1}, **stated)
         assert (found.eos_token_id, found.eot_token_id) == (1, expected)
+    of_gpt_oss = ["a", "<|return|>", "<|call|>"]
+    found = write_tokenizer(
+        tmp_path / "gpt-oss.gguf", "gpt2", of_gpt_oss, [1, 3, 3], **{"ggml.eos_token_id": 1, "ggml.pre": "gpt-4o"}
+    )
+    assert (found.eos_token_id, found.eot_token_id) == (1, 2), "of an answer, and of a tool call"
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,11 @@ _SPLITS = {
     **dict.fromkeys(("gpt-4o", "kanana2", "llama4"), (_GPT4O,)),
 }
 _NFC = ("qwen2", "qwen35")
-#: The first of these in a vocabulary ends a turn where the metadata does not say so, as in llama.cpp.
-_ENDS_OF_TURN = ("<|return|>", "<end_of_turn>", "<turn|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|endofturn|>")
+#: The first of these in a vocabulary ends a turn where the metadata does not say so, as in llama.cpp. gpt-oss ends tool
+#: calls with <|call|>, and answers with its eos, <|return|>.
+_ENDS_OF_TURN = (
+    "<|call|>", "<|return|>", "<end_of_turn>", "<turn|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|endofturn|>"
+)  # fmt: skip
 _WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "pixtral", "tekken")  # and begin with bos
 
 
