@@ -6,7 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from quire.loading.checkpoint import DTYPE_NAMES, INDEX_FILE, SINGLE_FILE, TensorEntry, read_headers
+from quire.loading.errors import check_inside
 from quire.loading.modules.fill import fill_random, load_tensors
 from quire.loading.modules.fitting import choose_dtype, fit_model
 from quire.loading.progress import bytes_progress
@@ -72,6 +73,7 @@ def save_model(
         (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         if source.path is not None:
             for file in sorted({file for pattern in _COMPANIONS for file in source.path.glob(pattern)}):
+                check_inside(source.path, file)
                 shutil.copyfile(file, directory / file.name)
     except OSError as error:
         raise ValueError(f"{directory} cannot be written: {error.strerror or error}") from None
@@ -133,6 +135,7 @@ def _write_shards(
     make: Callable[[_SavedTensor], np.ndarray],
     advance: Callable[[int], None],
 ) -> None:
+    stored_as = next(name for name, known in DTYPE_NAMES.items() if known == dtype)
     count = tensors[-1].shard + 1
     weight_map: dict[str, str] = {}
     for shard, group in groupby(tensors, key=lambda tensor: tensor.shard):
@@ -140,7 +143,7 @@ def _write_shards(
         of_shard = list(group)
         weight_map |= {tensor.saved_name: name for tensor in of_shard}
         with (directory / name).open("xb") as file:
-            file.write(_header(of_shard, dtype))
+            file.write(tensors_header((each.saved_name, stored_as, each.shape, each.num_bytes) for each in of_shard))
             for tensor in of_shard:
                 for piece in _pieces(make(tensor)):
                     file.write(piece)
@@ -152,13 +155,13 @@ def _write_shards(
         (directory / INDEX_FILE).write_text(json.dumps(index, indent=2) + "\n")
 
 
-def _header(tensors: list[_SavedTensor], dtype: str) -> bytes:
-    stored_as = next(name for name, known in DTYPE_NAMES.items() if known == dtype)
+def tensors_header(tensors: Iterable[tuple[str, str, Sequence[int], int]]) -> bytes:
+    """Return the header of a safetensors file, for names, dtypes, shapes and sizes in bytes of tensors in order."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
-    for tensor in tensors:
-        start, end = end, end + tensor.num_bytes
-        header[tensor.saved_name] = {"dtype": stored_as, "shape": list(tensor.shape), "data_offsets": [start, end]}
+    for name, dtype, shape, num_bytes in tensors:
+        start, end = end, end + num_bytes
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

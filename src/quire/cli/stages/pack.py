@@ -1,4 +1,4 @@
-"""`quire stages pack`, `verify`, `unpack` and `show`: packs, checkpoints stored in stages."""
+"""`quire stages pack`, `verify` and `show`: packs, checkpoints stored in stages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from quire.config import format_size
 
 PACK_EXAMPLE = "Example: quire stages pack --model quire-mini --plan plan.json --adapter 1=healed --out mini-pack"
 VERIFY_EXAMPLE = "Example: quire stages verify mini-pack"
-UNPACK_EXAMPLE = "Example: quire stages unpack mini-pack mini"
 SHOW_EXAMPLE = "Example: quire stages show mini-pack"
 
 _ORIGIN = ("model", "method", "distance")  # facts of a plan file that a pack keeps
@@ -69,17 +68,6 @@ def verify(directory: Pack, progress: Progress = True) -> None:
     if problems:
         raise typer.Exit(1)
     typer.echo(f"{directory} is whole")
-
-
-def unpack(
-    directory: Pack,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new directory.")],
-    progress: Progress = True,
-) -> None:
-    """Write the original model of a pack as an ordinary checkpoint, without stages and adapters."""
-    from quire.progressive.packs.pack import unpack as write
-
-    typer.echo(f"{out}: {write(directory, out, use_tqdm=progress)}")
 
 
 def show(directory: Pack, json: Json = None) -> None:

@@ -1,1 +1,1 @@
-"""Packs: write, verify and unpack a checkpoint in stages."""
+"""Packs: write and verify a checkpoint in stages."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import xxhash
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.modules.fitting import fit_model
+from quire.loading.save import tensors_header
 from quire.loading.stage_manifest import PackedFile
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
@@ -136,15 +136,8 @@ def write_tensors(
 ) -> tuple[PackedFile, dict[str, bytes]]:
     """Write tensors of other files in order, unaligned sizes last; return the file and SHA-256 by tensor."""
     entries = dict(sorted(tensors.items(), key=lambda item: _alignment_rank(item[1])))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for tensor, entry in entries.items():
-        start, end = end, end + entry.num_bytes
-        header[tensor] = {"dtype": entry.dtype, "shape": list(entry.shape), "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
     with FileCopy(directory / name, advance) as copy:
-        copy.write(len(text).to_bytes(8, "little") + text)
+        copy.write(tensors_header((name, entry.dtype, entry.shape, entry.num_bytes) for name, entry in entries.items()))
         digests = {tensor: copy.copy(entry.file, entry.start, entry.num_bytes) for tensor, entry in entries.items()}
         return copy.finish(name), digests
 

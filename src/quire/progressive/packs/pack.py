@@ -1,4 +1,4 @@
-"""Pack a checkpoint into a file per layer group, and unpack it; renamed once complete and synced to disk."""
+"""Pack a checkpoint into a file per layer group; renamed once complete and synced to disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from quire.loading.checkpoint import INDEX_FILE, SINGLE_FILE, TensorEntry, checkpoint_dtype, read_headers
+from quire.loading.checkpoint import INDEX_FILE, TensorEntry, checkpoint_dtype, read_headers
 from quire.loading.digest import combine_digests
 from quire.loading.errors import ModelLoadError, check_inside
 from quire.loading.known_digest import MANIFEST_FILE, sample_file
@@ -27,14 +27,12 @@ from quire.loading.stage_manifest import (
     StageManifest,
     adapter_files,
     missing_kv,
-    read_stage_manifest,
     write_stage_manifest,
 )
 from quire.progressive.packs.adapter_files import adapter_digest, check_adapter
 from quire.progressive.packs.group_file import TensorOrder, copy_file, describe_file, write_tensors
 from quire.progressive.stage_plan import StagePlan
 
-SHARD_BYTES = 5 * 10**9  #: an unpacked checkpoint is one file up to this size
 #: Files of a checkpoint beside its weights: config, tokenizer, texts for people.
 _COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.md", "*.model", "LICENSE*", "NOTICE*")
 _NOT_COMPANIONS = ("*.index.json", "adapter_config.json", MANIFEST_FILE, STAGES_FILE)
@@ -82,36 +80,6 @@ def pack(
         )
         write_stage_manifest(manifest)
     return replace(manifest, directory=out)
-
-
-def unpack(directory: Path, out: Path, *, use_tqdm: bool = True) -> str:
-    """Write a pack's original checkpoint and return the digest of its weights. Raises ModelLoadError and ValueError."""
-    manifest = read_stage_manifest(directory)
-    config = resolve_model(str(directory.absolute())).config
-    entries = read_headers(directory)
-    names = TensorOrder(config).group(entries, [range(config.num_layers)])[0]
-    shards: list[list[str]] = [[]]
-    room = SHARD_BYTES
-    for name in names:
-        if shards[-1] and entries[name].num_bytes > room:
-            shards.append([])
-            room = SHARD_BYTES
-        shards[-1].append(name)
-        room -= entries[name].num_bytes
-    total = sum(entry.num_bytes for entry in entries.values())
-    with _new_directory(out, total) as made, bytes_progress("Unpacking", total, use_tqdm) as advance:
-        files, digests = _write_shards(made, shards, entries, advance)
-        if combine_digests(entries, digests) != manifest.weights:
-            raise ModelLoadError(
-                f"the weights in {directory} do not match {STAGES_FILE}; `quire stages verify {directory}` names the "
-                "broken file"
-            )
-        _copy_companions(directory, made)
-        if len(files) == 1:
-            (made / files[0].name).rename(made / SINGLE_FILE)
-        else:
-            _write_index(made, shards, files, total)
-    return manifest.weights
 
 
 def _check_parts(source: ModelSource, plan: StagePlan, order: TensorOrder, adapters: Mapping[int, Path]) -> None:
