@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from family_templates import QWEN
-from quire.loading.presets import PRESETS
+from quire.loading.presets import presets
 from scripted import Script
 from server.agents.programs import run_program
 from serving import RunningServer, make_model, running
@@ -60,7 +60,7 @@ class Guide(Script):
 def guide() -> Iterator[RunningServer]:
     script = Guide("", texts=[CALL, "It is sunny."], max_model_len=16384)
     with pytest.MonkeyPatch.context() as patch:  # a byte is a token, and the prompts of libraries are long
-        patch.setitem(PRESETS, "tiny", {**PRESETS["tiny"], "max_position_embeddings": 16384})
+        patch.setitem(presets(), "tiny", {**presets()["tiny"], "max_position_embeddings": 16384})
         server = running(replace(make_model(start=script, chat_template=QWEN), aliases=("scripted",)))
         with server as running_server:
             yield running_server
