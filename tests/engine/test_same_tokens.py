@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -84,6 +85,25 @@ def test_a_pool_too_small_for_all(name: str, caching: bool) -> None:
     jobs = drive(llm, [Job(prompt, arrival=i) for i, prompt in enumerate(PROMPTS)])
     assert num_preemptions(jobs) > 2, "the pool is not small enough"
     assert_all_greedy(name, jobs)
+
+
+@every_architecture
+def test_every_victim_is_swapped(name: str) -> None:
+    """Compare with an undisturbed run, which the tests above hold to the reference."""
+    options = {"block_size": 4, "max_num_batched_tokens": 24, "enable_prefix_caching": False, "watermark": 0}
+    expected = drive(make_llm(name, **options, num_kv_blocks=160), [Job(prompt) for prompt in PROMPTS[1:8]])
+    llm = make_llm(name, **options, num_kv_blocks=20, recovery_policy="swap", swap_space="4MiB")
+    scheduler, moved = llm.engine.scheduler, Counter[str]()
+    llm.engine.on_stats.append(lambda stats: moved.update(stats.recovery.swapped_blocks if stats.recovery else {}))
+
+    def preempt(step: int) -> None:
+        if step % 4 == 3 and len(scheduler.queue.running) > 1:
+            scheduler.planner.preempt_for(scheduler.queue.running[0])
+
+    found = drive(llm, [Job(prompt, arrival=i) for i, prompt in enumerate(PROMPTS[1:8])], preempt)
+    assert num_preemptions(found) > num_preemptions(expected) == 0
+    assert moved["load"] >= moved["save"] > 8
+    assert [outputs(job) for job in found] == [outputs(job) for job in expected]
 
 
 @pytest.mark.parametrize("budget", [5, 64])

@@ -18,7 +18,7 @@ from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from ranks import load, logits_of, on_ranks
 
 #: Rotary positions do not depend on ranks.
-NAMES = [name for name in ARCHITECTURES if "rope" not in name]
+NAMES = [name for name in ARCHITECTURES if "rope" not in name or name == "ministral3-rope"]
 #: Sizes indivisible by any number of ranks: MLP, vocabulary and positions are split into parts of two sizes.
 ODD = {
     "gpt2": {"vocab_size": 253, "n_inner": 90, "n_positions": 61},

@@ -114,7 +114,9 @@ def check_text_of(model: transformers.PreTrainedModel, directory: Path, ids: Ten
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
-@pytest.mark.parametrize("layout", ["hub", "transformers 5"])
+@pytest.mark.parametrize(
+    "layout", ["hub", "transformers 5"], ids=lambda layout: f"Mistral3ForConditionalGeneration-{layout}"
+)
 def test_a_multimodal_checkpoint_is_opened_for_its_text(layout: str, tmp_path: Path, ids: Tensor) -> None:
     vision = {
         "hidden_size": 32,
@@ -137,7 +139,11 @@ def test_a_multimodal_checkpoint_is_opened_for_its_text(layout: str, tmp_path: P
     check_text_of(model, tmp_path, ids)
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gemma4-moe", "gemma4-shared"])
+@pytest.mark.parametrize(
+    "name",
+    ["gemma3", "gemma4-moe", "gemma4-shared"],
+    ids=lambda name: f"Gemma{name[5]}ForConditionalGeneration-{name}",
+)
 def test_a_multimodal_gemma_is_opened_for_its_text(name: str, tmp_path: Path, ids: Tensor) -> None:
     kind = "Gemma3" if name == "gemma3" else "Gemma4"
     vision = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2}
