@@ -17,7 +17,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 
 from gguf_files import write_gguf
 from quire.loading.source import embedded_path
-from quire.text.gguf_tokenizer import _SPLITS
+from quire.text.gguf_tokenizer import splits
 from quire.text.tokenizer import Tokenizer
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -181,6 +181,6 @@ def test_texts_are_split_as_by_the_original(pre: str, text: str, expected: list[
 
 
 def test_every_split_is_a_valid_expression() -> None:
-    for patterns in _SPLITS.values():
+    for patterns in splits().values():
         for pattern in patterns:
             Regex(pattern)

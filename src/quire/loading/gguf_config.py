@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
+import tomllib
 from collections.abc import Container
 from pathlib import Path
 from typing import Any
@@ -13,36 +15,16 @@ from quire.loading.errors import ModelLoadError, unreadable
 from quire.models.encodings import BY_NUMBER
 from quire.models.model_config import UnsupportedModelError
 
-#: Names in config.json by architecture.
-_ARCHITECTURES = {
-    "exaone4": "Exaone4", "gemma2": "Gemma2", "gemma3": "Gemma3", "gemma4": "Gemma4", "glm4": "Glm4",
-    "gpt-oss": "GptOss", "granite": "Granite", "llama": "Llama", "mistral3": "Ministral3", "olmo2": "Olmo2",
-    "phi3": "Phi3", "qwen2": "Qwen2", "qwen2moe": "Qwen2Moe", "qwen3": "Qwen3", "qwen3moe": "Qwen3Moe",
-    "seed_oss": "SeedOss", "smollm3": "SmolLM3",
-}  # fmt: skip
-#: Names in config.json by those in GGUF files.
-_FIELDS = {
-    "attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim", "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "attention.scale": "attention_multiplier", "attention.sliding_window": "sliding_window",
-    "attn_logit_softcapping": "attn_logit_softcapping", "block_count": "num_hidden_layers",
-    "attention.shared_kv_layers": "num_kv_shared_layers", "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size", "embedding_length_per_layer_input": "hidden_size_per_layer_input",
-    "embedding_scale": "embedding_multiplier", "expert_count": "num_experts",
-    "expert_feed_forward_length": "moe_intermediate_size",
-    "expert_shared_feed_forward_length": "shared_expert_intermediate_size", "expert_used_count": "num_experts_per_tok",
-    "expert_weights_norm": "norm_topk_prob", "feed_forward_length": "intermediate_size",
-    "final_logit_softcapping": "final_logit_softcapping", "logit_scale": "logits_scaling",
-    "residual_scale": "residual_multiplier", "rope.freq_base": "rope_theta",
-    "rope.freq_base_swa": "rope_local_base_freq", "attention.sliding_window_pattern": "sliding_window_pattern",
-}  # fmt: skip
-_SCALING = {
-    "factor": "factor", "original_context_length": "original_max_position_embeddings", "type": "rope_type",
-    "yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow", "yarn_log_multiplier": "mscale_all_dim",
-}  # fmt: skip
+_NAMES = Path(__file__).with_name("gguf_names.toml")
 #: Of Llama 3.1 to 3.3, whose GGUF files state the factors of single frequencies only.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _MAX_FACTORS = 4096
+
+
+@functools.cache
+def _names() -> dict[str, dict[str, str]]:
+    """Return names in config.json by those in GGUF files: of architectures, fields, and fields of RoPE's scaling."""
+    return tomllib.loads(_NAMES.read_text(encoding="utf-8"))
 
 
 def read_gguf(path: Path) -> list[GGUFHeader]:
@@ -66,7 +48,7 @@ def gguf_config(header: GGUFHeader) -> dict[str, Any]:
 
 
 def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
-    if prefix not in _ARCHITECTURES:
+    if prefix not in _names()["architectures"]:
         return {"architectures": [f"{prefix} as a GGUF file"]}
     values = header.values
     tensors = [tensor for part in read_gguf(header.path) for tensor in part.tensors]
@@ -74,7 +56,7 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     matrices = {BY_NUMBER.get(tensor.type) for tensor in tensors if len(tensor.shape) > 1}
     ids = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     config: dict[str, Any] = {
-        "architectures": [f"{_ARCHITECTURES[prefix]}ForCausalLM"],
+        "architectures": [_names()["architectures"][prefix]],
         "model_type": {"mistral3": "ministral3", "gemma3": "gemma3_text"}.get(prefix, prefix),
         "vocab_size": shapes["token_embd.weight"][0],
         "tie_word_embeddings": "output.weight" not in shapes,
@@ -86,7 +68,7 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         "rope_scaling": _rope_scaling(header, prefix),
         "sliding_window": None,
     }
-    for name, key in _FIELDS.items():
+    for name, key in _names()["fields"].items():
         value = values.get(f"{prefix}.{name}")
         if isinstance(value, list) and key == "sliding_window_pattern":
             config["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in value]
@@ -151,7 +133,7 @@ def gguf_head_dim(header: GGUFHeader) -> int:
 def _rope_scaling(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     """Return the entry of config.json. In a GGUF file, factors of single frequencies are tensors."""
     values = header.values
-    stated = {key: values.get(f"{prefix}.rope.scaling.{name}") for name, key in _SCALING.items()}
+    stated = {key: values.get(f"{prefix}.rope.scaling.{name}") for name, key in _names()["scaling"].items()}
     scaling = {key: value for key, value in stated.items() if value not in (None, "none")}
     if prefix == "mistral3":
         scaling["llama_4_scaling_beta"] = values.get(f"{prefix}.attention.temperature_scale")

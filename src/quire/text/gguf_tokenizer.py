@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,46 +16,22 @@ from quire.gguf_header import gguf_parts, read_gguf_header
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # types of tokens
 _SPACE, _TEMPLATE = "▁", "tokenizer.chat_template"
 
-# How the original tokenizers split texts, by the names of `tokenizer.ggml.pre`.
-_SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_MARKS = r" ?[^\s\p{L}\p{N}]+"
-_START, _UPPER, _LOWER = r"[^\r\n\p{L}\p{N}]?", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-_LLAMA3 = rf"{_SHORT}|{_START}\p{{L}}+|\p{{N}}{{1,3}}|{_MARKS}[\r\n]*|{_REST}"
-_QWEN2 = rf"{_SHORT}|{_START}\p{{L}}+|\p{{N}}|{_MARKS}[\r\n]*|{_REST}"
-_QWEN35 = rf"{_SHORT}|{_START}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_REST}"
-_GPT4O = (
-    rf"{_START}{_UPPER}*{_LOWER}+{_SHORT}?|{_START}{_UPPER}+{_LOWER}*{_SHORT}?|\p{{N}}{{1,3}}|{_MARKS}[\r\n/]*|{_REST}"
-)
-_TEKKEN = rf"{_START}{_UPPER}*{_LOWER}+|{_START}{_UPPER}+{_LOWER}*|\p{{N}}|{_MARKS}[\r\n/]*|{_REST}"
-_DEEPSEEK3 = (
-    r"\p{N}{1,3}",
-    "[一-龥぀-ゟ゠-ヿ]+",
-    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"
-    + _REST,
-)
-_SPLITS = {
-    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
-    "deepseek-v3": _DEEPSEEK3,
-    "qwen35": (_QWEN35,),
-    "seed-coder": (rf"{_SHORT}|{_START}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_REST}",),
-    "tekken": (_TEKKEN,),
-    **dict.fromkeys(("a.x-4.0", "exaone4", "gpt-2", "granite-docling", "mpt", "olmo", "phi-2", "trillion"), (_GPT2,)),
-    **dict.fromkeys(("exaone", "minerva-7b", "refact", "smollm", "starcoder", "command-r"), (r"\p{N}", _GPT2)),
-    **dict.fromkeys(
-        ("chatglm-bpe", "dbrx", "falcon3", "glm4", "lfm2", "llama-bpe", "pixtral", "smaug-bpe"), (_LLAMA3,)
-    ),
-    **dict.fromkeys(("deepseek-r1-qwen", "hunyuan", "megrez", "qwen2", "stablelm2"), (_QWEN2,)),
-    **dict.fromkeys(("gpt-4o", "kanana2", "llama4"), (_GPT4O,)),
-}
-_NFC = ("qwen2", "qwen35")
+_TABLE = Path(__file__).with_name("gguf_splits.toml")
 #: The first of these in a vocabulary ends a turn where the metadata does not say so, as in llama.cpp. gpt-oss ends tool
 #: calls with <|call|>, and answers with its eos, <|return|>.
 _ENDS_OF_TURN = (
     "<|call|>", "<|return|>", "<end_of_turn>", "<turn|>", "<|eot_id|>", "<|im_end|>", "<|end|>", "<|endofturn|>"
 )  # fmt: skip
-_WHOLE_WORDS = ("falcon3", "lfm2", "llama-bpe", "pixtral", "tekken")  # and begin with bos
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    return tomllib.loads(_TABLE.read_text(encoding="utf-8"))
+
+
+def splits() -> dict[str, list[str]]:
+    """Return the expressions that split texts, one after the other, by the names of `tokenizer.ggml.pre`."""
+    return {name: list(map("|".join, each["expressions"])) for each in _table()["splits"] for name in each["names"]}
 
 
 def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
@@ -85,7 +63,7 @@ def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any
             raise ValueError(f"its tokenizer is of type {model!r:.100}; supported: gpt2, llama, gemma4")
     except Exception as error:  # the library raises plain Exception
         raise ValueError(f"{path}: {error}") from None
-    begins = model != "gpt2" or pre in _WHOLE_WORDS
+    begins = model != "gpt2" or pre in _table()["whole_words"]
     templates = [name for name in values if name.startswith(_TEMPLATE)]
     config: dict[str, Any] = {
         "add_bos_token": values.get("tokenizer.ggml.add_bos_token", begins),
@@ -108,13 +86,13 @@ def read_gguf_tokenizer(path: Path) -> tuple[tokenizers.Tokenizer, dict[str, Any
 
 
 def _byte_level(vocab: dict[str, int], merges: list[tuple[str, str]], pre: str) -> tokenizers.Tokenizer:
-    if pre not in _SPLITS:
+    if (expressions := splits().get(pre)) is None:
         raise ValueError(f"texts are split as by {pre!r:.100}, which is not supported")
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _WHOLE_WORDS))
-    backend.normalizer = normalizers.NFC() if pre in _NFC else None
-    splits = [pre_tokenizers.Split(Regex(each), "isolated") for each in _SPLITS[pre]]
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=pre in _table()["whole_words"]))
+    backend.normalizer = normalizers.NFC() if pre in _table()["nfc"] else None
+    steps = [pre_tokenizers.Split(Regex(each), "isolated") for each in expressions]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, byte_level])
+    backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, byte_level])
     backend.decoder = decoders.ByteLevel()
     return backend
 
