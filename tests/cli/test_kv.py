@@ -52,10 +52,8 @@ def test_verifying_ends_with_1_where_something_is_damaged(kv_dir: Path) -> None:
     assert (result.exit_code, result.output.count("damaged: ")) == (1, 1)
 
 
-def test_a_document_is_deleted_and_a_namespace_carried_away(kv_dir: Path, tmp_path: Path) -> None:
-    assert "3 blocks of tiny-000102030405 written" in quire(kv_dir, "export", "tiny", tmp_path / "file").output
+def test_a_document_is_deleted(kv_dir: Path) -> None:
     assert "3 blocks deleted" in quire(kv_dir, "rm", "tiny", "[bold]manual.pdf").output
     result = quire(kv_dir, "rm", "tiny", "[bold]manual.pdf")
     assert result.exit_code == 2
     assert "no document" in result.output
-    assert "3 blocks are in tiny" in quire(tmp_path / "new", "import", tmp_path / "file").output

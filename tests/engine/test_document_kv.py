@@ -32,7 +32,7 @@ from engine.harness import (
 from quire import BeamSearchParams
 from quire.tiers.store.layout.record import HEADER_BYTES, decode_header, encode_header
 from quire.tiers.store.layout.segment import Segment
-from quire.tiers.store.offline import export, import_, list_namespaces
+from quire.tiers.store.offline import list_namespaces
 
 TESTS = Path(__file__).parents[1]
 one_of_each_family = pytest.mark.parametrize(
@@ -125,12 +125,10 @@ def test_from_another_process_and_back(tmp_path: Path) -> None:
     llm.close()
 
 
-def test_after_export_and_import(tmp_path: Path) -> None:
+def test_after_a_copy_to_another_directory(tmp_path: Path) -> None:
     """The model has another path."""
     keep_document("qwen3", tmp_path / "here")
-    (namespace,) = list_namespaces(tmp_path / "here")
-    assert export(tmp_path / "here", namespace.name, tmp_path / "file") == {namespace.name: NUM_FULL // 4}
-    import_(tmp_path / "file", tmp_path / "there")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
     llm = DocumentLLM(shutil.copytree(checkpoint("qwen3"), tmp_path / "model"), tmp_path / "there")
     job = ask(1)
     assert_all_greedy("qwen3", drive(llm, [job]))

@@ -1,4 +1,4 @@
-"""Offline maintenance of a store: list, verify, prune, export and import."""
+"""Offline maintenance of a store: list, verify, prune, delete, copy."""
 
 from __future__ import annotations
 
@@ -109,61 +109,22 @@ def test_what_is_being_written_is_not_pruned(tmp_path: Path, directory: Path) ->
     store.close()
 
 
-def test_an_exported_namespace_is_imported_elsewhere(tmp_path: Path, directory: Path) -> None:
-    file = tmp_path / "exported"
-    exported = offline.export(directory, "tiny", file)
-    (tmp_path / "new").mkdir()
-    assert offline.import_(file, tmp_path / "new" / "kv") == exported == {f"tiny-{ROOT.hex()[:12]}": 6}
+def test_a_namespace_is_copied_with_its_folder(tmp_path: Path, directory: Path) -> None:
+    name = f"tiny-{ROOT.hex()[:12]}"
     store = open_store(tmp_path / "new")
-    assert readable(store, keys(1, 2, 3, 4, 5, 6)) == keys(1, 2, 3, 4, 5, 6)
+    write_blocks(store, chain(7))
+    store.close()
+    shutil.copytree(directory / name, tmp_path / "new" / "kv" / name, dirs_exist_ok=True)
+    store = open_store(tmp_path / "new")
+    assert readable(store, keys(1, 2, 3, 4, 5, 6, 7)) == keys(1, 2, 3, 4, 5, 6, 7)
+    assert list(store.labels()) == ["document 1", "document 4"]
     assert store.delete(keys(2)) == 2, "chains are as they were"
     store.close()
-    assert offline.import_(file, directory) == exported, "where they are already, nothing happens"
-
-
-def test_what_two_ranks_keep_is_carried_away_together(tmp_path: Path) -> None:
-    roots = [bytes([rank + 1]) * 32 for rank in range(2)]
-    for rank, root in enumerate(roots):
-        facts = {"dtype": "float32", "parallel_slice": f"{rank}/2"}
-        store = open_store(tmp_path, root=root, model="cut", facts=facts)
-        write_blocks(store, chain(1, 2, 3 + rank))
-        store.close()
-    file, names = tmp_path / "exported", [f"cut-{root.hex()[:12]}" for root in roots]
-    for named in ("cut", *names):
-        assert offline.export(tmp_path / "kv", named, file) == dict.fromkeys(names, 3)
-    (tmp_path / "new").mkdir()
-    assert offline.import_(file, tmp_path / "new" / "kv") == dict.fromkeys(names, 3)
-    assert [each.facts["parallel_slice"] for each in offline.list_namespaces(tmp_path / "new" / "kv")] == ["0/2", "1/2"]
-    for rank, root in enumerate(roots):
-        store = open_store(tmp_path / "new", root=root, model="cut")
-        assert readable(store, keys(1, 2, 3, 4)) == keys(1, 2, 3 + rank)
-        store.close()
-
-    end_of_first = file.read_bytes().rindex(offline._EXPORT_MAGIC)
-    os.truncate(file, end_of_first)
-    with pytest.raises(ValueError, match="damaged"):
-        offline.import_(file, tmp_path / "half")
-    shutil.rmtree(tmp_path / "kv" / names[0])
-    with pytest.raises(ValueError, match=r"cut has 2 ranks, and .* lacks the blocks of rank 0"):
-        offline.export(tmp_path / "kv", names[1], file)
-
-
-def test_a_damaged_export_is_refused(tmp_path: Path, directory: Path) -> None:
-    file = tmp_path / "exported"
-    offline.export(directory, "tiny", file)
-    data = file.read_bytes()
-    for number, damaged in enumerate(
-        [b"", data[:10], data[:30], data[:-1], data[: len(data) // 2], data[:40] + b"?" + data[41:]]
-        + [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in (20, 300, 400, len(data) - 5)]
-    ):
-        file.write_bytes(damaged)
-        with pytest.raises(ValueError, match="export"):
-            offline.import_(file, tmp_path / f"new {number}")
 
 
 def test_an_unknown_namespace_or_directory_is_a_mistake(tmp_path: Path, directory: Path) -> None:
     with pytest.raises(ValueError, match=r"no namespaces are called 'big'; name one of: other-.*, tiny-"):
-        offline.export(directory, "big", tmp_path / "exported")
+        offline.prune(directory, 0, "big")
     with pytest.raises(ValueError, match="no directory"):
         offline.list_namespaces(tmp_path / "nothing")
     assert segments(tmp_path)

@@ -1,4 +1,4 @@
-"""`quire kv`: list, verify, prune, export and import a block store, also while engines use it."""
+"""`quire kv`: list, verify and prune a block store, also while engines use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from quire.config import format_size
 from quire.settings import parse_size
 
 app = App(
-    help="KV of documents on disk: warm, list, verify, prune, delete, export, import.",
+    help="KV of documents on disk: warm, list, verify, prune, delete.",
     epilog="Example: quire kv ls --kv-dir ~/kv",
 )
 app.command(epilog=warm.EXAMPLE)(warm.warm)
@@ -95,21 +95,3 @@ def rm(
     from quire.tiers.store.offline import delete_label
 
     typer.echo(f"{delete_label(kv_dir, namespace, document)} blocks deleted")
-
-
-@app.command(epilog="Example: quire kv export tiny tiny.kv --kv-dir ~/kv")
-def export(namespace: Namespace, file: Annotated[Path, typer.Argument(help="Output file.")], kv_dir: KvDir) -> None:
-    """Write a namespace's blocks to one file, of all ranks."""
-    from quire.tiers.store.offline import export as write
-
-    for name, count in write(kv_dir, namespace, file).items():
-        typer.echo(f"{count} blocks of {name} written to {file}")
-
-
-@app.command("import", epilog="Example: quire kv import tiny.kv --kv-dir ~/kv")
-def import_(file: Annotated[Path, typer.Argument(help="File written by `quire kv export`.")], kv_dir: KvDir) -> None:
-    """Verify and store the blocks of an exported file."""
-    from quire.tiers.store.offline import import_ as read
-
-    for name, count in read(file, kv_dir).items():
-        typer.echo(f"{count} blocks are in {name}")

@@ -1,33 +1,20 @@
-"""Offline maintenance of a block store: list, verify, prune, export, import. Engines may use the store meanwhile."""
+"""Offline maintenance of a block store: list, verify, prune, delete. Engines may use the store meanwhile."""
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
 
-import numpy as np
-import xxhash
-
-from quire.tiers.store.block_store import BlockStore, StoredBlock
+from quire.tiers.store.block_store import BlockStore
 from quire.tiers.store.eviction import evict, survey, worst_first
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, check_directory, locked
 from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import LOCK, Namespace, read_labels, read_namespace
-from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, Row, data_checksum, decode_header, is_intact
+from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, decode_header, is_intact
 from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
-
-_EXPORT_MAGIC = b"quire-kv-export-1\n"
-_LENGTH = struct.Struct("<Q")
-_FIELDS = struct.Struct("<32s32sd")  # key, parent, cost
-_DIGEST_BYTES = 16
-_BATCH_BYTES = 64 << 20
-_MAX_HEAD_BYTES = 1 << 20
 
 Progress = Callable[[int, int], None]  #: processed and total bytes
 
@@ -129,35 +116,6 @@ def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -
     return evicted
 
 
-def export(directory: str | Path, namespace: str, file: str | Path) -> dict[str, int]:
-    """Write the intact blocks of a namespace, for all its ranks, to a file. Returns their number by namespace.
-    ValueError if a rank's is missing."""
-    sources = _find_slices(find_namespace(directory, namespace))
-    counts: dict[str, int] = {}
-    with Path(file).open("wb") as out:
-        for number, source in enumerate(sources, start=1):
-            _write_head(out, source, num_left=len(sources) - number)
-            counts[source.path.name] = _write_blocks(out, source)
-    return counts
-
-
-def import_(file: str | Path, directory: str | Path, *, max_bytes: int = 1 << 50) -> dict[str, int]:
-    """Check and store an exported file. Returns the number of blocks by namespace. ValueError for a damaged file, whose
-    blocks before the damage are stored."""
-    counts: dict[str, int] = {}
-    with Path(file).open("rb") as source:
-        num_left = 1  # namespaces in the file
-        while num_left > 0:
-            facts = _read_head(source, file, is_first=not counts)
-            num_left = int(facts.get("num_left", 0))
-            root, block_bytes = bytes.fromhex(str(facts["root"])), int(facts["block_bytes"])
-            path = Path(directory) / root.hex()  # the store names it
-            namespace = Namespace(path, str(facts["model"]), root, block_bytes, facts["facts"])
-            with closing(_open(namespace, max_bytes)) as store:
-                counts[store.namespace.path.name] = _store_blocks(source, store, file)
-    return counts
-
-
 def delete_label(directory: str | Path, namespace: str, name: str) -> int:
     """Delete a named document with all blocks chained after it, on all ranks. Returns their number on one. ValueError
     for an unknown name."""
@@ -173,14 +131,13 @@ def delete_label(directory: str | Path, namespace: str, name: str) -> int:
         return store.delete_label(name)
 
 
-def _open(namespace: Namespace, max_bytes: int = 1 << 50) -> BlockStore:
-    """Open the store of a namespace, which may be new."""
+def _open(namespace: Namespace) -> BlockStore:
     return BlockStore(
         namespace.path.parent,
         model=namespace.model,
         root=namespace.root,
         block_bytes=namespace.block_bytes,
-        max_bytes=max_bytes,
+        max_bytes=1 << 50,
         facts=namespace.facts,
     )
 
@@ -199,20 +156,6 @@ def _namespaces_of_slices(namespace: Namespace) -> list[Namespace]:
 def _whole_facts(namespace: Namespace) -> tuple[str, dict[str, str]]:
     """Model and facts of a namespace without its rank."""
     return namespace.model, {**namespace.facts, "parallel_slice": str(_slice_of(namespace)[1])}
-
-
-def _find_slices(namespace: Namespace) -> list[Namespace]:
-    """The namespaces of all ranks. Raises ValueError if some are missing."""
-    found = _namespaces_of_slices(namespace)
-    num_ranks = _slice_of(namespace)[1]
-    missing = sorted(set(range(num_ranks)) - {_slice_of(each)[0] for each in found})
-    if missing:
-        raise ValueError(
-            f"{namespace.model} has {num_ranks} ranks, and {str(namespace.path.parent)!r} lacks the blocks of "
-            f"{'rank' if len(missing) == 1 else 'ranks'} {', '.join(map(str, missing))}; copy the namespaces of all "
-            "machines into one directory first"
-        )
-    return found
 
 
 def _checked(directory: str | Path) -> Path:
@@ -311,89 +254,3 @@ def _verify_segment(namespace: Namespace, path: Path, found: Verification) -> No
     if is_torn:
         found.torn.append(str(path))
     found.num_bytes += size
-
-
-def _live_records(namespace: Namespace) -> Iterator[tuple[Row, bytes]]:
-    deletions = Deletions(namespace.path, namespace.root, read_only=True)
-    deletions.refresh()
-    for path in _segment_paths(namespace):
-        segment = _load(namespace, path)
-        if segment is None:
-            continue
-        with path.open("rb") as file:
-            for number, row in segment.enumerate_rows():
-                if not deletions.is_dead(row):
-                    file.seek(segment.offset(number))
-                    record = file.read(segment.record_bytes)
-                    if len(record) == segment.record_bytes and is_intact(
-                        namespace.root, row.key, record[:HEADER_BYTES], record[HEADER_BYTES:]
-                    ):
-                        yield row, record[HEADER_BYTES:]
-    deletions.close()
-
-
-def _write_head(out: BinaryIO, namespace: Namespace, *, num_left: int) -> None:
-    facts = {
-        "model": namespace.model,
-        "root": namespace.root.hex(),
-        "block_bytes": namespace.block_bytes,
-        "facts": dict(namespace.facts),
-        "num_left": num_left,  # number of namespaces that follow in the file
-    }
-    head = json.dumps(facts).encode()
-    out.write(_EXPORT_MAGIC + _LENGTH.pack(len(head)) + head + xxhash.xxh3_128_digest(head))
-
-
-def _write_blocks(out: BinaryIO, namespace: Namespace) -> int:
-    known = set[bytes]()
-    for row, data in _live_records(namespace):
-        if row.key not in known:
-            known.add(row.key)
-            fields = _FIELDS.pack(row.key, row.parent, row.cost_s)
-            out.write(b"B" + fields + data_checksum(fields, data) + data)
-    out.write(b"E" + _LENGTH.pack(len(known)))
-    return len(known)
-
-
-def _store_blocks(source: BinaryIO, store: BlockStore, file: str | Path) -> int:
-    store.poll()
-    count = 0
-    for blocks, data in _read_batches(source, store.block_bytes, file):
-        failed = store.write(blocks, data)
-        if failed:
-            raise ValueError(
-                f"{len(failed)} blocks could not be stored in {str(store.namespace.path)!r}; is the disk full?"
-            )
-        count += len(blocks)
-    return count
-
-
-def _read_head(source: BinaryIO, file: str | Path, *, is_first: bool) -> dict[str, Any]:
-    if source.read(len(_EXPORT_MAGIC)) != _EXPORT_MAGIC and is_first:
-        raise ValueError(f"{str(file)!r} was not written by `quire kv export`")
-    length = source.read(_LENGTH.size)
-    head = source.read(min(_LENGTH.unpack(length)[0], _MAX_HEAD_BYTES)) if len(length) == _LENGTH.size else b""
-    if source.read(_DIGEST_BYTES) != xxhash.xxh3_128_digest(head):
-        raise ValueError(f"{str(file)!r} is damaged; export it again")
-    return dict(json.loads(head))
-
-
-def _read_batches(source: BinaryIO, block_bytes: int, file: str | Path) -> Iterator[tuple[list[StoredBlock], Any]]:
-    damaged = ValueError(f"{str(file)!r} is damaged or was cut; export it again")
-    blocks: list[StoredBlock] = []
-    parts: list[bytes] = []
-    count = 0
-    while (kind := source.read(1)) == b"B":
-        fields, digest, data = source.read(_FIELDS.size), source.read(_DIGEST_BYTES), source.read(block_bytes)
-        if len(data) != block_bytes or data_checksum(fields, data) != digest:
-            raise damaged
-        blocks.append(StoredBlock(*_FIELDS.unpack(fields)))
-        parts.append(data)
-        count += 1
-        if len(blocks) * block_bytes >= _BATCH_BYTES:
-            yield blocks, np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, block_bytes)
-            blocks, parts = [], []
-    if blocks:
-        yield blocks, np.frombuffer(b"".join(parts), dtype=np.uint8).reshape(-1, block_bytes)
-    if kind != b"E" or source.read(_LENGTH.size) != _LENGTH.pack(count):
-        raise damaged

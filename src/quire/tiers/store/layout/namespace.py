@@ -111,7 +111,7 @@ def _identity(known: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _locate(directory: Path, model: str, root: bytes) -> Path:
-    """The path of a namespace. One with another model name, as after an import, is found by its root."""
+    """The path of a namespace. One with another model name, as after a copy, is found by its root."""
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.")[-48:] or "model"
     path = directory / f"{slug}-{root.hex()[:12]}"
     return path if path.is_dir() else min(directory.glob(f"*-{root.hex()[:12]}"), default=path)
