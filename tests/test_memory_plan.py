@@ -99,7 +99,7 @@ def test_with_windows_the_pool_allows_longer_sequences_than_it_has_whole_blocks(
 ) -> None:
     caplog.set_level(logging.INFO, logger="quire")
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: 8 << 30)
-    window = BlockWindow(tokens=64, thin=16, num_whole=9)
+    window = BlockWindow(tokens=64, thin=BlockWindow.WHOLE // 4, num_whole=9)
     sizes: dict[str, Any] = {"block_bytes": BLOCK_BYTES, "weight_bytes": 1 << 30, "device": "cpu", "window": window}
     planned = plan_pool(EngineConfig("m", num_kv_blocks=20), model_max_len=4096, **sizes)
     assert planned.max_model_len == (9 + 11 * 4) * 16 == planned.longest(0)

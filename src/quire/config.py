@@ -237,14 +237,16 @@ def num_batch_rows(max_num_seqs: int) -> int:
 
 @dataclass(frozen=True)
 class BlockWindow:
-    """Memory of blocks of a model with sliding windows. Layers with a window read the last `tokens` only, so a block
-    behind them may be *thin*: without these layers' KV."""
+    """Memory of blocks of a model with sliding windows or recurrent states. Layers with a window read the last `tokens`
+    only, so a block behind them may be *thin*: without these layers' KV. States need the block of the last token whole,
+    and are treated as windows of two tokens; blocks that a step passes over are thin from the start."""
 
-    WHOLE = 64  #: memory of a whole block
+    WHOLE = 2**16  #: memory of a whole block
 
     tokens: int  #: the widest window, the token itself included
     thin: int  #: memory of a thin block, in 1 / WHOLE of a whole one
-    num_whole: int  #: blocks at the end of a sequence that a step may read or write whole
+    num_whole: int  #: blocks of a sequence that a step may read or write whole
+    has_states: bool = False
 
     def room(self, num_blocks: int) -> int:
         """Return how many whole blocks take the memory of a sequence with `num_blocks` blocks."""

@@ -87,6 +87,15 @@ class NewSequence:
     num_candidates: int = 0  #: of a beam: return this many most likely tokens instead of sampling
 
 
+def state_ends(start: int, end: int, block_size: int) -> list[int]:
+    """Return the positions, ascending, at which a step that computes tokens [start, end) leaves recurrent states: its
+    end, the end of the last full block, and that of a block that was begun before."""
+    ends = {end, end // block_size * block_size}
+    if start % block_size:
+        ends.add((start // block_size + 1) * block_size)
+    return sorted(stop for stop in ends if start < stop <= end)
+
+
 @dataclass(slots=True)
 class SchedulerOutput:
     """One step to execute. Parallel lists have one entry per sequence."""

@@ -185,7 +185,7 @@ def test_blocks_come_out_of_the_middle_of_a_large_pool() -> None:
 
 
 def test_where_memory_is_missing_the_longest_unread_windows_and_cached_blocks_go_first() -> None:
-    pool = WindowedBlockPool(4, BlockWindow(tokens=4, thin=16, num_whole=2))
+    pool = WindowedBlockPool(4, BlockWindow(tokens=4, thin=BlockWindow.WHOLE // 4, num_whole=2))
     first, second, third, fourth = pool.allocate_all(4)
     pool.register_all([first, second, third], KEYS[:3])
     pool.outgrow([first])

@@ -57,7 +57,7 @@ def with_window(draw: st.DrawFn, config: SchedulerConfig) -> SchedulerConfig:
     """Let the model have windows, and the pool little more memory than the longest sequence needs with them."""
     tokens = draw(st.integers(1, config.max_model_len))
     num_whole = -(-(tokens + config.max_num_batched_tokens) // config.block_size) + 1
-    window = BlockWindow(tokens, draw(st.sampled_from((2, 11, 32, 48))), num_whole)
+    window = BlockWindow(tokens, draw(st.sampled_from((2048, 11000, 32768, 49152))), num_whole)
     num_blocks = window.room(-(-config.max_model_len // config.block_size)) + draw(st.integers(1, 4))
     return replace(config, num_blocks=num_blocks, window=window)
 

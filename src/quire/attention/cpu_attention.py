@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
+from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, StateRule
+from quire.attention.states import StatePlan, layer_states
 from quire.kernels.loaded import DTYPES
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
@@ -114,9 +115,16 @@ class CpuAttention:
         self._starts = [start * cache.itemsize for start in layout.starts]
         self._planned: tuple[np.ndarray, ...] = ()  # arrays that plans point to
         stride = cache.strides[0] // cache.itemsize
-        kinds = {replace(layer, reads_layer=None): None for layer in layout.layers}
-        self.plans = {kind: _LayerPlan(library, kind, layout.block_size, stride) for kind in kinds}
-        self._plan_of = [self.plans[replace(layer, reads_layer=None)] for layer in layout.layers]
+        self.plans: dict[LayerAttention, _LayerPlan] = {}
+        self._plan_of: dict[int, _LayerPlan] = {}
+        for index, layer in enumerate(layout.layers):
+            if isinstance(layer, LayerAttention):
+                kind = replace(layer, reads_layer=None)
+                if kind not in self.plans:
+                    self.plans[kind] = _LayerPlan(library, kind, layout.block_size, stride)
+                self._plan_of[index] = self.plans[kind]
+        self._states = StatePlan(cache.strides[0], layout.block_size) if layout.has_states else None
+        self._states_of = layer_states(cache, layout, self._states)
         self._call = _AttentionCall()
 
     @staticmethod
@@ -131,8 +139,14 @@ class CpuAttention:
         sequences = _AttentionBatch(len(lens), starts.ctypes.data, lens.ctypes.data)
         for plan in self.plans.values():
             plan.divide(sequences, slots, tables, int(lens.sum()))
+        if self._states is not None:
+            self._states.plan(batch)
 
-    def attend(self, layer_index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | None = None) -> Array:
+    def attend(
+        self, layer_index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | StateRule | None = None
+    ) -> Array:
+        if callable(sinks):
+            return sinks(self._states_of[layer_index], q, k, v)
         return self._attend_to(q, k, v, sinks, layer_index)
 
     @takes_tensors
@@ -140,6 +154,7 @@ class CpuAttention:
         self, q: np.ndarray, k: np.ndarray | None, v: np.ndarray | None, sinks: np.ndarray | None, layer_index: int
     ) -> np.ndarray:
         layer = self.layout.layers[layer_index]
+        assert isinstance(layer, LayerAttention)
         call, size = self._call, self.dtype.itemsize
         q = self._checked(q, (layer.num_heads, layer.head_dim))
         out = new_output((len(q), layer.num_heads, layer.value_dim), self.dtype)

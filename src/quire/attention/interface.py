@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from quire.config import BlockWindow
 from quire.ops.arrays import Array
 
-_LARGEST_THIN = BlockWindow.WHOLE * 3 // 4
+StateRule = Callable[..., Array]
+"""rule(states, q, k, v) -> output: computes all tokens of a step, and updates `states` (`LayerStates`)."""
+
+_LARGEST_THIN = 0.75  # of a whole block: windows that save less are not worth it
+_LINE = 64  # bytes
 
 
 @dataclass(frozen=True)
@@ -40,29 +44,56 @@ class LayerAttention:
         return self.num_kv_heads * (self.head_dim + (0 if self.has_latent else self.value_dim))
 
 
+@dataclass(frozen=True)
+class LayerState:
+    """A layer without KV, with a recurrent state of float32 values per sequence (`states`)."""
+
+    num_floats: int
+    itemsize: int  #: bytes of a value of the cache
+    window: ClassVar[int] = 0
+    reads_layer: ClassVar[int | None] = None
+
+    @property
+    def state_size(self) -> int:
+        """Values of the cache, in whole cache lines."""
+        return -(-self.num_floats * 4 // _LINE) * _LINE // self.itemsize
+
+
 class KVLayout:
     """Layout of the cache, [num_blocks, block_numel]: a block is contiguous, to move in one copy, and holds one part
-    per layer: K, [num_kv_heads, block_size, head_dim], then V, [num_kv_heads, block_size, value_dim]. Parts that layers
-    with a window alone read come last."""
+    per layer: K, [num_kv_heads, block_size, head_dim], then V, [num_kv_heads, block_size, value_dim]; or a state. Parts
+    that only layers with a window read come last, and states."""
 
-    def __init__(self, layers: Sequence[LayerAttention], block_size: int) -> None:
+    def __init__(self, layers: Sequence[LayerAttention | LayerState], block_size: int) -> None:
         self.layers = tuple(layers)
         self.block_size = block_size
+        self.has_states = any(isinstance(layer, LayerState) for layer in layers)
         source_of = [index if layer.reads_layer is None else layer.reads_layer for index, layer in enumerate(layers)]
-        reach_far = {source for source, layer in zip(source_of, layers, strict=True) if not layer.window}
-        order = sorted(set(source_of), key=lambda source: (source not in reach_far, source))
-        ends = np.cumsum([0, *(block_size * self.layers[source].token_size for source in order)]).tolist()
-        start_of = dict(zip(order, ends, strict=False))
+        has_window = [bool(layer.window) and not self.has_states for layer in layers]
+        far = {source for source, layer, short in zip(source_of, layers, has_window, strict=True) if not short}
+        far.difference_update(i for i, layer in enumerate(layers) if isinstance(layer, LayerState))
+        start_of: dict[int, int] = {}
+        end = self.thin_numel = 0  #: `thin_numel`: values of a block before the parts that have a window, and states
+        for source in sorted(set(source_of), key=lambda source: (source not in far, source)):
+            layer = self.layers[source]
+            if isinstance(layer, LayerState):
+                end = -(-end * layer.itemsize // _LINE) * _LINE // layer.itemsize
+            start_of[source] = end
+            end += layer.state_size if isinstance(layer, LayerState) else block_size * layer.token_size
+            if source in far:
+                self.thin_numel = end
         self.starts: list[int] = [start_of[source] for source in source_of]  #: of the parts that the layers read
-        self.block_numel: int = ends[-1]  #: number of values in a block
-        self.thin_numel: int = ends[len(reach_far)]  #: of these, before the parts that have a window
+        self.block_numel = end  #: number of values in a block
 
     def window(self, num_step_tokens: int) -> BlockWindow | None:
         """Return what blocks need behind the windows, with steps of so many tokens; None if that is nearly all."""
-        tokens = max((layer.window for layer in self.layers), default=0)
-        thin = max(2, -(-BlockWindow.WHOLE * self.thin_numel // self.block_numel))
-        if thin > _LARGEST_THIN:
+        whole = BlockWindow.WHOLE
+        thin = max(whole // 32 if not self.has_states else 1, -(-whole * self.thin_numel // self.block_numel))
+        if self.has_states:
+            return BlockWindow(2, thin, 3, has_states=True)
+        if thin > whole * _LARGEST_THIN:
             return None
+        tokens = max(layer.window for layer in self.layers)
         return BlockWindow(tokens, thin, -(-(tokens + num_step_tokens) // self.block_size) + 1)
 
     @classmethod
@@ -79,6 +110,7 @@ class KVLayout:
     def parts(self, blocks: Array, index: int) -> tuple[Array, Array]:
         """Return views of a layer's K and V in an array of blocks: [num_blocks, num_kv_heads, block_size, dim]."""
         layer, size, start = self.layers[index], self.block_size, self.starts[index]
+        assert isinstance(layer, LayerAttention)
         middle = start + layer.num_kv_heads * size * layer.head_dim
         keys = blocks[:, start:middle].reshape(len(blocks), layer.num_kv_heads, size, layer.head_dim)
         if layer.has_latent:
@@ -88,8 +120,8 @@ class KVLayout:
 
     def layer_at(self, offset: int) -> int:
         """Return the layer whose part holds a value of a block."""
-        before = [i for i, layer in enumerate(self.layers) if layer.token_size and self.starts[i] <= offset]
-        return max(before, key=self.starts.__getitem__)
+        stored = [i for i, layer in enumerate(self.layers) if layer.reads_layer is None and self.starts[i] <= offset]
+        return max(stored, key=self.starts.__getitem__)
 
 
 @dataclass(frozen=True)
@@ -114,10 +146,18 @@ class AttentionBackend(Protocol):
         """Prepare a step, once for all layers."""
         ...
 
-    def attend(self, layer_index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | None = None) -> Array:
+    def attend(
+        self,
+        layer_index: int,
+        q: Array,
+        k: Array | None,
+        v: Array | None,
+        sinks: Array | StateRule | None = None,
+    ) -> Array:
         """Write k and v, [num_tokens, num_kv_heads, dim], to the cache of the original `layer_index`, and attend
         causally with q, [num_tokens, num_heads, head_dim]. Returns [num_tokens, num_heads, value_dim]; q and k are
         rotated. A layer with a latent has no v, and one that reads another layer's KV neither k nor v. `sinks`,
         [num_heads], are scores of a key without a value. All writes of a layer come before its reads, so sequences may
-        share blocks that this step fills."""
+        share blocks that this step fills. A layer with a state has its rule in place of `sinks`, which computes the
+        output of the three arrays."""
         ...

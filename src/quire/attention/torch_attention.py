@@ -9,7 +9,9 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
+from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, StateRule
+from quire.attention.states import LayerStates, StatePlan, layer_states
+from quire.ops.arrays import as_numpy
 
 _MAX_PADDING = 1.25  # longest over shortest sequence of a bucket, in blocks
 
@@ -33,7 +35,16 @@ class TorchAttention:
         self.layout = layout
         self.device = cache.device
         self.dtype = cache.dtype
-        self._parts = [layout.parts(cache, index) for index in range(len(layout.layers))]
+        attending = [index for index, layer in enumerate(layout.layers) if isinstance(layer, LayerAttention)]
+        self._parts = {index: layout.parts(cache, index) for index in attending}
+        self._states: StatePlan | None = None
+        self._states_of: dict[int, LayerStates] = {}
+        if layout.has_states:
+            if cache.device.type != "cpu":
+                raise ValueError("a model with recurrent states runs in main memory only; use device cpu")
+            blocks = as_numpy(cache)
+            self._states = StatePlan(blocks.strides[0], layout.block_size)
+            self._states_of = layer_states(blocks, layout, self._states)
         # For one query in bfloat16 on a CPU, torch's fused attention takes three times as long as two products.
         self._is_fused = self.device.type != "cpu" or self.dtype == torch.float32
         self._stored = self._blocks = self._offsets = torch.empty(0, dtype=torch.int64)
@@ -42,6 +53,8 @@ class TorchAttention:
     # -- plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, batch: AttentionBatch) -> None:
+        if self._states is not None:
+            self._states.plan(batch)
         slots = batch.slot_mapping
         stored = np.flatnonzero(slots >= 0)
         self._stored = self._to_device(stored)
@@ -90,9 +103,12 @@ class TorchAttention:
         q: torch.Tensor,
         k: torch.Tensor | None,
         v: torch.Tensor | None,
-        sinks: torch.Tensor | None = None,
+        sinks: torch.Tensor | StateRule | None = None,
     ) -> torch.Tensor:
+        if callable(sinks):
+            return sinks(self._states_of[layer_index], q, k, v)
         layer = self.layout.layers[layer_index]
+        assert isinstance(layer, LayerAttention)
         keys, values = self._parts[layer_index]  # [num_blocks, num_kv_heads, block_size, dim]
         for part, new in ((keys, k), (values, v)):
             if new is not None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
-from quire.attention.interface import LayerAttention
+from quire.attention.interface import LayerAttention, LayerState
 from quire.kernels.loaded import DTYPES
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection, WeightLayer
@@ -56,7 +56,7 @@ class CausalLM(Module):
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 
-    def attention_layers(self) -> tuple[LayerAttention, ...]:
+    def attention_layers(self) -> tuple[LayerAttention | LayerState, ...]:
         """Return this rank's attention of each layer."""
         config, split = self.config, self.split
         return tuple(

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from quire.attention.interface import LayerAttention
+from quire.attention.interface import LayerAttention, LayerState, StateRule
+from quire.attention.states import LayerStates, StatePlan
 from quire.models.base import CausalLM
 from quire.models.layers import Sum
 from quire.models.stages import ServableStage
@@ -51,11 +52,18 @@ def _float32(x: Array | Sum) -> np.ndarray:
 class WholeText:
     """Attention over one whole text without a cache; see `AttentionBackend`."""
 
-    def __init__(self, layers: Sequence[LayerAttention]) -> None:
+    def __init__(self, layers: Sequence[LayerAttention | LayerState]) -> None:
         self._layers = layers
         self._stored: dict[int, tuple[np.ndarray, np.ndarray]] = {}  #: float32 K and V by layer
 
-    def attend(self, index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | None = None) -> Array:
+    def attend(
+        self, index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | StateRule | None = None
+    ) -> Array:
+        if callable(sinks):
+            layer = self._layers[index]
+            assert isinstance(layer, LayerState)
+            state = np.zeros((1, layer.num_floats), np.float32)
+            return sinks(LayerStates(state, 0, layer.num_floats, StatePlan.of_text(len(q))), q, k, v)
         return self._attend(q, k, v, sinks, index)
 
     @takes_tensors
@@ -63,6 +71,7 @@ class WholeText:
         self, q: np.ndarray, k: np.ndarray | None, v: np.ndarray | None, sinks: np.ndarray | None, index: int
     ) -> np.ndarray:
         layer = self._layers[index]
+        assert isinstance(layer, LayerAttention)
         if k is not None:
             keys = widen(k).transpose(1, 0, 2)  # [num_kv_heads, num_tokens, head_dim]
             self._stored[index] = keys, keys[..., : layer.value_dim] if v is None else widen(v).transpose(1, 0, 2)

@@ -1,0 +1,84 @@
+"""Recurrent states of layers that keep no KV: a sequence's state lies in the block of its last token."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from quire.attention.interface import AttentionBatch, KVLayout, LayerState
+from quire.kernels import structure
+from quire.kernels.structure import address
+from quire.outputs import state_ends
+from quire.system.threads import num_threads
+
+
+class _StatePlan(ctypes.Structure):
+    """`QuireStatePlan` in csrc/states.h."""
+
+    _fields_ = structure.layout("int64 num_runs", "pointer runs", "int64 block_stride num_threads")
+
+
+class StatePlan:
+    """Where the states of a step are read and written, for all layers: by run of tokens of a sequence, in order.
+
+    `runs` is int64 [num_runs, 4]: first row; row after the last; block with the state before, -1 for a new sequence
+    (zeros); block for the state after. The runs of a sequence end at `state_ends`, and each reads what the one before
+    it has written.
+    """
+
+    def __init__(self, block_stride: int, block_size: int) -> None:
+        self._block_size = block_size
+        self._memory = np.empty((16, 4), np.int64)
+        self._struct = _StatePlan(block_stride=block_stride, runs=address(self._memory))
+        self.address = ctypes.addressof(self._struct)  #: for kernels; it stays
+
+    @property
+    def runs(self) -> np.ndarray:
+        return self._memory[: self._struct.num_runs]
+
+    @classmethod
+    def of_text(cls, num_tokens: int) -> StatePlan:
+        """Return the plan of one whole text, whose state is written to the first and only block."""
+        plan = cls(0, max(1, num_tokens))
+        plan._set([(0, num_tokens, -1, 0)])
+        return plan
+
+    def plan(self, batch: AttentionBatch) -> None:
+        runs: list[tuple[int, int, int, int]] = []
+        size = self._block_size
+        rows, lens = batch.query_start_loc.tolist(), batch.seq_lens.tolist()
+        for table, row, next_row, end in zip(batch.block_tables, rows, rows[1:], lens, strict=False):
+            at = end - (next_row - row)
+            source = int(table[(at - 1) // size]) if at else -1
+            for stop in state_ends(at, end, size):
+                target = int(table[(stop - 1) // size])
+                runs.append((row, row + stop - at, source, target))
+                row, at, source = row + stop - at, stop, target
+        self._set(runs)
+
+    def _set(self, runs: list[tuple[int, int, int, int]]) -> None:
+        if len(runs) > len(self._memory):
+            self._memory = np.empty((2 * len(runs), 4), np.int64)
+            self._struct.runs = address(self._memory)
+        self._struct.num_runs, self._struct.num_threads = len(runs), num_threads()
+        self.runs[:] = runs
+
+
+class LayerStates:
+    """The states of one layer by block: `memory` is float32 [num_blocks, num_floats]."""
+
+    def __init__(self, blocks: np.ndarray, start: int, num_floats: int, plan: StatePlan) -> None:
+        """`blocks`: the cache; the states begin at value `start` of each block."""
+        first = start * blocks.itemsize
+        self.memory = blocks.view(np.uint8)[:, first : first + 4 * num_floats].view(np.float32)
+        self.plan = plan
+
+
+def layer_states(blocks: np.ndarray, layout: KVLayout, plan: StatePlan | None) -> dict[int, LayerStates]:
+    """Return the states of the layers that have one, in a cache."""
+    return {
+        index: LayerStates(blocks, layout.starts[index], layer.num_floats, plan)
+        for index, layer in enumerate(layout.layers)
+        if isinstance(layer, LayerState) and plan is not None
+    }
