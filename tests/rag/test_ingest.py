@@ -219,8 +219,3 @@ def test_a_passage_names_the_page_on_which_it_starts(collection: Collection, tmp
     ingest(collection, [tmp_path], embedder=HashingEmbedder(), parser=Pages(), counters=[TokenCounter(hashing_spans)])
     found = collection.search(HashingEmbedder().embed(["Dogs bark at night."]).vectors[0], top_k=1)
     assert (found[0].page, found[0].position) == (2, "page 2")
-
-
-def _file(folder: Path, text: str) -> Path:
-    (folder / "a.txt").write_text(text)
-    return folder / "a.txt"
