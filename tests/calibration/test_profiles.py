@@ -7,7 +7,6 @@ import gc
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -22,7 +21,6 @@ from quire.calibration.profiles import ProfilePlace, profile_place
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.recovery_policy import make_policy
-from quire.engine.engine import Engine
 from quire.runner.model_runner import ModelRunner
 from quire.sampling_params import SamplingParams
 from quire.system.threads import num_threads
@@ -64,15 +62,6 @@ def kept_seconds(place: ProfilePlace) -> float:
     return found.load(SIZE)
 
 
-def tell_time(engine: Engine, seconds: float) -> None:
-    """End a step at this time, with everything that it started."""
-    for listener in engine.on_stats:
-        listener(replace(engine.snapshot(), time=seconds))
-    for thread in threading.enumerate():
-        if thread.name == "profile":
-            thread.join()
-
-
 def test_what_an_engine_learnt_is_where_the_next_one_begins(loaded: LoadedModel, place: ProfilePlace) -> None:
     engine = make_engine(CONFIG, loaded)
     assert kept_seconds(place) < 0.5
@@ -111,29 +100,12 @@ teach(engine.costs.model, 2.0)
     assert kept_seconds(place) > 1.0
 
 
-def test_it_is_written_every_few_minutes_too(loaded: LoadedModel, place: ProfilePlace) -> None:
-    engine = make_engine(CONFIG, loaded)
-    tell_time(engine, 1000.0)
-    learnt = teach(engine.costs.model, 2.0)
-    tell_time(engine, 1299.0)
-    assert kept_seconds(place) < 0.5
-    tell_time(engine, 1300.0)
-    assert kept_seconds(place) == pytest.approx(learnt)
-    learnt_later = teach(engine.costs.model, 9.0)
-    tell_time(engine, 1599.0)
-    assert kept_seconds(place) == pytest.approx(learnt)
-    tell_time(engine, 1600.0)
-    assert kept_seconds(place) == pytest.approx(learnt_later)
-
-
 def test_where_nothing_can_be_written_it_is_said_once_and_served_on(
     loaded: LoadedModel, cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (cache / "quire").write_text("no directory")
     with caplog.at_level(logging.WARNING, logger="quire"):
         engine = make_engine(CONFIG, loaded)
-        tell_time(engine, 0.0)
-        tell_time(engine, 300.0)
         answer = engine.add_request([300, 301], SamplingParams(max_tokens=3, ignore_eos=True))
         while engine.has_unfinished():
             engine.step()
@@ -151,7 +123,7 @@ def test_a_disk_that_has_room_again_is_written_to(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(ProfilePlace, "write", full)
+        patch.setattr(ProfilePlace, "save", full)
         engine = make_engine(CONFIG, loaded)
     assert place.load() is None
     del engine

@@ -72,7 +72,6 @@ class EngineCosts:
             quick_profile(engine, self.model)
             logger.info("costs: measured in %.1f s; quire calibrate shows them", time.monotonic() - started)
             keeper.keep()
-        engine.on_stats.append(keeper.note)
         weakref.finalize(engine, keeper.keep)  # engines are dropped, not closed
 
 

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import platform
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from quire.core.decisions.cost_model import CostModel
 from quire.kernels.loaded import load_kernels
 from quire.models.base import CausalLM
 from quire.ops.arrays import name_of
-from quire.outputs import Stats
 from quire.system.machine import cpu_name, memory_gib, num_usable_cores
 from quire.system.threads import num_threads
 from quire.system.user_cache import replace_file, user_cache
@@ -27,7 +25,6 @@ from quire.tiers.transfer_worker import TransferWorker
 logger = logging.getLogger("quire")
 
 _VERSION = 3  #: version of the file format
-_WRITE_EVERY_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,9 @@ class ProfilePlace:
 
     def save(self, model: CostModel) -> None:
         """Replace the saved model. Raises OSError if the file cannot be written."""
-        self.write(model.to_dict())
-
-    def write(self, model: dict[str, Any]) -> None:
-        """`save` for a `CostModel.to_dict`."""
-        checksum = _digest([self.facts, model])
-        envelope = {"version": _VERSION, "sha256": checksum, "facts": self.facts, "model": model}
+        learned = model.to_dict()
+        checksum = _digest([self.facts, learned])
+        envelope = {"version": _VERSION, "sha256": checksum, "facts": self.facts, "model": learned}
         replace_file(self.path, json.dumps(envelope))
 
 
@@ -112,8 +106,8 @@ def _tier(config: EngineConfig, device: str) -> str:
 
 
 class ProfileKeeper:
-    """Saves the costs that an engine's `model` learns to `place`, every few minutes and at the end, while the bandwidth
-    of the link (`worker`) is as at the start. A failing write is logged once."""
+    """Saves the costs that an engine's `model` learns to `place`, if the bandwidth of the link (`worker`) is as at the
+    start. A failing write is logged once."""
 
     def __init__(self, place: ProfilePlace, model: CostModel, worker: TransferWorker | None) -> None:
         self._place = place
@@ -121,41 +115,21 @@ class ProfileKeeper:
         self._worker = worker
         self._bandwidth = None if worker is None else worker.bandwidth
         self._has_warned = False
-        self._due_at: float | None = None  #: time of the next write, on the engine's clock
-        self._writer: threading.Thread | None = None
-        # Garbage collection may trigger the last write within another one, in the same thread.
-        self._lock = threading.RLock()
-
-    def note(self, stats: Stats) -> None:
-        """Called after each step. If a write is due, take a snapshot and write it in another thread."""
-        if self._due_at is None:
-            self._due_at = stats.time + _WRITE_EVERY_S
-        if stats.time < self._due_at or (self._writer is not None and self._writer.is_alive()):
-            return
-        self._due_at = stats.time + _WRITE_EVERY_S
-        self._writer = threading.Thread(target=self._write, args=(self._model.to_dict(),), name="profile", daemon=True)
-        self._writer.start()
 
     def keep(self) -> None:
-        """Write the model in this thread, while the engine takes no step."""
-        try:
-            model = self._model.to_dict()
-        except RuntimeError:
-            return  # at process exit without a stopped engine, the model changes while it is read
-        self._write(model)
-
-    def _write(self, model: dict[str, Any]) -> None:
+        """Write the model, while the engine takes no step."""
         if self._worker is not None and self._worker.bandwidth != self._bandwidth:
             return
-        with self._lock:
-            try:
-                self._place.write(model)
-            except OSError as error:
-                if not self._has_warned:
-                    reason = str(error)  # a logged exception would keep the engine alive
-                    logger.warning(
-                        "recovery: measured costs cannot be saved for the next start: %s; "
-                        "set XDG_CACHE_HOME to a writable directory",
-                        reason,
-                    )
-                self._has_warned = True
+        try:
+            self._place.save(self._model)
+        except RuntimeError:
+            return  # at process exit without a stopped engine, the model changes while it is read
+        except OSError as error:
+            if not self._has_warned:
+                reason = str(error)  # a logged exception would keep the engine alive
+                logger.warning(
+                    "recovery: measured costs cannot be saved for the next start: %s; "
+                    "set XDG_CACHE_HOME to a writable directory",
+                    reason,
+                )
+            self._has_warned = True
