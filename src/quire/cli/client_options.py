@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -52,31 +50,14 @@ class CompletionSampling(Sampling):
     ignore_eos: bool = setting(False, "Continue after the model's end token.", is_flag=True)
 
 
-_KILLED = (
-    "Error: the process was killed, probably by the system for memory; choose a smaller model, --max-model-len or "
-    "--num-kv-blocks\n"
-)
 _FOR_BOTH = ("model", "seed")  # engine fields that also apply to a server
 
 
 @contextmanager
 def opened_model(given: Mapping[str, Any], engine: EngineConfig, address: Address = Address()) -> Iterator[Any]:
     """Open a `RemoteModel` (with a URL) or a `LocalModel`, and close it. `given` has the options; None if absent."""
-    reported = death_reported() if address.url is None else nullcontext()
-    with failures_in_one_line(), reported, closing(_open(given, engine, address)) as model:
+    with failures_in_one_line(), closing(_open(given, engine, address)) as model:
         yield model
-
-
-@contextmanager
-def death_reported() -> Iterator[None]:
-    """Have a small process report the end of this one by SIGKILL, such as the system's for memory."""
-    code = "import sys; sys.stdin.read(1) or sys.stderr.write(sys.argv[1])"
-    command = [sys.executable, "-I", "-S", "-c", code, _KILLED]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0, text=True) as watcher:
-        try:
-            yield
-        finally:
-            watcher.communicate(".")
 
 
 @contextmanager
