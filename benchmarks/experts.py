@@ -1,11 +1,15 @@
 """One stream of a mixture of experts against the time to read the weights that it uses, at the bandwidth of the same
-run. Each pass decodes another random token, so experts change from pass to pass."""
+run. Each pass decodes another random token, so experts change from pass to pass. Weights of kind mxfp4 come from a
+checkpoint with random experts, which only gpt-oss has."""
 
 from __future__ import annotations
 
+import json as json_file
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +33,7 @@ _CONTEXT = 16
 class ExpertsSettings(Settings):
     """Options of the benchmark."""
 
-    weights: tuple[str, ...] = setting("none,int8,int4", "Quantizations.", read=names, metavar="KIND[,...]")
+    weights: tuple[str, ...] = setting("none,int8,int4", "Quantizations, or mxfp4.", read=names, metavar="KIND[,...]")
     runs: int = setting(8, "Measurements of each kind.", at_least=1)
 
 
@@ -48,6 +52,38 @@ def _packed_bytes(module: Module) -> int:
 
     layers = [each for each in module.modules() if isinstance(each, Linear)]
     return sum(layer.packed.num_bytes for layer in layers if layer.packed is not None)
+
+
+def write_mxfp4(name: str, directory: Path) -> None:
+    """Write a preset's checkpoint as the makers of gpt-oss do, with random weights."""
+    from safetensors.numpy import save_file
+
+    from quire.loading import resolve_model
+    from quire.loading.modules.fill import fill_random
+    from quire.models.registry import build_model
+    from quire.ops.arrays import numpy_dtype
+
+    source, random = resolve_model(name), np.random.default_rng(0)
+    config, experts = source.config, source.config.experts
+    model = build_model(config, numpy_dtype("bfloat16"), "meta")
+    if experts is None or not model.pairs_expert_rows:
+        raise ValueError(f"{name} is not gpt-oss, whose experts are stored in MXFP4")
+    tensors = {}
+    for path, view in model.checkpoint_tensors().items():
+        if ".experts." not in path:
+            tensors[model.checkpoint_name(path)] = np.empty(view.shape, view.dtype)
+    fill_random(tensors, std=config.initializer_range, seed=0)
+    for layer in range(config.num_layers):
+        for kind, inputs, outputs in (
+            ("gate_up_proj", config.hidden_size, 2 * experts.inner), ("down_proj", experts.inner, config.hidden_size)
+        ):  # fmt: skip
+            path, shape = f"model.layers.{layer}.mlp.experts.{kind}", (experts.count, outputs, inputs // 32)
+            tensors[f"{path}_blocks"] = random.integers(0, 256, (*shape, 16), np.uint8)
+            tensors[f"{path}_scales"] = random.integers(118, 121, shape, np.uint8)
+            tensors[f"{path}_bias"] = np.zeros(shape[:2], numpy_dtype("bfloat16"))
+    save_file(tensors, directory / "model.safetensors")
+    values = {**source.hf_config, "quantization_config": {"quant_method": "mxfp4"}}
+    (directory / "config.json").write_text(json_file.dumps(values))
 
 
 def decode(model: CausalLM) -> Iterator[float]:
@@ -85,7 +121,12 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
     set_num_threads(config.num_threads or default_num_threads())
     memory = MemoryReader()
     for kind in settings.weights:
-        model = load_model(resolve_model(config.model), dtype=config.dtype, quantization=kind)
+        with tempfile.TemporaryDirectory(prefix="quire-experts-") as directory:
+            if kind == "mxfp4":
+                write_mxfp4(config.model, Path(directory))
+            source = resolve_model(directory if kind == "mxfp4" else config.model)
+            quantization = "none" if kind == "mxfp4" else kind
+            model = load_model(source, dtype=config.dtype, quantization=quantization)
         experts, others = active_bytes(model)
         passes, taken, read = decode(model), [], []
         next(passes)
