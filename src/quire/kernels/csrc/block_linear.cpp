@@ -307,8 +307,20 @@ inline void write_block(const OpenBlock& block, int64_t units, int column, uint8
     }
 }
 
+// As `open_block` and `write_block`, for nibbles that are stored in the order of a unit: returns the block's bytes.
+template <class F>
+inline int64_t copy_block(const uint8_t* from, int column, uint8_t* to) {
+    constexpr int size = F::SCALES == EXPONENTS ? 1 : 2;
+    for (int kind = 0; kind < F::KINDS; ++kind)
+        std::memcpy(to + (kind * COLUMNS + column) * size, from + kind * size, size_t(size));
+    for (int step = 0; step < UNIT_STEPS / 2; ++step)
+        std::memcpy(to + F::HEADER_BYTES + step * BYTES + column * STEP, from + F::KINDS * size + step * STEP, STEP);
+    return F::KINDS * size + UNIT / 2;
+}
+
 template <class F>
 void pack(const QuireBlockPack& call) {
+    constexpr bool copies = F::BITS == 4 && (F::SCALES == HALVES || F::SCALES == EXPONENTS);
     const QuireBlockPart& part = *call.part;
     const int64_t units = block_units<F>(part), bytes = panel_bytes<F>(part, call.depth);
 #pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
@@ -322,6 +334,10 @@ void pack(const QuireBlockPack& call) {
         for (int64_t input = 0; input < call.depth; input += units * UNIT, at = next, to += block_bytes<F>(part))
             for (int column = 0; column < (rest < COLUMNS ? rest : COLUMNS); ++column) {
                 const uint8_t* from = call.rows + (panel * COLUMNS + column) * call.stride + at;
+                if (copies) {
+                    next = at + copy_block<F>(from, column, to);
+                    continue;
+                }
                 next = at + open_block<F>(part.type, from, part.group, integers, block);
                 write_block<F>(block, units, column, to);
             }
