@@ -90,7 +90,9 @@ def _storage(source: ModelSource) -> list[tuple[str, str]]:
     total, decoded = sum(sizes.values()), [name for name in sizes if name in BLOCKS and name not in TYPES]
     parts = ", ".join(f"{name} {size / total:.0%}" for name, size in sorted(sizes.items(), key=lambda each: -each[1]))
     rows = [("stored as", f"{format_size(total)}: {parts}")]
-    if sizes.keys() & BLOCKS.keys():
+    if config.quantized is not None and config.quantized.method == "fp8":
+        decoded.append("FP8")
+    if config.quantized is not None or sizes.keys() & BLOCKS.keys():
         rows.append(("kernels", f"{', '.join(decoded)} decoded to floats" if decoded else "weights stay encoded"))
     active = total * config.num_active_parameters / config.num_parameters
     memory = MemoryReader()
