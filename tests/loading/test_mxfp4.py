@@ -10,10 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
+from command_line import app
 from gguf_files import write_gguf
 from quire.kernels.loaded import load_kernels
+from quire.loading import resolve_model
+from quire.loading.save import save_model
 from quire.models.linear.block_weight import BlockWeight
 from ranks import load, logits_of, on_ranks
 
@@ -64,6 +68,8 @@ def test_experts_stay_encoded(tmp_path: Path) -> None:
             assert packed.num_bytes == packed.in_features * packed.out_features * 17 // 32
             ids = np.arange(packed.out_features)
             np.testing.assert_array_equal(packed.rows(ids), exact.rows(ids))
+    shown = CliRunner().invoke(app, ("info", str(tmp_path / "encoded")), catch_exceptions=False).output
+    assert "weights stay encoded" in shown
     found, expected = logits_of(encoded), logits_of(plain)  # activations are rounded to 8 bits, which changes choices
     assert torch.nn.functional.cosine_similarity(found, expected).median() > 0.998
 
@@ -72,6 +78,19 @@ def test_a_gguf_file_computes_the_same(tmp_path: Path) -> None:
     encoded, plain = write(tmp_path)
     path = write_gguf(plain, tmp_path / "model.gguf", lambda name: "MXFP4" if "_exps." in name else "F32")
     assert torch.equal(logits_of(load(path, dtype="float32")), logits_of(load(encoded)))
+
+
+def test_a_saved_checkpoint_opens_in_transformers(tmp_path: Path) -> None:
+    encoded, plain = write(tmp_path)
+    path = write_gguf(plain, tmp_path / "model.gguf", lambda name: "MXFP4" if "_exps." in name else "F32")
+    for index, source in enumerate((plain, path)):
+        directory = tmp_path / str(index)
+        save_model(resolve_model(str(source)), directory, dtype="float32", use_tqdm=False)
+        expected, found = (load_file(each / "model.safetensors") for each in (plain, directory))
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    with pytest.raises(ValueError, match=r"is quantized \(mxfp4\) and cannot be saved"):
+        save_model(resolve_model(str(encoded)), tmp_path / "not")
 
 
 def test_ranks_have_their_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

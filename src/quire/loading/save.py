@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,9 +34,12 @@ _WRITE_BYTES = 16 * 2**20
 _COMPANIONS = ("token*.json", "special_tokens_map.json", "vocab.json", "merges.txt", "generation*.json", "*.jinja")
 
 
+_EXPERT = re.compile(r"(.*\.experts)\.\d+\.(gate|up|down)_proj\.(weight|bias)")
+
+
 @dataclass(frozen=True)
 class _SavedTensor:
-    name: str  #: the model's
+    parts: tuple[str, ...]  #: the model's tensors: one, or those of all experts
     saved_name: str
     shape: tuple[int, ...]
     shard: int
@@ -57,11 +61,15 @@ def save_model(
     if source.path is None:
         model = build_model(source.config, _choose(dtype, source.config, None), "meta")
     else:
+        if source.config.quantized is not None:
+            method = source.config.quantized.method
+            raise ValueError(f"{source.name} is quantized ({method}) and cannot be saved; copy its files instead")
         model, entries = fit_model(source.config, read_headers(source.path), partial(_choose, dtype))
     dtype = name_of(model.dtype)
     plain = build_model(model.config, model.dtype, "meta")
     shapes = {name: tuple(view.shape) for name, view in plain.checkpoint_tensors().items()}
-    tensors = _plan_shards(shapes, model.checkpoint_name, model.dtype.itemsize, shard_bytes)
+    parts = _pair_experts(shapes) if model.pairs_expert_rows else {name: [name] for name in shapes}
+    tensors = _plan_shards(parts, shapes, model.checkpoint_name, model.dtype.itemsize, shard_bytes)
     make = _maker(model.config, entries, numpy_dtype(dtype), seed)
     total = sum(tensor.num_bytes for tensor in tensors)
     _make_directory(directory, total)
@@ -95,17 +103,37 @@ def _make_directory(directory: Path, num_bytes: int) -> None:
         raise ValueError(f"{directory} has room for {free} bytes, and the weights take {num_bytes}")
 
 
+def _pair_experts(names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the model's tensors by the names of gpt-oss, which stacks experts."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        if match := _EXPERT.fullmatch(name):
+            stack = f"{match[1]}.{'down' if match[2] == 'down' else 'gate_up'}_proj"
+            found.setdefault(stack if match[3] == "weight" else f"{stack}_bias", []).append(name)
+        else:
+            found[name] = [name]
+    return found
+
+
 def _plan_shards(
-    shapes: dict[str, tuple[int, ...]], saved_name: Callable[[str], str], itemsize: int, shard_bytes: int
+    parts: dict[str, list[str]],
+    shapes: dict[str, tuple[int, ...]],
+    saved_name: Callable[[str], str],
+    itemsize: int,
+    shard_bytes: int,
 ) -> list[_SavedTensor]:
     tensors: list[_SavedTensor] = []
     shard = in_shard = 0
-    for name, shape in shapes.items():
+    for name, own in parts.items():
+        shape = shapes[own[0]]
+        if name not in shapes:
+            kinds, (rows, *columns) = 2 if "gate_up" in name else 1, shape
+            shape = (len(own) // kinds, *columns, kinds * rows)
         num_bytes = math.prod(shape) * itemsize
         if in_shard and in_shard + num_bytes > shard_bytes:
             shard, in_shard = shard + 1, 0
         in_shard += num_bytes
-        tensors.append(_SavedTensor(name, saved_name(name), shape, shard, num_bytes))
+        tensors.append(_SavedTensor(tuple(own), saved_name(name), shape, shard, num_bytes))
     return tensors
 
 
@@ -113,17 +141,26 @@ def _maker(
     config: ModelConfig, entries: dict[str, TensorEntry], dtype: np.dtype, seed: int
 ) -> Callable[[_SavedTensor], np.ndarray]:
     def make(tensor: _SavedTensor) -> np.ndarray:
-        entry = entries.get(tensor.name)
+        if len(tensor.parts) == 1:
+            return make_part(tensor.parts[0], tensor.shape)
+        experts, *columns, outputs = tensor.shape
+        rows = outputs * experts // len(tensor.parts)
+        stack = np.stack([make_part(part, (rows, *columns)) for part in tensor.parts])
+        paired = stack.reshape(experts, -1, rows, *columns).swapaxes(1, 2).reshape(experts, outputs, *columns)
+        return np.ascontiguousarray(np.moveaxis(paired, 1, -1))
+
+    def make_part(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        entry = entries.get(name)
         if entry is not None and entry.dtype in BLOCKS:
-            encoded = {tensor.name: np.empty(entry.array_shape, np.uint8)}
-            load_tensors({tensor.name: entry}, encoded, lambda num_bytes: None)
-            return cast(decode_rows(entry.dtype, encoded[tensor.name]), dtype)
-        views = {tensor.name: np.empty(tensor.shape, dtype)}
+            encoded = {name: np.empty(entry.array_shape, np.uint8)}
+            load_tensors({name: entry}, encoded, lambda num_bytes: None)
+            return cast(decode_rows(entry.dtype, encoded[name]), dtype)
+        views = {name: np.empty(shape, dtype)}
         if entries:
-            load_tensors({tensor.name: entries[tensor.name]}, views, lambda num_bytes: None)
+            load_tensors({name: entries[name]}, views, lambda num_bytes: None)
         else:
             fill_random(views, std=config.initializer_range, seed=seed)
-        return views[tensor.name]
+        return views[name]
 
     return make
 
