@@ -137,7 +137,7 @@ def test_a_float_router_keeps_what_bfloat16_rounds_away() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("quantization", ["none", "int8", "int4", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("quantization", ["none", "int8", "int4", "Q8_0", "Q4_0", "MXFP4"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("mixture", [MIXTURE, CLAMPED], ids=["gated", "clamped"])
 def test_a_row_does_not_depend_on_other_rows(mixture: ExpertsConfig, dtype: str, quantization: str) -> None:
@@ -158,6 +158,19 @@ def test_quantized_experts_are_close_to_plain_ones(mixture: ExpertsConfig, quant
     x = rows_of(64, np.dtype(np.float32))
     exact, found = (make_mlp(mixture, np.dtype(np.float32), each)(x) for each in ("none", quantization))
     assert 0 < np.abs(found - exact).mean() < error * np.abs(exact).mean()
+
+
+@needs_kernels
+@pytest.mark.parametrize("mixture", [MIXTURE, CLAMPED], ids=["gated", "clamped"])
+def test_experts_that_are_packed_in_different_ways_are_computed_one_by_one(mixture: ExpertsConfig) -> None:
+    plain, mixed = (make_mlp(mixture, np.dtype(np.float32), quantization) for quantization in ("none", "int8"))
+    x = rows_of(9, np.dtype(np.float32))
+    exact = plain(x)
+    for expert, other in zip(plain.experts, mixed.experts, strict=True):
+        expert.up_proj = other.up_proj
+    plain.experts._calls = None
+    found = plain(x)
+    assert 0 < np.abs(found - exact).mean() < 0.02 * np.abs(exact).mean()
 
 
 def test_the_first_of_equal_experts_is_chosen() -> None:

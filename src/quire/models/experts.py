@@ -19,7 +19,7 @@ from quire.models.model_config import ExpertsConfig, ModelConfig
 from quire.models.parallel import ModelSplit, ParallelGroup
 from quire.models.parallel.split import Share
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, as_numpy, empty, is_numpy, numpy_dtype, takes_tensors, torch_dtype
+from quire.ops.arrays import Array, DType, as_numpy, as_tensor, empty, is_numpy, numpy_dtype, takes_tensors, torch_dtype
 from quire.ops.module import Module, ModuleList
 from quire.system.threads import num_threads
 
@@ -211,6 +211,9 @@ class Experts(ModuleList):
         """As `_compute` with torch, expert by expert."""
         import torch
 
+        if isinstance(x, np.ndarray):  # weights are packed in ways that differ
+            arrays = (x, logits, shared, shared_gate, choice_bias)
+            return as_numpy(self._reference(*(None if each is None else as_tensor(each) for each in arrays)))
         experts, weights = choose(logits, self.config, choice_bias)
         if self.factors is not None:
             weights = weights * torch.from_numpy(self.factors).to(x.device)[experts]
