@@ -235,6 +235,8 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     }
     if "per_layer_config" in config:
         written |= _gemma4(config)
+    if config["model_type"] == "gpt_oss":
+        written["add_expert_feed_forward_length"] = config["intermediate_size"]
     for add, value in written.items():
         if value is not None:
             getattr(writer, add)(value)

@@ -91,7 +91,9 @@ def test_the_tiny_checkpoints_can_tell_right_from_wrong(name: str, tmp_path: Pat
     assert (best != best_changed)[16:end].float().mean() > 0.7, "it does not care what came before"
 
 
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name.startswith(("llama", "qwen", "mistral"))])
+@pytest.mark.parametrize(
+    "name", [name for name in ARCHITECTURES if name.startswith(("llama", "qwen", "mistral", "gpt-oss"))]
+)
 def test_a_config_in_the_dialect_of_transformers_4_means_the_same(name: str, tmp_path: Path, ids: Tensor) -> None:
     directory = make_checkpoint(name, tmp_path)
     expected = our_logits(directory, ids)

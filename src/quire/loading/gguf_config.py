@@ -139,7 +139,7 @@ def _rope_scaling(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         scaling["llama_4_scaling_beta"] = values.get(f"{prefix}.attention.temperature_scale")
         scaling["mscale"] = scaling.get("mscale_all_dim")
     if prefix == "gpt-oss":
-        scaling["truncate"] = False
+        scaling["truncate"] = False  # as in transformers; llama.cpp truncates
     if long := _floats(header, "rope_factors_long.weight"):
         return scaling | {
             "rope_type": "longrope", "long_factor": long, "short_factor": _floats(header, "rope_factors_short.weight")
