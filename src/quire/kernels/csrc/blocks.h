@@ -39,7 +39,13 @@ inline Ints load_ints(const int8_t* from) {
     return x;
 #endif
 }
-inline Ints load_ints(const uint8_t* from) { return load_ints(reinterpret_cast<const int8_t*>(from)) & 255; }
+inline Ints load_ints(const uint8_t* from) {
+#if defined(__AVX512F__)
+    return bits_as<Ints>(_mm512_cvtepu8_epi32(load<__m128i>(from)));
+#else
+    return load_ints(reinterpret_cast<const int8_t*>(from)) & 255;
+#endif
+}
 inline Floats bytes_as_floats(const uint8_t* from) { return __builtin_convertvector(load_ints(from), Floats); }
 
 inline Bytes look_up(const uint8_t* table, Bytes places) {
@@ -97,8 +103,8 @@ struct Format {
             return load_floats(halves(header) + at) *
                    __builtin_convertvector(load_ints(factors + group_index * COLUMNS + at), Floats);
         }
-        const Ints exponents = load_ints(header + at);  // the integers are doubled; 0 and 1 give denormals
-        return bits_as<Floats>(exponents < 2 ? (Ints{} + 0x200000) << exponents : (exponents - 1) << 23);
+        const Ints exponents = load_ints(header + at) << 23, least = Ints{} + 0x400000;  // that of 0 is a denormal
+        return bits_as<Floats>(exponents > least ? exponents : least) * 0.5f;            // the integers are doubled
     }
     static Floats minimum(const uint8_t* header, int64_t group_index, int vector) {
         const int at = vector * W;
