@@ -74,6 +74,16 @@ def test_truncation_is_reported(embedder: Embedder) -> None:
     assert found.is_truncated == [False, False, False, True, False, False]
 
 
+def test_token_ids_give_the_vector_of_their_text(embedder: Embedder) -> None:
+    texts = embedder.embed(["a cat", "the dog sat"], max_tokens=4)
+    ids = embedder.embed([[2, 4, 6, 3], [2, 5, 7, 8, 3]], max_tokens=4)
+    np.testing.assert_array_equal(ids.vectors, texts.vectors)
+    assert (ids.num_tokens, ids.is_truncated) == (texts.num_tokens, texts.is_truncated) == ([4, 5], [False, True])
+    for foreign in ([4, 6], [2, 4, 6], [2], [2, 32, 3]):
+        with pytest.raises(ValueError, match="of another tokenizer"):
+            embedder.embed([foreign])
+
+
 def test_the_fingerprint_is_of_weights_and_limit_and_not_of_the_place(tiny: Path, tmp_path: Path) -> None:
     for file in tiny.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

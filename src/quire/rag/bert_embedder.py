@@ -24,7 +24,7 @@ from quire.ops import functions as ops
 from quire.ops.arrays import Array, as_numpy, like
 from quire.ops.backend import dtype_for
 from quire.ops.module import Module, ModuleList
-from quire.rag.embedding import EmbedderFacts, Embeddings
+from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.text.tokenizer import Tokenizer
 
 _LONG = 128  # tokens
@@ -52,9 +52,10 @@ class BertEmbedder:
         digest.update(str(self._max_tokens).encode())
         return digest.hexdigest()
 
-    def embed(self, texts: Sequence[str], max_tokens: int | None = None) -> Embeddings:
+    def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
         limit = min(max_tokens or self._max_tokens, self._max_tokens)
-        all_ids = self._tokenizer.encode_batch(texts)
+        encoded = iter(self._tokenizer.encode_batch([text for text in texts if isinstance(text, str)]))
+        all_ids = [next(encoded) if isinstance(text, str) else self._check(text) for text in texts]
         counts = [len(ids) for ids in all_ids]
         is_truncated = [count > limit for count in counts]
         # Truncated as in the reference: the last special token stays.
@@ -65,6 +66,19 @@ class BertEmbedder:
         for indices in _batches([len(ids) for ids in all_ids]):
             vectors[indices] = self._embed([all_ids[index] for index in indices])
         return Embeddings(vectors, counts, is_truncated)
+
+    def _check(self, token_ids: Sequence[int]) -> list[int]:
+        """Return the ids of this embedder's tokenizer, which its special tokens tell from ids of others."""
+        ids, around = list(token_ids), self._tokenizer.encode("")
+        half = len(around) // 2
+        is_own = ids[:half] == around[:half] and ids[len(ids) - len(around) + half :] == around[half:]
+        if not is_own or max(ids) >= self._encoder.config.vocab_size:
+            raise ValueError(
+                f"token ids of another tokenizer: those of {self.facts.name} are below "
+                f"{self._encoder.config.vocab_size} and have the special tokens {around} around them; send texts (in "
+                "LangChain, set check_embedding_ctx_length=False)"
+            )
+        return ids
 
     def _embed(self, batch: list[list[int]]) -> np.ndarray:
         lengths = np.array([len(ids) for ids in batch])

@@ -14,7 +14,7 @@ import xxhash
 
 from quire.loading.errors import ModelLoadError
 from quire.loading.source import read_json_object
-from quire.rag.embedding import Embedder, EmbedderFacts, Embeddings
+from quire.rag.embedding import Embedder, EmbedderFacts, EmbedderInput, Embeddings
 from quire.text.tokenizer import Tokenizer
 
 DEFAULT_EMBEDDER = "all-MiniLM-L6-v2"
@@ -131,11 +131,13 @@ class HashingEmbedder:
 
     facts = EmbedderFacts(HASHING, dimension=384, max_tokens=8192, fingerprint="hashing-1")
 
-    def embed(self, texts: Sequence[str], max_tokens: int | None = None) -> Embeddings:
+    def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
         limit = min(max_tokens or self.facts.max_tokens, self.facts.max_tokens)
         vectors = np.zeros((len(texts), self.facts.dimension), np.float32)
         counts = []
         for vector, text in zip(vectors, texts, strict=True):
+            if not isinstance(text, str):
+                raise ValueError(f"the embedder {HASHING} reads texts, not token ids; send texts")
             words = _WORD.findall(text.lower())
             counts.append(len(words))
             for word in words[:limit]:

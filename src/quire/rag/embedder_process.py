@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from quire.rag.embedder import EmbedderSource, load_embedder
-from quire.rag.embedding import EmbedderFacts, Embeddings
+from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.system.threads import default_num_threads, set_num_threads, spin_briefly
 from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 
@@ -39,7 +39,7 @@ class EmbedderProcess:
             self._facts = EmbedderFacts(**json.loads(self._child.ask(b"[]")))
         return self._facts
 
-    def embed(self, texts: Sequence[str], max_tokens: int | None = None) -> Embeddings:
+    def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
         facts = self.facts
         if not texts:
             return Embeddings(np.empty((0, facts.dimension), np.float32), [], [])

@@ -29,13 +29,17 @@ class Embeddings:
     is_truncated: list[bool]
 
 
+#: A text, or its token ids with the special tokens that the embedder's tokenizer adds.
+EmbedderInput = str | Sequence[int]
+
+
 class Embedder(Protocol):
     """Texts to vectors whose inner product is their cosine."""
 
     @property
     def facts(self) -> EmbedderFacts: ...
 
-    def embed(self, texts: Sequence[str], max_tokens: int | None = None) -> Embeddings:
+    def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
         """Embed texts in order; each is cut to `max_tokens`, by default to the embedder's limit. Raises ValueError for
-        invalid Unicode, WorkerError if the process ends."""
+        invalid Unicode and for token ids of another tokenizer, WorkerError if the process ends."""
         ...

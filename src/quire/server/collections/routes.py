@@ -253,7 +253,9 @@ def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> R
         if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
             message = f"the embedder {body.model!r:.200} does not exist; this server has {name!r}"
             raise ApiError(404, message, "model", "model_not_found")
-        texts = [body.input] if isinstance(body.input, str) else body.input
+        texts: Any = body.input
+        if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
+            texts = [texts]
         if not 1 <= len(texts) <= MAX_INPUTS:
             raise invalid(f"input has {len(texts):,} texts; 1 to {MAX_INPUTS:,} are allowed", "input")
         keep = body.truncate_prompt_tokens

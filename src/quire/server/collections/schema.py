@@ -12,8 +12,10 @@ from quire.server.bodies.fields import (
     Hint,
     Items,
     ModelBody,
+    NonEmpty,
     PlainFields,
     Reply,
+    TokenId,
     option,
 )
 from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail
@@ -200,9 +202,16 @@ class SearchReply(Reply):
 
 class EmbeddingRequest(ModelBody):
     model: str | None = option("Name of the embedder; optional, since a server has one.")
-    input: Annotated[str, Field(min_length=1)] | Items[Annotated[str, Field(min_length=1)]] = Field(
-        description=f"A non-empty text, or a list of 1 to {MAX_INPUTS:,}, no token ids; in LangChain, set "
-        "check_embedding_ctx_length=False."
+    input: (
+        Annotated[str, Field(min_length=1)]
+        | Items[Annotated[str, Field(min_length=1)]]
+        | NonEmpty[TokenId]
+        | Items[NonEmpty[TokenId]]
+    ) = Field(
+        description=f"A non-empty text, or a list of 1 to {MAX_INPUTS:,}; or token ids of the embedder's tokenizer, "
+        "with its special tokens. Ids of other tokenizers are rejected; in LangChain, set "
+        "check_embedding_ctx_length=False.",
+        union_mode="left_to_right",
     )
     encoding_format: Literal["float", "base64"] | None = option("base64 encodes little-endian float32. Default: float.")
     dimensions: int | None = option("Must equal the embedder's dimension.", ge=1, lt=2**31)

@@ -32,7 +32,7 @@ from quire.server.settings import ServerSettings
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
     from quire.rag.embedder import EmbedderSource
-    from quire.rag.embedding import Embeddings
+    from quire.rag.embedding import EmbedderInput, Embeddings
     from quire.rag.records import CollectionInfo, Filter, Passage
     from quire.server.collections.shared_embedder import SharedEmbedder
 
@@ -156,8 +156,8 @@ class CollectionService:
             self.storage.reading.trim_indexes(_MAX_VECTORS)
         return SearchResult(info, passages, embeddings.num_tokens[0])
 
-    async def embed(self, key_id: str, texts: Sequence[str], max_tokens: int | None) -> Embeddings:
-        """Embed texts. Raises ApiError if the embedder is disabled or fails."""
+    async def embed(self, key_id: str, texts: Sequence[EmbedderInput], max_tokens: int | None) -> Embeddings:
+        """Embed texts. Raises ApiError if the embedder is disabled or fails, ValueError for foreign token ids."""
         embedder = self.embedder
         work = partial(embedder.embed, texts, max_tokens, use="embeddings", owner=key_id)
         return await run_blocking(self._embeddings, work, key_id)

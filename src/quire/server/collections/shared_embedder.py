@@ -11,7 +11,7 @@ import numpy as np
 
 from quire.rag.embedder import EmbedderSource
 from quire.rag.embedder_process import EmbedderProcess
-from quire.rag.embedding import EmbedderFacts, Embeddings
+from quire.rag.embedding import EmbedderFacts, EmbedderInput, Embeddings
 from quire.server.errors import RETRY_SOON, ApiError
 from quire.system.fair_executor import FairExecutor
 from quire.system.threads import default_num_threads
@@ -23,6 +23,7 @@ _NICENESS = 5  # engines go first
 # One call embeds two chunks, or many questions. A search may wait for one: 0.1 s of MiniLM on an idle core.
 _TURN_CHARACTERS = 2048
 _TURN_TEXTS = 32
+_TOKEN_CHARACTERS = 4
 
 
 class SharedEmbedder:
@@ -61,10 +62,10 @@ class SharedEmbedder:
             raise self._lost(error) from None
 
     def embed(
-        self, texts: Sequence[str], max_tokens: int | None = None, *, use: str = "ingest", owner: str = ""
+        self, texts: Sequence[EmbedderInput], max_tokens: int | None = None, *, use: str = "ingest", owner: str = ""
     ) -> Embeddings:
         """Embed texts, a few at a time, for search (which goes first), ingest or embeddings; owners take turns. Raises
-        ApiError."""
+        ApiError, and ValueError for token ids of another tokenizer."""
         facts = self.facts
         vectors = np.empty((len(texts), facts.dimension), np.float32)
         num_tokens: list[int] = []
@@ -96,11 +97,11 @@ class SharedEmbedder:
         return ApiError(503, message, code="embedder_failed", headers=RETRY_SOON)
 
 
-def _turn_size(texts: Sequence[str], start: int) -> int:
+def _turn_size(texts: Sequence[EmbedderInput], start: int) -> int:
     """Return the number of texts from `start` on to embed in one call."""
     count = characters = 0
     for text in texts[start : start + _TURN_TEXTS]:
-        characters += len(text)
+        characters += len(text) * (1 if isinstance(text, str) else _TOKEN_CHARACTERS)
         if count and characters > _TURN_CHARACTERS:
             break
         count += 1
