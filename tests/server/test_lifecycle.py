@@ -125,8 +125,8 @@ def test_clients_that_do_not_read_share_the_time_to_shut_down(drain_s: float, la
     assert server.config.timeout_graceful_shutdown == last_bytes_s
 
 
-def test_a_response_ends_with_the_server_and_says_so() -> None:
-    body = {"input": "Hello", "stream": True, "max_output_tokens": 1000}
+def test_background_work_ends_with_the_server_and_says_so() -> None:
+    body = {"input": "Hello", "background": True, "stream": True, "max_output_tokens": 1000}
     with tiny_server(step_s=0.05, settings={"shutdown_timeout_s": 0.3}) as server, server.client() as client:
         with client.stream("POST", "/v1/responses", json=body) as answer:
             lines = answer.iter_lines()

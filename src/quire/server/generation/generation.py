@@ -94,6 +94,7 @@ class GenerationJob:
         form: how to separate reasoning, content and calls; None for plain content.
         about: fields that an answer shows once: retrieved passages, routing.
         started_stages: prompt number -> stage of the model on which it started.
+        is_accepted: set once all prompts wait or run.
     """
 
     model: ServedModel
@@ -108,6 +109,7 @@ class GenerationJob:
     form: AnswerForm | None = None
     about: dict[str, Any] = field(default_factory=dict)
     started_stages: dict[int, int] = field(default_factory=dict)
+    is_accepted: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def num_sequences(self) -> int:
@@ -151,6 +153,7 @@ class GenerationJob:
                     min_stage=self.min_stage,
                     wants_progress=wants_progress,
                 )
+            self.is_accepted.set()
             while num_open:
                 events = await stream.read()
                 for number, event in events:

@@ -222,7 +222,8 @@ class Concurrency:
     """Rejects a key's POST while `limit` sequences of the key run, streams included. Needs `Authenticate` before it.
     (ASGI middleware)
 
-    A POST counts once; one that generates, with all its sequences as soon as they are known (`hold_sequences`).
+    A POST counts once; one that generates, with all its sequences as soon as they are known (`hold_sequences`), until
+    its task has ended, too. Cancelling is free: a key at its limit needs it.
     """
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
@@ -231,21 +232,21 @@ class Concurrency:
         self.running: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"].endswith("/cancel"):
             await self.app(scope, receive, send)
             return
         key_id = key_id_of(scope)
-        num_held = 0
+        num_held, task = 0, None
 
-        def hold(num: int) -> None:
-            nonlocal num_held
+        def hold(num: int, until: asyncio.Task[None] | None = None) -> None:
+            nonlocal num_held, task
             if num > self.limit:
                 raise ApiError(400, f"{num} sequences are more than the {self.limit} of an API key; lower n or prompts")
             if self.running[key_id] + num - num_held > self.limit:
                 message = f"an API key may run {self.limit} sequences, and this one runs {self.running[key_id]}"
                 raise ApiError(429, message + "; wait for one to end", code="rate_limit_exceeded", headers=RETRY_SOON)
             self.running[key_id] += num - num_held
-            num_held = num
+            num_held, task = num, until
             if not self.running[key_id]:
                 del self.running[key_id]
 
@@ -258,13 +259,16 @@ class Concurrency:
         try:
             await self.app(scope, receive, send)
         finally:
-            hold(0)
+            if task is not None:
+                task.add_done_callback(lambda _: hold(0))
+            else:
+                hold(0)
 
 
-def hold_sequences(scope: Scope, num: int) -> None:
-    """Count a POST as `num` sequences of its key. Raises ApiError above the limit."""
+def hold_sequences(scope: Scope, num: int, until: asyncio.Task[None] | None = None) -> None:
+    """Count a POST as `num` sequences of its key, until its task has ended, too. Raises ApiError above the limit."""
     if (hold := scope.get("state", {}).get(_HOLD)) is not None:
-        hold(num)
+        hold(num, until)
 
 
 class PlainPaths:

@@ -1,16 +1,19 @@
-"""POST /v1/responses, and stored responses below /v1/responses/ID: show and delete.
+"""POST /v1/responses, and stored responses below /v1/responses/ID: show, delete, cancel, list the input.
 
 When the store is full, the key with the largest share loses its least recently used response.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -33,10 +36,12 @@ from quire.server.http.routes import Routes
 from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
 from quire.server.openai.schema import ChatCompletionRequest
+from quire.server.responses.background import BackgroundAnswer
 from quire.server.responses.schema import (
     AllowedFunctions,
     DeletedResponse,
     InputItem,
+    InputItemList,
     NamedFunction,
     ResponseEvent,
     ResponseReply,
@@ -155,11 +160,13 @@ class StoredResponse:
         owner: id of the key, which alone can read it.
         reply: the response as sent.
         items: the conversation before this answer, without instructions.
+        work: work in the background that goes on; it ends when the response is dropped.
     """
 
     owner: str
     reply: dict[str, Any]
     items: Sequence[InputItem]
+    work: BackgroundAnswer | None = None
 
 
 class ResponseStore:
@@ -202,8 +209,10 @@ class ResponseStore:
         self.delete(next(iter(self._owned[owner])), owner)
 
     def delete(self, response_id: str, owner: str) -> None:
-        """Delete a stored response."""
-        del self._owned[owner][response_id]
+        """Delete a stored response, and end its work."""
+        dropped, _ = self._owned[owner].pop(response_id)
+        if dropped.work is not None:
+            dropped.work.task.cancel()
         if not self._owned[owner]:
             del self._owned[owner]
 
@@ -231,7 +240,7 @@ class ResponsesEndpoint:
             request: Request, response_id: str, stream: bool = False, starting_after: int | None = None
         ) -> Response:
             if stream or starting_after is not None:
-                why = "a stored response is not streamed again; leave this out"
+                why = "a stored response is not streamed again; leave this out, and poll until the status is final"
                 raise invalid(why, "stream" if stream else "starting_after")
             return _json(self._find(response_id, key_id_of(request.scope)).reply)
 
@@ -241,14 +250,48 @@ class ResponsesEndpoint:
             self.store.delete(response_id, owner)
             return JSONResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
+        @routes.post(path + "/cancel", response_model=ResponseReply, summary="End a background response")
+        async def cancel_response(request: Request, response_id: str) -> Response:
+            found = self._find(response_id, owner := key_id_of(request.scope))
+            if not found.reply["background"]:
+                raise invalid("this response has no background=true; others end with their connection", "response_id")
+            if found.work is not None:
+                found.work.task.cancel()
+                await asyncio.wait({found.work.task})
+            return _json(self._find(response_id, owner).reply)
+
+        @routes.get(path + "/input_items", response_model=InputItemList, summary="List the items before an answer")
+        async def list_input_items(
+            request: Request,
+            response_id: str,
+            limit: Annotated[int, Field(ge=1, le=100, description="Maximum number of items.")] = 20,
+            order: Annotated[Literal["asc", "desc"], Field(description="asc: oldest first; desc: newest.")] = "desc",
+            after: Annotated[str | None, Field(description="Id of the item after which the list starts.")] = None,
+        ) -> Response:
+            items = list(self._find(response_id, key_id_of(request.scope)).items)
+            items = items if order == "asc" else items[::-1]
+            if after is not None:
+                ids = [item.id for item in items]
+                if after not in ids:
+                    raise invalid(f"after={after!r:.100} is not the id of an item of this response", "after")
+                items = items[ids.index(after) + 1 :]
+            shown = [item.shown() for item in items[:limit]]
+            ends = [item["id"] for item in shown] or [None]
+            about = {"first_id": ends[0], "last_id": ends[-1], "has_more": len(items) > limit}
+            return _json({"object": "list", "data": shown, **about})
+
         return routes
 
     async def answer(self, request: Request, body: ResponsesRequest) -> Response:
-        """Return the response, whole or as a stream."""
+        """Return the response, whole or as a stream, or the state of one that goes on in the background."""
         owner = key_id_of(request.scope)
         if body.stream_options is not None and not body.stream:
             raise invalid("stream_options go with stream=true", "stream_options")
+        if body.background and body.store is False:
+            raise invalid("background needs store=true, or nothing could show the answer", "background")
         previous = self._find(body.previous_response_id, owner) if body.previous_response_id is not None else None
+        if previous is not None and previous.work is not None:
+            raise invalid("the response has not ended; wait for its answer, or cancel it", "previous_response_id")
         answered = map(InputItem.model_validate, previous.reply["output"]) if previous is not None else ()
         earlier = [*(previous.items if previous is not None else ()), *answered]
         own = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
@@ -258,13 +301,17 @@ class ResponsesEndpoint:
             if error.param is not None and error.param.startswith("messages"):
                 error.param = "input"
             raise
-
-        def keep(reply: dict[str, Any]) -> None:
-            if body.store is not False:
-                self.store.add(reply["id"], StoredResponse(owner, reply, [*earlier, *own]))
-
+        stored = StoredResponse(owner, {}, [*earlier, *own])
+        keep = partial(self._keep, stored) if body.store is not False else lambda reply: None
         writer, keep_alive_s = ResponseWriter(job, body, keep), self.chat.settings.keep_alive_s
-        return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
+        if not body.background:
+            return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
+        work = BackgroundAnswer(job, writer, keep_alive_s, is_streamed=bool(body.stream))
+        await work.start(request.scope)
+        self.store.add(job.request_id, replace(stored, reply=writer.reply, work=work))
+        if self.store.find(job.request_id, owner) is None:
+            raise invalid("this server has no room to store the response (--max-stored-responses)", "background")
+        return work if body.stream else _json(writer.reply)
 
     async def _prepare(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> GenerationJob:
         """Prepare a chat. With truncation, drop the oldest turns: first those that cannot fit by an estimate, and each
@@ -289,6 +336,11 @@ class ResponsesEndpoint:
         to_end = list(accumulate(reversed(lengths)))[::-1]
         return min(sum(to_end[start] > longest for start in starts), len(starts) - 1) if longest and starts else 0
 
+    def _keep(self, stored: StoredResponse, reply: dict[str, Any]) -> None:
+        """Store a finished response, unless it was deleted before."""
+        if not reply["background"] or self.store.find(reply["id"], stored.owner) is not None:
+            self.store.add(reply["id"], replace(stored, reply=reply))
+
     def _find(self, response_id: str, owner: str) -> StoredResponse:
         found = self.store.find(response_id, owner)
         if found is None:
@@ -299,7 +351,7 @@ class ResponsesEndpoint:
                 "previous_response_id",
                 "response_not_found",
             )
-        return found
+        return found if found.work is None else replace(found, reply=found.work.writer.reply)
 
 
 def _json(reply: dict[str, Any]) -> Response:

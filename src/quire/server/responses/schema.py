@@ -24,6 +24,7 @@ from quire.server.bodies.fields import (
     option,
 )
 from quire.server.bodies.sampling import AgentRequest, JsonSchemaFormat
+from quire.server.tools.parser import random_id
 
 
 class TextItemPart(LooseBody):
@@ -39,6 +40,7 @@ class InputItem(LooseBody):
     type: Literal["message", "function_call", "function_call_output", "reasoning"] = Field(
         default="message", description="Type: message, function_call, function_call_output or reasoning."
     )
+    id: str = Field(default_factory=lambda: f"item_{random_id(24)}", description="Id; default: a new one.")
     role: Literal["system", "developer", "user", "assistant"] | None = option(
         "Role of a message: system, developer, user or assistant."
     )
@@ -48,6 +50,14 @@ class InputItem(LooseBody):
     arguments: str | None = option("Arguments of a call: a JSON object as text.")
     output: str | Items[TextItemPart] | None = option("Output of a call: text or text parts.")
     summary: Items[TextItemPart] | None = option("Summary of reasoning without content.")
+
+    def shown(self) -> dict[str, Any]:
+        """Return the item as lists show it."""
+        shown = self.model_dump(exclude_none=True)
+        if self.type == "message" and isinstance(self.content, str):
+            kind = "output_text" if self.role == "assistant" else "input_text"
+            shown["content"] = [{"type": kind, "text": self.content}]
+        return {**shown, "status": "completed"}
 
 
 class FunctionTool(GivenTool):
@@ -130,7 +140,7 @@ class ResponsesRequest(AgentRequest):
     truncation: Literal["auto", "disabled"] | None = option(
         "Input that is too long: auto drops the oldest turns, disabled (default) rejects it."
     )
-    background: Literal[False] | None = option("False only: a response ends with its connection.")
+    background: bool | None = option("Answer at once with the state, which GET shows until it has the output.")
     context_management: NoItems | None = option("Empty list only.")
 
 
@@ -158,8 +168,8 @@ class ResponseReply(Reply):
     object: Literal["response"]
     created_at: int = Field(description="Seconds since 1970.")
     completed_at: int | None = None
-    status: Literal["in_progress", "completed", "incomplete", "failed"]
-    background: Literal[False]
+    status: Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+    background: bool
     error: dict[str, Any] | None
     incomplete_details: dict[str, Any] | None = Field(description='Reason: {"reason": "max_output_tokens"}.')
     instructions: str | None
@@ -197,3 +207,11 @@ class DeletedResponse(Reply):
     id: str
     object: Literal["response.deleted"]
     deleted: Literal[True]
+
+
+class InputItemList(Reply):
+    object: Literal["list"]
+    data: list[dict[str, Any]] = Field(description="Items of the conversation before the answer.")
+    first_id: str | None
+    last_id: str | None
+    has_more: bool

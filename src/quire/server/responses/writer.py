@@ -108,7 +108,7 @@ class ResponseWriter(AnswerWriter):
     """Writes one response.
 
     Args:
-        on_end: receives the finished response.
+        on_end: receives the finished response, and a failed one of a background.
     """
 
     def __init__(self, job: GenerationJob, body: ResponsesRequest, on_end: Callable[[JsonObject], None]) -> None:
@@ -122,7 +122,7 @@ class ResponseWriter(AnswerWriter):
         self._token_ids: list[int] = []
         self._num_events = 0
         self._finish_reason: str | None = None
-        self.status = "in_progress"
+        self.status = "queued"
         self._error: JsonObject | None = None
 
     def whole(self, outputs: list[RequestOutput]) -> bytes:
@@ -133,18 +133,21 @@ class ResponseWriter(AnswerWriter):
         return encode_reply(self._finished_reply())
 
     def _open(self, number: int, event: Started) -> bytes:
-        return self._announce("created", "in_progress")
+        self.status = "in_progress"
+        return self.announce(*([] if self._num_events else ["created"]), "in_progress")
 
     def close(self) -> bytes:
         reply = self._finished_reply()
         return self._encode({"type": f"response.{self.status}", "response": reply})
 
-    def fail(self, error: ApiError) -> bytes:
+    def fail(self, error: ApiError, status: str = "failed") -> bytes:
         ended = self._encode(*self._output.finish(is_complete=False))
-        self.status, self._error = "failed", {"code": error.code or "server_error", "message": error.message}
-        return ended + self._announce("failed")
+        self.status, self._error = status, {"code": error.code or "server_error", "message": error.message}
+        if self._body.background:
+            self._on_end(self.reply)
+        return ended + self.announce("failed")
 
-    def _announce(self, *kinds: str) -> bytes:
+    def announce(self, *kinds: str) -> bytes:
         """Return events with the response so far."""
         reply = self.reply
         return self._encode(*({"type": f"response.{kind}", "response": reply} for kind in kinds))
@@ -185,7 +188,7 @@ class ResponseWriter(AnswerWriter):
             "created_at": job.created,
             "completed_at": int(time.time()) if status == "completed" else None,
             "status": status,
-            "background": False,
+            "background": bool(body.background),
             "error": self._error,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
             "instructions": body.instructions,
