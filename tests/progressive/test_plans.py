@@ -14,7 +14,6 @@ from quire.progressive.plans import (
     block_that_fits,
     bytes_by,
     deepest_block,
-    gap_of,
     model_bytes,
     plan_block,
     plan_for,
@@ -22,7 +21,6 @@ from quire.progressive.plans import (
     read_plan,
     write_plan,
 )
-from quire.progressive.stage_plan import StagePlan
 
 SIZES = ModelBytes((10,) * 8, 100)
 
@@ -110,13 +108,3 @@ def test_a_plan_survives_its_file_and_other_files_are_named(tmp_path: Path) -> N
             read_plan(path)
     with pytest.raises(ValueError, match="cannot be read"):
         read_plan(tmp_path / "none.json")
-
-
-def test_a_gap_is_one_run_of_layers() -> None:
-    plan = plan_block(8, 3, 7, 4)
-    assert [gap_of(plan, stage) for stage in (1, 2, 3)] == [(3, 7), (5, 7), (6, 7)]
-    with pytest.raises(ValueError, match="stage 4 lacks no layers"):
-        gap_of(plan, 4)
-    split = StagePlan(5, ((0, 4), (2,), (1,), (3,)))
-    with pytest.raises(ValueError, match="not contiguous"):
-        gap_of(split, 2)

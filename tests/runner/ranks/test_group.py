@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from quire.kernels.loaded import load_kernels
-from quire.models.parallel.split import Share, gather
+from quire.models.parallel.split import ModelSplit, Share
 from quire.ops.arrays import as_numpy, as_tensor, numpy_dtype
 from quire.runner.ranks import shared_memory
 from quire.runner.ranks.group import DirectoryStore, FileRendezvous, RankGroup, TcpRendezvous
@@ -62,7 +63,11 @@ def test_ranks_add_and_gather_arrays_of_both_kinds(
         x, y = given(part(group.rank, dtype, 3, 200)), given(part(group.rank, dtype, 200, 5, 7).transpose(1, 2, 0)[::2])
         assert group.all_reduce(x) is x
         share = Share(8, ((3 * group.rank, min(8, 3 * group.rank + 3)),), 3)
-        whole = gather(given(part(9, dtype, 4, 8))[:, slice(*share.ranges[0])], share, group)
+        whole = ModelSplit.gather(
+            SimpleNamespace(group=group),  # type: ignore[arg-type]
+            given(part(9, dtype, 4, 8))[:, slice(*share.ranges[0])],
+            share,
+        )
         found = x, group.all_gather(y), whole
         assert all(isinstance(each, torch.Tensor) == (kind == "torch") for each in found)
         return as_numpy(found[0]), as_numpy(found[1]), as_numpy(found[2])

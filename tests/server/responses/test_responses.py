@@ -153,13 +153,9 @@ def test_an_answer_follows_a_schema(client: openai.OpenAI) -> None:
         ({"tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),
-<<<<<<< HEAD
-        ({"background": True}, "background"),
+        ({"background": True, "store": False}, "background"),
         ({"include": ["message.output_text.logprobs"]}, "include"),
         ({"top_logprobs": 2}, "top_logprobs"),
-=======
-        ({"background": True, "store": False}, "background"),
->>>>>>> parent of 03afd2a6 (Responses: no background work and no list of the input)
         ({"temperature": -1}, "temperature"),
         ({"conversation": "x"}, "conversation"),
     ],
