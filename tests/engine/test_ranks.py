@@ -66,7 +66,8 @@ def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> MultiRankL
 
     drive(llm, jobs, before_step)
     assert num_preemptions(jobs) > 2
-    assert llm.engine.cost_model.links["host"].loads.num_observed, "nothing was swapped in"
+    has_windows = any(each.window for each in llm.workers[0].loaded.model.config.layer_configs)  # thin blocks stay
+    assert has_windows or llm.engine.cost_model.links["host"].loads.num_observed, "nothing was swapped in"
     return llm
 
 
