@@ -58,7 +58,7 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
     from quire.models.encodings import BLOCKS
     from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight, block_kernels
     from quire.models.linear.layer import Linear
-    from quire.models.linear.packed_weight import pack_weight
+    from quire.models.linear.panel_weight import pack_weight
     from quire.models.linear.quantized_weight import BITS, quantize_weight
     from quire.models.registry import build_model
     from quire.system.threads import default_num_threads, set_num_threads

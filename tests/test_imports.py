@@ -22,8 +22,7 @@ REFERENCE_LIBRARIES = {"transformers", "peft"}
 MAY_USE_REFERENCE = ("progressive",)
 #: Files or folders that import torch at their top: for a GPU, as the reference, or for healing.
 IMPORT_TORCH = (
-    "attention.torch_attention", "models.linear.torch_quantized_weight", "ops.on_torch", "progressive.healing",
-    "tiers.cuda",
+    "attention.torch_attention", "ops.on_torch", "progressive.healing", "tiers.cuda",
 )  # fmt: skip
 #: Prepended to a program: torch cannot be imported, as if it were not installed.
 REFUSE_TORCH = """

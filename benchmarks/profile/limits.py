@@ -24,7 +24,7 @@ from benchmarks.profile.parts import (
     linear_layers,
 )
 from quire.models.base import CausalLM
-from quire.models.linear.packed_weight import pack_weight
+from quire.models.linear.panel_weight import pack_weight
 from quire.ops.arrays import as_numpy, as_tensor, widen
 from quire.system.memory_reader import MemoryReader
 

@@ -86,7 +86,7 @@ def test_kernels_compute_what_the_experts_do_one_by_one(
     level: str, mixture: ExpertsConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = library_of(level)
-    monkeypatch.setattr("quire.models.linear.packed_weight.panel_kernels", lambda dtype: library)
+    monkeypatch.setattr("quire.models.linear.panel_weight.panel_kernels", lambda dtype: library)
     function = library["quire_experts_float32"]
     monkeypatch.setattr(experts_module, "_function", lambda dtype, level: function)
     mlp = make_mlp(mixture, torch.float32)

@@ -14,8 +14,7 @@ from torch import Tensor
 from checkpoints import make_config
 from kernel_levels import LEVELS, library_of
 from quire.models.linear import panel_weight
-from quire.models.linear.packed_weight import pack_weight
-from quire.models.linear.panel_weight import PanelWeight, panel_kernels
+from quire.models.linear.panel_weight import PanelWeight, pack_weight, panel_kernels
 from quire.models.registry import build_model, read_model_config
 from weights import pack
 

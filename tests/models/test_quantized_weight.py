@@ -1,4 +1,4 @@
-"""Weights of 8 and 4 bits: exact integers in every kernel and in torch, and models with them."""
+"""Weights of 8 and 4 bits: exact integers in every kernel, and models with them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from quire.loading.modules.units import memory_of
 from quire.models.linear import layer as linear
 from quire.models.linear.layer import Linear
 from quire.models.linear.quantized_weight import QuantizedWeight
-from quire.models.linear.torch_quantized_weight import TorchQuantizedWeight
 from quire.ops.arrays import Array, is_numpy
 from quire.progressive.hidden_states import WholeText
 from tensors import logits_of_tokens
@@ -89,9 +88,6 @@ def test_products_are_those_of_integers(
         torch.testing.assert_close(gated.double(), F.silu(expected) * torch.from_numpy(exact[1]), **tolerance)
         rows = torch.cat([packed.product(row[None], bias) for row in x])
         assert torch.equal(outputs[-1], rows), "a row depends on nothing but itself"
-        by_torch = TorchQuantizedWeight(weight, bits).product(x, bias)
-        # With 4 bits, another summation order may choose another grid.
-        assert (by_torch.double() - expected).norm() <= (0.01 if bits == 8 else 0.05) * expected.norm() + 0.01
     for other in outputs[1:] if bits == 8 else ():
         torch.testing.assert_close(outputs[0], other, rtol=2**-7 if dtype == torch.bfloat16 else 1e-5, atol=1e-4)
 

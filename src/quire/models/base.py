@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from quire.attention.interface import LayerAttention, LayerState
-from quire.kernels.loaded import DTYPES
+from quire.kernels.loaded import DTYPES, load_kernels
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection, WeightLayer
 from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
@@ -177,6 +177,8 @@ class CausalLM(Module):
                 f"quantization={quantization} supports float32 and bfloat16 on cpu, not {name_of(self.dtype)} on "
                 f"{self.device}; choose another dtype, or leave it out"
             )
+        if quantization != "none" and self.device == "cpu" and (kernels := load_kernels()).functions is None:
+            raise ValueError(f"quantization={quantization} needs CPU kernels ({kernels.reason}): {kernels.fix}")
         self.quantization = quantization
         for module in self.modules():
             if isinstance(module, Linear) and module.is_quantizable:

@@ -39,6 +39,11 @@ def is_numpy(x: Array | DType) -> bool:
     return isinstance(x, np.ndarray | np.dtype)
 
 
+def is_on_host(x: Array) -> bool:
+    """Return whether an array is in main memory."""
+    return isinstance(x, np.ndarray) or x.device.type == "cpu"
+
+
 def numpy_dtype(name: str) -> np.dtype:
     """Return numpy's dtype of a name such as bfloat16."""
     return BFLOAT16 if name == "bfloat16" else np.dtype(name)

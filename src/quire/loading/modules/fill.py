@@ -22,6 +22,7 @@ from quire.ops.arrays import (
     empty,
     is_finite,
     is_numpy,
+    is_on_host,
     name_of,
     numpy_dtype,
 )
@@ -82,7 +83,7 @@ def _repeat(normals: Array, start: int, out: Array) -> None:
 
 def _in_place(view: Array) -> Array:
     """Return an array in main memory as numpy's, and another one as it is."""
-    return view if is_numpy(view) or view.device.type != "cpu" else as_numpy(view)
+    return as_numpy(view) if is_on_host(view) else view
 
 
 def _is_contiguous(view: Array) -> bool:

@@ -1,4 +1,4 @@
-"""The interface of packed weights: `packed_weight.pack_weight` and `quantized_weight.quantize_weight` make them."""
+"""The interface of packed weights: `panel_weight.pack_weight` and `quantized_weight.quantize_weight` make them."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@ from typing import NamedTuple, Protocol
 
 from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.interface import PackedWeight
-from quire.models.linear.packed_weight import pack_weight
-from quire.models.linear.panel_weight import PanelWeight
+from quire.models.linear.panel_weight import PanelWeight, pack_weight
 from quire.models.linear.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 from quire.models.linear.stored_weight import StoredParts
 from quire.models.parallel.group import ALONE, ParallelGroup

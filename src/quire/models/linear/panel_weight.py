@@ -10,7 +10,7 @@ from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense, dense_rows, layout
 from quire.models.linear.interface import Activation
-from quire.ops.arrays import Array, DType, as_numpy, name_of, takes_tensors
+from quire.ops.arrays import Array, DType, as_numpy, is_on_host, name_of, takes_tensors
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
@@ -142,6 +142,13 @@ class PanelWeight:
 def panel_kernels(dtype: DType) -> ctypes.CDLL | None:
     """Return the kernels if they support weights of this dtype."""
     return load_kernels().functions if PanelWeight.supports(dtype) else None
+
+
+def pack_weight(weight: Array) -> PanelWeight | None:
+    """Pack a weight, [out_features, in_features], which may be overwritten. Returns None without such kernels."""
+    if not is_on_host(weight) or 0 in weight.shape or (library := panel_kernels(weight.dtype)) is None:
+        return None
+    return PanelWeight(weight, library)
 
 
 def _whole_number(library: ctypes.CDLL, name: str) -> int:

@@ -9,8 +9,6 @@ Products are exact integers, so a row's bits do not depend on other rows.
 from __future__ import annotations
 
 import ctypes
-import functools
-import logging
 
 import numpy as np
 
@@ -18,11 +16,9 @@ from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
 from quire.models.linear.interface import Activation, PackedWeight
-from quire.ops.arrays import Array, as_numpy, as_tensor, is_numpy, name_of, takes_tensors
+from quire.ops.arrays import Array, as_numpy, is_on_host, name_of, takes_tensors
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
-
-logger = logging.getLogger("quire")
 
 BITS = {"int8": 8, "int4": 4}
 #: Names of the arithmetic in the KV blocks' namespace.
@@ -56,21 +52,16 @@ class _Quantize(ctypes.Structure):
     _fields_ = layout("pointer weight", "int64 stride depth columns", "pointer packed scales", "int32 bits num_threads")
 
 
-def quantize_weight(weight: Array, quantization: str, library: ctypes.CDLL | None = None) -> PackedWeight:
-    """Quantize a weight, [out_features, in_features], to int8 or int4, by `library`, `load_kernels` or torch. Raises
-    ValueError for other dtypes, devices or sizes."""
-    is_here = is_numpy(weight) or weight.device.type == "cpu"
-    if not is_here or name_of(weight.dtype) not in DTYPES or weight.shape[1] > _MAX_DEPTH:
+def quantize_weight(weight: Array, quantization: str) -> PackedWeight:
+    """Quantize a weight, [out_features, in_features], to int8 or int4. Raises ValueError for other dtypes, devices or
+    sizes."""
+    if not is_on_host(weight) or name_of(weight.dtype) not in DTYPES or weight.shape[1] > _MAX_DEPTH:
         raise ValueError(
             f"a weight of {tuple(weight.shape)} in {name_of(weight.dtype)} cannot be quantized here; supported: "
             f"float32 or bfloat16 in main memory, and up to {_MAX_DEPTH} inputs"
         )
-    library = library or load_kernels().functions
-    if library is None:
-        _warn_of_torch()
-        from quire.models.linear.torch_quantized_weight import TorchQuantizedWeight
-
-        return TorchQuantizedWeight(as_tensor(weight), BITS[quantization])
+    library = load_kernels().functions
+    assert library is not None, "`CausalLM.quantize` refuses to"
     return QuantizedWeight(weight, BITS[quantization], library)
 
 
@@ -80,11 +71,6 @@ def quantized_bytes(out_features: int, in_features: int, quantization: str) -> i
     depth = -(-in_features // _GROUP) * _GROUP
     bits = BITS[quantization]
     return columns * depth + 4 * columns if bits == 8 else columns * depth // 2 + columns * (depth // _GROUP) * 4
-
-
-@functools.cache
-def _warn_of_torch() -> None:
-    logger.warning("quantized weights without compiled kernels (%s) are correct but slow", load_kernels().reason)
 
 
 class QuantizedWeight:
