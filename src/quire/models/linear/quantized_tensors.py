@@ -15,6 +15,7 @@ from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops.arrays import empty
 
+_ROWS_AT_ONCE = 512  # a multiple of 8
 _UNIT = 32  # inputs; groups of the kernels are multiples of it
 _AWQ_PLACES = [0, 4, 1, 5, 2, 6, 3, 7]  # of eight columns in a word
 _FLOATS_OF_BYTES = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
@@ -61,23 +62,27 @@ class QuantizedTensors(StoredWeight):
         return (integers.astype(np.float32) - zeros[:, of_input]) * scales[:, of_input]
 
     def block_rows(self) -> BlockRows | None:
-        integers, zeros, scales = self._open(slice(0, self.out_features))
-        num_rows, num_groups = scales.shape
         group, order = -(-self._group // _UNIT) * _UNIT, None
+        num_groups = -(-self.in_features // self._group)
         if self._form.is_ordered:
             of_input = self._group_of_input()
             order = np.argsort(of_input, kind="stable").astype(np.int32)
-            integers = integers[:, order]
             if (np.bincount(of_input, minlength=num_groups) != group).any():
                 return None
-        if self._form.bits == 8 and (zeros != 128).any():
-            return None
-        blocks = np.zeros((num_rows, num_groups, 5 + group), np.uint8)
-        blocks[..., :4] = np.ascontiguousarray(scales)[..., None].view(np.uint8)
-        blocks[..., 4] = zeros
-        padded = np.pad(integers, ((0, 0), (0, num_groups * group - self.in_features)))
-        blocks[..., 5:] = padded.reshape(num_rows, num_groups, group)
-        return BlockRows(f"INT{self._form.bits}", blocks.reshape(num_rows, -1), group, order)
+        blocks = np.empty((self.out_features, num_groups, 5 + group), np.uint8)
+        for first in range(0, self.out_features, _ROWS_AT_ONCE):  # stay in the cache
+            integers, zeros, scales = self._open(slice(first, min(first + _ROWS_AT_ONCE, self.out_features)))
+            if self._form.bits == 8 and (zeros != 128).any():
+                return None
+            if order is not None:
+                integers = integers[:, order]
+            if padding := num_groups * group - self.in_features:
+                integers = np.pad(integers, ((0, 0), (0, padding)))
+            some = blocks[first : first + len(integers)]
+            some[..., :4] = np.ascontiguousarray(scales)[..., None].view(np.uint8)
+            some[..., 4] = zeros
+            some[..., 5:] = integers.reshape(len(some), num_groups, group)
+        return BlockRows(f"INT{self._form.bits}", blocks.reshape(self.out_features, -1), group, order)
 
     def _open(self, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return rows' integers, uint8 [n, in_features], and their zero points, uint8, and scales, [n, groups]."""
@@ -158,11 +163,19 @@ def _axes(form: QuantizedWeights, outputs: Share, inputs: Share, scale_shape: An
 def _unpack(words: np.ndarray, bits: int) -> np.ndarray:
     """Unpack integers from words, the lowest first: int32 [n, k] -> uint8 [n, k * 32 / bits]."""
     packed = np.ascontiguousarray(words).view(np.uint8)
-    return packed if bits == 8 else np.stack((packed & 15, packed >> 4), axis=-1).reshape(len(packed), -1)
+    if bits == 8:
+        return packed
+    pairs = packed.astype("<u2")
+    pairs |= pairs << 4
+    pairs &= 0x0F0F
+    return pairs.view(np.uint8)
 
 
 def _awq_rows(words: np.ndarray, rows: slice) -> np.ndarray:
     """Unpack AWQ's words for outputs from a multiple of 8 on: int32 [k, out / 8] -> uint8 [n, k]."""
     first = rows.start // 8
-    columns = _unpack(words[:, first : -(-rows.stop // 8)], 4).reshape(len(words), -1, 8)[..., _AWQ_PLACES]
-    return np.ascontiguousarray(columns.reshape(len(words), -1)[:, : rows.stop - 8 * first].T)
+    columns = np.ascontiguousarray(words[:, first : -(-rows.stop // 8)].T).view(np.uint32)
+    found = np.empty((len(columns), 8, len(words)), np.uint8)
+    for column, place in enumerate(_AWQ_PLACES):
+        np.bitwise_and(columns >> 4 * place, 15, out=found[:, column], casting="unsafe")
+    return found.reshape(-1, len(words))[: rows.stop - 8 * first]
