@@ -27,7 +27,6 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     if is_gemma3:
         reader = reader.with_defaults(_DEFAULTS)
     reader.refuse_if(reader.get("use_bidirectional_attention"), "bidirectional attention")
-    attention_bias = reader.flag("attention_bias", False)
     head_dim = reader.integer("head_dim", 256)
     reader = reader.replaced(rope_parameters=_rope_parameters(reader))
     local = RopeConfig.from_hf(reader, head_dim, layer_type="sliding_attention")
@@ -38,8 +37,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         activations=ACTIVATIONS,
         head_dim=head_dim,
         layer_type="full_attention",
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
+        reads_biases=("attention_bias",),
         qk_norm=is_gemma3,
         norm_offset=1.0,
         norm_outputs=True,

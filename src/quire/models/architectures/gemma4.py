@@ -45,7 +45,6 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     is_bidirectional = reader.get("use_bidirectional_attention") == "all"
     reader.refuse_if(is_bidirectional, "bidirectional attention")
     head_dim = reader.integer("head_dim", 256)
-    attention_bias = reader.flag("attention_bias", False)
     config = read_decoder_config(
         reader,
         architecture="Gemma4ForCausalLM",
@@ -53,8 +52,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         activations=ACTIVATIONS,
         head_dim=head_dim,
         layer_type="sliding_attention",
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
+        reads_biases=("attention_bias",),
         qk_norm=True,
         norm_outputs=True,
         attention_scale=1.0,

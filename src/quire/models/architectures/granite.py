@@ -7,13 +7,10 @@ from quire.models.model_config import ConfigReader, ModelConfig
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
-    attention_bias = reader.flag("attention_bias", False)
     return read_decoder_config(
         reader,
         architecture="GraniteForCausalLM",
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
-        mlp_bias=reader.flag("mlp_bias", False),
+        reads_biases=("attention_bias", "mlp_bias"),
         embedding_multiplier=reader.number("embedding_multiplier", 1.0),
         attention_scale=reader.number("attention_multiplier", 1.0),
         residual_multiplier=reader.number("residual_multiplier", 1.0),

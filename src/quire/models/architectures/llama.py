@@ -21,14 +21,7 @@ from quire.ops.module import Module, ModuleList
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
-    attention_bias = reader.flag("attention_bias", False)
-    return read_decoder_config(
-        reader,
-        architecture="LlamaForCausalLM",
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
-        mlp_bias=reader.flag("mlp_bias", False),
-    )
+    return read_decoder_config(reader, "LlamaForCausalLM", reads_biases=("attention_bias", "mlp_bias"))
 
 
 def read_decoder_config(
@@ -37,13 +30,19 @@ def read_decoder_config(
     *,
     is_tied: bool = False,
     activations: tuple[str, ...] = ("silu", "swish"),
+    reads_biases: Sequence[str] = (),
     **flags: Any,
 ) -> ModelConfig:
     """Read the config of a Llama-like architecture, whose head is tied by default or not. The first of `activations` is
-    the default. `flags` are its differences, and arguments of `RopeConfig.from_hf`."""
+    the default. `reads_biases` names the flags of biases that its configs have: attention_bias, of q, k, v and the
+    output, and mlp_bias. `flags` are its other differences, and arguments of `RopeConfig.from_hf`."""
     hidden_size, num_heads = reader.integer("hidden_size"), reader.integer("num_attention_heads")
     head_dim = flags.pop("head_dim", None) or reader.integer("head_dim", hidden_size // num_heads)
     activation = reader.get("hidden_activation", reader.get("hidden_act", activations[0]))
+    if "attention_bias" in reads_biases:
+        flags["qkv_bias"] = flags["attention_out_bias"] = reader.flag("attention_bias", False)
+    if "mlp_bias" in reads_biases:
+        flags["mlp_bias"] = reader.flag("mlp_bias", False)
     rotary = {name: flags.pop(name) for name in ("partial", "is_interleaved", "layer_type") if name in flags}
     reader.refuse_if(
         activation not in activations, f"activation {activation!r} in {architecture}", f"it has {activations[0]}"

@@ -10,13 +10,11 @@ from quire.models.model_config import ConfigReader, ModelConfig, RopeConfig
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
-    attention_bias = reader.flag("attention_bias", False)
     is_olmo3 = reader.get("model_type") == "olmo3"
     config = read_decoder_config(
         reader,
         architecture="Olmo3ForCausalLM" if is_olmo3 else "Olmo2ForCausalLM",
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
+        reads_biases=("attention_bias",),
         qk_norm=True,
         qk_norm_all_heads=True,
         norm_before=False,

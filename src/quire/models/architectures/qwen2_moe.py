@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from quire.models.architectures import qwen2
-from quire.models.architectures.llama import LlamaForCausalLM
 from quire.models.model_config import ConfigReader, ExpertsConfig, ModelConfig
 
 
@@ -30,7 +29,3 @@ def read_experts(reader: ConfigReader, config: ModelConfig, **shared: Any) -> Ex
         dense_layers=tuple(i for i in range(config.num_layers) if i in dense or (i + 1) % step),
         **shared,
     )
-
-
-class Qwen2MoeForCausalLM(LlamaForCausalLM):
-    pass

@@ -8,12 +8,10 @@ from quire.models.model_config import ConfigReader, ModelConfig
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
-    attention_bias = reader.flag("attention_bias", False)
     return read_decoder_config(
         reader,
         architecture="Qwen3ForCausalLM",
         head_dim=reader.integer("head_dim", 128),
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
+        reads_biases=("attention_bias",),
         qk_norm=True,
     ).with_layers(read_windows(reader))

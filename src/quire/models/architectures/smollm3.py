@@ -7,7 +7,6 @@ from quire.models.model_config import ConfigReader, ModelConfig, ModelConfigErro
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
-    attention_bias = reader.flag("attention_bias", False)
     num_layers, interval = reader.integer("num_hidden_layers"), reader.integer("no_rope_layer_interval", 4)
     # 0 marks a layer without positions, in spite of the name.
     has_rope = reader.get("no_rope_layers", [(i + 1) % interval for i in range(num_layers)])
@@ -16,9 +15,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     config = read_decoder_config(
         reader,
         architecture="SmolLM3ForCausalLM",
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
-        mlp_bias=reader.flag("mlp_bias", False),
+        reads_biases=("attention_bias", "mlp_bias"),
         is_tied=True,
     )
     window = reader.integer("sliding_window", 4096) if reader.flag("use_sliding_window", False) else 0

@@ -29,8 +29,8 @@ from quire.loading.stage_manifest import (
     missing_kv,
     write_stage_manifest,
 )
-from quire.progressive.packs.adapter_files import adapter_digest, check_adapter
 from quire.progressive.packs.group_file import TensorOrder, copy_file, describe_file, write_tensors
+from quire.progressive.packs.verify import adapter_digest, check_adapter
 from quire.progressive.stage_plan import StagePlan
 
 #: Files of a checkpoint beside its weights: config, tokenizer, texts for people.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quire.loading.checkpoint import read_headers, weight_files
@@ -10,15 +11,20 @@ from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
 from quire.loading.source import resolve_model
 from quire.loading.stage_manifest import (
+    ADAPTER_FILES,
     STAGES_FILE,
+    PackedFile,
     StageManifest,
     adapter_files,
     check_against,
     check_size,
     read_stage_manifest,
 )
-from quire.progressive.packs.adapter_files import adapter_digest, check_adapter
+from quire.models.adapter import read_adapter
+from quire.models.tensor_file import read_tensors, wrong_file
 from quire.progressive.packs.group_file import TensorOrder, describe_file
+
+_PEFT_PREFIX = "base_model.model."
 
 
 def verify(directory: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> list[str]:
@@ -73,3 +79,19 @@ def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> Non
             check_adapter(directory / stage.adapter, order, stage.layers)
             if adapter_digest([manifest.files[name] for name in adapter_files(stage.adapter)]) != stage.adapter_digest:
                 raise ModelLoadError(f"{directory / stage.adapter} is not the adapter whose digest {STAGES_FILE} names")
+
+
+def check_adapter(directory: Path, order: TensorOrder, layers: Sequence[int]) -> None:
+    """Raise ValueError, which names the file, unless a PEFT directory holds a servable adapter for these layers."""
+    read_adapter(directory, order.model, dtype=order.model.dtype, device="cpu", digest="")
+    weights = directory / ADAPTER_FILES[0]
+    for name in read_tensors(weights):
+        if (layer := order.layer_of(name.removeprefix(_PEFT_PREFIX))) not in layers:
+            raise wrong_file(
+                weights, f"is for layer {layer}, which is not in place at this stage; that has {list(layers)}"
+            )
+
+
+def adapter_digest(files: Sequence[PackedFile]) -> str:
+    """Digest of an adapter, from those of its files in the order of `ADAPTER_FILES`."""
+    return hashlib.sha256("".join(file.sha256 for file in files).encode()).hexdigest()
