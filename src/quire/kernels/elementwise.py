@@ -8,7 +8,6 @@ import os
 from typing import Any
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.parallel import threads_for as threads_for
 from quire.kernels.recorder import call_kernel
 from quire.kernels.structure import layout
 

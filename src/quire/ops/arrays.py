@@ -15,10 +15,9 @@ import ml_dtypes
 import numpy as np
 
 from quire.kernels.conversion import DTYPES, conversions
-from quire.kernels.parallel import threads_for
 from quire.kernels.recorder import RecordedArray
 from quire.system.pages import new_empty
-from quire.system.threads import num_threads
+from quire.system.threads import threads_for
 
 Array: TypeAlias = Any  #: np.ndarray or torch.Tensor
 DType: TypeAlias = Any  #: np.dtype or torch.dtype
@@ -155,7 +154,7 @@ def copy_to(view: np.ndarray, x: np.ndarray) -> None:
         view[...] = x
         return
     x = np.ascontiguousarray(x)
-    kernels.convert(x.ctypes.data, dtype, view.ctypes.data, to, x.size, threads_for(x.size, num_threads()))
+    kernels.convert(x.ctypes.data, dtype, view.ctypes.data, to, x.size, threads_for(x.size))
 
 
 def widen(x: Array) -> Array:
@@ -169,4 +168,4 @@ def is_finite(x: np.ndarray) -> bool:
     if kernels is None or dtype is None:
         return bool(np.isfinite(x).all())
     x = np.ascontiguousarray(x)
-    return kernels.is_finite(x.ctypes.data, dtype, x.size, threads_for(x.size, num_threads()))
+    return kernels.is_finite(x.ctypes.data, dtype, x.size, threads_for(x.size))

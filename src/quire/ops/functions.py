@@ -10,11 +10,10 @@ import numpy as np
 
 from quire.kernels.conversion import conversions
 from quire.kernels.elementwise import Elementwise, elementwise
-from quire.kernels.parallel import threads_for
 from quire.kernels.recorder import new_output
 from quire.kernels.structure import address, dense
-from quire.ops.arrays import FLOAT32, Array, as_numpy, as_tensor, cast, name_of, widen
-from quire.system.threads import num_threads
+from quire.ops.arrays import FLOAT32, Array, cast, is_on_host, name_of, takes_tensors, widen
+from quire.system.threads import threads_for
 
 #: Activations by their names in a config.json.
 ACTIVATIONS = {
@@ -27,12 +26,14 @@ def operation(function: Callable[..., np.ndarray]) -> Callable[..., Array]:
     """Make a function of numpy arrays take tensors too: by the same kernels in main memory, and by its namesake in
     `on_torch` on other devices or without kernels. Its first argument is an array."""
 
+    on_host = takes_tensors(function)
+
     @functools.wraps(function)
     def call(x: Array, *args: Any) -> Array:
         if isinstance(x, np.ndarray):
             return function(x, *args)
-        if x.device.type == "cpu" and elementwise(name_of(x.dtype)) is not None:
-            return as_tensor(function(*(as_numpy(each) if hasattr(each, "nbytes") else each for each in (x, *args))))
+        if is_on_host(x) and elementwise(name_of(x.dtype)) is not None:
+            return on_host(x, *args)
         from quire.ops import on_torch
 
         return getattr(on_torch, function.__name__)(x, *args)
@@ -57,7 +58,7 @@ def rms_norm(
     y, x = dense(y), None if x is None else dense(x)
     out = new_output(y.shape, y.dtype)
     size = y.shape[-1]
-    threads = threads_for(y.size, num_threads())
+    threads = threads_for(y.size)
     _kernels(y).norm(
         None if x is None else address(x),
         *map(address, (y, weight, out)),
@@ -76,7 +77,7 @@ def norm_heads(x: np.ndarray, start: int, num_heads: int, eps: float) -> np.ndar
     x = dense(x)
     num_tokens, total, dim = x.shape
     out = new_output((num_tokens, num_heads, dim), x.dtype)
-    threads = threads_for(out.size, num_threads())
+    threads = threads_for(out.size)
     first = address(x) + start * dim * x.itemsize
     _kernels(x).norm_heads(first, address(out), num_tokens, total * dim, num_heads, dim, eps, threads)
     return out
@@ -117,7 +118,7 @@ def rotate_heads(
         offset,
         is_interleaved,
         query_weight is not None and len(query_weight) > dim,
-        threads_for(qkv.size, num_threads()),
+        threads_for(qkv.size),
     )
     return qkv
 
@@ -129,7 +130,7 @@ def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None
     out = new_output(x.shape, x.dtype)
     size = x.shape[-1]
     parameters = (None if each is None else address(each) for each in (weight, bias))
-    threads = threads_for(x.size, num_threads())
+    threads = threads_for(x.size)
     _kernels(x).layer_norm(None, address(x), *parameters, address(out), x.size // size, size, eps, threads)
     return out
 
@@ -164,7 +165,7 @@ def gate(x: np.ndarray) -> np.ndarray:
     x = dense(x)
     rows, size = len(x), x.shape[-1] // 2
     out = new_output((rows, size), x.dtype)
-    _kernels(x).gate(address(x), address(out), rows, size, threads_for(x.size, num_threads()))
+    _kernels(x).gate(address(x), address(out), rows, size, threads_for(x.size))
     return out
 
 
@@ -179,7 +180,7 @@ def _map(name: str, x: np.ndarray, y: np.ndarray | None, factor: float = 1.0) ->
     assert y is None or x.shape == y.shape
     out = new_output(x.shape, x.dtype)
     second = None if y is None else address(y)
-    _kernels(x).map(name, address(x), second, address(out), x.size, factor, threads_for(x.size, num_threads()))
+    _kernels(x).map(name, address(x), second, address(out), x.size, factor, threads_for(x.size))
     return out
 
 
@@ -191,7 +192,7 @@ def to_float32(x: np.ndarray) -> np.ndarray:
     x, kernels = dense(x), conversions()
     assert kernels is not None
     out = new_output(x.shape, FLOAT32)
-    kernels.widen(address(x), x.dtype.name, address(out), x.size, threads_for(x.size, num_threads()))
+    kernels.widen(address(x), x.dtype.name, address(out), x.size, threads_for(x.size))
     return out
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.kernels.elementwise import elementwise, threads_for
+from quire.kernels.elementwise import elementwise
 from quire.ops.arrays import name_of
-from quire.system.threads import num_threads
+from quire.system.threads import threads_for
 
 ALL = np.uint32(0xFFFFFFFF)
 _MOST_LISTED = 512  # words of a mask, up to which listing its tokens costs less than reading all logits
@@ -19,7 +19,7 @@ def apply_mask(row: np.ndarray, words: np.ndarray) -> None:
     if (kernels := elementwise(name_of(row.dtype))) is None:
         np.minimum(row, _LIMITS[_bits(words)[: len(row)]], out=row, casting="same_kind")
         return
-    words, count = np.ascontiguousarray(words), threads_for(len(row), num_threads())
+    words, count = np.ascontiguousarray(words), threads_for(len(row))
     kernels.ban(row.ctypes.data, len(row), len(row), _FIRST.ctypes.data, 1, words.ctypes.data, len(words), count)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from quire.kernels.elementwise import elementwise, threads_for
+from quire.kernels.elementwise import elementwise
 from quire.ops.arrays import Array, is_numpy, name_of, to_host, widen
-from quire.system.threads import num_threads
+from quire.system.threads import threads_for
 
 _CHUNK = 512  # tokens
 
@@ -22,7 +22,7 @@ def best_tokens(logits: Array) -> tuple[np.ndarray, np.ndarray]:
         return np.take_along_axis(rows, places[:, None], axis=-1)[:, 0], places
     num_rows, size = logits.shape
     best, places = np.empty(num_rows, dtype=np.float32), np.empty(num_rows, dtype=np.int64)
-    stride, count = logits.strides[0] // logits.itemsize, threads_for(logits.size, num_threads())
+    stride, count = logits.strides[0] // logits.itemsize, threads_for(logits.size)
     kernels.best(logits.ctypes.data, num_rows, size, stride, best.ctypes.data, places.ctypes.data, count)
     return best, places
 

@@ -16,6 +16,7 @@ SWITCH_INTERVAL_S = 0.0005
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
 _CGROUP = CGROUP
+_SERIAL_ELEMENTS = 2**17  # up to this size, one thread is faster than waking another
 _num_threads: int | None = None  # set for this process
 
 
@@ -25,6 +26,11 @@ def num_threads() -> int:
     if _num_threads is None:
         _num_threads = default_num_threads()
     return _num_threads
+
+
+def threads_for(num_elements: int) -> int:
+    """Return the number of threads that an operation on so many elements is worth."""
+    return num_threads() if num_elements > _SERIAL_ELEMENTS else 1
 
 
 def set_num_threads(number: int) -> None:
