@@ -58,17 +58,17 @@ def _maps(size: int) -> Iterator[Case]:
         out = torch.empty_like(x)
         pairs: dict[str, Callable[..., Tensor]] = {"add": torch.add, "multiply": torch.mul}
         for name, function in pairs.items():
-            ours = partial(kernels.map, name, x.data_ptr(), y.data_ptr(), out.data_ptr(), size, 1)
+            ours = partial(kernels.run, name, x.data_ptr(), y.data_ptr(), out.data_ptr(), size, 1)
             yield Case(name, dtype, ours, partial(function, x, y, out=out), 3 * x.nbytes)
         activations: dict[str, Callable[[Tensor], Tensor]] = {
             "silu": F.silu, "relu": F.relu, "gelu": F.gelu, "gelu_tanh": partial(F.gelu, approximate="tanh")
         }  # fmt: skip
         for name, activation in activations.items():
-            ours = partial(kernels.map, name, x.data_ptr(), None, out.data_ptr(), size, 1)
+            ours = partial(kernels.run, name, x.data_ptr(), None, out.data_ptr(), size, 1)
             yield Case(name, dtype, ours, partial(activation, x), 2 * x.nbytes)
         rows = x.view(-1, _ROW)
         addresses = (x.data_ptr(), weight.data_ptr(), bias.data_ptr(), out.data_ptr())
-        ours = partial(kernels.layer_norm, None, *addresses, *rows.shape, 1e-5, 1)
+        ours = partial(kernels.run, "layer_norm", None, *addresses, *rows.shape, 1e-5, 1)
         torchs = partial(F.layer_norm, rows, (_ROW,), weight[:_ROW], bias[:_ROW], 1e-5)
         yield Case("layer_norm", dtype, ours, torchs, 2 * x.nbytes)
 

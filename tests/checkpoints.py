@@ -73,6 +73,21 @@ _GEMMA4_SHARED = {
     "num_kv_shared_layers": 2,
     "use_double_wide_mlp": True,
 }
+_LATENT: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 24,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 12,
+    "q_lora_rank": 32,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+}
+_GROUPS = {"n_routed_experts": 16, "n_group": 4, "topk_group": 2}
+_DEEPSEEK_ROPE = {**_YARN_ROPE, "mscale": 1.0, "mscale_all_dim": 0.7}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -146,6 +161,11 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
                        "num_experts": 8, "top_k_experts": 3, "moe_intermediate_size": 32}
     ),
     "gemma4-shared": ("Gemma4Text", {**_LLAMA, **_GEMMA4, **_GEMMA4_SHARED}),
+    "deepseek2": ("DeepseekV2", {**_LLAMA, **_LATENT, "q_lora_rank": None, "routed_scaling_factor": 1.5}),
+    "deepseek2-groups": ("DeepseekV2", {**_LLAMA, **_LATENT, **_GROUPS, "topk_method": "group_limited_greedy"}),
+    "deepseek3": ("DeepseekV3", {**_LLAMA, **_LATENT, **_GROUPS}),
+    "deepseek3-rope-yarn": ("DeepseekV3", {**_LLAMA, **_LATENT, **_GROUPS, "rope_parameters": _DEEPSEEK_ROPE}),
+    "glm4_moe_lite": ("Glm4MoeLite", {**_LLAMA, **_LATENT, "n_shared_experts": 1}),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
@@ -158,10 +178,14 @@ ARCHITECTURES = tuple(_VARIANTS)
 STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
 _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}
+_LATENT_FACTORS = {"o_proj": 2.5}
 _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
+    "DeepseekV2": _LATENT_FACTORS,
+    "DeepseekV3": _LATENT_FACTORS,
     "Gemma2": _GEMMA_FACTORS,
     "Gemma3Text": _GEMMA_FACTORS,
+    "Glm4MoeLite": _LATENT_FACTORS,
     "Gemma4Text": {
         "q_norm": 1.8,
         "post_feedforward_layernorm_": 1,
@@ -202,6 +226,9 @@ def randomize(model: torch.nn.Module, factors: Mapping[str, float] = MappingProx
                 parameter.normal_(factor, 0.1)
             else:
                 parameter.normal_(0.0, STD * factor)
+        for buffer_name, buffer in model.named_buffers():
+            if buffer_name.endswith("e_score_correction_bias"):
+                buffer.normal_(0.0, STD)
 
 
 def make_checkpoint(name: str, directory: str | Path, seed: int = 0, **overrides: Any) -> Path:

@@ -105,6 +105,30 @@ def test_heads_are_normed_and_turned_where_they_lie(
         assert torch.equal(v, values)
 
 
+@pytest.mark.parametrize("is_interleaved", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 9])
+def test_latents_are_normed_and_the_features_behind_them_turned(
+    kernels: Elementwise, dtype: torch.dtype, count: int, is_interleaved: bool
+) -> None:
+    queries, keys, norm = torch.randn(count, 3, 25).to(dtype), torch.randn(count, 30).to(dtype), make_norm(24, dtype)
+    cos, sin = ((torch.randn(count, 1, 3) * 3).to(dtype) for _ in range(2))
+    angles = (torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1))
+
+    def turn(x: torch.Tensor) -> torch.Tensor:  # by a function that is tested above
+        exact = (each.double() for each in (x, *angles))
+        return on_torch.rotate_heads(*exact, None, x.shape[1], 0, None, None, 0.0, 0.0, is_interleaved)
+
+    expected, turned = turn(queries[..., 19:]), turn(keys[:, None, 24:])
+    latents = F.rms_norm(keys[:, :24].double(), (24,), norm.weight.double(), 1e-5)
+    for compute in (functions.norm_latents, on_torch.norm_latents):
+        q, k = queries.clone(), keys.clone()
+        assert compute(q, k, norm.weight, *angles, 1e-5, is_interleaved).data_ptr() == q.data_ptr()
+        assert torch.equal(q[..., :19], queries[..., :19])
+        if count:
+            check(q[..., 19:], expected)
+            check(k, torch.cat((latents, turned[:, 0]), -1))
+
+
 def test_some_heads_are_normed_into_an_array_of_their_own(kernels: Elementwise, dtype: torch.dtype) -> None:
     x = torch.randn(9, 7, 24).to(dtype)
     for found in (functions.norm_heads(x, 3, 2, 1e-5), on_torch.norm_heads(x, 3, 2, 1e-5)):

@@ -30,7 +30,7 @@ def map_with(
     kernels: Elementwise, name: str, x: np.ndarray, y: np.ndarray | None = None, threads: int = 1
 ) -> np.ndarray:
     out = np.full_like(x, 7)
-    kernels.map(name, x.ctypes.data, None if y is None else y.ctypes.data, out.ctypes.data, x.size, 1.5, threads)
+    kernels.run(name, x.ctypes.data, None if y is None else y.ctypes.data, out.ctypes.data, x.size, 1.5, threads)
     return out
 
 
@@ -92,7 +92,7 @@ def test_an_element_has_the_same_bits_at_every_position(level: str, dtype: str, 
     for start, size in ((1, 1), (3, 5), (17, 15), (16384 - 1, 33), (5, 0), (2, 20_001)):
         part = slice(start, start + size)
         np.testing.assert_array_equal(map_with(kernels, name, x[part], y[part]), whole[part])
-    kernels.map(name, x.ctypes.data, y.ctypes.data, x.ctypes.data, x.size, 1.5, 1)
+    kernels.run(name, x.ctypes.data, y.ctypes.data, x.ctypes.data, x.size, 1.5, 1)
     np.testing.assert_array_equal(x, whole)
 
 
@@ -135,7 +135,7 @@ def test_layer_norms_and_the_sums_before_them(level: str, dtype: str, shape: tup
         out = np.full_like(y, 7)
         affine = (weight.ctypes.data, bias.ctypes.data) if is_affine else (None, None)
         addend = None if x is None else x.ctypes.data
-        kernels.layer_norm(addend, y.ctypes.data, *affine, out.ctypes.data, *y.shape, 1e-5, threads)
+        kernels.run("layer_norm", addend, y.ctypes.data, *affine, out.ctypes.data, *y.shape, 1e-5, threads)
         return out
 
     normed = norm(x, y)
@@ -163,9 +163,9 @@ def test_layer_norms_of_values_far_from_zero_stay_accurate(level: str) -> None:
     kernels = Elementwise(library_of(level), "float32")
     x = np.random.default_rng(0).normal(1000, 1, (4, 4096)).astype(np.float32)
     out = np.empty_like(x)
-    kernels.layer_norm(None, x.ctypes.data, None, None, out.ctypes.data, *x.shape, 1e-5, 1)
+    kernels.run("layer_norm", None, x.ctypes.data, None, None, out.ctypes.data, *x.shape, 1e-5, 1)
     assert np.abs(out - exact_layer_norm(x)).max() <= 2e-6
     x[2, 5] = np.nan
-    kernels.layer_norm(None, x.ctypes.data, None, None, out.ctypes.data, *x.shape, 1e-5, 1)
+    kernels.run("layer_norm", None, x.ctypes.data, None, None, out.ctypes.data, *x.shape, 1e-5, 1)
     assert np.isnan(out[2]).all()
     assert np.isfinite(out[[0, 1, 3]]).all()

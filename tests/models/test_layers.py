@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from checkpoints import ARCHITECTURES, make_reference
 from quire.loading.modules.units import tied_head_bytes
 from quire.models.experts import ExpertRouter
+from quire.models.latent_attention import LatentProjection
 from quire.models.linear.layer import Linear, MergedLinear
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.registry import build_model, read_model_config
@@ -78,7 +79,7 @@ def test_a_packed_model_holds_every_weight_once_and_a_tied_head_apart_only_where
     assert model.weight_bytes() == config.weight_bytes("float32")
     pending = tied_head_bytes(model)
     pack(model)
-    routers = [module for module in model.modules() if isinstance(module, ExpertRouter) and module.packed is not None]
-    padding = sum(each.packed.num_bytes - 4 * each.in_features * each.out_features for each in routers if each.packed)
+    padded = [each for each in model.modules() if isinstance(each, ExpertRouter | LatentProjection) and each.packed]
+    padding = sum(each.packed.num_bytes - 4 * each.in_features * each.out_features for each in padded if each.packed)
     assert model.weight_bytes() == config.weight_bytes("float32") + pending + padding
     assert pending == 0

@@ -14,6 +14,7 @@ from quire.models.encodings import QuantizedWeights
 from quire.models.model_config import (
     NOT_ARITHMETIC,
     ExpertsConfig,
+    LatentConfig,
     LayerConfig,
     ModelConfig,
     ModelConfigError,
@@ -38,7 +39,11 @@ def read(name: str, **changes: Any) -> ModelConfig:
 def test_the_parameters_are_counted_without_building_the_model(name: str) -> None:
     reference = make_reference(name)
     config = read_model_config(reference.config.to_dict())
-    scalars = sum(buffer.numel() for key, buffer in reference.named_buffers() if key.endswith("layer_scalar"))
+    scalars = sum(
+        buffer.numel()
+        for key, buffer in reference.named_buffers()
+        if key.endswith(("layer_scalar", "_correction_bias"))
+    )
     assert config.num_parameters == reference.num_parameters() + scalars
     assert build_model(config, torch.bfloat16, "meta").weight_bytes() == config.weight_bytes("bfloat16")
 
@@ -231,6 +236,7 @@ ARITHMETIC: dict[str, Any] = {
     "per_layer_size": 8,
     "attention_softcap": 50.0,
     "experts": ExpertsConfig(8, 2, 16),
+    "latent": LatentConfig(32, 16, 8, 16),
     "quantized": QuantizedWeights("awq", 4),
 }
 OTHERWISE: dict[str, Any] = {

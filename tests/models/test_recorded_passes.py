@@ -80,6 +80,9 @@ def fresh(steps: Steps, lens: list[tuple[int, int]], seed: int = 0) -> np.ndarra
         ("random:tiny-moe", {"dtype": "bfloat16", "quantization": "int4"}),
         ("gpt-oss-window", {"dtype": "float32"}),
         ("gpt-oss-window", {"dtype": "bfloat16", "quantization": "int8"}),
+        ("deepseek3", {"dtype": "float32"}),
+        ("deepseek2", {"dtype": "bfloat16"}),
+        ("glm4_moe_lite", {"dtype": "bfloat16", "quantization": "int8"}),
     ],
 )
 def test_a_recorded_pass_computes_what_the_modules_do_to_the_bit(

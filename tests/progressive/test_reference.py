@@ -17,7 +17,9 @@ def without_layer(model: Any, name: str, index: int) -> Any:
     """Build a model with one layer less and the weights of the others."""
     depth = "n_layer" if name == "gpt2" else "num_hidden_layers"
     settings: dict[str, Any] = {depth: len(decoder_layers(model)) - 1}
-    for each in ("no_rope_layers", "layer_types"):
+    if getattr(model.config, "first_k_dense_replace", 0):
+        settings["first_k_dense_replace"] = 0
+    for each in ("no_rope_layers", "layer_types", "mlp_layer_types"):
         if (values := getattr(model.config, each, None)) is not None:
             settings[each] = values[:index] + values[index + 1 :]
     shallow = make_reference(name, **settings)

@@ -41,6 +41,18 @@ class _Rotate(ctypes.Structure):
     )
 
 
+class _Latents(ctypes.Structure):
+    """`QuireLatents` there."""
+
+    _fields_ = layout(
+        "pointer queries keys",
+        "int64 num_tokens num_heads query_dim latent_dim rotary_dim",
+        "pointer weight cosines sines",
+        "float eps",
+        "int32 is_interleaved num_threads",
+    )
+
+
 class _LayerNorm(ctypes.Structure):
     """`QuireLayerNorm` there."""
 
@@ -59,17 +71,18 @@ class _Gate(ctypes.Structure):
     _fields_ = layout("pointer x out", "int64 num_rows size", "int32 num_threads")
 
 
+_STRUCTURES = {
+    "norm": _Norm, "norm_heads": _NormHeads, "layer_norm": _LayerNorm, "rotate": _Rotate, "latents": _Latents,
+    "gate": _Gate, **dict.fromkeys(MAPS, _Map),
+}  # fmt: skip
+
+
 class Elementwise:
     """Kernels of one level's library for one of the kernels' dtypes."""
 
     def __init__(self, library: ctypes.CDLL, dtype: str) -> None:
         rows = (_INT, _INT)
-        self._norm = _typed(library, f"quire_norm_{dtype}", _POINTER)
-        self._norm_heads = _typed(library, f"quire_norm_heads_{dtype}", _POINTER)
-        self._layer_norm = _typed(library, f"quire_layer_norm_{dtype}", _POINTER)
-        self._gate = _typed(library, f"quire_gate_{dtype}", _POINTER)
-        self._rotate = _typed(library, f"quire_rotate_{dtype}", _POINTER)
-        self._maps = {name: _typed(library, f"quire_{name}_{dtype}", _POINTER) for name in MAPS}
+        self._functions = {name: _typed(library, f"quire_{name}_{dtype}", _POINTER) for name in _STRUCTURES}
         #: best(rows, num_rows, size, stride, values, places, num_threads)
         self.best = _typed(library, f"quire_best_{dtype}", _POINTER, *rows, _INT, _POINTER, _POINTER, ctypes.c_int32)
         #: ban(rows, stride, size, places, num_masks, masks, words, num_threads), of csrc/token_mask.h
@@ -77,30 +90,9 @@ class Elementwise:
             library, f"quire_ban_{dtype}", _POINTER, *rows, _POINTER, _INT, _POINTER, _INT, ctypes.c_int32
         )
 
-    def norm(self, *arguments: Any) -> None:
-        """x or None, y, weight, out, num_rows, size, eps, offset, num_threads"""
-        call_kernel(self._norm, _Norm(*arguments))
-
-    def norm_heads(self, *arguments: Any) -> None:
-        """x, out, num_tokens, stride, num_heads, head_dim, eps, num_threads"""
-        call_kernel(self._norm_heads, _NormHeads(*arguments))
-
-    def layer_norm(self, *arguments: Any) -> None:
-        """x or None, y, weight or None, bias or None, out, num_rows, size, eps, num_threads"""
-        call_kernel(self._layer_norm, _LayerNorm(*arguments))
-
-    def map(self, name: str, *arguments: Any) -> None:
-        """One of `MAPS`, x, y or None, out, size, factor, num_threads"""
-        call_kernel(self._maps[name], _Map(*arguments))
-
-    def gate(self, *arguments: Any) -> None:
-        """x, out, num_rows, size, num_threads"""
-        call_kernel(self._gate, _Gate(*arguments))
-
-    def rotate(self, *arguments: Any) -> None:
-        """heads, num_tokens, stride, num_query_heads, num_key_heads, head_dim, rotary_dim, cosines, sines, query_weight
-        or None, key_weight or None, query_scale or None, eps, offset, is_interleaved, norms_all_heads, num_threads"""
-        call_kernel(self._rotate, _Rotate(*arguments))
+    def run(self, name: str, *arguments: Any) -> None:
+        """Run a kernel with the fields of its structure above. `MAPS` have one in common."""
+        call_kernel(self._functions[name], _STRUCTURES[name](*arguments))
 
 
 def _typed(library: ctypes.CDLL, name: str, *types: Any) -> Any:

@@ -182,6 +182,7 @@ def _pair(file: Path, tensors: Mapping[str, np.ndarray]) -> dict[str, dict[str, 
 
 
 def _find(file: Path, name: str, model: CausalLM, projections: Mapping[str, Projection]) -> Projection:
+    name = model.model_name(name)
     found = projections.get(name) or projections.get(model.optional_prefix + name)
     if found is None:
         architecture, num_layers = model.config.architecture, model.config.num_layers
@@ -190,6 +191,8 @@ def _find(file: Path, name: str, model: CausalLM, projections: Mapping[str, Proj
             reason = "adapters of the head or the embedding are not supported"
         elif ".experts." in name:
             reason = "adapters of experts are not supported"
+        elif name.endswith(".kv_b_proj"):
+            reason = "adapters of kv_b_proj are not supported"
         raise wrong_file(file, f"is for {name}, but {reason}")
     return found
 

@@ -58,12 +58,14 @@ class CausalLM(Module):
 
     def attention_layers(self) -> tuple[LayerAttention | LayerState, ...]:
         """Return this rank's attention of each layer."""
-        config, split = self.config, self.split
+        config, split, latent = self.config, self.split, self.config.latent
         return tuple(
             LayerAttention(
                 split.num_heads,
                 split.kv_heads(layer.num_kv_heads).size,
                 layer.head_dim,
+                0 if latent is None else latent.rank,
+                has_latent=latent is not None,
                 scale=config.attention_scale,
                 window=layer.window if layer.window < config.context_length else 0,
                 softcap=config.attention_softcap,

@@ -141,12 +141,7 @@ class Experts(ModuleList):
         self.factors: np.ndarray | None = None  #: float32 [num_experts], of the experts' weights
 
     def __call__(
-        self,
-        x: Array,
-        logits: Array,
-        shared: Array | None = None,
-        shared_gate: Array | None = None,
-        choice_bias: Array | None = None,
+        self, x: Array, logits: Array, shared: Array = None, shared_gate: Array = None, choice_bias: Array = None
     ) -> Array:
         """Compute this rank's part of the output, [num_tokens, hidden], from logits [num_tokens, num_experts]. Adds
         `shared`, [num_tokens, hidden], times the sigmoid of `shared_gate`, [num_tokens, 1], if it is given.
@@ -158,13 +153,9 @@ class Experts(ModuleList):
 
     @takes_tensors
     def _compute(
-        self,
-        x: np.ndarray,
-        logits: np.ndarray,
-        shared: np.ndarray | None,
-        shared_gate: np.ndarray | None,
+        self, x: np.ndarray, logits: np.ndarray, shared: np.ndarray | None, shared_gate: np.ndarray | None,
         choice_bias: np.ndarray | None,
-    ) -> np.ndarray:
+    ) -> np.ndarray:  # fmt: skip
         assert self._calls is not None
         config, (gate, *ups, down) = self.config, self._calls
         x = dense_rows(x)

@@ -214,11 +214,32 @@ def _read_factors(rope: ConfigReader, count: int) -> tuple[float, ...]:
 def _yarn_attention_factor(rope: ConfigReader, factor: float) -> float:
     """Return YaRN's factor on attention (arXiv 2309.00071, section 3.4; mscale is DeepSeek's refinement)."""
 
-    def sharpen(mscale: float) -> float:
-        return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+    mscale, all_dim = rope.get("mscale"), rope.get("mscale_all_dim")
+    if mscale and all_dim:
+        return yarn_sharpening(factor, mscale) / yarn_sharpening(factor, all_dim)
+    return yarn_sharpening(factor, 1.0)
 
-    mscale, mscale_all_dim = rope.get("mscale"), rope.get("mscale_all_dim")
-    return sharpen(mscale) / sharpen(mscale_all_dim) if mscale and mscale_all_dim else sharpen(1.0)
+
+def yarn_sharpening(factor: float, mscale: float) -> float:
+    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
+
+
+@dataclass(frozen=True)
+class LatentConfig:
+    """Multi-head latent attention: features of its parts."""
+
+    rank: int  #: of a token's latent, the values
+    nope_dim: int  #: of a query head without position
+    rope_dim: int  #: of a rotated query head, and of the key beside a latent
+    value_dim: int  #: of a head's output
+    query_rank: int = 0  #: of a token's latent of queries; 0: queries have none
+
+    def num_parameters(self, hidden: int, num_heads: int) -> int:
+        """Return the number of a layer's weights up to the heads' outputs, without biases."""
+        q_size, rank = num_heads * (self.nope_dim + self.rope_dim), self.query_rank
+        queries = rank * (hidden + 1 + q_size) if rank else hidden * q_size
+        latents = hidden * (self.rank + self.rope_dim) + self.rank
+        return queries + latents + self.rank * num_heads * (self.nope_dim + self.value_dim)
 
 
 @dataclass(frozen=True)
@@ -257,9 +278,12 @@ class ExpertsConfig:
 
     def num_parameters(self, hidden: int, num_experts: int) -> int:
         """Return the number of weights of a layer's router and some of its experts."""
-        router = hidden * (self.count + self.shared_gate) + self.count * (self.has_choice_bias + self.has_biases)
         biases = num_experts * (2 * self.inner + hidden) * self.has_biases
-        return router + 3 * hidden * (num_experts * self.inner + self.shared_inner) + biases
+        weights = 3 * hidden * (num_experts * self.inner + self.shared_inner)
+        return self.num_router_parameters(hidden) + weights + biases
+
+    def num_router_parameters(self, hidden: int) -> int:
+        return hidden * (self.count + self.shared_gate) + self.count * (self.has_choice_bias + self.has_biases)
 
 
 #: Fields of ModelConfig that never change KV. All others, new ones included, are part of the namespace.
@@ -333,6 +357,7 @@ class ModelConfig:
     per_layer_size: int = 0  #: width of the input that each layer gets from an embedding of its own
     attention_softcap: float = 0.0  #: scores become cap * tanh(score / cap); 0: they stay
     experts: ExpertsConfig | None = None
+    latent: LatentConfig | None = None  #: `head_dim` is that of a latent and its key
 
     def __post_init__(self) -> None:
         for field, value, most in (("num_hidden_layers", self.num_layers, 10_000), ("head_dim", self.head_dim, 2**16)):
@@ -415,6 +440,10 @@ class ModelConfig:
         has_kv = layer.reads_layer is None
         qkv_size = q_size + kv_size * has_kv * (1 if layer.values_are_keys else 2)
         count = hidden * qkv_size + qkv_size * self.qkv_bias
+        if self.latent is not None:
+            q_size = self.num_heads * self.latent.value_dim
+            count = self.latent.num_parameters(hidden, self.num_heads)
+            count += (self.latent.query_rank + layer.head_dim) * self.qkv_bias
         count += q_size * hidden + hidden * self.attention_out_bias
         norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
         count += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
@@ -432,12 +461,17 @@ class ModelConfig:
 
     def weight_bytes(self, dtype: str) -> int:
         """Return the memory of the weights in a dtype."""
-        return self.num_parameters * _itemsize(dtype)
+        wide = 0  # number of weights that are always float32
+        if self.experts is not None and self.experts.has_float_logits:
+            num_mixtures = self.num_layers - len(self.experts.dense_layers)
+            wide = num_mixtures * self.experts.num_router_parameters(self.hidden_size)
+        return self.num_parameters * _itemsize(dtype) + wide * (4 - _itemsize(dtype))
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Return the bytes of K and V of one token in all layers."""
         stored = (each for each in self.layer_configs if each.reads_layer is None)
-        return sum(2 * each.num_kv_heads * each.head_dim for each in stored) * _itemsize(dtype)
+        parts = 2 if self.latent is None else 1
+        return sum(parts * each.num_kv_heads * each.head_dim for each in stored) * _itemsize(dtype)
 
 
 def _itemsize(dtype: str) -> int:

@@ -66,6 +66,9 @@ ARCHITECTURES = {
         Architecture("MixtralForCausalLM", "mixtral", "mixtral", "Mixtral"),
         Architecture("GptOssForCausalLM", "gpt_oss", "gpt_oss", "gpt-oss-20b, gpt-oss-120b"),
         Architecture("Gemma4ForCausalLM", "gemma4_text", "gemma4", "Gemma 4"),
+        Architecture("DeepseekV2ForCausalLM", "deepseek_v2", "deepseek", "DeepSeek-V2, DeepSeek-V2-Lite"),
+        Architecture("DeepseekV3ForCausalLM", "deepseek_v3", "deepseek", "DeepSeek-V3, DeepSeek-R1"),
+        Architecture("Glm4MoeLiteForCausalLM", "glm4_moe_lite", "deepseek", "GLM-4.7-Flash"),
         Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
         Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),
     )

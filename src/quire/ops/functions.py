@@ -59,7 +59,8 @@ def rms_norm(
     out = new_output(y.shape, y.dtype)
     size = y.shape[-1]
     threads = threads_for(y.size)
-    _kernels(y).norm(
+    _kernels(y).run(
+        "norm",
         None if x is None else address(x),
         *map(address, (y, weight, out)),
         y.size // size,
@@ -79,7 +80,7 @@ def norm_heads(x: np.ndarray, start: int, num_heads: int, eps: float) -> np.ndar
     out = new_output((num_tokens, num_heads, dim), x.dtype)
     threads = threads_for(out.size)
     first = address(x) + start * dim * x.itemsize
-    _kernels(x).norm_heads(first, address(out), num_tokens, total * dim, num_heads, dim, eps, threads)
+    _kernels(x).run("norm_heads", first, address(out), num_tokens, total * dim, num_heads, dim, eps, threads)
     return out
 
 
@@ -105,7 +106,8 @@ def rotate_heads(
     qkv = dense(qkv)
     num_tokens, num_heads, dim = qkv.shape
     optional = (cosines, sines, query_weight, key_weight, query_scale)
-    _kernels(qkv).rotate(
+    _kernels(qkv).run(
+        "rotate",
         address(qkv),
         num_tokens,
         num_heads * dim,
@@ -124,6 +126,23 @@ def rotate_heads(
 
 
 @operation
+def norm_latents(
+    queries: np.ndarray, keys: np.ndarray, weight: np.ndarray, cosines: np.ndarray, sines: np.ndarray, eps: float,
+    is_interleaved: bool,
+) -> np.ndarray:  # fmt: skip
+    """Norm the latents of keys, [num_tokens, latent_dim + rotary_dim], and rotate the last rotary_dim features of keys
+    and queries, [num_tokens, num_heads, dim], as `rotate_heads` does. Works in place and returns the queries."""
+    assert queries.flags.c_contiguous
+    assert keys.flags.c_contiguous
+    num_tokens, num_heads, dim = queries.shape
+    sizes = (num_tokens, num_heads, dim, len(weight), cosines.shape[-1])
+    pointers = (address(each) for each in (weight, cosines, sines))
+    threads = threads_for(queries.size)
+    _kernels(queries).run("latents", address(queries), address(keys), *sizes, *pointers, eps, is_interleaved, threads)
+    return queries
+
+
+@operation
 def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None, eps: float) -> np.ndarray:
     """Compute (x - mean) / std * weight + bias of rows, [num_tokens, size], in float32 inside."""
     x = dense(x)
@@ -131,7 +150,7 @@ def layer_norm(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None
     size = x.shape[-1]
     parameters = (None if each is None else address(each) for each in (weight, bias))
     threads = threads_for(x.size)
-    _kernels(x).layer_norm(None, address(x), *parameters, address(out), x.size // size, size, eps, threads)
+    _kernels(x).run("layer_norm", None, address(x), *parameters, address(out), x.size // size, size, eps, threads)
     return out
 
 
@@ -165,7 +184,7 @@ def gate(x: np.ndarray) -> np.ndarray:
     x = dense(x)
     rows, size = len(x), x.shape[-1] // 2
     out = new_output((rows, size), x.dtype)
-    _kernels(x).gate(address(x), address(out), rows, size, threads_for(x.size))
+    _kernels(x).run("gate", address(x), address(out), rows, size, threads_for(x.size))
     return out
 
 
@@ -180,7 +199,7 @@ def _map(name: str, x: np.ndarray, y: np.ndarray | None, factor: float = 1.0) ->
     assert y is None or x.shape == y.shape
     out = new_output(x.shape, x.dtype)
     second = None if y is None else address(y)
-    _kernels(x).map(name, address(x), second, address(out), x.size, factor, threads_for(x.size))
+    _kernels(x).run(name, address(x), second, address(out), x.size, factor, threads_for(x.size))
     return out
 
 

@@ -90,6 +90,18 @@ def rotate_heads(
     return torch.cat((qk, v), dim=1)
 
 
+def norm_latents(
+    queries: Tensor, keys: Tensor, weight: Tensor, cosines: Tensor, sines: Tensor, eps: float, is_interleaved: bool
+) -> Tensor:
+    size = len(weight)
+    keys[:, :size] = rms_norm(keys[:, :size], weight, eps)
+    rotated = cosines.shape[-1]
+    for x in (queries, keys[:, None]):
+        last = x[..., x.shape[-1] - rotated :]
+        last.copy_(rotate_heads(last, cosines, sines, None, x.shape[1], 0, None, None, 0.0, 0.0, is_interleaved))
+    return queries
+
+
 def _norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
     return rms_norm(x.reshape(len(x), -1, len(weight)), weight, eps, offset).reshape(x.shape)
 

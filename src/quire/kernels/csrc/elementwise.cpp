@@ -186,6 +186,26 @@ void rotate(const QuireRotate& call) {
 }
 
 template <class T>
+void latents(const QuireLatents& call) {
+    const int64_t rotated = call.rotary_dim, key_dim = call.latent_dim + rotated;
+#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
+    for (int64_t token = 0; token < call.num_tokens; ++token) {
+        const T* cosines = static_cast<const T*>(call.cosines) + token * rotated;
+        const T* sines = static_cast<const T*>(call.sines) + token * rotated;
+        const auto rotate = [&](T* x) {
+            if (call.is_interleaved) return rotate_interleaved(x, rotated / 2, cosines, sines);
+            rotate_head<T>(x, rotated / 2, cosines, sines, {}, 1);
+        };
+        T* key = static_cast<T*>(call.keys) + token * key_dim;
+        const float factor = norm_factor(key, call.latent_dim, call.eps);
+        scale_head<T>(key, 0, call.latent_dim, {static_cast<const T*>(call.weight), 0}, factor);
+        rotate(key + call.latent_dim);
+        T* end = static_cast<T*>(call.queries) + token * call.num_heads * call.query_dim;
+        for (int64_t head = 0; head < call.num_heads; ++head) rotate((end += call.query_dim) - rotated);
+    }
+}
+
+template <class T>
 void norm_heads(const QuireNormHeads& call) {
     const int64_t dim = call.head_dim;
 #pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
@@ -248,6 +268,8 @@ void quire_layer_norm_float32(const QuireLayerNorm* call) { layer_norm<float>(*c
 void quire_layer_norm_bfloat16(const QuireLayerNorm* call) { layer_norm<BFloat16>(*call); }
 void quire_rotate_float32(const QuireRotate* call) { rotate<float>(*call); }
 void quire_rotate_bfloat16(const QuireRotate* call) { rotate<BFloat16>(*call); }
+void quire_latents_float32(const QuireLatents* call) { latents<float>(*call); }
+void quire_latents_bfloat16(const QuireLatents* call) { latents<BFloat16>(*call); }
 void quire_best_float32(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
                         int64_t* places, int32_t num_threads) {
     best<float>(rows, num_rows, size, stride, values, places, num_threads);

@@ -62,6 +62,19 @@ struct QuireRotate {
 QUIRE_EXPORT void quire_rotate_float32(const QuireRotate*);
 QUIRE_EXPORT void quire_rotate_bfloat16(const QuireRotate*);
 
+// Norms latents, the first features of keys, and rotates the last `rotary_dim` features of keys and query heads, in place.
+struct QuireLatents {
+    void* queries;  // [num_tokens][num_heads][query_dim], dense
+    void* keys;     // [num_tokens][latent_dim + rotary_dim], dense
+    int64_t num_tokens, num_heads, query_dim, latent_dim, rotary_dim;
+    const void* weight;            // [latent_dim], of the norm
+    const void *cosines, *sines;  // as in `QuireRotate`
+    float eps;
+    int32_t is_interleaved, num_threads;
+};
+QUIRE_EXPORT void quire_latents_float32(const QuireLatents*);
+QUIRE_EXPORT void quire_latents_bfloat16(const QuireLatents*);
+
 // Finds the largest value of each row and its first index. A row with NaN gives NaN and index 0.
 QUIRE_EXPORT void quire_best_float32(const void* rows, int64_t num_rows, int64_t size, int64_t stride, float* values,
                                      int64_t* places, int32_t num_threads);

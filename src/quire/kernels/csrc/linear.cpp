@@ -248,6 +248,28 @@ void run(const QuireLinear& call) {
     if (call.num_rows) run<T>(&call, 1, call.num_threads);
 }
 
+// A product per head, whose rows are apart by all heads.
+template <class T>
+void multiply_heads(const QuireHeads& call) {
+    if (!call.num_rows) return;
+    std::vector<QuireLinear> heads(call.weights, call.weights + call.num_heads);
+    const int64_t inputs = heads[0].in_features + call.num_copied, outputs = heads[0].out_features + call.num_copied;
+    const T* x = static_cast<const T*>(call.x);
+    T* out = static_cast<T*>(call.out);
+    for (int64_t head = 0; head < call.num_heads; ++head) {
+        QuireLinear& each = heads[size_t(head)];
+        each.x = x + head * inputs;
+        each.x_stride = call.num_heads * inputs;
+        each.num_rows = call.num_rows;
+        each.out = out + head * outputs;
+        each.out_stride = call.num_heads * outputs;
+    }
+    run<T>(heads.data(), call.num_heads, call.num_threads);
+    for (int64_t i = 0; call.num_copied && i < call.num_rows * call.num_heads; ++i)
+        std::memcpy(out + (i + 1) * outputs - call.num_copied, x + (i + 1) * inputs - call.num_copied,
+                    size_t(call.num_copied) * sizeof(T));
+}
+
 // -- packing ----------------------------------------------------------------------------------------------------------
 
 // Adjacent inputs form one word, so packing transposes words of either type.
@@ -337,6 +359,8 @@ void quire_linears_float32(const QuireLinear* calls, int64_t num_calls, int64_t 
 void quire_linears_bfloat16(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
     run<BFloat16>(calls, num_calls, num_threads);
 }
+void quire_heads_float32(const QuireHeads* call) { multiply_heads<float>(*call); }
+void quire_heads_bfloat16(const QuireHeads* call) { multiply_heads<BFloat16>(*call); }
 void quire_pack_float32(const QuirePack* call) { pack<float>(*call); }
 void quire_pack_bfloat16(const QuirePack* call) { pack<BFloat16>(*call); }
 int32_t quire_rows_float32(const QuireRows* call) { return unpack<float>(*call); }

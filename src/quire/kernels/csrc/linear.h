@@ -21,6 +21,15 @@ struct QuireLinear {
     int32_t silu, num_threads;
 };
 
+// For each head: out = x W^T, and behind it the last `num_copied` features of x. `models/latent_attention.py` fills it.
+struct QuireHeads {
+    const QuireLinear* weights;  // [num_heads], without rows and outputs, of one size
+    const void* x;               // [num_rows][num_heads][in_features + num_copied], dense
+    void* out;                   // [num_rows][num_heads][out_features + num_copied], dense
+    int64_t num_rows, num_heads, num_copied;
+    int32_t num_threads;
+};
+
 struct QuirePack {
     const void* weight;  // [out_features, in_features], rows are `stride` elements apart
     int64_t stride, in_features, out_features;
@@ -54,6 +63,8 @@ QUIRE_EXPORT void quire_linear_bfloat16(const QuireLinear*);
 // Several calls at once, for experts.cpp. Each has a row or more; their `num_threads` are ignored.
 void quire_linears_float32(const QuireLinear* calls, int64_t num_calls, int64_t num_threads);
 void quire_linears_bfloat16(const QuireLinear* calls, int64_t num_calls, int64_t num_threads);
+QUIRE_EXPORT void quire_heads_float32(const QuireHeads*);
+QUIRE_EXPORT void quire_heads_bfloat16(const QuireHeads*);
 QUIRE_EXPORT void quire_pack_float32(const QuirePack*);
 QUIRE_EXPORT void quire_pack_bfloat16(const QuirePack*);
 QUIRE_EXPORT int32_t quire_rows_float32(const QuireRows*);

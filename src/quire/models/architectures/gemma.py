@@ -85,8 +85,7 @@ class Gemma3ForCausalLM(LlamaForCausalLM):
         self.embedding_multiplier = rounded(config.embedding_multiplier, dtype)
 
 
-class Gemma2ForCausalLM(Gemma3ForCausalLM):
-    pass
+Gemma2ForCausalLM = Gemma3ForCausalLM
 
 
 def rounded(factor: float, dtype: DType) -> float:

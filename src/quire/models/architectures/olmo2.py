@@ -40,5 +40,4 @@ class Olmo2ForCausalLM(LlamaForCausalLM):
     layer_class = Olmo2DecoderLayer
 
 
-class Olmo3ForCausalLM(Olmo2ForCausalLM):
-    pass
+Olmo3ForCausalLM = Olmo2ForCausalLM

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.interface import PackedWeight
@@ -145,13 +145,10 @@ class Linear(WeightLayer):
 
     def gated(self, x: Array, up: Linear) -> Array:
         """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike."""
-        has_adapter = self.adapter is not None or up.adapter is not None
-        if isinstance(self.packed, PanelWeight) and isinstance(up.packed, PanelWeight) and not has_adapter:
-            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
-        if isinstance(self.packed, QuantizedWeight) and isinstance(up.packed, QuantizedWeight) and not has_adapter:
-            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
-        if isinstance(self.packed, BlockWeight) and isinstance(up.packed, BlockWeight) and not has_adapter:
-            return self.packed.gated_product(x, self.bias, up.packed, up.bias)
+        packed, other = self.packed, cast(Any, up.packed)
+        is_alike = type(packed) is type(other) and self.adapter is None and up.adapter is None
+        if is_alike and isinstance(packed, PanelWeight | QuantizedWeight | BlockWeight):
+            return packed.gated_product(x, self.bias, other, up.bias)
         return ops.multiply(self.silu(x), up(x))
 
     def pack(self, device: str = "cpu") -> None:

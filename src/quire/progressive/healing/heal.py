@@ -128,7 +128,7 @@ def _choose_targets(reference: Any, layers_out: Sequence[int], chosen: Sequence[
         for index, layer in enumerate(decoder_layers(reference))
         if index not in layers_out
         for name, module in layer.named_modules()
-        if isinstance(module, nn.Linear | Conv1D)
+        if isinstance(module, nn.Linear | Conv1D) and not name.endswith("kv_b_proj")  # which latent attention absorbs
     }
     if unknown := [name for name in chosen or () if name not in there]:
         raise ValueError(f"no layer in place has a {unknown[0]!r} for --targets; there are {', '.join(sorted(there))}")
