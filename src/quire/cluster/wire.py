@@ -7,7 +7,7 @@ import pickle
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Self
 
@@ -17,7 +17,6 @@ from quire.forecast import Forecast
 from quire.outputs import LoadProgress, RequestMetrics, RequestOutput
 
 _values_of_forecast = attrgetter(*(field.name for field in fields(Forecast)))
-_values_of_progress = attrgetter(*(field.name for field in fields(LoadProgress)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +33,7 @@ class ReplicaNews:
 
     def as_stats(self) -> dict[str, Any]:
         """Convert to plain values for Ray Serve."""
-        return {
-            "number": self.number,
-            "stage": self.stage,
-            "forecast": self.forecast and _values_of_forecast(self.forecast),
-            "progress": self.progress and _values_of_progress(self.progress),
-            "num_blocks": self.num_blocks,
-            "block_size": self.block_size,
-            "metrics": self.metrics,
-        }
+        return asdict(self)
 
     @classmethod
     def of(cls, stats: Mapping[str, Any]) -> Self | None:
@@ -50,8 +41,8 @@ class ReplicaNews:
         if not stats:
             return None
         known = dict(stats)
-        known["forecast"] = known["forecast"] and Forecast(*known["forecast"])
-        known["progress"] = known["progress"] and LoadProgress(*known["progress"])
+        known["forecast"] = known["forecast"] and Forecast(**known["forecast"])
+        known["progress"] = known["progress"] and LoadProgress(**known["progress"])
         return cls(**known)
 
 
