@@ -106,16 +106,6 @@ class Corpus:
         self._collections.close()
 
 
-class Vectors:
-    """The embedder in the form that routing uses."""
-
-    def __init__(self, embedder: EmbedderProcess) -> None:
-        self._embedder = embedder
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        return self._embedder.embed(texts).vectors
-
-
 def choose_embedder(name: str | None, *, may_hash: bool) -> tuple[EmbedderSource, str | None]:
     """The named embedder, or the default one.
 

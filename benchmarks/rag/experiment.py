@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from benchmarks.rag.corpus import Corpus, Vectors, choose_embedder, tokenizer_of
+from benchmarks.rag.corpus import Corpus, choose_embedder, tokenizer_of
 from benchmarks.rag.figures import AUTO_RATE_SHARE, BARE, COLD, EXACT, OFF, WARM, Trial, make_report
 from benchmarks.rag.generated import generate
 from benchmarks.rag.picture import draw
@@ -145,7 +145,7 @@ class _Bench:
         self.tokenizers = tokenizers
         self.directory = directory
         self.collection_id = corpus.collection.id
-        self._vectors = Vectors(corpus.embedder)
+        self._embed = lambda texts: corpus.embedder.embed(texts).vectors
         self._routers: dict[str, Router] = {}
 
     def router(self, policy: str, roles: Mapping[str, str]) -> Router:
@@ -156,7 +156,7 @@ class _Bench:
                 config = replace(
                     config, query_examples=_EXAMPLES / "query.yaml", domain_examples=_EXAMPLES / "domain.yaml"
                 )
-            self._routers[policy] = Router(config, list(self.tokenizers), self._vectors)
+            self._routers[policy] = Router(config, list(self.tokenizers), self._embed)
         return self._routers[policy]
 
     def plan(self, policy: str, roles: Mapping[str, str], questions: Sequence[LabelledQuestion]) -> Plan:

@@ -15,7 +15,7 @@ class BagOfWords:
     def __init__(self) -> None:
         self.num_texts = 0
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
         self.num_texts += len(texts)
         vectors = np.zeros((len(texts), 512), np.float32)
         for vector, text in zip(vectors, texts, strict=True):

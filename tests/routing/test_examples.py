@@ -51,8 +51,8 @@ def test_form_decides_where_meaning_does_not():
         "small": [f"who found {each}" for each in topics],
         "large": [f"relate {each} to time" for each in topics],
     }
-    classifier = fit(examples, BagOfWords().embed([f"x {each}" for each in topics] * 2))
-    vector = BagOfWords().embed(["unseen"])[0]
+    classifier = fit(examples, BagOfWords()([f"x {each}" for each in topics] * 2))
+    vector = BagOfWords()(["unseen"])[0]
     for text, role in (("who found gold", "small"), ("sketch gold to time", "large"), ("who met him", "small")):
         scores = {name: sum(terms.values()) for name, terms in classifier.terms(text, vector).items()}
         assert max(scores, key=lambda name: scores[name]) == role, text
@@ -89,7 +89,7 @@ def test_a_vector_need_not_be_made_again_and_examples_are_embedded_once(tmp_path
     found = ExamplesPolicy("domain", MODELS, embedder, write(tmp_path / "examples.yaml", EXAMPLES))
     assert embedder.num_texts == 7
     choice = found.choose("fresh fish")
-    assert found.choose_by_vector("fresh fish", BagOfWords().embed(["fresh fish"])[0]) == choice
+    assert found.choose_by_vector("fresh fish", BagOfWords()(["fresh fish"])[0]) == choice
     assert embedder.num_texts == 8
 
 
@@ -98,7 +98,7 @@ def test_weights_survive_writing_and_are_refused_for_another_embedder(tmp_path: 
     path = tmp_path / "own.json"
     write_weights(path, learned, BagOfWords())
     read = read_weights(path, BagOfWords())
-    vector = BagOfWords().embed(["fresh fish"])[0]
+    vector = BagOfWords()(["fresh fish"])[0]
 
     def scores(classifier: Classifier) -> list[float]:
         return [sum(terms.values()) for terms in classifier.terms("fresh fish", vector).values()]
@@ -106,8 +106,8 @@ def test_weights_survive_writing_and_are_refused_for_another_embedder(tmp_path: 
     assert scores(read) == pytest.approx(scores(learned), abs=0.02)
 
     class Other(BagOfWords):
-        def embed(self, texts: object) -> np.ndarray:
-            return super().embed(texts)[:, ::-1]  # type: ignore[arg-type]
+        def __call__(self, texts: object) -> np.ndarray:
+            return super().__call__(texts)[:, ::-1]  # type: ignore[arg-type]
 
     with pytest.raises(RoutingError, match=r"with another one name a file .* own: {examples: FILE}"):
         read_weights(path, Other())
@@ -115,8 +115,8 @@ def test_weights_survive_writing_and_are_refused_for_another_embedder(tmp_path: 
 
 @given(st.text())
 def test_no_text_is_too_odd(text: str):
-    learned = fit(EXAMPLES, BagOfWords().embed([each for texts in EXAMPLES.values() for each in texts]))
-    terms = learned.terms(text, BagOfWords().embed([text])[0])
+    learned = fit(EXAMPLES, BagOfWords()([each for texts in EXAMPLES.values() for each in texts]))
+    terms = learned.terms(text, BagOfWords()([text])[0])
     assert all(np.isfinite(sum(each.values())) for each in terms.values())
 
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_learned_is_refused(tmp_path: Path):
         policy(tmp_path, cook="mini")
 
     class Broken:
-        def embed(self, texts: object) -> np.ndarray:
+        def __call__(self, texts: object) -> np.ndarray:
             return np.zeros(3, np.float32)
 
     with pytest.raises(RoutingError, match=r"shape \(3,\) for 4 texts"):

@@ -27,8 +27,8 @@ def test_the_shipped_weights_are_of_these_questions(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("quire.routing.classifier._PROBE_TOLERANCE", 9.0)
 
     class AnyVector(BagOfWords):
-        def embed(self, texts: Sequence[str]) -> np.ndarray:
-            return super().embed(texts)[:, :384]
+        def __call__(self, texts: Sequence[str]) -> np.ndarray:
+            return super().__call__(texts)[:, :384]
 
     for name in FORM_WEIGHTS:
         examples, shipped = read_examples(name), read_weights(WEIGHTS / f"{name}.json", AnyVector())
@@ -47,5 +47,5 @@ def test_every_topic_is_asked_about_for_both_roles_and_always_in_the_same_words(
 def test_cross_validation_finds_what_cannot_be_learned():
     red, blue = ([f"{colour} item {each}" for each in range(20)] for colour in ("red", "blue"))
     examples = {"a": [*red, "blue item 99"], "b": blue}
-    vectors = BagOfWords().embed([text for texts in examples.values() for text in texts])
+    vectors = BagOfWords()([text for texts in examples.values() for text in texts])
     assert cross_validate(examples, vectors, 1.0) == [("a", "blue item 99")]

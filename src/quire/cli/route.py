@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -84,4 +83,4 @@ def load_query_embedder(name: str) -> QueryEmbedder:
     from quire.rag.embedder import find_embedder, load_embedder
 
     found = load_embedder(find_embedder(name))
-    return cast("QueryEmbedder", SimpleNamespace(embed=lambda texts: found.embed(texts).vectors))
+    return lambda texts: found.embed(texts).vectors

@@ -4,10 +4,10 @@ form (`forms.py`). `python -m train.routing` writes the weights that ship with Q
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from quire.routing.files import read_yaml, strings_of
 from quire.routing.forms import common_words, forms_of, repeated_forms, shorten
@@ -22,12 +22,8 @@ _PROBE = "How does the tide turn?"  #: its vector tells embedders apart
 _PROBE_TOLERANCE = 0.02
 
 
-class QueryEmbedder(Protocol):
-    """Texts to vectors whose inner product is their cosine."""
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [len(texts), dimension], each row of length 1."""
-        ...
+#: Texts to vectors whose inner product is their cosine: float32 [len(texts), dimension], each row of length 1.
+QueryEmbedder: TypeAlias = "Callable[[Sequence[str]], np.ndarray]"
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def learn(path: Path, roles: Collection[str], embedder: QueryEmbedder) -> Classi
 
 
 def embed_all(embedder: QueryEmbedder, texts: Sequence[str]) -> np.ndarray:
-    vectors = embedder.embed(texts)
+    vectors = embedder(texts)
     if vectors.ndim != 2 or len(vectors) != len(texts):
         raise RoutingError(f"the embedder returned an array of shape {vectors.shape} for {len(texts)} texts")
     return vectors

@@ -222,18 +222,11 @@ def _router(registry: ModelRegistry, settings: ServerSettings, service: Collecti
     if AUTO in served:
         raise ValueError(f"a model is named {AUTO!r}, which asks for any of them where --routing is given; rename it")
     config = RoutingConfig.from_file(settings.routing.expanduser())
+
+    def embed(texts: Sequence[str]) -> Any:
+        return service.embedder.embed([text[:MAX_QUERY_CHARACTERS] for text in texts], use="search").vectors
+
     try:
-        return Router(config, served, _Vectors(service) if config.policy in NEED_EMBEDDER else None)
+        return Router(config, served, embed if config.policy in NEED_EMBEDDER else None)
     except ApiError as error:  # the embedder's
         raise ValueError(f"the policy {config.policy} compares vectors: {error}") from None
-
-
-class _Vectors:
-    """Adapts the service's embedder to routing."""
-
-    def __init__(self, service: CollectionService) -> None:
-        self._service = service
-
-    def embed(self, texts: Sequence[str]) -> Any:
-        cut = [text[:MAX_QUERY_CHARACTERS] for text in texts]
-        return self._service.embedder.embed(cut, use="search").vectors
