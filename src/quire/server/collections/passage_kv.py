@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from starlette.types import Receive
@@ -20,6 +20,7 @@ from quire.core.block_keys import collection_domain
 from quire.prompt import Prompt
 from quire.rag.prompt_template import PromptTemplate, join_passage
 from quire.sampling_params import SamplingParams
+from quire.server.collections.schema import WarmReply
 from quire.server.errors import ApiError, invalid
 from quire.server.generation.generation import GenerationJob, wait_until_known
 from quire.server.registry import ModelRegistry, ServedModel
@@ -38,33 +39,18 @@ _PAUSE_S = 0.25  # between deletions
 _MAX_WARMINGS = 1000  #: remembered for status requests
 
 
-@dataclass
-class Warming:
-    """Progress of computing a collection's KV for a model."""
-
-    collection: str
-    model: str
-    endpoint: str
-    status: str = "running"  #: running, done, failed
-    num_passages: int = 0
-    num_done: int = 0
-    num_computed_tokens: int = 0
-    num_cached_tokens: int = 0  #: tokens whose KV existed
-    errors: list[str] = field(default_factory=list)  #: the first ten
-    task: asyncio.Task[None] | None = field(default=None, repr=False)
-
-
 class PassageKV:
     """Warms and deletes the KV of passages for the models of a registry."""
 
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
-        self._warmings: dict[tuple[str, str, str], Warming] = {}  #: by collection, model and endpoint
+        self._warmings: dict[tuple[str, str, str], WarmReply] = {}  #: by collection, model and endpoint
+        self._tasks: dict[tuple[str, str, str], asyncio.Task[None]] = {}
         self._deletions = ThreadPoolExecutor(1, "delete KV")
         self._is_closed = False
         self._locks: dict[str, asyncio.Lock] = {}  #: by model, so one passage is computed at a time
 
-    def warmings(self, collection_id: str) -> list[Warming]:
+    def warmings(self, collection_id: str) -> list[WarmReply]:
         """A collection's warmings since the server started."""
         return [each for (id_, *_), each in self._warmings.items() if id_ == collection_id]
 
@@ -76,7 +62,7 @@ class PassageKV:
         endpoint: str | None,
         form: str | None,
         receive: Receive,
-    ) -> Warming:
+    ) -> WarmReply:
         """Start a warming, or return the running one, once the model is loaded.
 
         `endpoint` (chat/completions or completions) defaults to the former for models with a chat template; `form`
@@ -104,8 +90,8 @@ class PassageKV:
         if warming is None or warming.status != "running":
             if len(self._warmings) >= _MAX_WARMINGS:
                 self._warmings = {old: each for old, each in self._warmings.items() if each.status == "running"}
-            warming = self._warmings[key] = Warming(name, model.name, endpoint)
-            warming.task = asyncio.create_task(self._run(warming, collection, model, template))
+            warming = self._warmings[key] = WarmReply(collection=name, model=model.name, endpoint=endpoint)
+            self._tasks[key] = asyncio.create_task(self._run(warming, collection, model, template))
         return warming
 
     def delete(self, collection_id: str, passages: Sequence[str]) -> None:
@@ -139,7 +125,7 @@ class PassageKV:
                 logger.exception("%s: KV of deleted documents could not be deleted", model.name)
 
     async def _run(
-        self, warming: Warming, collection: Collection, model: ServedModel, template: PromptTemplate | None
+        self, warming: WarmReply, collection: Collection, model: ServedModel, template: PromptTemplate | None
     ) -> None:
         try:
             documents = await asyncio.to_thread(collection.documents)
@@ -160,7 +146,7 @@ class PassageKV:
             warming.status = "failed"
 
     async def _compute(
-        self, warming: Warming, id_: str, model: ServedModel, passage: str, template: PromptTemplate | None
+        self, warming: WarmReply, id_: str, model: ServedModel, passage: str, template: PromptTemplate | None
     ) -> None:
         role = "user" if warming.endpoint == "chat/completions" else None
         found = await model.async_engine.in_thread("", _prompt_of, model, passage, id_, role, template)
@@ -203,6 +189,6 @@ def _prompt_of(
     return replace(prompt, domains=((0, collection_domain(collection_id)),)), start
 
 
-def _record(warming: Warming, error: str) -> None:
+def _record(warming: WarmReply, error: str) -> None:
     if len(warming.errors) < 10:
         warming.errors.append(error)

@@ -8,19 +8,17 @@ import json
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.rag.embedding import Embeddings
-from quire.server.bodies.fields import ModelBody, Reply, option
 from quire.server.bodies.replies import json_reply
 from quire.server.bodies.retrieval import PassageCard
-from quire.server.collections.passage_kv import PassageKV, Warming
+from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.schema import (
     MAX_INPUTS,
     RESPONSES,
@@ -39,9 +37,11 @@ from quire.server.collections.schema import (
     EmbeddingUsage,
     SearchReply,
     SearchRequest,
+    WarmList,
+    WarmReply,
+    WarmRequest,
 )
 from quire.server.collections.service import CollectionService
-from quire.server.collections.uploads import DocumentInput
 from quire.server.errors import ApiError, invalid
 from quire.server.http.middleware import key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected
@@ -80,10 +80,7 @@ def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
 
     @routes.post("/v1/collections/{name}/documents", response_model=DocumentsReply, summary="Add or replace documents")
     async def add(request: Request, body: DocumentsRequest, name: Name) -> Response:
-        given = [
-            DocumentInput(each.name, each.text, each.data, each.kind, each.metadata or {}) for each in body.documents
-        ]
-        work = service.add(key_id_of(request.scope), name, given)
+        work = service.add(key_id_of(request.scope), name, body.documents)
         outcomes = await run_while_connected(request.receive, work)
         failed = [outcome for outcome in outcomes if outcome.error is not None]
         if len(failed) == len(outcomes) and all(outcome.is_quota for outcome in failed):
@@ -190,32 +187,6 @@ def _find_documents(collection: Collection, name: str, document: str) -> list[Do
     return found
 
 
-class WarmRequest(ModelBody):
-    endpoint: Literal["chat/completions", "completions"] | None = option(
-        "Endpoint of the prompts. Default: chat/completions for models with a chat template, else completions."
-    )
-    template: Annotated[str, Field(max_length=8192)] | None = option(
-        "Template that requests will use, with {documents} followed by {question}."
-    )
-
-
-class WarmReply(Reply):
-    collection: str
-    model: str
-    endpoint: str
-    status: str = Field(description="One of running, done and failed.")
-    num_passages: int
-    num_done: int
-    num_computed_tokens: int
-    num_cached_tokens: int = Field(description="Tokens whose KV existed.")
-    errors: list[str] = Field(description="First ten errors.")
-
-
-class WarmList(Reply):
-    object: Literal["list"]
-    data: list[WarmReply]
-
-
 def warm_routes(service: CollectionService, passage_kv: PassageKV) -> Routes:
     routes = Routes("collections", responses=RESPONSES)
     path = "/v1/collections/{name}/warm"
@@ -226,19 +197,16 @@ def warm_routes(service: CollectionService, passage_kv: PassageKV) -> Routes:
         await service.run(key_id, lambda: service.find_own(key_id, name), name)  # checks the right to change it
         collection = await service.run(key_id, lambda: service.find(key_id, name), name)
         warming = await passage_kv.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
-        return Response(_reply(warming).model_dump_json(), 202, media_type="application/json")
+        return Response(warming.model_dump_json(), 202, media_type="application/json")
 
     @routes.get(path, response_model=WarmList, summary="Show the progress of computing KV")
     async def list_warmings(request: Request, name: str) -> Response:
         key_id = key_id_of(request.scope)
         collection = await service.run(key_id, lambda: service.find(key_id, name), name)
-        return json_reply(WarmList(object="list", data=[_reply(each) for each in passage_kv.warmings(collection.id)]))
+        found = WarmList(object="list", data=passage_kv.warmings(collection.id))
+        return Response(found.model_dump_json(), media_type="application/json")
 
     return routes
-
-
-def _reply(warming: Warming) -> WarmReply:
-    return WarmReply(**{each.name: getattr(warming, each.name) for each in fields(warming) if each.repr})
 
 
 _MAX_CHARACTERS = 1 << 16  #: a longer text exceeds any embedder's limit, or is mostly blank

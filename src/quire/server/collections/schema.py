@@ -197,6 +197,37 @@ class SearchReply(Reply):
     usage: EmbeddingUsage
 
 
+# -- warming -------------------------------------------------------------------------------------------------------
+
+
+class WarmRequest(ModelBody):
+    endpoint: Literal["chat/completions", "completions"] | None = option(
+        "Endpoint of the prompts. Default: chat/completions for models with a chat template, else completions."
+    )
+    template: Annotated[str, Field(max_length=8192)] | None = option(
+        "Template that requests will use, with {documents} followed by {question}."
+    )
+
+
+class WarmReply(Reply):
+    """Progress of computing a collection's KV for a model."""
+
+    collection: str
+    model: str
+    endpoint: str
+    status: str = Field(default="running", description="One of running, done and failed.")
+    num_passages: int = 0
+    num_done: int = 0
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = Field(default=0, description="Tokens whose KV existed.")
+    errors: list[str] = Field(default_factory=list, description="First ten errors.")
+
+
+class WarmList(Reply):
+    object: Literal["list"]
+    data: list[WarmReply]
+
+
 # -- embeddings ----------------------------------------------------------------------------------------------------
 
 

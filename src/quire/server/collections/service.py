@@ -21,7 +21,7 @@ from quire.server.collections.storage import (
     not_found,
     run_blocking,
 )
-from quire.server.collections.uploads import DocumentInput, UploadOutcome, Uploads
+from quire.server.collections.uploads import UploadOutcome, Uploads
 from quire.server.errors import ApiError, invalid
 from quire.server.http.keys import admin_ids
 from quire.server.http.middleware import PUBLIC_KEY_ID
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from quire.rag.embedder import EmbedderSource
     from quire.rag.embedding import EmbedderInput, Embeddings
     from quire.rag.records import CollectionInfo, Filter, Passage
+    from quire.server.collections.schema import DocumentUpload
     from quire.server.collections.shared_embedder import SharedEmbedder
 
 
@@ -236,7 +237,7 @@ class CollectionService:
 
         return await self.run(key_id, work, name)
 
-    async def add(self, key_id: str, name: str, given: Sequence[DocumentInput]) -> list[UploadOutcome]:
+    async def add(self, key_id: str, name: str, given: Sequence[DocumentUpload]) -> list[UploadOutcome]:
         """Add documents, or replace those of the same names. Raises ApiError; see `Uploads.ingest`."""
 
         def prepare() -> tuple[CollectionInfo, Collection]:

@@ -21,8 +21,9 @@ from quire.system.worker_process import WorkerError
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
-    from quire.rag.ingest import Source
+    from quire.rag.ingest import Source, Upload
     from quire.rag.records import CollectionInfo, Metadata
+    from quire.server.collections.schema import DocumentUpload
     from quire.server.collections.shared_embedder import SharedEmbedder
 
 logger = logging.getLogger("quire.server")
@@ -33,31 +34,24 @@ _MAX_NAME = 1024
 _MAX_METADATA = 16_384
 
 
-@dataclass(frozen=True)
-class DocumentInput:
-    """A document in a request."""
+def read_upload(given: DocumentUpload) -> Upload:
+    """Decode a document. Raises ValueError if its kind or bytes are missing, or name or metadata are invalid."""
+    from quire.rag.ingest import Upload
 
-    name: str
-    text: str | None
-    data: str | None = field(repr=False)  #: base64
-    kind: str | None
-    metadata: Metadata
-
-    def read(self) -> tuple[str, bytes]:
-        """Return its kind and bytes. Raises ValueError if one is missing, or name or metadata are invalid."""
-        _check_name(self.name)
-        _check_metadata(self.metadata)
-        if (self.text is None) == (self.data is None):
-            raise ValueError("it needs text or data, one of the two")
-        kind = self.kind or kind_of(self.name) or ("text" if self.text is not None else None)
-        if kind is None:
-            raise ValueError(f"its name has no known suffix; give a kind ({', '.join(sorted(set(KINDS.values())))})")
-        if self.text is not None:
-            return kind, self.text.encode()
-        try:
-            return kind, base64.b64decode(self.data or "", validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"its data is not base64 ({error})") from None
+    metadata = given.metadata or {}
+    _check_name(given.name)
+    _check_metadata(metadata)
+    if (given.text is None) == (given.data is None):
+        raise ValueError("it needs text or data, one of the two")
+    kind = given.kind or kind_of(given.name) or ("text" if given.text is not None else None)
+    if kind is None:
+        raise ValueError(f"its name has no known suffix; give a kind ({', '.join(sorted(set(KINDS.values())))})")
+    if given.text is not None:
+        return Upload(given.name, kind, given.text.encode(), metadata)
+    try:
+        return Upload(given.name, kind, base64.b64decode(given.data or "", validate=True), metadata)
+    except binascii.Error as error:
+        raise ValueError(f"its data is not base64 ({error})") from None
 
 
 @dataclass
@@ -89,7 +83,7 @@ class Uploads:
         key_id: str,
         info: CollectionInfo,
         collection: Collection,
-        given: Sequence[DocumentInput],
+        given: Sequence[DocumentUpload],
         read_quota: Callable[[], RemainingQuota],
     ) -> list[UploadOutcome]:
         """Add or replace documents by name. Documents stored before an ApiError or a disconnect stay."""
@@ -104,11 +98,11 @@ class Uploads:
         self,
         info: CollectionInfo,
         collection: Collection,
-        given: Sequence[DocumentInput],
+        given: Sequence[DocumentUpload],
         read_quota: Callable[[], RemainingQuota],
         client_left: threading.Event,
     ) -> list[UploadOutcome]:
-        from quire.rag.ingest import Upload, ingest_uploads
+        from quire.rag.ingest import ingest_uploads
 
         quota = read_quota()  # only now, since the key's earlier requests have used some
         all_outcomes = [UploadOutcome(each.name) for each in given]
@@ -118,7 +112,7 @@ class Uploads:
             try:
                 if each.name in outcomes:
                     raise ValueError("its name comes twice in this request")
-                uploads.append(Upload(each.name, *each.read(), each.metadata))
+                uploads.append(read_upload(each))
                 outcomes[each.name] = outcome
             except ValueError as error:
                 outcome.error = str(error)
