@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from quire.bench.bench_settings import CalibrateSettings
-from quire.cli.options import Plot, check_json, options
+from quire.cli.options import Json, Plot, options
 from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire calibrate --model random:tiny --lengths 64,128,256 --plot crossing.png"
 
 
 @options()
-def calibrate(
-    engine: EngineConfig,
-    settings: CalibrateSettings,
-    json: Annotated[
-        Path | None,
-        typer.Option(
-            "--json", metavar="FILE", callback=check_json, help="Write the figures, as quire simulate reads them."
-        ),
-    ] = None,
-    plot: Plot = None,
-) -> None:
-    """Measure both modes back from a preemption, swapping and computing again, and find where they cross."""
+def calibrate(engine: EngineConfig, settings: CalibrateSettings, json: Json = None, plot: Plot = None) -> None:
+    """Measure both modes back from a preemption, swapping and computing again, and find where they cross.
+
+    quire simulate reads the figures of --json.
+    """
     from quire.bench.calibrate import run
 
     run(engine, settings, json, plot)
