@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
 from benchmarks.stream_client import Stream, StreamClient
-from quire.bench.coldstart.cold_server import POLL_S, ColdServer, cold_server, completion, make_prompt
+from quire.bench.coldstart.cold_server import POLL_S, ColdServer, completion, make_prompt
 from quire.config import EngineConfig
 
 _FEWEST_GAPS = 8  #: of all streams, by which a mean is worth anything
@@ -31,7 +32,7 @@ def run_while_loading(
     config: EngineConfig, options: Sequence[str], num_streams: int, prompt_len: int
 ) -> tuple[float | None, float]:
     """Start a pack, and run streams from its first stage until the full model serves. Returns TPOT and that time."""
-    with cold_server(config, options) as server:
+    with closing(ColdServer(config, options)) as server:
         server.wait_stage(1)
         assert server.max_model_len is not None
         streams = _run(server, num_streams, prompt_len, server.max_model_len - prompt_len)
@@ -42,7 +43,7 @@ def run_while_loading(
 
 def run_alone(config: EngineConfig, num_streams: int, prompt_len: int) -> float | None:
     """Seconds a token of the same streams on the first stage, where nothing more is to come."""
-    with cold_server(config, ["--last-stage", "1"]) as server:
+    with closing(ColdServer(config, ["--last-stage", "1"])) as server:
         server.wait_stage(1)
         return _tpot(_run(server, num_streams, prompt_len, _ALONE_TOKENS, to_end=True), math.inf)
 

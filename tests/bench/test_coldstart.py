@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_ways_take_turns_and_each_starts_a_server_with_its_options(model: Engine
 
 def test_the_parts_of_a_start_add_up_to_its_first_token() -> None:
     config = EngineConfig("quire-mini", num_kv_blocks=64, use_tqdm=False)
-    with cold.cold_server(config, ["--device", "cpu"]) as server:
+    with closing(cold.ColdServer(config, ["--device", "cpu"])) as server:
         ttft_s = server.first_token([30])
         phases = server.wait_phases(30)
         assert server.listening_s is not None
@@ -136,7 +137,7 @@ def test_a_server_that_does_not_start_is_told_with_its_last_words(
     model: EngineConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cold, "SERVE", [sys.executable, "-c", "raise SystemExit('no such thing')"])
-    with cold.cold_server(model, []) as server, pytest.raises(RuntimeError, match="no such thing"):
+    with closing(cold.ColdServer(model, [])) as server, pytest.raises(RuntimeError, match="no such thing"):
         server.first_token([1])
 
 

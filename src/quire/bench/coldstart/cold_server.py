@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ _PHASE = re.compile(r"([a-z][a-z ]*?) (\d+(?:\.\d+)?) s\b")
 
 
 class ColdServer:
-    """A server process. All times are seconds since its start."""
+    """A server process, to be closed. All times are seconds since its start."""
 
     def __init__(self, config: EngineConfig, options: Sequence[str]) -> None:
         given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
@@ -179,16 +179,6 @@ class ColdServer:
         is_partial = self.num_stages == 1 and (card.get("bytes_loaded") or 0) < (card.get("bytes_total") or 0)
         if stage > 0 and not is_partial:
             self.stages.setdefault(stage, now)
-
-
-@contextmanager
-def cold_server(config: EngineConfig, options: Sequence[str]) -> Iterator[ColdServer]:
-    """Start a server for the duration of a block."""
-    server = ColdServer(config, options)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 def completion(prompt: Sequence[int], max_tokens: int) -> bytes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from quire.bench.bench_settings import ColdStartSettings
-from quire.bench.coldstart.cold_server import cold_server, make_prompt
+from quire.bench.coldstart.cold_server import ColdServer, make_prompt
 from quire.bench.progress import progress
 from quire.config import EngineConfig
 from quire.loading.checkpoint import weight_files
@@ -92,7 +93,7 @@ class ColdStartBench:
         """Run one cold start until the full model serves."""
         config, options = self.server_options(mode, bandwidth)
         resident = self.drop_files(Path(config.model))
-        with cold_server(config, options) as server:
+        with closing(ColdServer(config, options)) as server:
             ttft_s = server.first_token(make_prompt(self.settings.prompt_len))
             full_s = server.wait_stage()
             phases = server.wait_phases(_PHASES_TIMEOUT_S)
