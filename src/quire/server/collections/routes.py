@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.rag.embedding import Embeddings
-from quire.server.bodies.replies import json_reply
+from quire.server.bodies.replies import ErrorDetail, json_reply
 from quire.server.bodies.retrieval import PassageCard
 from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.schema import (
@@ -50,6 +50,7 @@ from quire.server.http.routes import Routes
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
     from quire.rag.records import DocumentInfo
+    from quire.server.collections.uploads import UploadOutcome
 
 
 _DEFAULT_TOP_K = 5
@@ -87,7 +88,7 @@ def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
             first = failed[0]
             raise ApiError(413, f"{first.name!r:.80}: {first.error}", "documents", "quota_exceeded")
         counts = {what: sum(outcome.counts[what] for outcome in outcomes) for what in _OUTCOMES}
-        shown = [DocumentOutcome.of(outcome) for outcome in outcomes]
+        shown = [_reply(outcome) for outcome in outcomes]
         return json_reply(DocumentsReply(object="collection.changes", **counts, failed=len(failed), documents=shown))
 
     @routes.post("/v1/collections/{name}/search", response_model=SearchReply, summary="Search for passages")
@@ -277,3 +278,12 @@ def _render(name: str, found: Embeddings, num_tokens: int, is_base64: bool) -> s
         model=name,
         usage=EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),
     ).model_dump_json(exclude_unset=True)
+
+
+def _reply(outcome: UploadOutcome) -> DocumentOutcome:
+    counts: dict[str, Any] = {what: outcome.counts[what] for what in _OUTCOMES}
+    if outcome.error is None:
+        return DocumentOutcome(name=outcome.name, **counts)
+    code = "quota_exceeded" if outcome.is_quota else "invalid_document"
+    error = ErrorDetail(message=outcome.error, type="invalid_request_error", param="documents", code=code)
+    return DocumentOutcome(name=outcome.name, **counts, error=error)

@@ -23,7 +23,6 @@ from quire.server.bodies.retrieval import PassageCard
 
 if TYPE_CHECKING:
     from quire.rag.records import CollectionInfo, DocumentInfo
-    from quire.server.collections.uploads import UploadOutcome
 
 MAX_TOP_K = 100
 MAX_DOCUMENTS = 10_000  #: per request
@@ -123,15 +122,6 @@ class DocumentOutcome(Reply):
     error: ErrorDetail | None = Field(
         default=None, description="Reason for rejecting it; a stored document of the name stays."
     )
-
-    @classmethod
-    def of(cls, outcome: UploadOutcome) -> Self:
-        counts: dict[str, Any] = {what: outcome.counts[what] for what in ("added", "changed", "unchanged", "removed")}
-        if outcome.error is None:
-            return cls(name=outcome.name, **counts)
-        code = "quota_exceeded" if outcome.is_quota else "invalid_document"
-        error = ErrorDetail(message=outcome.error, type="invalid_request_error", param="documents", code=code)
-        return cls(name=outcome.name, **counts, error=error)
 
 
 class DocumentsReply(Reply):
