@@ -18,7 +18,7 @@ from benchmarks.script import start
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
-from quire.settings import Settings, names, setting
+from quire.settings import Settings, integers, names, setting
 from quire.system.memory_reader import MemoryReader
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from quire.ops.module import Module
 
 _PASSES = 16  # between two measurements of the bandwidth
-_CONTEXT = 16
+_BLOCK_SIZE = 16
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class ExpertsSettings(Settings):
     """Options of the benchmark."""
 
     weights: tuple[str, ...] = setting("none,int8,int4", "Quantizations, or mxfp4.", read=names, metavar="KIND[,...]")
+    contexts: tuple[int, ...] = setting("16", "Tokens, of zeros.", read=integers, metavar="TOKENS[,...]")
     runs: int = setting(8, "Measurements of each kind.", at_least=1)
 
 
@@ -86,7 +87,7 @@ def write_mxfp4(name: str, directory: Path) -> None:
     (directory / "config.json").write_text(json_file.dumps(values))
 
 
-def decode(model: CausalLM) -> Iterator[float]:
+def decode(model: CausalLM, context: int) -> Iterator[float]:
     """Yield the seconds of `_PASSES` passes, without sampling."""
     from quire.attention.cpu_attention import CpuAttention
     from quire.attention.interface import AttentionBatch, KVLayout
@@ -95,14 +96,16 @@ def decode(model: CausalLM) -> Iterator[float]:
     library = load_kernels().functions
     if library is None:
         raise ValueError("this benchmark needs kernels")
-    layout = KVLayout(model.attention_layers(), _CONTEXT)
-    attention = CpuAttention(np.zeros(layout.shape(2), model.dtype), layout, library)
-    last = _CONTEXT - 1
+    layout, num_blocks = KVLayout(model.attention_layers(), _BLOCK_SIZE), -(-context // _BLOCK_SIZE)
+    cache = np.zeros(layout.shape(num_blocks), model.dtype)
+    cache[:] = 0  # pages of their own
+    attention = CpuAttention(cache, layout, library)
+    last = context - 1
     batch = AttentionBatch(
         query_start_loc=np.array([0, 1]),
-        seq_lens=np.array([_CONTEXT]),
-        block_tables=np.array([[1]], np.int32),
-        slot_mapping=np.array([_CONTEXT + last]),
+        seq_lens=np.array([context]),
+        block_tables=np.arange(num_blocks, dtype=np.int32)[None],
+        slot_mapping=np.array([last]),
     )
     generator = np.random.default_rng(0)
     while True:
@@ -128,21 +131,25 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
             quantization = "none" if kind == "mxfp4" else kind
             model = load_model(source, dtype=config.dtype, quantization=quantization)
         experts, others = active_bytes(model)
-        passes, taken, read = decode(model), [], []
-        next(passes)
-        for _ in range(settings.runs):
-            bandwidth = max(memory.measure() for _ in range(3))
-            taken.append(next(passes))
-            read.append((experts + others) / bandwidth)
-        yield {
-            "weights": kind,
-            "held_bytes": model.weight_bytes(),
-            "experts_bytes": experts,
-            "other_bytes": others,
-            "wall_s": summarise(taken),
-            "read_s": summarise(read),
-            "ratio": summarise([each / limit for each, limit in zip(taken, read, strict=True)]),
-        }
+        for context in settings.contexts:
+            passes, taken, read = decode(model, context), [], []
+            kv = context * source.config.kv_bytes_per_token(model.dtype.name)
+            next(passes)
+            for _ in range(settings.runs):
+                bandwidth = max(memory.measure() for _ in range(3))
+                taken.append(next(passes))
+                read.append((experts + others + kv) / bandwidth)
+            yield {
+                "weights": kind,
+                "context": context,
+                "held_bytes": model.weight_bytes(),
+                "experts_bytes": experts,
+                "other_bytes": others,
+                "kv_bytes": kv,
+                "wall_s": summarise(taken),
+                "read_s": summarise(read),
+                "ratio": summarise([each / limit for each, limit in zip(taken, read, strict=True)]),
+            }
 
 
 @options(without=("quantization", "device"))
@@ -150,9 +157,11 @@ def main(settings: ExpertsSettings, engine: EngineConfig, json: Json = None) -> 
     """Decoding with a mixture of experts, one stream, against the time to read the weights in use."""
     columns = (
         Column("weights", "weights"),
+        Column("context", "context", digits=0),
         Column("held_bytes", "MB held", scale=1e-6, digits=0),
         Column("experts_bytes", "MB of experts read", scale=1e-6, digits=0),
         Column("other_bytes", "MB of others read", scale=1e-6, digits=0),
+        Column("kv_bytes", "MB of KV read", scale=1e-6, digits=1),
         Column("wall_s", "ms per token", scale=1e3, digits=1),
         Column("read_s", "read alone ms", scale=1e3, digits=1),
         Column("ratio", "ratio", digits=2),
