@@ -59,16 +59,8 @@ def rms_norm(
     out = new_output(y.shape, y.dtype)
     size = y.shape[-1]
     threads = threads_for(y.size)
-    _kernels(y).run(
-        "norm",
-        None if x is None else address(x),
-        *map(address, (y, weight, out)),
-        y.size // size,
-        size,
-        eps,
-        offset,
-        threads,
-    )
+    pointers = (None if x is None else address(x), *map(address, (y, weight, out)))
+    _kernels(y).run("norm", *pointers, y.size // size, size, eps, offset, threads)
     return out
 
 
@@ -105,23 +97,12 @@ def rotate_heads(
     can."""
     qkv = dense(qkv)
     num_tokens, num_heads, dim = qkv.shape
-    optional = (cosines, sines, query_weight, key_weight, query_scale)
-    _kernels(qkv).run(
-        "rotate",
-        address(qkv),
-        num_tokens,
-        num_heads * dim,
-        num_query_heads,
-        num_key_heads,
-        dim,
-        0 if cosines is None else cosines.shape[-1],
-        *(None if each is None else address(each) for each in optional),
-        eps,
-        offset,
-        is_interleaved,
-        query_weight is not None and len(query_weight) > dim,
-        threads_for(qkv.size),
-    )
+    given = (cosines, sines, query_weight, key_weight, query_scale)
+    pointers = (None if each is None else address(each) for each in given)
+    rotary_dim = 0 if cosines is None else cosines.shape[-1]
+    sizes = (num_tokens, num_heads * dim, num_query_heads, num_key_heads, dim, rotary_dim)
+    flags = (is_interleaved, query_weight is not None and len(query_weight) > dim)
+    _kernels(qkv).run("rotate", address(qkv), *sizes, *pointers, eps, offset, *flags, threads_for(qkv.size))
     return qkv
 
 
