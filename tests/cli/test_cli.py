@@ -43,7 +43,7 @@ COMMANDS = [
     ["bench", "throughput"],
     ["bench", "coldstart"],
     ["bench", "serve"],
-    *(["kv", name] for name in ("ls", "verify", "prune", "rm", "export", "import", "warm")),
+    *(["kv", name] for name in ("ls", "verify", "prune", "rm", "warm")),
 ]
 WITH_ENGINE = [
     ["generate"],
