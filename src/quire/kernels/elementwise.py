@@ -17,64 +17,26 @@ MAPS = ("add", "multiply", "scale", "cap", "silu", "relu", "gelu", "gelu_tanh")
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int64
 
 
-class _Norm(ctypes.Structure):
-    """`QuireNorm` in csrc/elementwise.h."""
-
-    _fields_ = layout("pointer x y weight out", "int64 num_rows size", "float eps offset", "int32 num_threads")
-
-
-class _NormHeads(ctypes.Structure):
-    """`QuireNormHeads` there."""
-
-    _fields_ = layout("pointer x out", "int64 num_tokens stride num_heads head_dim", "float eps", "int32 num_threads")
-
-
-class _Rotate(ctypes.Structure):
-    """`QuireRotate` there."""
-
-    _fields_ = layout(
-        "pointer heads",
-        "int64 num_tokens stride num_query_heads num_key_heads head_dim rotary_dim",
-        "pointer cosines sines query_weight key_weight query_scale",
-        "float eps offset",
+#: Fields of the structures in csrc/elementwise.h, by function.
+_FIELDS = {
+    "norm": ("pointer x y weight out", "int64 num_rows size", "float eps offset", "int32 num_threads"),
+    "norm_heads": ("pointer x out", "int64 num_tokens stride num_heads head_dim", "float eps", "int32 num_threads"),
+    "layer_norm": ("pointer x y weight bias out", "int64 num_rows size", "float eps", "int32 num_threads"),
+    "rotate": (
+        "pointer heads", "int64 num_tokens stride num_query_heads num_key_heads head_dim rotary_dim",
+        "pointer cosines sines query_weight key_weight query_scale", "float eps offset",
         "int32 is_interleaved norms_all_heads num_threads",
-    )
-
-
-class _Latents(ctypes.Structure):
-    """`QuireLatents` there."""
-
-    _fields_ = layout(
-        "pointer queries keys",
-        "int64 num_tokens num_heads query_dim latent_dim rotary_dim",
-        "pointer weight cosines sines",
-        "float eps",
-        "int32 is_interleaved num_threads",
-    )
-
-
-class _LayerNorm(ctypes.Structure):
-    """`QuireLayerNorm` there."""
-
-    _fields_ = layout("pointer x y weight bias out", "int64 num_rows size", "float eps", "int32 num_threads")
-
-
-class _Map(ctypes.Structure):
-    """`QuireMap` there."""
-
-    _fields_ = layout("pointer x y out", "int64 size", "float factor", "int32 num_threads")
-
-
-class _Gate(ctypes.Structure):
-    """`QuireGate` there."""
-
-    _fields_ = layout("pointer x out", "int64 num_rows size", "int32 num_threads")
-
-
-_STRUCTURES = {
-    "norm": _Norm, "norm_heads": _NormHeads, "layer_norm": _LayerNorm, "rotate": _Rotate, "latents": _Latents,
-    "gate": _Gate, **dict.fromkeys(MAPS, _Map),
+    ),
+    "latents": (
+        "pointer queries keys", "int64 num_tokens num_heads query_dim latent_dim rotary_dim",
+        "pointer weight cosines sines", "float eps", "int32 is_interleaved num_threads",
+    ),
+    "gate": ("pointer x out", "int64 num_rows size", "int32 num_threads"),
+    **dict.fromkeys(MAPS, ("pointer x y out", "int64 size", "float factor", "int32 num_threads")),
 }  # fmt: skip
+_STRUCTURES: dict[str, type[ctypes.Structure]] = {
+    name: type(f"_{name}", (ctypes.Structure,), {"_fields_": layout(*lines)}) for name, lines in _FIELDS.items()
+}
 
 
 class Elementwise:
