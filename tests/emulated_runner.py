@@ -15,7 +15,15 @@ import numpy as np
 
 from quire.config import SchedulerConfig, num_batch_rows
 from quire.core.block_keys import PUBLIC
-from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TokenLogprobs, TransferReport
+from quire.outputs import (
+    BlockTransfer,
+    SchedulerOutput,
+    StepOutput,
+    StoreChanges,
+    TokenLogprobs,
+    TransferReport,
+    state_ends,
+)
 from quire.runner.batch import Batch, InputBatch
 
 VOCAB_SIZE = 8
@@ -291,7 +299,8 @@ class EmulatedRunner:
         work = self.batch.apply(out)
         for block, is_whole in out.returned:
             self.blocks[block, 0 if is_whole else 1 :] = GARBAGE
-        self.blocks[work.fresh] = EMPTY
+        has_states = self.config.window is not None and self.config.window.has_states
+        self.blocks[work.fresh, : 1 if has_states else 2] = EMPTY
         self.blocks[work.copy_dst] = self.blocks[work.copy_src]
         self.num_copies += len(work.copy_src)
         self.transfer_worker.submit(out.transfers, "load")
@@ -302,10 +311,12 @@ class EmulatedRunner:
         for seq_id in out.seq_ids:
             assert self._contents[seq_id].stage == out.stage, "a step mixes stages, or a sequence changes its own"
         expected = [self._expected(seq_id, row) for seq_id, row in zip(out.seq_ids, batch.rows.tolist(), strict=True)]
+        if has_states:
+            self._pass_states_on(batch, expected, is_torn=fails == "late")
         self._write(batch, expected, is_torn=fails == "late")
         if fails == "late":
             raise StepFailed
-        self._read(batch, expected)
+        self._read(batch, expected, has_states=has_states)
         result = self._sample(out, batch, expected, set(poisoned))
         result.transfers = self.transfer_worker.poll(wait=not out.seq_ids)
         return result
@@ -313,28 +324,44 @@ class EmulatedRunner:
     def _expected(self, seq_id: int, row: int) -> list[int]:
         return self._contents[seq_id].follow(self.batch.token_ids[row, : self.batch.num_tokens[row]].tolist())
 
+    def _pass_states_on(self, batch: Batch, expected: list[list[int]], *, is_torn: bool) -> None:
+        """Read the states before the step's tokens, and leave those after them. A state is a digest in part 1."""
+        size, tables = self.config.block_size, batch.attention.block_tables
+        spans = list(zip(batch.attention.query_start_loc.tolist(), batch.attention.seq_lens.tolist(), strict=False))
+        starts = [int(batch.positions[row]) for row, _ in spans]
+        for table, contents, start in zip(tables, expected, starts, strict=False):
+            if start:
+                state = self.blocks[table[(start - 1) // size], 1, 0]
+                assert state == contents[start - 1], "a sequence goes on from a state that is not its own"
+        for table, contents, start, (_, end) in zip(tables, expected, starts, spans, strict=False):
+            for stop in state_ends(start, end, size):
+                self.blocks[table[(stop - 1) // size], 1] = GARBAGE if is_torn else contents[stop - 1]
+
     def _write(self, batch: Batch, expected: list[list[int]], *, is_torn: bool) -> None:
         mapping = batch.attention.slot_mapping
         blocks, offsets = np.divmod(mapping, self.config.block_size)
         assert len(set(mapping.tolist())) == len(mapping), "two tokens are written to one slot"
-        assert (self.blocks[blocks, :, offsets] == EMPTY).all(), "a slot is written that holds something already"
+        parts = slice(1 if self.config.window is not None and self.config.window.has_states else 2)
+        assert (self.blocks[blocks, parts, offsets] == EMPTY).all(), "a slot is written that holds something already"
         if is_torn:
-            self.blocks[blocks[::2], :, offsets[::2]] = GARBAGE
+            self.blocks[blocks[::2], parts, offsets[::2]] = GARBAGE
             return
         first_tokens = batch.attention.query_start_loc.tolist()
         for i, contents in enumerate(expected):
             first, end = first_tokens[i], first_tokens[i + 1]
             start = int(batch.positions[first])
             written = np.array(contents[start : start + end - first], dtype=np.uint64)
-            self.blocks[blocks[first:end], :, offsets[first:end]] = written[:, None]
+            self.blocks[blocks[first:end], parts, offsets[first:end]] = written[:, None]
 
-    def _read(self, batch: Batch, expected: list[list[int]]) -> None:
+    def _read(self, batch: Batch, expected: list[list[int]], *, has_states: bool) -> None:
         tables, lengths = batch.attention.block_tables, batch.attention.seq_lens.tolist()
         for i, contents in enumerate(expected):
             num_blocks = -(-lengths[i] // self.config.block_size)
             read, windows = self.blocks[tables[i, :num_blocks]].swapaxes(0, 1).reshape(2, -1)
             assert read[: lengths[i]].tolist() == contents[: lengths[i]], "a sequence reads KV that is not its own"
             assert (read[lengths[i] :] == EMPTY).all(), "a sequence's last block holds what a former owner left"
+            if has_states:
+                continue
             first = int(batch.positions[batch.attention.query_start_loc[i]])
             seen = max(0, first + 1 - self.config.window.tokens) if self.config.window else 0
             assert windows[seen:].tolist() == read[seen:].tolist(), (

@@ -64,6 +64,8 @@ class PoolPlan:
 
     def longest(self, num_pinned: int) -> int:
         """Return the tokens of the longest sequence beside so many pinned blocks."""
+        if self.window is not None and self.window.has_states:
+            num_pinned = self.window.room(num_pinned)
         room = self.num_blocks - num_pinned
         return (room if self.window is None else self.window.longest(room)) * self.block_size
 
@@ -100,7 +102,7 @@ def plan_pool(
     num_pinned = num_pinned_tokens // config.block_size
     room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device] * memory_share)
     longest = -(-wanted_len // config.block_size)
-    if window is not None and longest <= window.num_whole:
+    if window is not None and longest <= window.num_whole and not window.has_states:
         window = None
     usable = config.max_num_seqs * (longest if window is None else window.room(longest)) + num_pinned
     num_blocks = _num_blocks(config, block_bytes, room, usable)
@@ -141,6 +143,9 @@ def _log_plan(plan: PoolPlan, weight_bytes: int, free: int, *, is_capped: bool) 
     if (window := plan.window) is not None:
         thin = format_size(token_bytes * window.thin / window.WHOLE)
         behind = f", {thin} behind the window of {window.tokens}"
+        if window.has_states:
+            state = format_size(plan.block_bytes * (1 - window.thin / window.WHOLE))
+            token_bytes, behind = token_bytes * window.thin / window.WHOLE, f" and {state} per state"
     logger.info(
         "memory: weights %s, KV pool %s (%d blocks of %d, or %d tokens at %s%s), %s left free; max_model_len %d%s",
         format_size(weight_bytes),

@@ -62,6 +62,13 @@ def with_window(draw: st.DrawFn, config: SchedulerConfig) -> SchedulerConfig:
     return replace(config, num_blocks=num_blocks, window=window)
 
 
+def with_states(draw: st.DrawFn, config: SchedulerConfig) -> SchedulerConfig:
+    """Let the model have recurrent states, and no other tiers."""
+    window = BlockWindow(2, draw(st.sampled_from((300, 20000, 60000))), 2, has_states=True)
+    num_blocks = window.room(-(-config.max_model_len // config.block_size)) + draw(st.integers(1, 6))
+    return replace(config, num_blocks=num_blocks, window=window, num_swap_slots=0, has_disk_tier=False)
+
+
 @st.composite
 def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] = ()) -> Schedule:
     """Schedules under pressure: pools hold little more than the longest sequence."""
@@ -79,8 +86,9 @@ def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] 
         num_swap_slots=draw(st.sampled_from((0, 64, 3, 8))),
         max_tokens_beside_streams=draw(st.sampled_from((None, 1, 4, 20))),
     )
-    if draw(st.booleans()):
-        config = with_window(draw, config)
+    kind = draw(st.sampled_from(("plain", "window", "states")))
+    if kind != "plain":
+        config = with_window(draw, config) if kind == "window" else with_states(draw, config)
     whim = draw(st.none() | st.integers(1, 1000))
     if whim is not None:
         config = replace(config, target_itl_s=draw(st.sampled_from((None, 0.01, 1.0))))
@@ -254,8 +262,9 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
         enable_prefix_caching=draw(st.booleans()),
         watermark_blocks=draw(st.integers(0, 2)),
     )
-    if draw(st.booleans()):
-        config = with_window(draw, config)
+    kind = draw(st.sampled_from(("plain", "window", "states")))
+    if kind != "plain":
+        config = with_window(draw, config) if kind == "window" else with_states(draw, config)
     prompt = tuple(draw(st.lists(st.integers(0, 7), min_size=1, max_size=max_model_len - 2)))
     width = draw(st.integers(2, 8))
     plan = Plan(prompt, max_tokens=max_model_len, stops=draw(st.booleans()))

@@ -187,21 +187,46 @@ class WindowedBlockPool(BlockPool):
     def allocate_all(self, num_blocks: int) -> list[int]:
         return [self.allocate() for _ in range(num_blocks)]
 
-    def _take(self) -> int:
-        while self._taken + BlockWindow.WHOLE > self._memory:
+    def allocate_thin(self, num_blocks: int) -> list[int]:
+        """Return thin blocks without keys, with an outgrown hold each."""
+        return [self._allocate_thin() for _ in range(num_blocks)]
+
+    def _allocate_thin(self) -> int:
+        block = self._free.pop() if self._free else self._take(is_thin=True)
+        if block not in self.thin:
+            self._make_thin(block)
+        self.ref_counts[block] = 1
+        self._needed += BlockWindow.WHOLE - self._saving
+        return block
+
+    def has_room(self, num_whole: int, num_thin: int) -> bool:
+        thin = BlockWindow.WHOLE - self._saving
+        return self._needed + num_whole * BlockWindow.WHOLE + num_thin * thin <= self._memory
+
+    def _take(self, *, is_thin: bool = False) -> int:
+        memory = BlockWindow.WHOLE - (self._saving if is_thin else 0)
+        while self._taken + memory > self._memory:
             block, _ = self._cached.popitem(last=False)
             if self.ref_counts[block]:
                 self._num_outgrown -= 1
-                self.thin.add(block)
-                self._taken -= self._saving
-                self.returned.append((block, False))
+                self._make_thin(block)
                 continue
             self._remove_key(block)
-            if block not in self.thin:
+            if (block in self.thin) == is_thin:
                 return block
+            if block not in self.thin:
+                self._make_thin(block)
             self._return(block)
-        self._taken += BlockWindow.WHOLE
-        return self._without_memory.pop()
+        self._taken += memory
+        block = self._without_memory.pop()
+        if is_thin:
+            self.thin.add(block)
+        return block
+
+    def _make_thin(self, block: int) -> None:
+        self.thin.add(block)
+        self._taken -= self._saving
+        self.returned.append((block, False))
 
     def _return(self, block: int) -> None:
         """Return the memory of a thin block that is neither used nor cached."""
@@ -274,10 +299,10 @@ class WindowedBlockPool(BlockPool):
                 self._let_go(block)
 
     def register_all(self, blocks: Sequence[int], keys: Sequence[bytes]) -> list[int]:
-        for key in keys:  # a whole block takes the key of a thin one
-            if (known := self._block_of_key.get(key)) in self.thin:
-                assert known is not None
-                self.invalidate(known)
+        for block, key in zip(blocks, keys, strict=True):
+            known = self._block_of_key.get(key)
+            if known in self.thin and block not in self.thin and known is not None:
+                self.invalidate(known)  # the whole block takes its key
         return super().register_all(blocks, keys)
 
     def invalidate(self, block: int) -> None:

@@ -24,7 +24,7 @@ from quire.config import BlockWindow
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, extend_keys
 from quire.core.block_pool import BlockPool, WindowedBlockPool
 from quire.core.request import Request, Sequence
-from quire.outputs import BlockTransfer
+from quire.outputs import BlockTransfer, state_ends
 
 
 class KVCacheManager:
@@ -34,6 +34,7 @@ class KVCacheManager:
         self, num_blocks: int, block_size: int, enable_prefix_caching: bool = True, window: BlockWindow | None = None
     ) -> None:
         self._window = window
+        self._has_states = window is not None and window.has_states
         self._windowed = None if window is None else WindowedBlockPool(num_blocks, window)
         self.pool = self._windowed or BlockPool(num_blocks)
         self.block_size = block_size
@@ -42,7 +43,7 @@ class KVCacheManager:
         self.num_kv_tokens = 0  #: computed tokens of all sequences that hold blocks
         self._registered: list[int] = []  #: blocks that got keys since `begin_step`
         self.op_ids = count(1)  #: of transfers
-        self._pinned: set[int] = set()
+        self._pinned: dict[int, bool] = {}  #: block -> it is held whole
 
     def begin_step(self) -> None:
         """Trust the blocks of the last step."""
@@ -105,7 +106,11 @@ class KVCacheManager:
             if block is None or (own is not None and block not in own):
                 break
             found.append(block)
-        return found if self._windowed is None else self._cut_to_window(found, self._windowed.thin)
+        if self._windowed is None:
+            return found
+        # The states of this step's blocks cannot be read by other sequences of the step.
+        unfit = self._windowed.thin.union(self._registered) if self._has_states else self._windowed.thin
+        return self._cut_to_window(found, unfit)
 
     def _cut_to_window(self, found: list[int], thin: set[int]) -> list[int]:
         """Return the longest part of a prefix with which a sequence can go on: blocks in the last window are whole."""
@@ -120,13 +125,21 @@ class KVCacheManager:
 
     def count_new_blocks(self, seq: Sequence, num_tokens: int) -> int:
         """Return how many blocks `seq` needs to compute its tokens up to `num_tokens`, copies on write included."""
-        missing = -(-num_tokens // self.block_size) - len(seq.block_table)
-        return missing + self._writes_shared_block(seq)
+        missing, copies = -(-num_tokens // self.block_size) - len(seq.block_table), self._writes_shared_block(seq)
+        if self._has_states and self._window is not None and missing > 0:
+            num_whole = len(self._new_states_at(seq, num_tokens))
+            return num_whole + copies - (num_whole - missing) * self._window.thin // self._window.WHOLE
+        return missing + copies
+
+    def _new_states_at(self, seq: Sequence, after: int) -> set[int]:
+        """Return the positions beyond `seq`'s table where computing up to `after` leaves states."""
+        ends = state_ends(seq.num_computed_tokens, after, self.block_size)
+        return {at for end in ends if (at := (end - 1) // self.block_size) >= len(seq.block_table)}
 
     def adopt_prefix(self, seq: Sequence, blocks: list[int]) -> None:
         """Begin `seq`'s empty table with the blocks of a cached prefix."""
         assert not seq.block_table, "the sequence has blocks already"
-        self._outgrow(seq, len(blocks) * self.block_size, blocks)
+        self._hold_prefix(seq, blocks, len(blocks) * self.block_size)
         seq.block_table.extend(blocks)
         seq.num_registered = len(blocks)
         seq.num_computed_tokens = len(blocks) * self.block_size
@@ -139,10 +152,14 @@ class KVCacheManager:
         if seq.num_computed_tokens != num_held * self.block_size:
             return 0
         blocks = self.find_prefix(seq)[num_held:]
-        self._outgrow(seq, (num_held + len(blocks)) * self.block_size, blocks)
-        self.extend_table(seq, blocks)
         if blocks:
+            end = self._count_outgrown((num_held + len(blocks)) * self.block_size)
+            self._hold(blocks, max(0, end - num_held))
+            self.extend_table(seq, blocks)
             self.count_loaded(seq, len(seq.block_table) * self.block_size)
+            if self._windowed is not None and end > seq.num_outgrown:
+                self._windowed.outgrow(seq.block_table[seq.num_outgrown : min(end, num_held)])
+                seq.num_outgrown = end
         return len(blocks)
 
     def append_slots(self, seq: Sequence, num_new_tokens: int) -> tuple[list[int], BlockTransfer | None] | None:
@@ -150,8 +167,8 @@ class KVCacheManager:
         within a layer all writes come before all reads. Returns the blocks appended, and the copy to make first if the
         last one was shared; None, with nothing changed, without room."""
         pool, size, table = self.pool, self.block_size, seq.block_table
-        if self._window is not None:
-            self._outgrow(seq, seq.num_computed_tokens)
+        if self._windowed is not None:
+            self._outgrow(seq)
         at = seq.num_computed_tokens // size
         after = seq.num_computed_tokens + num_new_tokens
         missing = -(-after // size) - len(table)
@@ -159,10 +176,13 @@ class KVCacheManager:
         new_blocks: list[int] = []
         transfer = None
         if missing > 0 or copies:
-            if pool.num_available < missing + copies:
+            whole = self._new_states_at(seq, after) if self._has_states else None
+            if not self._has_room(missing, copies, whole):
                 return None
             transfer = self._copy_on_write(seq) if copies else None
-            new_blocks = pool.allocate_all(missing)
+            new_blocks = pool.allocate_all(missing if whole is None else len(whole))
+            if whole is not None:
+                new_blocks = self._add_thin(seq, new_blocks, whole, missing)
             table += new_blocks
             self.num_logical_blocks += missing
         seq.num_computed_tokens = after
@@ -173,6 +193,19 @@ class KVCacheManager:
         if seq.request.is_single:  # a block that is not full has no key, so no other request shares it
             seq.open_end = len(table) * size - 1
         return new_blocks, transfer
+
+    def _has_room(self, missing: int, copies: bool, whole: set[int] | None) -> bool:
+        if self._windowed is None or whole is None:
+            return self.pool.num_available >= missing + copies
+        return self._windowed.has_room(len(whole) + copies, missing - len(whole))
+
+    def _add_thin(self, seq: Sequence, whole_blocks: list[int], whole: set[int], missing: int) -> list[int]:
+        """Return `missing` new blocks in order: `whole_blocks` where the step leaves states, and thin ones."""
+        assert self._windowed is not None
+        seq.states_at += sorted(whole)
+        thin, usual = iter(self._windowed.allocate_thin(missing - len(whole))), iter(whole_blocks)
+        first = len(seq.block_table)
+        return [next(usual if at in whole else thin) for at in range(first, first + missing)]
 
     def append_decodes(self, requests: Seq[Request]) -> tuple[list[int], int, dict[int, list[int]]]:
         """Append one slot to each single-sequence request, until one needs a decision or the pool has no room. Returns
@@ -201,11 +234,7 @@ class KVCacheManager:
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Share `parent`'s blocks with `child`, whose tokens begin with `parent`'s computed ones."""
         assert not child.block_table
-        if self._windowed is not None:
-            self._windowed.acquire_outgrown(parent.block_table[: parent.num_outgrown])
-            child.num_outgrown = parent.num_outgrown
-        for block in parent.block_table[parent.num_outgrown :]:
-            self.pool.acquire(block)
+        self._hold_prefix(child, parent.block_table, parent.num_computed_tokens)
         child.block_table = list(parent.block_table)
         child.block_keys = list(parent.block_keys)
         child.num_registered = parent.num_registered
@@ -217,9 +246,14 @@ class KVCacheManager:
         """Release `seq`'s blocks; idempotent. Tokens and keys stay. Returns the number of blocks made available."""
         before = self.pool.num_available
         assert seq.loading is None, "a sequence releases no blocks while it is loading"
-        self.pool.release_all(reversed(seq.block_table[seq.num_outgrown :]))
+        whole, outgrown = seq.block_table[seq.num_outgrown :], seq.block_table[: seq.num_outgrown]
+        if self._has_states:
+            whole = [seq.block_table[at] for at in seq.states_at]
+            outgrown = [block for at, block in enumerate(seq.block_table) if at not in seq.states_at]
+            seq.states_at = []
+        self.pool.release_all(reversed(whole))
         if self._windowed is not None:
-            self._windowed.release_outgrown(reversed(seq.block_table[: seq.num_outgrown]))
+            self._windowed.release_outgrown(reversed(outgrown))
             seq.num_outgrown = 0
         self.num_logical_blocks -= len(seq.block_table)
         self.num_kv_tokens -= seq.num_computed_tokens
@@ -286,15 +320,32 @@ class KVCacheManager:
         self._extend_keys(seq, num_blocks)
         return seq.block_keys[:num_blocks]
 
-    def _outgrow(self, seq: Sequence, num_computed: int, blocks: Seq[int] = ()) -> None:
-        """Hold `blocks`, which will follow `seq`'s table; no token from `num_computed` on reads outgrown windows."""
-        pool, first, num_held = self._windowed, seq.num_outgrown, len(seq.block_table)
-        if pool is not None and (end := self._count_outgrown(num_computed)) > first:
+    def _hold_prefix(self, seq: Sequence, blocks: Seq[int], num_computed: int) -> None:
+        """Hold the blocks that `seq`'s empty table will begin with."""
+        end = min(self._count_outgrown(num_computed), len(blocks))
+        self._hold(blocks, end)
+        if self._has_states:
+            seq.states_at = list(range(end, len(blocks)))
+        else:
             seq.num_outgrown = end
-            pool.outgrow(seq.block_table[first:end])
-            pool.acquire_outgrown(blocks[: max(0, end - num_held)])
-        for block in blocks[max(0, seq.num_outgrown - num_held) :]:
+
+    def _hold(self, blocks: Seq[int], num_outgrown: int) -> None:
+        """Hold blocks, the first ones without their windows."""
+        if self._windowed is not None:
+            self._windowed.acquire_outgrown(blocks[:num_outgrown])
+        for block in blocks[num_outgrown:]:
             self.pool.acquire(block)
+
+    def _outgrow(self, seq: Sequence) -> None:
+        """Turn holds on blocks whose windows or states no token from `num_computed_tokens` on reads."""
+        assert self._windowed is not None
+        end = self._count_outgrown(seq.num_computed_tokens)
+        if self._has_states:
+            self._windowed.outgrow(seq.block_table[at] for at in seq.states_at if at < end)
+            seq.states_at = [at for at in seq.states_at if at >= end]
+        elif end > seq.num_outgrown:
+            self._windowed.outgrow(seq.block_table[seq.num_outgrown : end])
+            seq.num_outgrown = end
 
     def extend_table(self, seq: Sequence, blocks: list[int]) -> None:
         seq.block_table.extend(blocks)
@@ -318,23 +369,30 @@ class KVCacheManager:
         """Hold the full blocks of `seq` for good, and return their number. Raises ValueError if the rest of the pool
         could not hold the longest sequence, of `max_model_len` tokens."""
         blocks = self.full_blocks(seq)
-        if self.has_thin(blocks):
+        end = self._count_outgrown(len(blocks) * self.block_size) if self._has_states else 0
+        if self.has_thin(blocks[end:]):
             raise ValueError(f"the pool is too small to keep {len(blocks)} pinned blocks whole; enlarge it")
-        num_left = self.pool.num_blocks - len(self._pinned.union(blocks))
-        if num_left * self.block_size < max_model_len:
+        new = [block for block in blocks if block not in self._pinned]
+        num_pinned = len(self._pinned) + len(new)
+        if self._window is not None and self._has_states:
+            num_pinned = self._window.room(num_pinned)
+        num_left = self.pool.num_blocks - num_pinned
+        if num_left < self.blocks_for(max_model_len):
             raise ValueError(
                 f"the pool would have {num_left} blocks left beside the pinned ones, too few for "
                 f"max_model_len={max_model_len}; lower it or enlarge the pool"
             )
-        for block in set(blocks) - self._pinned:
-            self.pool.acquire(block)
-        self._pinned.update(blocks)
+        outgrown = set(blocks[:end])
+        for block in new:
+            self._hold([block], int(block in outgrown))
+            self._pinned[block] = block not in outgrown
         return len(blocks)
 
     def unpin(self) -> None:
         """Release all pinned blocks. They stay cached until they are evicted."""
-        for block in self._pinned:
-            self.pool.release(block)
+        self.pool.release_all(block for block, is_whole in self._pinned.items() if is_whole)
+        if self._windowed is not None:
+            self._windowed.release_outgrown(block for block, is_whole in self._pinned.items() if not is_whole)
         self._pinned.clear()
 
     @property
@@ -379,7 +437,8 @@ class KVCacheManager:
             num_blocks = len(seq.block_table)
             assert seq.num_computed_tokens <= num_blocks * self.block_size, f"{seq!r} has tokens without slots"
             assert num_blocks <= -(-len(seq.token_ids) // self.block_size), f"{seq!r} holds more blocks than it needs"
-            assert not self.has_thin(seq.block_table[seq.num_outgrown :])
+            read = range(seq.num_outgrown, num_blocks) if not self._has_states else seq.states_at
+            assert not self.has_thin(seq.block_table[at] for at in read)
             at = seq.num_computed_tokens // self.block_size
             assert all(self.pool.ref_counts[b] > 0 for b in seq.block_table[: at + 1])
         assert holds == self.pool.ref_counts, "reference counts and block tables disagree"

@@ -54,8 +54,8 @@ class Sequence:
     __slots__ = (
         "block_keys", "block_table", "candidates", "cumulative_logprob", "finish_reason", "index", "is_in_runner",
         "loading", "num_computed_tokens", "num_lost_tokens", "num_outgrown", "num_prompt_tokens",
-        "num_registered", "num_tokens_at_end", "open_end", "request", "seq_id", "stop_reason", "stop_token_ids",
-        "swapped_keys", "token_ids",
+        "num_registered", "num_tokens_at_end", "open_end", "request", "seq_id", "states_at", "stop_reason",
+        "stop_token_ids", "swapped_keys", "token_ids",
     )  # fmt: skip
 
     def __init__(self, seq_id: int, index: int, request: Request, token_ids: list[int]) -> None:
@@ -68,6 +68,7 @@ class Sequence:
         self.block_table: list[int] = []
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were needed
         self.num_outgrown = 0  #: blocks at the front of the table whose windows it reads no more
+        self.states_at: list[int] = []  #: positions of blocks held for the states of a model that has some
         self.num_registered = 0  #: blocks at the front of the table whose keys were offered to the pool
         #: With fewer computed tokens, the next slot is in a block of its own, and does not fill it. 0 if siblings may
         #: share the block.

@@ -42,7 +42,9 @@ class KVCache:
 
     def clear(self, blocks: list[int]) -> None:
         """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""
-        if blocks:
+        if blocks and self.layout.has_states:  # which are written before they are read
+            self._rows[blocks, : self.layout.thin_numel * self.blocks.itemsize] = 0
+        elif blocks:
             self._rows[blocks] = 0
 
     def copy(self, src: list[int], dst: list[int]) -> None:
