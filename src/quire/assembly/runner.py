@@ -51,6 +51,11 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
     prefix = _read_prefix(config, tokenizer)
     layout = KVLayout(model.attention_layers(), config.block_size)
+    if layout.has_states and (loaded.device != "cpu" or config.kv_dir or config.has_swap_tier("cpu")):
+        raise ValueError(
+            f"{loaded.source.name} has recurrent states, which stay in the KV pool in main memory for now; use device "
+            "cpu, and leave out kv_dir, swap_space and swap_dir"
+        )
     step_tokens = config.tokens_per_step(model.config.num_parameters, loaded.device)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
     plan = plan_pool(

@@ -40,8 +40,6 @@ class TorchAttention:
         self._states: StatePlan | None = None
         self._states_of: dict[int, LayerStates] = {}
         if layout.has_states:
-            if cache.device.type != "cpu":
-                raise ValueError("a model with recurrent states runs in main memory only; use device cpu")
             blocks = as_numpy(cache)
             self._states = StatePlan(blocks.strides[0], layout.block_size)
             self._states_of = layer_states(blocks, layout, self._states)
