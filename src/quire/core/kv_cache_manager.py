@@ -106,20 +106,17 @@ class KVCacheManager:
             if block is None or (own is not None and block not in own):
                 break
             found.append(block)
-        if self._windowed is None:
-            return found
-        # The states of this step's blocks cannot be read by other sequences of the step.
-        unfit = self._windowed.thin.union(self._registered) if self._has_states else self._windowed.thin
-        return self._cut_to_window(found, unfit)
+        return found if self._windowed is None else self._cut_to_window(found, self._windowed.thin)
 
     def _cut_to_window(self, found: list[int], thin: set[int]) -> list[int]:
-        """Return the longest part of a prefix with which a sequence can go on: blocks in the last window are whole."""
-        end = len(found)
+        """Return the longest part of a prefix with which a sequence can go on: blocks in the last window are whole, and
+        states are not of this step, whose other sequences cannot read them."""
+        end, fresh = len(found), set(self._registered) if self._has_states else ()
         outgrown = self._count_outgrown(end * self.block_size)
         for at in range(len(found) - 1, -1, -1):
             if at < outgrown:
                 break
-            if found[at] in thin:
+            if found[at] in thin or found[at] in fresh:
                 end, outgrown = at, self._count_outgrown(at * self.block_size)
         return found[:end]
 
