@@ -88,6 +88,16 @@ _LATENT: dict[str, Any] = {
 }
 _GROUPS = {"n_routed_experts": 16, "n_group": 4, "topk_group": 2}
 _DEEPSEEK_ROPE = {**_YARN_ROPE, "mscale": 1.0, "mscale_all_dim": 0.7}
+_HYBRID: dict[str, Any] = {
+    "head_dim": 24,
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 32,
+    "linear_value_head_dim": 48,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -166,6 +176,13 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek3": ("DeepseekV3", {**_LLAMA, **_LATENT, **_GROUPS}),
     "deepseek3-rope-yarn": ("DeepseekV3", {**_LLAMA, **_LATENT, **_GROUPS, "rope_parameters": _DEEPSEEK_ROPE}),
     "glm4_moe_lite": ("Glm4MoeLite", {**_LLAMA, **_LATENT, "n_shared_experts": 1}),
+    "qwen3_5": ("Qwen3_5Text", {**_LLAMA, **_HYBRID}),
+    "qwen3_5-moe": (
+        "Qwen3_5MoeText", {**_LLAMA, **_HYBRID, **_EXPERTS, "shared_expert_intermediate_size": 64}
+    ),
+    "qwen3_next": (
+        "Qwen3Next", {**_LLAMA, **_HYBRID, **_EXPERTS, "shared_expert_intermediate_size": 64, "mlp_only_layers": [2]}
+    ),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
@@ -174,7 +191,8 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 
-ARCHITECTURES = tuple(_VARIANTS)
+HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next")  #: with states beside KV
+ARCHITECTURES = tuple(name for name in _VARIANTS if name not in HYBRIDS)
 STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
 _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}

@@ -25,11 +25,14 @@ _FIELDS = {
     "rotate": (
         "pointer heads", "int64 num_tokens stride num_query_heads num_key_heads head_dim rotary_dim",
         "pointer cosines sines query_weight key_weight query_scale", "float eps offset",
-        "int32 is_interleaved norms_all_heads num_threads",
+        "int32 is_interleaved norms_all_heads num_threads query_step",
     ),
     "latents": (
         "pointer queries keys", "int64 num_tokens num_heads query_dim latent_dim rotary_dim",
         "pointer weight cosines sines", "float eps", "int32 is_interleaved num_threads",
+    ),
+    "gate_heads": (
+        "pointer x gates out", "int64 num_tokens num_heads head_dim token_stride head_stride", "int32 num_threads"
     ),
     "gate": ("pointer x out", "int64 num_rows size", "int32 num_threads"),
     **dict.fromkeys(MAPS, ("pointer x y out", "int64 size", "float factor", "int32 num_threads")),

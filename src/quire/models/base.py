@@ -59,8 +59,11 @@ class CausalLM(Module):
     def attention_layers(self) -> tuple[LayerAttention | LayerState, ...]:
         """Return this rank's attention of each layer."""
         config, split, latent = self.config, self.split, self.config.latent
+        state_size = 0 if config.delta is None else config.delta.num_floats // split.group.size
         return tuple(
-            LayerAttention(
+            LayerState(state_size, self.dtype.itemsize)
+            if layer.has_state
+            else LayerAttention(
                 split.num_heads,
                 split.kv_heads(layer.num_kv_heads).size,
                 layer.head_dim,

@@ -72,13 +72,13 @@ class ConfigReader:
             raise ModelConfigError(f"the config's {name} is {value!r}; expected true or false")
         return value
 
-    def layer_types(self, default: Sequence[str]) -> tuple[str, ...]:
-        """Return full_attention or sliding_attention for each layer. The default may be longer."""
+    def layer_types(self, default: Sequence[str], other: str = "sliding_attention") -> tuple[str, ...]:
+        """Return full_attention or another kind for each layer. The default may be longer."""
         num_layers = self.integer("num_hidden_layers")
         kinds = self.get("layer_types", list(default[:num_layers]))
         if not isinstance(kinds, list) or len(kinds) != num_layers:
             raise ModelConfigError(f"the config's layer_types is {kinds!r:.100}; expected one for each of {num_layers}")
-        others = [kind for kind in kinds if kind not in ("full_attention", "sliding_attention")]
+        others = [kind for kind in kinds if kind not in ("full_attention", other)]
         self.refuse_if(others, f"the layer type {(others or [''])[0]!r:.100}")
         return tuple(kinds)
 
@@ -286,6 +286,45 @@ class ExpertsConfig:
         return hidden * (self.count + self.shared_gate) + self.count * (self.has_choice_bias + self.has_biases)
 
 
+@dataclass(frozen=True)
+class DeltaConfig:
+    """The gated delta rule of layers that keep a state (csrc/gated_delta.h). Sizes are of the whole model."""
+
+    num_key_heads: int
+    num_value_heads: int
+    key_dim: int  #: of a head
+    value_dim: int
+
+    def __post_init__(self) -> None:
+        if self.num_value_heads % self.num_key_heads:
+            raise ModelConfigError(
+                f"{self.num_value_heads} value heads cannot share {self.num_key_heads} key heads evenly; "
+                "linear_num_value_heads must be a multiple of linear_num_key_heads"
+            )
+        if self.key_dim % 16 or self.value_dim % 16:
+            raise UnsupportedModelError(
+                f"heads of {self.key_dim} and {self.value_dim} features in linear attention are not supported; only "
+                "multiples of 16"
+            )
+
+    @property
+    def value_size(self) -> int:
+        return self.num_value_heads * self.value_dim
+
+    @property
+    def num_channels(self) -> int:
+        return 2 * self.num_key_heads * self.key_dim + self.value_size
+
+    @property
+    def num_floats(self) -> int:
+        """The size of a state."""
+        return 3 * self.num_channels + self.value_size * self.key_dim
+
+    def num_parameters(self, hidden: int) -> int:
+        inputs = self.num_channels + self.value_size + 2 * self.num_value_heads
+        return hidden * (inputs + self.value_size) + 4 * self.num_channels + 2 * self.num_value_heads + self.value_dim
+
+
 #: Fields of ModelConfig that never change KV. All others, new ones included, are part of the namespace.
 NOT_ARITHMETIC = {
     "dtype": "the namespace has the dtype in use instead",
@@ -310,6 +349,7 @@ class LayerConfig:
     reads_layer: int | None = None  #: an earlier layer whose KV it attends to, instead of its own
     values_are_keys: bool = False  #: values come from the keys' projection
     intermediate_size: int = 0  #: 0: the model's
+    has_state: bool = False  #: a recurrent state instead of KV; the values above do not matter
 
 
 @dataclass(frozen=True)
@@ -358,6 +398,8 @@ class ModelConfig:
     attention_softcap: float = 0.0  #: scores become cap * tanh(score / cap); 0: they stay
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None  #: `head_dim` is that of a latent and its key
+    has_attention_gate: bool = False  #: attention's output is multiplied by a gate from the input
+    delta: DeltaConfig | None = None  #: of layers with a state
 
     def __post_init__(self) -> None:
         for field, value, most in (("num_hidden_layers", self.num_layers, 10_000), ("head_dim", self.head_dim, 2**16)):
@@ -439,15 +481,18 @@ class ModelConfig:
         q_size, kv_size = self.num_heads * layer.head_dim, layer.num_kv_heads * layer.head_dim
         has_kv = layer.reads_layer is None
         qkv_size = q_size + kv_size * has_kv * (1 if layer.values_are_keys else 2)
+        qkv_size += q_size * self.has_attention_gate
         count = hidden * qkv_size + qkv_size * self.qkv_bias
         if self.latent is not None:
             q_size = self.num_heads * self.latent.value_dim
             count = self.latent.num_parameters(hidden, self.num_heads)
             count += (self.latent.query_rank + layer.head_dim) * self.qkv_bias
         count += q_size * hidden + hidden * self.attention_out_bias
+        count += (q_size + kv_size if self.qk_norm_all_heads else layer.head_dim * (1 + has_kv)) * self.qk_norm
+        if layer.has_state and self.delta is not None:
+            count = self.delta.num_parameters(hidden)
         norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
         count += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
-        count += (q_size + kv_size if self.qk_norm_all_heads else layer.head_dim * (1 + has_kv)) * self.qk_norm
         count += self.architecture == "Gemma4ForCausalLM"  # its layer's scalar
         count += self.num_heads * (self.architecture == "GptOssForCausalLM")  # sinks
         if self.experts is not None and index not in self.experts.dense_layers:
@@ -469,7 +514,7 @@ class ModelConfig:
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Return the bytes of K and V of one token in all layers."""
-        stored = (each for each in self.layer_configs if each.reads_layer is None)
+        stored = (each for each in self.layer_configs if each.reads_layer is None and not each.has_state)
         parts = 2 if self.latent is None else 1
         return sum(parts * each.num_kv_heads * each.head_dim for each in stored) * _itemsize(dtype)
 

@@ -63,6 +63,9 @@ ARCHITECTURES = {
         Architecture("Gemma3ForCausalLM", "gemma3_text", "gemma", "Gemma 3"),
         Architecture("Qwen2MoeForCausalLM", "qwen2_moe", "qwen2_moe", "Qwen1.5-MoE, Qwen2-57B-A14B"),
         Architecture("Qwen3MoeForCausalLM", "qwen3_moe", "qwen3_moe", "Qwen3-30B-A3B, Qwen3-235B-A22B, Qwen3-Coder"),
+        Architecture("Qwen3NextForCausalLM", "qwen3_next", "qwen3_next", "Qwen3-Next"),
+        Architecture("Qwen3_5ForCausalLM", "qwen3_5_text", "qwen3_5", "Qwen3.5, Qwen3.6, dense"),
+        Architecture("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", "qwen3_5", "Qwen3.5-35B-A3B, Qwen3.6-35B-A3B"),
         Architecture("MixtralForCausalLM", "mixtral", "mixtral", "Mixtral"),
         Architecture("GptOssForCausalLM", "gpt_oss", "gpt_oss", "gpt-oss-20b, gpt-oss-120b"),
         Architecture("Gemma4ForCausalLM", "gemma4_text", "gemma4", "Gemma 4"),
@@ -79,6 +82,8 @@ ARCHITECTURES = {
 MULTIMODAL = {
     "Gemma3ForConditionalGeneration": "Gemma 3 of 4B to 27B",
     "Gemma4ForConditionalGeneration": "Gemma 4",
+    "Qwen3_5ForConditionalGeneration": "Qwen3.5 and 3.6, dense",
+    "Qwen3_5MoeForConditionalGeneration": "Qwen3.5 and 3.6 with experts",
     "Mistral3ForConditionalGeneration": "Mistral Small 3.1 and 3.2, Ministral 3",
 }
 _SHARED_FIELDS = ("tie_word_embeddings", "dtype", "torch_dtype", "eos_token_id", "quantization_config")

@@ -61,17 +61,20 @@ def rotate_heads(
     num_key_heads: int,
     norms: tuple[RMSNorm, RMSNorm] | None,
     is_interleaved: bool = False,
+    query_step: int = 1,
 ) -> tuple[Array, Array, Array]:
     """Split qkv, [num_tokens, heads, dim] and maybe overwritten, into q, k and v, each [num_tokens, its heads, dim];
-    norm q and k if there are norms (of queries, of keys), and rotate them if there is a rotation."""
+    norm q and k if there are norms (of queries, of keys), and rotate them if there is a rotation. Queries are
+    `query_step` heads apart."""
     weights = (
         (None, None, 0.0, 0.0) if norms is None else (norms[0].weight, norms[1].weight, norms[0].eps, norms[0].offset)
     )
     if rotation is not None or norms is not None:
         angles = (*(rotation or ()), None, None, None)[:3]
-        qkv = ops.rotate_heads(qkv, *angles, num_query_heads, num_key_heads, *weights, is_interleaved)
-    end = num_query_heads + num_key_heads
-    return qkv[:, :num_query_heads], qkv[:, num_query_heads:end], qkv[:, end:]
+        qkv = ops.rotate_heads(qkv, *angles, num_query_heads, num_key_heads, *weights, is_interleaved, query_step)
+    keys = num_query_heads * query_step
+    end = keys + num_key_heads
+    return qkv[:, :keys:query_step], qkv[:, keys:end], qkv[:, end:]
 
 
 def inverse_frequencies(config: RopeConfig) -> tuple[np.ndarray, float]:

@@ -11,7 +11,7 @@ import numpy as np
 from quire.kernels.conversion import conversions
 from quire.kernels.elementwise import Elementwise, elementwise
 from quire.kernels.recorder import new_output
-from quire.kernels.structure import address, dense
+from quire.kernels.structure import address, dense, dense_rows
 from quire.ops.arrays import FLOAT32, Array, cast, is_on_host, name_of, takes_tensors, widen
 from quire.system.threads import threads_for
 
@@ -89,12 +89,13 @@ def rotate_heads(
     eps: float,
     offset: float,
     is_interleaved: bool,
+    query_step: int = 1,
 ) -> np.ndarray:
     """Norm the query and key heads of qkv, [num_tokens, heads, dim], if there are weights, less `offset`: of one head,
     or of all query heads and all key heads. Rotate the first rotary_dim features of each: the pairs (i, i +
     rotary_dim / 2), or interleaved (2i, 2i + 1), by the token's angles, [num_tokens, 1, rotary_dim]. The first half of
-    `sines` is negated; None rotates nothing. `query_scale`, [num_tokens], multiplies queries. Works in place if it
-    can."""
+    `sines` is negated; None rotates nothing. `query_scale`, [num_tokens], multiplies queries. Each `query_step`-th head
+    is a query. Works in place if it can."""
     qkv = dense(qkv)
     num_tokens, num_heads, dim = qkv.shape
     given = (cosines, sines, query_weight, key_weight, query_scale)
@@ -102,7 +103,8 @@ def rotate_heads(
     rotary_dim = 0 if cosines is None else cosines.shape[-1]
     sizes = (num_tokens, num_heads * dim, num_query_heads, num_key_heads, dim, rotary_dim)
     flags = (is_interleaved, query_weight is not None and len(query_weight) > dim)
-    _kernels(qkv).run("rotate", address(qkv), *sizes, *pointers, eps, offset, *flags, threads_for(qkv.size))
+    threads = threads_for(qkv.size)
+    _kernels(qkv).run("rotate", address(qkv), *sizes, *pointers, eps, offset, *flags, threads, query_step)
     return qkv
 
 
@@ -166,6 +168,16 @@ def gate(x: np.ndarray) -> np.ndarray:
     rows, size = len(x), x.shape[-1] // 2
     out = new_output((rows, size), x.dtype)
     _kernels(x).run("gate", address(x), address(out), rows, size, threads_for(x.size))
+    return out
+
+
+@operation
+def gate_heads(x: np.ndarray, gates: np.ndarray) -> np.ndarray:
+    """Compute x * sigmoid(gates), [num_tokens, num_heads, dim]."""
+    x, gates = dense(x), dense_rows(gates)
+    out = new_output(x.shape, x.dtype)
+    strides = (stride // gates.itemsize for stride in gates.strides[:2])
+    _kernels(x).run("gate_heads", *map(address, (x, gates, out)), *x.shape, *strides, threads_for(x.size))
     return out
 
 

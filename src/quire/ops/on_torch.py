@@ -44,6 +44,10 @@ def gate(x: Tensor) -> Tensor:
     return F.silu(left) * up
 
 
+def gate_heads(x: Tensor, gates: Tensor) -> Tensor:
+    return x * gates.sigmoid()
+
+
 def activate(x: Tensor, name: str) -> Tensor:
     if name == "gelu_tanh":
         return F.gelu(x, approximate="tanh")
@@ -71,7 +75,14 @@ def rotate_heads(
     eps: float,
     offset: float,
     is_interleaved: bool,
+    query_step: int = 1,
 ) -> Tensor:
+    if query_step > 1:
+        end, rotated = query_step * num_query_heads, qkv.clone()
+        rest = (cosines, sines, query_scale, num_query_heads, num_key_heads, query_weight, key_weight, eps, offset)
+        inner = rotate_heads(torch.cat((qkv[:, :end:query_step], qkv[:, end:]), 1), *rest, is_interleaved)
+        rotated[:, :end:query_step], rotated[:, end:] = inner[:, :num_query_heads], inner[:, num_query_heads:]
+        return rotated
     q, k, v = qkv.split_with_sizes([num_query_heads, num_key_heads, qkv.shape[1] - num_query_heads - num_key_heads], 1)
     if query_weight is not None and key_weight is not None:
         q, k = (_norm(*pair, eps, offset) for pair in ((q, query_weight), (k, key_weight)))

@@ -152,12 +152,12 @@ inline void scale_head(T* head, int64_t from, int64_t to, NormWeight<T> norm, fl
 
 // The query heads or the key heads of a token.
 template <class T>
-void rotate_heads(const QuireRotate& call, T* heads, int64_t num_heads, const void* weight, const T* cosines,
-                  const T* sines) {
+void rotate_heads(const QuireRotate& call, T* heads, int64_t num_heads, int64_t step, const void* weight,
+                  const T* cosines, const T* sines) {
     const int64_t dim = call.head_dim, rotated = call.rotary_dim;
     NormWeight<T> norm{static_cast<const T*>(weight), call.offset};
     float factor = weight && call.norms_all_heads ? norm_factor(heads, num_heads * dim, call.eps) : 1;
-    for (T* head = heads; head < heads + num_heads * dim; head += dim) {
+    for (T* head = heads; head < heads + num_heads * step * dim; head += step * dim) {
         if (weight && !call.norms_all_heads) factor = norm_factor(head, dim, call.eps);
         if (call.is_interleaved) {
             if (weight) scale_head(head, 0, rotated, norm, factor);
@@ -172,14 +172,14 @@ void rotate_heads(const QuireRotate& call, T* heads, int64_t num_heads, const vo
 
 template <class T>
 void rotate(const QuireRotate& call) {
-    const int64_t queries = call.num_query_heads * call.head_dim;
+    const int64_t step = call.query_step ? call.query_step : 1, queries = call.num_query_heads * step * call.head_dim;
 #pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
     for (int64_t token = 0; token < call.num_tokens; ++token) {
         T* heads = static_cast<T*>(call.heads) + token * call.stride;
         const T* cosines = static_cast<const T*>(call.cosines) + token * call.rotary_dim;
         const T* sines = static_cast<const T*>(call.sines) + token * call.rotary_dim;
-        rotate_heads(call, heads, call.num_query_heads, call.query_weight, cosines, sines);
-        rotate_heads(call, heads + queries, call.num_key_heads, call.key_weight, cosines, sines);
+        rotate_heads(call, heads, call.num_query_heads, step, call.query_weight, cosines, sines);
+        rotate_heads(call, heads + queries, call.num_key_heads, 1, call.key_weight, cosines, sines);
         const T* scale = static_cast<const T*>(call.query_scale);
         if (scale) scale_head<T>(heads, 0, queries, {}, to_float(scale[token]));
     }

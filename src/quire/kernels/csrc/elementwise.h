@@ -58,6 +58,7 @@ struct QuireRotate {
     const void* query_scale;                // [num_tokens], factors on rotated queries, or null
     float eps, offset;
     int32_t is_interleaved, norms_all_heads, num_threads;  // one norm over all query or key heads: weights of all
+    int32_t query_step;  // heads from a query to the next, with others between that stay, or 0 for 1
 };
 QUIRE_EXPORT void quire_rotate_float32(const QuireRotate*);
 QUIRE_EXPORT void quire_rotate_bfloat16(const QuireRotate*);
@@ -116,6 +117,16 @@ struct QuireGate {
 };
 QUIRE_EXPORT void quire_gate_float32(const QuireGate*);
 QUIRE_EXPORT void quire_gate_bfloat16(const QuireGate*);
+
+// out = x * sigmoid(gates) of heads, [num_tokens][num_heads][head_dim]; only gates may not be dense.
+struct QuireGateHeads {
+    const void *x, *gates;
+    void* out;
+    int64_t num_tokens, num_heads, head_dim, token_stride, head_stride;
+    int32_t num_threads;
+};
+QUIRE_EXPORT void quire_gate_heads_float32(const QuireGateHeads*);
+QUIRE_EXPORT void quire_gate_heads_bfloat16(const QuireGateHeads*);
 
 // out = x in another type, through float32; `to` is not float64. They do not overlap.
 enum { QUIRE_FLOAT32, QUIRE_BFLOAT16, QUIRE_FLOAT16, QUIRE_FLOAT64 };

@@ -37,6 +37,17 @@ void gate(const QuireGate& call) {
     for (int64_t i = 0; i < call.num_rows; ++i) row(i, 1);
 }
 
+template <class T>
+void gate_heads(const QuireGateHeads& call) {
+    const auto function = [](Floats x, Floats gate) { return x * rounded(gated(splat(1.0f), gate), (const T*)nullptr); };
+#pragma omp parallel for schedule(static) num_threads(call.num_threads) if (call.num_threads > 1)
+    for (int64_t i = 0; i < call.num_tokens * call.num_heads; ++i) {
+        const int64_t token = i / call.num_heads, head = i % call.num_heads, at = i * call.head_dim;
+        map(static_cast<T*>(call.out) + at, call.head_dim, 1, function, static_cast<const T*>(call.x) + at,
+            static_cast<const T*>(call.gates) + token * call.token_stride + head * call.head_stride);
+    }
+}
+
 template <class From>
 void convert(const QuireConvert& call) {
     const auto to = [&](auto* out) {
@@ -100,6 +111,8 @@ void quire_gelu_tanh_bfloat16(const QuireMap* call) { map_one<BFloat16>(*call, g
 
 void quire_gate_float32(const QuireGate* call) { gate<float>(*call); }
 void quire_gate_bfloat16(const QuireGate* call) { gate<BFloat16>(*call); }
+void quire_gate_heads_float32(const QuireGateHeads* call) { gate_heads<float>(*call); }
+void quire_gate_heads_bfloat16(const QuireGateHeads* call) { gate_heads<BFloat16>(*call); }
 
 void quire_convert(const QuireConvert* call) {
     switch (call->from) {

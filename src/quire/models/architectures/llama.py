@@ -132,7 +132,8 @@ class FusedMLP(Module):
 
 
 class LlamaDecoderLayer(Module):
-    attention_class: ClassVar[type[LlamaAttention]] = LlamaAttention
+    attention_class: type[Module] = LlamaAttention
+    attention_name: str = "self_attn"
     mlp_class: ClassVar[type[LlamaMLP | FusedMLP]] = LlamaMLP
     #: Names of the norms before attention, after it, before the MLP and after it; None where there is none.
     norm_names: ClassVar[tuple[str | None, ...]] = ("input_layernorm", None, "post_attention_layernorm", None)
@@ -142,14 +143,14 @@ class LlamaDecoderLayer(Module):
             norm = RMSNorm(config.hidden_size, config.norm_eps, offset=config.norm_offset, **factory)
             setattr(self, name, norm)
         self.multiplier = config.residual_multiplier
-        self.self_attn = self.attention_class(config, split, index, **factory)
+        setattr(self, self.attention_name, self.attention_class(config, split, index, **factory))
         has_experts = config.experts is not None and index not in config.experts.dense_layers
         self.mlp = (SparseMLP if has_experts else self.mlp_class)(config, split, **factory)
 
     def __call__(self, x: Array | Sum, rotation: Rotation | None, attend: Attend, *, rows: Array | None = None) -> Sum:
         norms = [None if name is None else getattr(self, name) for name in self.norm_names]
         x, normed = add_and_norm(x, norms[0])
-        attended = self._weighed(self.self_attn(normed, rotation, attend, rows), norms[1])
+        attended = self._weighed(getattr(self, self.attention_name)(normed, rotation, attend, rows), norms[1])
         x, normed = add_and_norm(Sum(select_rows(x, rows), attended), norms[2])
         return Sum(x, self._weighed(self.mlp(normed), norms[3]))
 

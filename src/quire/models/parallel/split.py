@@ -118,6 +118,16 @@ class ModelSplit:
         each, first = max(1, num_heads // size), rank * num_heads // size
         return Share(num_heads, ((first, first + each),), each)
 
+    def key_heads(self, num_heads: int) -> Share:
+        """Split the key heads of recurrent states evenly."""
+        if num_heads % self.group.size:
+            raise UnsupportedModelError(
+                f"{num_heads} key heads of linear attention cannot be split evenly among "
+                f"tensor_parallel_size={self.group.size} ranks"
+            )
+        each = num_heads // self.group.size
+        return Share(num_heads, ((self.group.rank * each, (self.group.rank + 1) * each),), each)
+
     def cut_inner(self, size: int) -> Share:
         """Cut an MLP's inner dimension."""
         return self._cut(size, "features of the MLP")
