@@ -92,8 +92,8 @@ _HYBRID: dict[str, Any] = {
     "head_dim": 24,
     "num_hidden_layers": 4,
     "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 4,
+    "linear_num_value_heads": 8,
     "linear_key_head_dim": 32,
     "linear_value_head_dim": 48,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
@@ -192,11 +192,14 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next")  #: with states beside KV
+WITH_HYBRIDS = tuple(_VARIANTS)
 ARCHITECTURES = tuple(name for name in _VARIANTS if name not in HYBRIDS)
 STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
 _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}
 _LATENT_FACTORS = {"o_proj": 2.5}
+# Slow and fast states, and sharp attention, since its gate halves it and states forget.
+_HYBRID_FACTORS = {"linear_attn.norm": 1, "A_log": 15, "q_norm": 4, "norm": 0, "o_proj": 3, "embed_tokens": 0.5}
 _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "DeepseekV2": _LATENT_FACTORS,
@@ -212,6 +215,7 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
         "embed_tokens": 0.1,
     },
     "GptOss": {"sinks": 5},
+    **dict.fromkeys(("Qwen3_5Text", "Qwen3_5MoeText", "Qwen3Next"), _HYBRID_FACTORS),
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, make_config, make_reference
+from checkpoints import WITH_HYBRIDS as ARCHITECTURES
+from checkpoints import make_config, make_reference
 from quire.models.encodings import QuantizedWeights
 from quire.models.model_config import (
     NOT_ARITHMETIC,
+    DeltaConfig,
     ExpertsConfig,
     LatentConfig,
     LayerConfig,
@@ -127,6 +129,10 @@ def test_the_model_type_stands_in_for_missing_architectures() -> None:
         ("llama", {"quantization_config": {"quant_method": "fp8", "fmt": "e5m2"}}, "fp8 .'e5m2'"),
         ("llama", {"is_encoder_decoder": True}, "encoder-decoder"),
         ("qwen3", {"layer_types": ["full_attention", "linear_attention", "full_attention"]}, "'linear_attention'"),
+        ("qwen3_5", {"linear_conv_kernel_dim": 3}, "linear_conv_kernel_dim=3"),
+        ("qwen3_5", {"linear_key_head_dim": 24}, "heads of 24 and 48 features"),
+        ("qwen3_5", {"attn_output_gate": False}, "attn_output_gate=false"),
+        ("qwen3_5", {"layer_types": ["sliding_attention"] * 4}, "'sliding_attention'"),
         ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights=false"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=true"),
         ("gpt2", {"reorder_and_upcast_attn": True}, "reorder_and_upcast_attn=true"),
@@ -182,6 +188,7 @@ def test_layers_have_their_windows(name: str, changes: dict[str, Any], windows: 
         ),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
         ("qwen3", {"layer_types": ["full_attention"]}, "one for each of 3"),
+        ("qwen3_5", {"linear_num_value_heads": 3}, "linear_num_value_heads must be a multiple"),
     ],
 )
 def test_a_broken_config_is_an_error_that_names_the_field(name: str, changes: dict[str, Any], message: str) -> None:
@@ -238,6 +245,8 @@ ARITHMETIC: dict[str, Any] = {
     "experts": ExpertsConfig(8, 2, 16),
     "latent": LatentConfig(32, 16, 8, 16),
     "quantized": QuantizedWeights("awq", 4),
+    "has_attention_gate": True,
+    "delta": DeltaConfig(2, 4, 16, 16),
 }
 OTHERWISE: dict[str, Any] = {
     "dtype": "float16",

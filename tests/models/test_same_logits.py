@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -13,7 +14,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from checkpoints import ARCHITECTURES, make_checkpoint, make_config, randomize
+from checkpoints import WITH_HYBRIDS as ARCHITECTURES
+from checkpoints import make_checkpoint, make_config, randomize
+from quire.attention.interface import LayerAttention, LayerState, StateRule
+from quire.attention.states import LayerStates, StatePlan
 from quire.loading import load_model, resolve_model
 from quire.models.base import CausalLM
 from quire.models.stages import PassLayer, ServableStage
@@ -26,8 +30,15 @@ def attend_to_one_sequence(model: CausalLM) -> Callable[..., Tensor]:
     """Return plain causal attention over a single sequence, the simplest case."""
     layers, stored = model.attention_layers(), dict[int, tuple[Tensor, Tensor]]()
 
-    def attend(layer_index: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | None = None) -> Tensor:
+    def attend(
+        layer_index: int, q: Tensor, k: Tensor | None, v: Tensor | None, sinks: Tensor | StateRule | None = None
+    ) -> Tensor:
         layer = layers[layer_index]
+        if isinstance(layer, LayerState):
+            assert callable(sinks)
+            state = np.zeros((1, layer.num_floats), np.float32)
+            return sinks(LayerStates(state, 0, layer.num_floats, StatePlan.of_text(len(q))), q, k, v)
+        assert not callable(sinks)
         if k is not None:
             stored[layer_index] = k, k[..., : layer.value_dim] if v is None else v
         groups = layer.num_heads // layer.num_kv_heads

@@ -77,7 +77,7 @@ class GatedDeltaNet(Module):
         self.dt_bias, self.A_log = (empty((gates.size,), **factory) for _ in range(2))
         self.norm = RMSNorm(self.delta.value_dim, config.norm_eps, **factory)
         self.out_proj = Linear(values, hidden, bias=False, group=split.group, **factory)
-        self._weights: list[np.ndarray] = []  # for the kernel
+        self._weights: list[np.ndarray] = []  # float32 copies
 
     def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
         """As `Linear.checkpoint_shares`."""
@@ -91,12 +91,16 @@ class GatedDeltaNet(Module):
 
     def _rule(self, states: LayerStates, x: Array, gates: Array, _: None = None) -> Array:
         """As `StateRule`, for both products."""
+        function = _function(str(x.dtype).removeprefix("torch."), os.environ.get("QUIRE_KERNELS"))
+        return self._compute(x, gates, states, function)
+
+    def _float_weights(self) -> list[np.ndarray]:
+        """Return the convolution's weights by tap, rates, dt_bias and the norm's weights."""
         if not self._weights:
             weights = [widen(each) for each in (self.conv1d.weight, self.A_log, self.dt_bias, self.norm.weight)]
             conv, a_log, dt_bias, norm = (as_numpy(each) for each in weights)
             self._weights = [np.ascontiguousarray(conv[:, 0].T), -np.exp(a_log), dt_bias, norm]
-        function = _function(str(x.dtype).removeprefix("torch."), os.environ.get("QUIRE_KERNELS"))
-        return self._compute(x, gates, states, function)
+        return self._weights
 
     @property
     def _places(self) -> dict[str, tuple[int, int]]:
@@ -120,7 +124,7 @@ class GatedDeltaNet(Module):
         starts = {
             name: address(gates if name in "ba" else x) + first * x.itemsize for name, (first, _) in places.items()
         }
-        conv, rate, dt_bias, norm = map(address, self._weights)
+        conv, rate, dt_bias, norm = map(address, self._float_weights())
         arguments = _GatedDelta(
             plan=states.plan.address,
             states=address(states.memory),
@@ -155,7 +159,7 @@ class GatedDeltaNet(Module):
 
     def _reference(self, x: np.ndarray, gates: np.ndarray, states: LayerStates) -> np.ndarray:
         """As the kernel, in numpy."""
-        conv, rate, dt_bias, norm = self._weights
+        conv, rate, dt_bias, norm = self._float_weights()
         delta, keys, heads = self.delta, self.num_key_heads, self.value_heads.size
         sizes = {"q": (keys, delta.key_dim), "k": (keys, delta.key_dim), "v": (heads, delta.value_dim)}
         inputs = np.concatenate([self._heads(x, name, *size).reshape(len(x), -1) for name, size in sizes.items()], 1)
