@@ -95,7 +95,7 @@ _HYBRID: dict[str, Any] = {
     "linear_num_key_heads": 4,
     "linear_num_value_heads": 8,
     "linear_key_head_dim": 32,
-    "linear_value_head_dim": 48,
+    "linear_value_head_dim": 32,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
 }
 _GPT2: dict[str, Any] = {
@@ -198,8 +198,8 @@ STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
 _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}
 _LATENT_FACTORS = {"o_proj": 2.5}
-# Slow and fast states, and sharp attention, since its gate halves it and states forget.
-_HYBRID_FACTORS = {"linear_attn.norm": 1, "A_log": 15, "q_norm": 4, "norm": 0, "o_proj": 3, "embed_tokens": 0.5}
+# Slow and fast states, but not so fast that chunks lose digits; and sharp attention, since its gate halves it.
+_HYBRID_FACTORS = {"linear_attn.norm": 1, "A_log": 6, "q_norm": 4, "norm": 0, "o_proj": 3, "embed_tokens": 0.5}
 _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "DeepseekV2": _LATENT_FACTORS,

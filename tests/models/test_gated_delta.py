@@ -12,15 +12,14 @@ import pytest
 from kernel_levels import LEVELS, library_of
 from quire.attention.states import LayerStates, StatePlan
 from quire.loading.presets import preset_config
-from quire.models.architectures.qwen3_next import InterleavedDeltaNet
+from quire.models.delta_config import DeltaConfig
 from quire.models.gated_delta import GatedDeltaNet
-from quire.models.model_config import DeltaConfig
 from quire.models.parallel import ALONE, ModelSplit
 from quire.models.registry import read_model_config
 from quire.ops.arrays import numpy_dtype, widen
 
 CONFIG = read_model_config(preset_config("random:tiny"))
-SIZES = [DeltaConfig(2, 4, 32, 48), DeltaConfig(3, 3, 16, 16), DeltaConfig(1, 2, 128, 128)]
+SIZES = [DeltaConfig(2, 4, 32, 64), DeltaConfig(3, 3, 16, 32), DeltaConfig(1, 2, 128, 128)]
 each_dtype = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 each_level = pytest.mark.parametrize("level", [*LEVELS, "none"])
 
@@ -45,10 +44,9 @@ class Layer(NamedTuple):
         return memory * np.float32(0.1)
 
 
-def make_layer(level: str, dtype: str, delta: DeltaConfig = SIZES[0], is_interleaved: bool = False) -> Layer:
+def make_layer(level: str, dtype: str, delta: DeltaConfig = SIZES[0]) -> Layer:
     config = replace(CONFIG, delta=delta)
-    net_class = InterleavedDeltaNet if is_interleaved else GatedDeltaNet
-    net = net_class(config, ModelSplit(config, ALONE), 0, dtype=numpy_dtype(dtype), device="cpu")
+    net = GatedDeltaNet(config, ModelSplit(config, ALONE), 0, dtype=numpy_dtype(dtype), device="cpu")
     generator = np.random.default_rng(0)
     for module in net.modules():
         for _, array in module.named_parameters():
@@ -62,7 +60,7 @@ def make_layer(level: str, dtype: str, delta: DeltaConfig = SIZES[0], is_interle
 
 def inputs(layer: Layer, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     delta, generator = layer.net.delta, np.random.default_rng(seed)
-    sizes = (delta.num_channels + delta.value_size, 2 * delta.num_value_heads)
+    sizes = (delta.num_channels + delta.num_value_heads * delta.value_dim, 2 * delta.num_value_heads)
     x, gates = (generator.standard_normal((count, size), np.float32).astype(layer.net.dt_bias.dtype) for size in sizes)
     return x, gates
 
@@ -77,7 +75,7 @@ def exact(layer: Layer, x: np.ndarray, gates: np.ndarray) -> np.ndarray:
     keys, groups, count = delta.num_key_heads, delta.num_value_heads // delta.num_key_heads, len(x)
     x, gates = (widen(each).astype(np.float64) for each in (x, gates))
     dims = [delta.key_dim, delta.key_dim, groups * delta.value_dim, groups * delta.value_dim]
-    if net.is_interleaved:
+    if delta.is_interleaved:
         q, k, v, z = np.split(x.reshape(count, keys, -1), np.cumsum(dims)[:-1], -1)
         b, a = (each.reshape(count, -1) for each in np.split(gates.reshape(count, keys, -1), 2, -1))
     else:
@@ -109,7 +107,7 @@ def exact(layer: Layer, x: np.ndarray, gates: np.ndarray) -> np.ndarray:
 @each_dtype
 @each_level
 def test_it_is_the_gated_delta_rule(level: str, dtype: str, delta: DeltaConfig, is_interleaved: bool) -> None:
-    layer = make_layer(level, dtype, delta, is_interleaved)
+    layer = make_layer(level, dtype, replace(delta, is_interleaved=is_interleaved))
     x, gates = inputs(layer, 70)
     found, expected = layer.compute(x, gates, layer.blocks(1), [(0, 70, -1, 0)]), exact(layer, x, gates)
     assert np.abs(widen(found) - expected).max() < (5e-6 if dtype == "float32" else 2**-8) * np.abs(expected).max()

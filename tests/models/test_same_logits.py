@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from checkpoints import WITH_HYBRIDS as ARCHITECTURES
 from checkpoints import make_checkpoint, make_config, randomize
-from quire.attention.interface import LayerAttention, LayerState, StateRule
+from quire.attention.interface import LayerState, StateRule
 from quire.attention.states import LayerStates, StatePlan
 from quire.loading import load_model, resolve_model
 from quire.models.base import CausalLM

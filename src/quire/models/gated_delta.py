@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from quire.models.model_config import ModelConfig
 from quire.models.parallel import ModelSplit
 from quire.models.parallel.split import Share, TensorShare
 from quire.models.rotary import Rotation
-from quire.ops.arrays import Array, as_numpy, cast, empty, takes_tensors, widen
+from quire.ops.arrays import Array, as_numpy, cast, empty, name_of, takes_tensors, widen
 from quire.ops.module import Module
 
 _TAPS = 4  #: inputs of the convolution
@@ -32,49 +32,39 @@ class _GatedDelta(ctypes.Structure):
     """`QuireGatedDelta` in csrc/gated_delta.h."""
 
     _fields_ = layout(
-        "pointer plan states q k v z b a out conv conv_bias rate dt_bias norm",
+        "pointer plan states q k v z b a out conv rate dt_bias norm",
         "int64 row_stride key_step value_step z_step gate_stride gate_step num_k_heads num_v_heads k_dim v_dim",
         "float eps",
     )
 
 
-class DepthwiseConvolution(Module):
-    """The weights of a causal convolution of each channel, [channels, 1, taps]."""
-
-    def __init__(self, channels: Share, **factory: Any) -> None:
-        self.channels = channels
-        self.weight = empty((channels.size, 1, _TAPS), **factory)
-
-    def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
-        """As `Linear.checkpoint_shares`."""
-        if not (channels := self.channels).is_whole:
-            yield f"{name}.weight", TensorShare((channels.total, 1, _TAPS), 0, channels.ranges)
+class _Convolution(Module):
+    weight: Array  #: [channels, 1, taps]
 
 
 class GatedDeltaNet(Module):
     """A layer in place of attention. Its inputs are queries, keys, values and z in one product, b and a in another."""
 
-    is_interleaved: ClassVar[bool] = False  #: whether each key head has its rows of a product together
-
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         assert config.delta is not None
         self.index, self.delta, hidden = index, config.delta, config.hidden_size
-        heads, groups = split.key_heads(self.delta.num_key_heads), self.delta.num_value_heads // self.delta.num_key_heads
+        heads = split.key_heads(config.delta.num_key_heads)
+        groups = config.delta.num_value_heads // config.delta.num_key_heads
         keys, values = heads.of_size(self.delta.key_dim), heads.of_size(groups * self.delta.value_dim)
-        self.value_heads = gates = heads.of_size(groups)
-        self.num_key_heads, self.groups = heads.size, groups
-        channels = Share.joined(keys, keys, values)
-        if self.is_interleaved:
+        self.num_key_heads, self.groups, self.value_heads = heads.size, groups, heads.of_size(groups)
+        self.channels = Share.joined(keys, keys, values)
+        if self.delta.is_interleaved:
             per_head = 2 * self.delta.key_dim + 2 * groups * self.delta.value_dim
             self.in_proj_qkvz = Linear(hidden, heads.of_size(per_head), bias=False, **factory)
             self.in_proj_ba = Linear(hidden, heads.of_size(2 * groups), bias=False, **factory)
         else:
-            parts = {"in_proj_qkv": channels, "in_proj_z": values}
+            parts, gates = {"in_proj_qkv": self.channels, "in_proj_z": values}, ("in_proj_b", "in_proj_a")
             self.in_proj_qkvz = MergedLinear(hidden, parts, bias=False, **factory)
-            self.in_proj_ba = MergedLinear(hidden, {"in_proj_b": gates, "in_proj_a": gates}, bias=False, **factory)
+            self.in_proj_ba = MergedLinear(hidden, dict.fromkeys(gates, self.value_heads), bias=False, **factory)
         self.in_proj_ba.is_quantizable = False
-        self.conv1d = DepthwiseConvolution(channels, **factory)
-        self.dt_bias, self.A_log = (empty((gates.size,), **factory) for _ in range(2))
+        self.conv1d = _Convolution()
+        self.conv1d.weight = empty((self.channels.size, 1, _TAPS), **factory)
+        self.dt_bias, self.A_log = (empty((self.value_heads.size,), **factory) for _ in range(2))
         self.norm = RMSNorm(self.delta.value_dim, config.norm_eps, **factory)
         self.out_proj = Linear(values, hidden, bias=False, group=split.group, **factory)
         self._weights: list[np.ndarray] = []  # float32 copies
@@ -82,8 +72,9 @@ class GatedDeltaNet(Module):
     def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
         """As `Linear.checkpoint_shares`."""
         if not (heads := self.value_heads).is_whole:
-            share = TensorShare((heads.total,), 0, heads.ranges)
-            yield from ((f"{name}.{each}", share) for each in ("dt_bias", "A_log"))
+            yield f"{name}.conv1d.weight", TensorShare((self.channels.total, 1, _TAPS), 0, self.channels.ranges)
+            for vector in ("dt_bias", "A_log"):
+                yield f"{name}.{vector}", TensorShare((heads.total,), 0, heads.ranges)
 
     def __call__(self, x: Array, rotation: Rotation | None, attend: Attend, rows: Array | None) -> Array:
         out = attend(self.index, self.in_proj_qkvz(x), self.in_proj_ba(x), None, self._rule)
@@ -91,110 +82,70 @@ class GatedDeltaNet(Module):
 
     def _rule(self, states: LayerStates, x: Array, gates: Array, _: None = None) -> Array:
         """As `StateRule`, for both products."""
-        function = _function(str(x.dtype).removeprefix("torch."), os.environ.get("QUIRE_KERNELS"))
-        return self._compute(x, gates, states, function)
+        return self._compute(x, gates, states, _function(name_of(x.dtype), os.environ.get("QUIRE_KERNELS")))
 
     def _float_weights(self) -> list[np.ndarray]:
         """Return the convolution's weights by tap, rates, dt_bias and the norm's weights."""
         if not self._weights:
-            weights = [widen(each) for each in (self.conv1d.weight, self.A_log, self.dt_bias, self.norm.weight)]
-            conv, a_log, dt_bias, norm = (as_numpy(each) for each in weights)
-            self._weights = [np.ascontiguousarray(conv[:, 0].T), -np.exp(a_log), dt_bias, norm]
+            given = (self.conv1d.weight[:, 0].T, self.A_log, self.dt_bias, self.norm.weight)
+            conv, a_log, *others = (np.ascontiguousarray(as_numpy(widen(each))) for each in given)
+            self._weights = [conv, -np.exp(a_log), *others]
         return self._weights
 
-    @property
-    def _places(self) -> dict[str, tuple[int, int]]:
-        """The first value of each kind in a row of its product, and the number of values between key heads."""
-        delta, heads, groups = self.delta, self.num_key_heads, self.groups
-        sizes = {"q": delta.key_dim, "k": delta.key_dim, "v": groups * delta.value_dim, "z": groups * delta.value_dim}
-        places: dict[str, tuple[int, int]] = {}
-        for product in (sizes, {"b": groups, "a": groups}):
-            first, step = 0, sum(product.values())
-            for name, size in product.items():
-                places[name] = (first, step) if self.is_interleaved else (first, size)
-                first += size if self.is_interleaved else heads * size
+    def _places(self) -> dict[str, tuple[int, int, int]]:
+        """Return by kind of inputs: the first value in its product, values between key heads, and those of one."""
+        values, places = self.groups * self.delta.value_dim, dict[str, tuple[int, int, int]]()
+        inputs = {"q": self.delta.key_dim, "k": self.delta.key_dim, "v": values, "z": values}
+        for sizes in (inputs, {"b": self.groups, "a": self.groups}):
+            first = 0
+            for name, size in sizes.items():
+                places[name] = first, sum(sizes.values()) if self.delta.is_interleaved else size, size
+                first += size * (1 if self.delta.is_interleaved else self.num_key_heads)
         return places
 
     @takes_tensors
     def _compute(self, x: np.ndarray, gates: np.ndarray, states: LayerStates, function: Any) -> np.ndarray:
         if function is None:
             return self._reference(x, gates, states)
-        x, gates, places, delta = dense_rows(x), dense_rows(gates), self._places, self.delta
-        out = new_output((len(x), self.value_heads.size * delta.value_dim), x.dtype)
-        starts = {
-            name: address(gates if name in "ba" else x) + first * x.itemsize for name, (first, _) in places.items()
-        }
-        conv, rate, dt_bias, norm = map(address, self._float_weights())
-        arguments = _GatedDelta(
-            plan=states.plan.address,
-            states=address(states.memory),
-            **starts,
-            out=address(out),
-            conv=conv,
-            rate=rate,
-            dt_bias=dt_bias,
-            norm=norm,
-            row_stride=x.strides[0] // x.itemsize,
-            key_step=places["q"][1],
-            value_step=places["v"][1],
-            z_step=places["z"][1],
-            gate_stride=gates.strides[0] // gates.itemsize,
-            gate_step=places["a"][1],
-            num_k_heads=self.num_key_heads,
-            num_v_heads=self.value_heads.size,
-            k_dim=delta.key_dim,
-            v_dim=delta.value_dim,
-            eps=self.norm.eps,
-        )
-        call_kernel(function, arguments)
+        x, gates, places, delta = dense_rows(x), dense_rows(gates), self._places(), self.delta
+        out, size = new_output((len(x), self.value_heads.size * delta.value_dim), x.dtype), x.itemsize
+        parts = [address(gates if name in "ba" else x) + first * size for name, (first, *_) in places.items()]
+        steps = (x.strides[0] // size, *(places[name][1] for name in "qvz"), gates.strides[0] // size, places["a"][1])
+        sizes = (self.num_key_heads, self.value_heads.size, delta.key_dim, delta.value_dim)
+        arrays = (out, *self._float_weights())
+        given = (states.plan.address, address(states.memory), *parts, *map(address, arrays))
+        call_kernel(function, _GatedDelta(*given, *steps, *sizes, self.norm.eps))
         return out
-
-    def _heads(self, product: np.ndarray, name: str, num_heads: int, size: int) -> np.ndarray:
-        """Return a kind of inputs by head: float32 [num_tokens, num_heads, size]."""
-        first, step = self._places[name]
-        product = np.ascontiguousarray(widen(product))
-        shape, own = (len(product), self.num_key_heads, num_heads // self.num_key_heads * size), product[:, first:]
-        strides = (product.strides[0], step * product.itemsize, product.itemsize)
-        return np.lib.stride_tricks.as_strided(own, shape, strides).reshape(len(product), num_heads, size)
 
     def _reference(self, x: np.ndarray, gates: np.ndarray, states: LayerStates) -> np.ndarray:
         """As the kernel, in numpy."""
         conv, rate, dt_bias, norm = self._float_weights()
-        delta, keys, heads = self.delta, self.num_key_heads, self.value_heads.size
-        sizes = {"q": (keys, delta.key_dim), "k": (keys, delta.key_dim), "v": (heads, delta.value_dim)}
-        inputs = np.concatenate([self._heads(x, name, *size).reshape(len(x), -1) for name, size in sizes.items()], 1)
-        beta = _sigmoid(self._heads(gates, "b", heads, 1))
-        decay = np.exp(rate[:, None] * np.logaddexp(0, self._heads(gates, "a", heads, 1) + dt_bias[:, None]))
-        out = np.zeros((len(x), heads, delta.value_dim), np.float32)
-        num_history = (_TAPS - 1) * conv.shape[1]
+        keys, heads, key_dim = self.num_key_heads, self.value_heads.size, self.delta.key_dim
+        of: dict[str, np.ndarray] = {}
+        for name, (first, step, size) in self._places().items():
+            places = first + step * np.arange(keys)[:, None] + np.arange(size)
+            of[name] = widen(gates if name in "ba" else x)[:, places.ravel()]
+        inputs = np.concatenate([of[name] for name in "qkv"], 1)
+        beta, decay = _sigmoid(of["b"]), np.exp(rate * np.logaddexp(0, of["a"] + dt_bias))
+        out = np.zeros((len(x), heads, self.delta.value_dim // _TILE, _TILE), np.float32)
         for first, end, source, target in states.plan.runs.tolist():
             state = np.zeros(states.memory.shape[1], np.float32) if source < 0 else states.memory[source].copy()
-            history, tiles = state[:num_history].reshape(_TAPS - 1, -1), self._tiles(state[num_history:])
-            matrix, given = np.concatenate(tiles, -1), np.concatenate((history, inputs[first:end]))
+            history, matrix = np.split(state, [(_TAPS - 1) * conv.shape[1]])
+            matrix = matrix.reshape(heads, -1, key_dim, _TILE)
+            given = np.concatenate((history.reshape(_TAPS - 1, -1), inputs[first:end]))
             for row in range(first, end):
                 channels = (given[row - first : row - first + _TAPS] * conv).sum(0)
-                channels *= _sigmoid(channels)
-                q, k = channels[: 2 * keys * delta.key_dim].reshape(2, keys, delta.key_dim).repeat(self.groups, 1)
-                q, k = (each / np.sqrt((each * each).sum(-1, keepdims=True) + np.float32(1e-6)) for each in (q, k))
-                matrix *= decay[row, :, None]
-                v = channels[2 * keys * delta.key_dim :].reshape(heads, delta.value_dim)
-                change = (v - (k[:, :, None] * matrix).sum(1)) * beta[row]
-                matrix += k[:, :, None] * change[:, None]
-                out[row] = (q[:, :, None] * matrix).sum(1) * np.float32(delta.key_dim**-0.5)
-            history[:] = given[-history.shape[0] :]
-            for place, tile in enumerate(tiles):
-                tile[:] = matrix[..., place * _TILE :][..., : tile.shape[-1]]
-            states.memory[target] = state
-        z = self._heads(x, "z", heads, delta.value_dim)
-        out *= norm / np.sqrt((out * out).mean(-1, keepdims=True) + np.float32(self.norm.eps)) * z * _sigmoid(z)
-        return cast(out.reshape(len(x), -1), x.dtype)
-
-    def _tiles(self, matrices: np.ndarray) -> list[np.ndarray]:
-        """Return views of the columns of all matrices that are stored together: [num_heads, key_dim, columns]."""
-        rows, columns = self.delta.key_dim, self.delta.value_dim
-        matrices = matrices.reshape(self.value_heads.size, -1)
-        parts = [matrices[:, at * rows : min(at + _TILE, columns) * rows] for at in range(0, columns, _TILE)]
-        return [part.reshape(len(part), rows, -1) for part in parts]
+                qk, v = np.split(channels * _sigmoid(channels), [2 * keys * key_dim])
+                q, k = qk.reshape(2, keys, 1, key_dim, 1).repeat(self.groups, 1)
+                q, k = (each / np.sqrt((each * each).sum(2, keepdims=True) + np.float32(1e-6)) for each in (q, k))
+                matrix *= decay[row, :, None, None, None]
+                change = v.reshape(heads, -1, _TILE) - (k * matrix).sum(2)
+                matrix += k * (change * beta[row, :, None, None])[:, :, None]
+                out[row] = (q * matrix).sum(2) * np.float32(key_dim**-0.5)
+            history[:], states.memory[target] = given[1 - _TAPS :].ravel(), state
+        y, z = out.reshape(len(x), heads, -1), of["z"].reshape(len(x), heads, -1)
+        y *= norm / np.sqrt((y * y).mean(-1, keepdims=True) + np.float32(self.norm.eps)) * z * _sigmoid(z)
+        return cast(y.reshape(len(x), -1), x.dtype)
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -205,8 +156,4 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 def _function(dtype: str, level: str | None) -> Any:
     """Return this process's kernel, or None."""
     library = load_kernels().functions
-    if library is None or dtype not in DTYPES:
-        return None
-    function = library[f"quire_gated_delta_{dtype}"]
-    function.restype = None
-    return function
+    return None if library is None or dtype not in DTYPES else library[f"quire_gated_delta_{dtype}"]

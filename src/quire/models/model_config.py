@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+from quire.models.delta_config import DeltaConfig
 from quire.models.encodings import QuantizedWeights
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -284,45 +285,6 @@ class ExpertsConfig:
 
     def num_router_parameters(self, hidden: int) -> int:
         return hidden * (self.count + self.shared_gate) + self.count * (self.has_choice_bias + self.has_biases)
-
-
-@dataclass(frozen=True)
-class DeltaConfig:
-    """The gated delta rule of layers that keep a state (csrc/gated_delta.h). Sizes are of the whole model."""
-
-    num_key_heads: int
-    num_value_heads: int
-    key_dim: int  #: of a head
-    value_dim: int
-
-    def __post_init__(self) -> None:
-        if self.num_value_heads % self.num_key_heads:
-            raise ModelConfigError(
-                f"{self.num_value_heads} value heads cannot share {self.num_key_heads} key heads evenly; "
-                "linear_num_value_heads must be a multiple of linear_num_key_heads"
-            )
-        if self.key_dim % 16 or self.value_dim % 16:
-            raise UnsupportedModelError(
-                f"heads of {self.key_dim} and {self.value_dim} features in linear attention are not supported; only "
-                "multiples of 16"
-            )
-
-    @property
-    def value_size(self) -> int:
-        return self.num_value_heads * self.value_dim
-
-    @property
-    def num_channels(self) -> int:
-        return 2 * self.num_key_heads * self.key_dim + self.value_size
-
-    @property
-    def num_floats(self) -> int:
-        """The size of a state."""
-        return 3 * self.num_channels + self.value_size * self.key_dim
-
-    def num_parameters(self, hidden: int) -> int:
-        inputs = self.num_channels + self.value_size + 2 * self.num_value_heads
-        return hidden * (inputs + self.value_size) + 4 * self.num_channels + 2 * self.num_value_heads + self.value_dim
 
 
 #: Fields of ModelConfig that never change KV. All others, new ones included, are part of the namespace.

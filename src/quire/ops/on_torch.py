@@ -77,13 +77,9 @@ def rotate_heads(
     is_interleaved: bool,
     query_step: int = 1,
 ) -> Tensor:
-    if query_step > 1:
-        end, rotated = query_step * num_query_heads, qkv.clone()
-        rest = (cosines, sines, query_scale, num_query_heads, num_key_heads, query_weight, key_weight, eps, offset)
-        inner = rotate_heads(torch.cat((qkv[:, :end:query_step], qkv[:, end:]), 1), *rest, is_interleaved)
-        rotated[:, :end:query_step], rotated[:, end:] = inner[:, :num_query_heads], inner[:, num_query_heads:]
-        return rotated
-    q, k, v = qkv.split_with_sizes([num_query_heads, num_key_heads, qkv.shape[1] - num_query_heads - num_key_heads], 1)
+    queries = num_query_heads * query_step
+    q, k, v = qkv.split_with_sizes([queries, num_key_heads, qkv.shape[1] - queries - num_key_heads], 1)
+    q, between = q[:, ::query_step], q.unflatten(1, (num_query_heads, query_step))[:, :, 1:]
     if query_weight is not None and key_weight is not None:
         q, k = (_norm(*pair, eps, offset) for pair in ((q, query_weight), (k, key_weight)))
     qk = torch.cat((q, k), dim=1)
@@ -98,7 +94,8 @@ def rotate_heads(
         qk = torch.cat((rotated, qk[..., dim:]), -1)
     if query_scale is not None:
         qk = torch.cat((qk[:, :num_query_heads] * query_scale[:, None, None], qk[:, num_query_heads:]), 1)
-    return torch.cat((qk, v), dim=1)
+    q, k = qk[:, :num_query_heads], qk[:, num_query_heads:]
+    return torch.cat((torch.cat((q[:, :, None], between), 2).flatten(1, 2), k, v), dim=1)
 
 
 def norm_latents(

@@ -37,10 +37,10 @@ struct Run {
     int64_t first, end, source, target;
 };
 
-// One token in one tile of `width` vectors. Never inlined, so that all tokens have the same instructions.
-template <int width>
+// One token in one tile. Never inlined, so that all tokens have the same instructions.
 __attribute__((noinline)) void update(const float* from, float* to, const float* q, const float* k, const float* v,
                                       int64_t k_dim, float decay, float beta, float* out) {
+    constexpr int width = TILE / W;
     Floats even[width] = {}, odd[width] = {}, delta[width], sums[width] = {};
     for (int64_t i = 0; i < k_dim; i += 2) {
         const float* row = from + i * width * W;
@@ -120,7 +120,6 @@ struct Channels {
                 for (int64_t tap = 0; tap < HISTORY; ++tap)
                     sum = fused(load_floats(own + (tap - HISTORY) * size),
                                 load_floats(weight + tap * layer.channels + at), sum);
-                if (call.conv_bias) sum += load_floats(call.conv_bias + first + at);
                 store_floats(out + i * size + at, silu_exact(sum));
             }
         std::memmove(inputs, inputs + count * size, size_t(HISTORY * size) * sizeof(float));
@@ -197,12 +196,10 @@ struct Head {
             scale(key, k_dim, 1 / std::sqrt(sum_of_squares(key, k_dim) + 1e-6f));
             scale(query, k_dim, 1 / std::sqrt((sum_of_squares(query, k_dim) + 1e-6f) * float(k_dim)));
         }
-        for (int64_t first = 0; first < v_dim; first += TILE) {
-            const auto run = v_dim - first < TILE ? update<TILE / 2 / W> : update<TILE / W>;
+        for (int64_t first = 0; first < v_dim; first += TILE)
             for (int64_t i = 0; i < count; ++i)
-                run((i ? to : from) + first * k_dim, to + first * k_dim, q.out + i * k_dim, k.out + i * k_dim,
+                update((i ? to : from) + first * k_dim, to + first * k_dim, q.out + i * k_dim, k.out + i * k_dim,
                     v.out + i * v_dim + first, k_dim, decay[i], beta[i], sums + i * v_dim + first);
-        }
         for (int64_t i = 0; i < count; ++i) finish(row + i, sums + i * v_dim);
     }
 

@@ -9,7 +9,7 @@
 // tokens before it were divided into runs.
 //
 // A block's state is float32: the convolution's last three inputs, [3][channels], channels being those of all queries,
-// keys and values in turn; then S of each value head, in tiles of 32 columns: [k_dim][32] each, the last one maybe narrower.
+// keys and values in turn; then S of each value head, in tiles of 32 columns: [k_dim][32] each.
 #pragma once
 
 #include <cstdint>
@@ -26,12 +26,11 @@ struct QuireGatedDelta {
     const void *b, *a;
     void* out;          // [num_rows][num_v_heads][v_dim], dense
     const float* conv;  // [4][channels], the last is the token's own
-    const float* conv_bias;  // [channels] or null
     const float *rate, *dt_bias;  // [num_v_heads]; rates are negative
     const float* norm;            // [v_dim]
     int64_t row_stride, key_step, value_step, z_step;  // elements between rows and between key heads, of q, k, v and z
     int64_t gate_stride, gate_step;                    // of b and a
-    int64_t num_k_heads, num_v_heads, k_dim, v_dim;    // sizes of heads are multiples of 16
+    int64_t num_k_heads, num_v_heads, k_dim, v_dim;    // multiples of 16 and of 32
     float eps;
 };
 

@@ -1,4 +1,5 @@
-"""Qwen3-Next: in three of four layers the gated delta rule, in the others attention with a gate; mixtures of experts."""
+"""Qwen3-Next, and the text part of Qwen3.5 and 3.6: the gated delta rule in three of four layers, and in the others
+attention with a gate."""
 
 from __future__ import annotations
 
@@ -18,57 +19,41 @@ from quire.models.parallel.split import Share
 from quire.models.rotary import Rotation, rotate_heads
 from quire.ops import functions as ops
 from quire.ops.arrays import Array
-from quire.ops.module import Module
 
 #: Values that configs leave out.
 _DEFAULTS: dict[str, Any] = {
     "norm_topk_prob": True, "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
-    "max_position_embeddings": 32_768,
+    "max_position_embeddings": 32_768, "intermediate_size": 5632, "head_dim": 256,
 }  # fmt: skip
+_ARCHITECTURES = {"qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM"}
 
 
 def read_config(reader: ConfigReader) -> ModelConfig:
-    return with_experts(read_hybrid(reader, "Qwen3NextForCausalLM"), reader)
-
-
-def with_experts(config: ModelConfig, reader: ConfigReader) -> ModelConfig:
-    shared = reader.integer("shared_expert_intermediate_size", 512)
     reader = reader.with_defaults(_DEFAULTS)
-    return replace(config, experts=read_experts(reader, config, shared_inner=shared, shared_gate=True))
-
-
-def read_hybrid(reader: ConfigReader, architecture: str) -> ModelConfig:
-    """Read what Qwen3-Next and Qwen3.5 share."""
-    reader = reader.with_defaults(_DEFAULTS)
-    taps = reader.integer("linear_conv_kernel_dim", 4)
-    reader.refuse_if(taps != 4, f"linear_conv_kernel_dim={taps}")
-    reader.refuse_if(not reader.flag("attn_output_gate", True), "attn_output_gate=false")
-    attention_bias = reader.flag("attention_bias", False)
-    config = read_decoder_config(
-        reader.with_defaults({"intermediate_size": 5632}),
-        architecture=architecture,
-        head_dim=reader.integer("head_dim", 256),
-        qkv_bias=attention_bias,
-        attention_out_bias=attention_bias,
-        qk_norm=True,
-        norm_offset=1.0,
-        partial=0.25,
-        has_attention_gate=True,
-        delta=DeltaConfig(
-            num_key_heads=reader.integer("linear_num_key_heads", 16),
-            num_value_heads=reader.integer("linear_num_value_heads", 32),
-            key_dim=reader.integer("linear_key_head_dim", 128),
-            value_dim=reader.integer("linear_value_head_dim", 128),
-        ),
-    )
+    architecture = _ARCHITECTURES.get(reader.get("model_type"), "Qwen3NextForCausalLM")
+    flags = {"qk_norm": True, "norm_offset": 1.0, "partial": 0.25, "has_attention_gate": True}
+    delta = _read_delta(reader, is_interleaved=architecture == "Qwen3NextForCausalLM")
+    config = read_decoder_config(reader, architecture, reads_biases=("attention_bias",), delta=delta, **flags)
     interval = reader.integer("full_attention_interval", 4)
     default = ["linear_attention" if (i + 1) % interval else "full_attention" for i in range(config.num_layers)]
     kinds = reader.layer_types(default, other="linear_attention")
-    layers = (
-        replace(layer, has_state=kind == "linear_attention")
-        for layer, kind in zip(config.layer_configs, kinds, strict=True)
-    )
-    return replace(config, layers=tuple(layers))
+    layers = tuple(replace(config.layer_configs[0], has_state=kind == "linear_attention") for kind in kinds)
+    if architecture == "Qwen3_5ForCausalLM":
+        return replace(config, layers=layers)
+    shared = {"shared_inner": reader.integer("shared_expert_intermediate_size", 512), "shared_gate": True}
+    return replace(config, layers=layers, experts=read_experts(reader, config, **shared))
+
+
+def _read_delta(reader: ConfigReader, is_interleaved: bool) -> DeltaConfig:
+    sizes = {"num_key_heads": 16, "num_value_heads": 32, "key_head_dim": 128, "value_head_dim": 128}
+    keys, values, key_dim, value_dim = (reader.integer(f"linear_{each}", usual) for each, usual in sizes.items())
+    reader.refuse_if(values % keys, f"{values} value heads for {keys} key heads of linear attention")
+    is_odd = key_dim % 16 or value_dim % 32
+    reader.refuse_if(is_odd, f"linear attention with heads of {key_dim} and {value_dim} features")
+    taps = reader.integer("linear_conv_kernel_dim", 4)
+    reader.refuse_if(taps != 4, f"linear_conv_kernel_dim={taps}")
+    reader.refuse_if(not reader.flag("attn_output_gate", True), "attn_output_gate=false")
+    return DeltaConfig(keys, values, key_dim, value_dim, is_interleaved)
 
 
 class GatedAttention(LlamaAttention):
@@ -80,26 +65,24 @@ class GatedAttention(LlamaAttention):
     def __call__(self, x: Array, rotation: Rotation | None, attend: Attend, rows: Array | None) -> Array:
         qkv = self.qkv_proj(x).reshape(len(x), 2 * self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         gates = select_rows(qkv[:, 1 : 2 * self.num_heads : 2], rows)
-        norms = (self.q_norm, self.k_norm)
-        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, query_step=2)
+        sizes, norms = (self.num_heads, self.num_kv_heads), (self.q_norm, self.k_norm)
+        q, k, v = rotate_heads(qkv, rotation, *sizes, norms, query_step=2)
         out = ops.gate_heads(select_rows(attend(self.index, q, k, v), rows), gates)
         return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
-class InterleavedDeltaNet(GatedDeltaNet):
-    is_interleaved = True
-
-
 class HybridDecoderLayer(LlamaDecoderLayer):
     attention_class = GatedAttention
-    delta_class: type[Module] = InterleavedDeltaNet
 
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
         if config.layer_configs[index].has_state:
-            self.attention_class, self.attention_name = self.delta_class, "linear_attn"
+            self.attention_class, self.attention_name = GatedDeltaNet, "linear_attn"
         super().__init__(config, split, index, **factory)
 
 
 class Qwen3NextForCausalLM(LlamaForCausalLM):
     layer_class = HybridDecoderLayer
     ignored_tensors = re.compile(r"mtp\..*")
+
+
+Qwen3_5ForCausalLM = Qwen3_5MoeForCausalLM = Qwen3NextForCausalLM

@@ -119,14 +119,10 @@ class ModelSplit:
         return Share(num_heads, ((first, first + each),), each)
 
     def key_heads(self, num_heads: int) -> Share:
-        """Split the key heads of recurrent states evenly."""
+        """Split the key heads of states evenly."""
         if num_heads % self.group.size:
-            raise UnsupportedModelError(
-                f"{num_heads} key heads of linear attention cannot be split evenly among "
-                f"tensor_parallel_size={self.group.size} ranks"
-            )
-        each = num_heads // self.group.size
-        return Share(num_heads, ((self.group.rank * each, (self.group.rank + 1) * each),), each)
+            raise _refusal(self._config, self.group, f"{num_heads} key heads of states cannot be split evenly")
+        return self.kv_heads(num_heads)
 
     def cut_inner(self, size: int) -> Share:
         """Cut an MLP's inner dimension."""
