@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
@@ -167,6 +167,25 @@ def test_a_multimodal_gemma_is_opened_for_its_text(name: str, tmp_path: Path, id
     model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
     randomize(model, {"q_norm": 2, "post_attention": 4, "norm": 1, "embed_tokens": 0.1})
     model.save_pretrained(tmp_path)
+    check_text_of(model, tmp_path, ids)
+
+
+@pytest.mark.parametrize("is_moe", [False, True])
+def test_a_multimodal_qwen3_5_is_opened_for_its_text(is_moe: bool, tmp_path: Path, ids: Tensor) -> None:
+    kind, name = ("Qwen3_5Moe", "qwen3_5-moe") if is_moe else ("Qwen3_5", "qwen3_5")
+    vision = {"hidden_size": 32, "intermediate_size": 48, "depth": 1, "num_heads": 2, "out_hidden_size": 64}
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [2, 2, 2],
+            "mrope_interleaved": True}  # fmt: skip
+    text = make_config(name, rope_parameters=rope).to_dict()
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=vision)
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")._from_config(
+        config, experts_implementation="eager"
+    ).eval()  # fmt: skip
+    randomize(model, {"linear_attn.norm": 1, "A_log": 6, "q_norm": 4, "norm": 0, "o_proj": 3})
+    model.save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    save_file(load_file(file) | {"mtp.norm.weight": torch.zeros(64)}, file, {"format": "pt"})
     check_text_of(model, tmp_path, ids)
 
 

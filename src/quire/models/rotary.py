@@ -72,8 +72,7 @@ def rotate_heads(
     if rotation is not None or norms is not None:
         angles = (*(rotation or ()), None, None, None)[:3]
         qkv = ops.rotate_heads(qkv, *angles, num_query_heads, num_key_heads, *weights, is_interleaved, query_step)
-    keys = num_query_heads * query_step
-    end = keys + num_key_heads
+    keys, end = num_query_heads * query_step, num_query_heads * query_step + num_key_heads
     return qkv[:, :keys:query_step], qkv[:, keys:end], qkv[:, end:]
 
 

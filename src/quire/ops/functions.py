@@ -102,9 +102,8 @@ def rotate_heads(
     pointers = (None if each is None else address(each) for each in given)
     rotary_dim = 0 if cosines is None else cosines.shape[-1]
     sizes = (num_tokens, num_heads * dim, num_query_heads, num_key_heads, dim, rotary_dim)
-    flags = (is_interleaved, query_weight is not None and len(query_weight) > dim)
-    threads = threads_for(qkv.size)
-    _kernels(qkv).run("rotate", address(qkv), *sizes, *pointers, eps, offset, *flags, threads, query_step)
+    flags = (is_interleaved, query_weight is not None and len(query_weight) > dim, threads_for(qkv.size), query_step)
+    _kernels(qkv).run("rotate", address(qkv), *sizes, *pointers, eps, offset, *flags)
     return qkv
 
 

@@ -132,8 +132,8 @@ class FusedMLP(Module):
 
 
 class LlamaDecoderLayer(Module):
-    attention_class: type[Module] = LlamaAttention
-    attention_name: str = "self_attn"
+    attention_class: ClassVar[type[LlamaAttention]] = LlamaAttention
+    attention_name = "self_attn"
     mlp_class: ClassVar[type[LlamaMLP | FusedMLP]] = LlamaMLP
     #: Names of the norms before attention, after it, before the MLP and after it; None where there is none.
     norm_names: ClassVar[tuple[str | None, ...]] = ("input_layernorm", None, "post_attention_layernorm", None)
@@ -143,9 +143,13 @@ class LlamaDecoderLayer(Module):
             norm = RMSNorm(config.hidden_size, config.norm_eps, offset=config.norm_offset, **factory)
             setattr(self, name, norm)
         self.multiplier = config.residual_multiplier
-        setattr(self, self.attention_name, self.attention_class(config, split, index, **factory))
+        attention = self.make_attention(config, split, index, **factory)
+        setattr(self, self.attention_name, attention)
         has_experts = config.experts is not None and index not in config.experts.dense_layers
         self.mlp = (SparseMLP if has_experts else self.mlp_class)(config, split, **factory)
+
+    def make_attention(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> Module:
+        return self.attention_class(config, split, index, **factory)
 
     def __call__(self, x: Array | Sum, rotation: Rotation | None, attend: Attend, *, rows: Array | None = None) -> Sum:
         norms = [None if name is None else getattr(self, name) for name in self.norm_names]

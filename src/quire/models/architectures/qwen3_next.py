@@ -10,15 +10,17 @@ from typing import Any
 from quire.models.architectures.llama import LlamaAttention, LlamaDecoderLayer, LlamaForCausalLM, read_decoder_config
 from quire.models.architectures.qwen2_moe import read_experts
 from quire.models.base import Attend
+from quire.models.delta_config import DeltaConfig
 from quire.models.gated_delta import GatedDeltaNet
 from quire.models.layers import select_rows
 from quire.models.linear.layer import Linear
-from quire.models.model_config import ConfigReader, DeltaConfig, ModelConfig
+from quire.models.model_config import ConfigReader, ModelConfig
 from quire.models.parallel import ModelSplit
 from quire.models.parallel.split import Share
 from quire.models.rotary import Rotation, rotate_heads
 from quire.ops import functions as ops
 from quire.ops.arrays import Array
+from quire.ops.module import Module
 
 #: Values that configs leave out.
 _DEFAULTS: dict[str, Any] = {
@@ -31,7 +33,7 @@ _ARCHITECTURES = {"qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwe
 def read_config(reader: ConfigReader) -> ModelConfig:
     reader = reader.with_defaults(_DEFAULTS)
     architecture = _ARCHITECTURES.get(reader.get("model_type"), "Qwen3NextForCausalLM")
-    flags = {"qk_norm": True, "norm_offset": 1.0, "partial": 0.25, "has_attention_gate": True}
+    flags: dict[str, Any] = {"qk_norm": True, "norm_offset": 1.0, "partial": 0.25, "has_attention_gate": True}
     delta = _read_delta(reader, is_interleaved=architecture == "Qwen3NextForCausalLM")
     config = read_decoder_config(reader, architecture, reads_biases=("attention_bias",), delta=delta, **flags)
     interval = reader.integer("full_attention_interval", 4)
@@ -48,10 +50,8 @@ def _read_delta(reader: ConfigReader, is_interleaved: bool) -> DeltaConfig:
     sizes = {"num_key_heads": 16, "num_value_heads": 32, "key_head_dim": 128, "value_head_dim": 128}
     keys, values, key_dim, value_dim = (reader.integer(f"linear_{each}", usual) for each, usual in sizes.items())
     reader.refuse_if(values % keys, f"{values} value heads for {keys} key heads of linear attention")
-    is_odd = key_dim % 16 or value_dim % 32
-    reader.refuse_if(is_odd, f"linear attention with heads of {key_dim} and {value_dim} features")
-    taps = reader.integer("linear_conv_kernel_dim", 4)
-    reader.refuse_if(taps != 4, f"linear_conv_kernel_dim={taps}")
+    reader.refuse_if(key_dim % 16 or value_dim % 32, f"linear attention with heads of {key_dim} and {value_dim}")
+    reader.refuse_if(reader.integer("linear_conv_kernel_dim", 4) != 4, "another linear_conv_kernel_dim than 4")
     reader.refuse_if(not reader.flag("attn_output_gate", True), "attn_output_gate=false")
     return DeltaConfig(keys, values, key_dim, value_dim, is_interleaved)
 
@@ -65,8 +65,8 @@ class GatedAttention(LlamaAttention):
     def __call__(self, x: Array, rotation: Rotation | None, attend: Attend, rows: Array | None) -> Array:
         qkv = self.qkv_proj(x).reshape(len(x), 2 * self.num_heads + 2 * self.num_kv_heads, self.head_dim)
         gates = select_rows(qkv[:, 1 : 2 * self.num_heads : 2], rows)
-        sizes, norms = (self.num_heads, self.num_kv_heads), (self.q_norm, self.k_norm)
-        q, k, v = rotate_heads(qkv, rotation, *sizes, norms, query_step=2)
+        norms: Any = (self.q_norm, self.k_norm)
+        q, k, v = rotate_heads(qkv, rotation, self.num_heads, self.num_kv_heads, norms, query_step=2)
         out = ops.gate_heads(select_rows(attend(self.index, q, k, v), rows), gates)
         return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
@@ -74,10 +74,11 @@ class GatedAttention(LlamaAttention):
 class HybridDecoderLayer(LlamaDecoderLayer):
     attention_class = GatedAttention
 
-    def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        if config.layer_configs[index].has_state:
-            self.attention_class, self.attention_name = GatedDeltaNet, "linear_attn"
-        super().__init__(config, split, index, **factory)
+    def make_attention(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> Module:
+        if not config.layer_configs[index].has_state:
+            return super().make_attention(config, split, index, **factory)
+        self.attention_name = "linear_attn"
+        return GatedDeltaNet(config, split, index, **factory)
 
 
 class Qwen3NextForCausalLM(LlamaForCausalLM):
