@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
+from checkpoints import HYBRIDS, make_checkpoint
 from kernel_levels import LEVELS, library_of
+from quire.attention.cpu_attention import CpuAttention
+from quire.attention.interface import AttentionBatch, KVLayout
 from quire.attention.states import LayerStates, StatePlan
+from quire.kernels.loaded import load_kernels
+from quire.loading import load_model, resolve_model
 from quire.loading.presets import preset_config
 from quire.models.delta_config import DeltaConfig
 from quire.models.gated_delta import GatedDeltaNet
 from quire.models.parallel import ALONE, ModelSplit
 from quire.models.registry import read_model_config
 from quire.ops.arrays import numpy_dtype, widen
+from quire.progressive.hidden_states import WholeText
 
 CONFIG = read_model_config(preset_config("random:tiny"))
 SIZES = [DeltaConfig(2, 4, 32, 64), DeltaConfig(3, 3, 16, 32), DeltaConfig(1, 2, 128, 128)]
@@ -194,3 +201,30 @@ def test_a_state_of_one_level_goes_on_at_another(level: str) -> None:
     parts = [each.compute(x[rows], gates[rows], memory, [(0, 20, source, 0)])
              for each, rows, source in ((other, slice(0, 20), -1), (layer, slice(20, 40), 0))]  # fmt: skip
     np.testing.assert_allclose(np.concatenate(parts), exact(layer, x, gates), rtol=0, atol=2e-5)
+
+
+@pytest.mark.skipif(load_kernels().functions is None, reason="there are no kernels")
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_steps_over_blocks_give_what_the_whole_text_does(name: str, tmp_path: Path) -> None:
+    model, library = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False), load_kernels()
+    layers, ids = model.attention_layers(), np.random.default_rng(3).integers(256, size=90)
+    expected = model.compute_logits(model(ids, np.arange(90), WholeText(layers).attend))
+    layout, tables = KVLayout(layers, 16), np.array([[5, 2, 7, 1, 3, 6]], np.int32)
+    cache = np.full(layout.shape(9), np.nan, np.float32)
+    assert library.functions is not None
+    attention, first, wrong = CpuAttention(cache, layout, library.functions), 0, []
+    for end in (1, 2, 16, 17, 40, 80, *range(81, 91)):
+        at = np.arange(first, end)
+        slots = tables[0, at // 16] * np.int64(16) + at % 16
+        attention.plan(AttentionBatch(np.array([0, len(at)]), np.array([end]), tables, slots))
+        if end > 80:  # from another state
+            kept = cache.copy()
+            for state in attention._states_of.values():
+                state.memory[tables[0, (first - 1) // 16]] *= np.float32(0.5)
+            wrong.append(model.compute_logits(model(ids[first:end], at, attention.attend)).argmax(-1)[0])
+            cache[...] = kept
+        logits = model.compute_logits(model(ids[first:end], at, attention.attend))
+        np.testing.assert_allclose(logits, expected[first:end], rtol=0, atol=2e-3)
+        assert np.array_equal(logits.argmax(-1), expected[first:end].argmax(-1))
+        first = end
+    assert (np.array(wrong) != expected[80:].argmax(-1)).mean() >= 0.8, "states hardly matter"

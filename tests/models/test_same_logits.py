@@ -170,9 +170,13 @@ def test_a_multimodal_gemma_is_opened_for_its_text(name: str, tmp_path: Path, id
     check_text_of(model, tmp_path, ids)
 
 
-@pytest.mark.parametrize("is_moe", [False, True])
-def test_a_multimodal_qwen3_5_is_opened_for_its_text(is_moe: bool, tmp_path: Path, ids: Tensor) -> None:
-    kind, name = ("Qwen3_5Moe", "qwen3_5-moe") if is_moe else ("Qwen3_5", "qwen3_5")
+@pytest.mark.parametrize(
+    "name",
+    ["qwen3_5", "qwen3_5-moe"],
+    ids=lambda name: f"Qwen3_5{'Moe' if 'moe' in name else ''}ForConditionalGeneration-{name}",
+)
+def test_a_multimodal_qwen3_5_is_opened_for_its_text(name: str, tmp_path: Path, ids: Tensor) -> None:
+    kind = "Qwen3_5Moe" if "moe" in name else "Qwen3_5"
     vision = {"hidden_size": 32, "intermediate_size": 48, "depth": 1, "num_heads": 2, "out_hidden_size": 64}
     rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5, "mrope_section": [2, 2, 2],
             "mrope_interleaved": True}  # fmt: skip
