@@ -7,6 +7,7 @@
 #include "block_linear.h"
 #include "collective.h"
 #include "elementwise.h"
+#include "gated_delta.h"
 #include "linear.h"
 #include "paged_attention.h"
 #include "pass.h"
@@ -70,10 +71,35 @@ void heads() {
     Array<T> qkv = numbers<T>(tokens * stride);
     const Array<T> cosines = numbers<T>(tokens * head_dim), sines = numbers<T>(tokens * head_dim);
     const Array<T> weight = numbers<T>(head_dim);
-    const QuireRotate call{qkv.data(), tokens, stride, queries, keys, head_dim, cosines.data(), sines.data(),
-                           weight.data(), nullptr, 1e-5f, THREADS};
+    const QuireRotate call{qkv.data(), tokens, stride, queries, keys, head_dim, head_dim, cosines.data(), sines.data(),
+                           weight.data(), nullptr, nullptr, 1e-5f, 0.0f, 0, 0, THREADS, 1};
     OF(quire_rotate)(&call);
     print("rotate", qkv);
+}
+
+template <class T>
+void states() {
+    constexpr int64_t tokens = 5, keys = 2, values = 4, k_dim = 16, v_dim = 32, key_size = keys * k_dim,
+                      channels = 2 * key_size + values * v_dim, width = channels + values * v_dim,
+                      floats = 3 * channels + values * k_dim * v_dim;
+    const Array<T> x = numbers<T>(tokens * width), gates = numbers<T>(tokens * 2 * values);
+    const Array<float> conv = numbers<float>(4 * channels), bias = numbers<float>(values), norm = numbers<float>(v_dim);
+    const Array<float> rates(values, -0.5f);
+    Array<float> state(2 * floats);
+    Array<T> out(tokens * values * v_dim);
+    const Array<int64_t> runs{0, 3, -1, 0, 3, tokens, 0, 1};
+    const QuireStatePlan plan{2, runs.data(), floats * 4, THREADS};
+    const QuireGatedDelta call{&plan, state.data(), x.data(), x.data() + key_size, x.data() + 2 * key_size,
+                               x.data() + channels, gates.data(), gates.data() + values, out.data(), conv.data(),
+                               rates.data(), bias.data(), norm.data(), width, k_dim, 2 * v_dim, 2 * v_dim, 2 * values,
+                               2, keys, values, k_dim, v_dim, 1e-6f};
+    OF(quire_gated_delta)(&call);
+    print("gated_delta", out);
+    print(sizeof(T) == 4 ? "state_of_float32" : "state_of_bfloat16", state);
+    Array<T> gated(tokens * key_size);
+    const QuireGateHeads gate{out.data(), x.data(), gated.data(), tokens, keys, k_dim, width, k_dim, THREADS};
+    OF(quire_gate_heads)(&gate);
+    print("gate_heads", gated);
 }
 
 template <class T>
@@ -239,13 +265,14 @@ void attention() {
     Array<QuireUnit> units(100);
     Array<QuireMerge> merges(100);
     Array<int64_t> places(100);
-    QuirePlan plan{part, kv_heads, groups, block_size, head_dim, 0.3f, THREADS, tokens, slots.data(), tables.data(),
-                   table_stride, 0, units.data(), 0, merges.data(), places.data(), nullptr};
+    QuirePlan plan{part, kv_heads, groups, block_size, head_dim, head_dim, part / 2, head_dim, 1 << 30, 0.3f, 0.0f, 1,
+                   THREADS, tokens, slots.data(), tables.data(), table_stride, 0, units.data(), 0, merges.data(),
+                   places.data(), nullptr};
     const QuireBatch batch{int64_t(lens.size()), starts.data(), lens.data()};
     Array<float> partials(quire_divide(&plan, &batch) * kv_heads * groups * (head_dim + 2));
     plan.partials = partials.data();
     const T* v = kv.data() + tokens * kv_heads * head_dim;
-    const QuireAttention call{&plan, cache.data(), q.data(), kv.data(), v, out.data(), width, head_dim,
+    const QuireAttention call{&plan, cache.data(), q.data(), kv.data(), v, nullptr, out.data(), width, head_dim,
                               kv_heads * head_dim, head_dim, kv_heads * head_dim, head_dim};
     OF(quire_attend)(&call);
     print("attention", out);
@@ -313,4 +340,6 @@ int main() {
     run<float>();
     run<BFloat16>();
     conversions();
+    states<float>();
+    states<BFloat16>();
 }
