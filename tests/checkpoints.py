@@ -192,8 +192,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next")  #: with states beside KV
-WITH_HYBRIDS = tuple(_VARIANTS)
-ARCHITECTURES = tuple(name for name in _VARIANTS if name not in HYBRIDS)
+ARCHITECTURES = tuple(_VARIANTS)
 STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
 _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}

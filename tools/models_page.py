@@ -38,7 +38,7 @@ def tested() -> dict[str, set[str]]:
     ]
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     sys.path.insert(0, str(ROOT / "tests"))
-    from checkpoints import WITH_HYBRIDS as VARIANTS
+    from checkpoints import ARCHITECTURES as VARIANTS
     from checkpoints import make_config
 
     kinds = {each.model_type: each.name for each in ARCHITECTURES.values()}

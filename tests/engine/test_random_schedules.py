@@ -26,7 +26,7 @@ from quire import BeamSearchParams, SamplingParams
 from quire.kernels.loaded import has_exact_kernels
 from quire.outputs import Logprobs
 
-FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3", "gemma4-shared", "qwen3-moe", "gpt-oss-window")
+FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3", "gemma4-shared", "qwen3-moe", "gpt-oss-window", "qwen3_5")
 FORMATS: dict[str, dict[str, str]] = {
     "float32": {},
     "bfloat16": {"dtype": "bfloat16"},
@@ -221,7 +221,8 @@ def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
 
 @needs_exact_kernels
 @pytest.mark.parametrize(
-    ("name", "format_name"), [("llama", "bfloat16"), ("qwen3", "int8"), ("gpt2", "int4"), ("opt-350m", "bfloat16")]
+    ("name", "format_name"),
+    [("llama", "bfloat16"), ("qwen3", "int8"), ("gpt2", "int4"), ("opt-350m", "bfloat16"), ("qwen3_5", "bfloat16")],
 )
 @settings(max_examples=10, derandomize=True, **BASICS)
 @given(plan=plans)

@@ -11,7 +11,7 @@ import peft
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, make_reference
+from checkpoints import ARCHITECTURES, HYBRIDS, make_reference
 from engine.harness import (
     CLOSE,
     PROMPTS,
@@ -37,7 +37,7 @@ from quire.ops.module import Module
 from quire.outputs import NewSequence, SchedulerOutput
 from tensors import logits_of_tokens
 
-ABSENT = 1  # of three layers
+ABSENT = 1  # of three layers or four
 NUM_TOKENS = 10
 # Adapters do not depend on rotary positions, and no stage lacks a layer whose KV others read.
 NAMES = tuple(
@@ -48,7 +48,7 @@ TARGETS = {
     "gpt2": ["c_attn", "c_fc", "mlp.c_proj"],
     "opt": ["q_proj", "v_proj", "out_proj", "fc1", "fc2"],
     "opt-350m": ["q_proj", "k_proj", "v_proj", "fc2", "project_in", "project_out"],
-} | {name: ["q_proj", "k_proj", "v_proj", "o_proj"] for name in ("qwen2-moe", "qwen3-moe", "mixtral")}
+} | {name: ["q_proj", "k_proj", "v_proj", "o_proj"] for name in ("qwen2-moe", "qwen3-moe", "mixtral", *HYBRIDS)}
 TARGETS |= {"deepseek2": ["q_proj", "kv_a_proj_with_mqa", "o_proj"]} | {
     name: ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"]
     for name in ("deepseek2-groups", "deepseek3", "glm4_moe_lite")
@@ -67,7 +67,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def adapted(name: str) -> tuple[Any, Path]:
     """Return the reference without a layer, with a random adapter, and the adapter's PEFT directory."""
     model = make_reference(name)
-    layers = next(module for module in model.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == 3)
+    num_layers = model.config.num_hidden_layers
+    lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
+    layers = next(module for module in lists if len(module) == num_layers)
     layers[ABSENT] = torch.nn.Identity()
     settings = {"target_modules": TARGETS.get(name, ALL_TARGETS), "r": 4, "lora_alpha": 8} | SETTINGS.get(name, {})
     torch.manual_seed(5)

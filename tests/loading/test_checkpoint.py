@@ -13,8 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from checkpoints import WITH_HYBRIDS as ARCHITECTURES
-from checkpoints import make_checkpoint, make_reference
+from checkpoints import ARCHITECTURES, make_checkpoint, make_reference
 from quire.loading import ModelLoadError, load_model, resolve_model
 from quire.loading.checkpoint import read_headers
 from quire.models.base import CausalLM

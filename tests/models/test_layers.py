@@ -6,8 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from checkpoints import WITH_HYBRIDS as ARCHITECTURES
-from checkpoints import make_reference
+from checkpoints import ARCHITECTURES, make_reference
 from quire.loading.modules.units import tied_head_bytes
 from quire.models.latent_attention import LatentProjection
 from quire.models.linear.layer import Linear, MergedLinear

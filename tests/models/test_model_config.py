@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from checkpoints import WITH_HYBRIDS as ARCHITECTURES
-from checkpoints import make_config, make_reference
+from checkpoints import ARCHITECTURES, make_config, make_reference
 from quire.models.delta_config import DeltaConfig
 from quire.models.encodings import QuantizedWeights
 from quire.models.model_config import (

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from checkpoints import WITH_HYBRIDS as ARCHITECTURES
-from checkpoints import make_checkpoint
+from checkpoints import ARCHITECTURES, make_checkpoint
 from quire.loading import resolve_model
 from quire.models.adapter import read_adapter
 from quire.models.model_config import UnsupportedModelError

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from checkpoints import WITH_HYBRIDS as ARCHITECTURES
-from checkpoints import make_checkpoint
+from checkpoints import ARCHITECTURES, make_checkpoint
 from kernel_levels import LEVELS as ALL_LEVELS
 from kernel_levels import library_of
 from quire import LLM, SamplingParams

@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from checkpoints import WITH_HYBRIDS as ARCHITECTURES
-from checkpoints import make_checkpoint, make_config, randomize
+from checkpoints import ARCHITECTURES, make_checkpoint, make_config, randomize
 from quire.attention.interface import LayerState, StateRule
 from quire.attention.states import LayerStates, StatePlan
 from quire.loading import load_model, resolve_model

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from checkpoints import WITH_HYBRIDS as ARCHITECTURES
-from checkpoints import make_checkpoint, make_reference
+from checkpoints import ARCHITECTURES, make_checkpoint, make_reference
 from progressive.models import random_texts
 from quire.loading import load_model, resolve_model
 from quire.progressive.angular_distance import AngularDistances, measure_distances

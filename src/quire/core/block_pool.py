@@ -83,6 +83,18 @@ class BlockPool:
                 else:
                     cached[block] = None
 
+    def has_room(self, num_whole: int, num_thin: int) -> bool:
+        """Whether so many blocks can be allocated; blocks are thin in a `WindowedBlockPool` only."""
+        return self.num_available >= num_whole + num_thin
+
+    def has_thin(self, blocks: Iterable[int]) -> bool:
+        """Whether the KV of layers with a window, or a state, is missing in any of these blocks."""
+        return False
+
+    def pop_returned(self) -> list[tuple[int, bool]]:
+        """Return the blocks whose memory is to be returned: all of it (True), or that of layers with a window."""
+        return []
+
     def touch(self, blocks: Iterable[int]) -> None:
         """Move cached blocks to the end of the eviction order: a request is about to hold them."""
         for block in blocks:
@@ -157,7 +169,7 @@ class WindowedBlockPool(BlockPool):
         super().__init__(window.num_ids(num_blocks))
         self.num_blocks = num_blocks
         self.thin: set[int] = set()  #: used or cached
-        self.returned: list[tuple[int, bool]] = []  #: memory to return: of a block's windows, or (True) all of it
+        self.returned: list[tuple[int, bool]] = []  #: see `pop_returned`
         self._whole_holds = [0] * len(self.ref_counts)
         self._saving = BlockWindow.WHOLE - window.thin  #: by making a block thin
         self._memory = num_blocks * BlockWindow.WHOLE
@@ -317,6 +329,13 @@ class WindowedBlockPool(BlockPool):
         for block in cached:
             self.invalidate(block)
         return len(cached)
+
+    def has_thin(self, blocks: Iterable[int]) -> bool:
+        return not self.thin.isdisjoint(blocks)
+
+    def pop_returned(self) -> list[tuple[int, bool]]:
+        returned, self.returned = self.returned, []
+        return returned
 
     def count_idle(self, whole: Iterable[int], outgrown: Iterable[int]) -> int:
         """Count the whole blocks' worth of memory, now available, that holds on these blocks would take."""

@@ -167,7 +167,7 @@ class DiskTier:
         swap, first = self._swap, request.num_kept
         keys = self._kv.keys_of(seq, end)
         missing = [at for at in range(first, end) if not swap.is_on_disk(keys[at])]
-        if self._kv.has_thin(seq.block_table[at] for at in missing):  # later blocks are useless without them
+        if self._kv.pool.has_thin(seq.block_table[at] for at in missing):  # later blocks are useless without them
             request.num_kept = request.num_to_keep // self._kv.block_size
             return
         cost_s = self._compute_seconds(first, end) / (end - first) if missing else 0.0

@@ -80,17 +80,6 @@ class KVCacheManager:
         """Count the first blocks of a sequence whose windows no later token reads."""
         return 0 if self._window is None else max(0, num_computed + 1 - self._window.tokens) // self.block_size
 
-    def has_thin(self, blocks: Iterable[int]) -> bool:
-        """Whether the KV of layers with a window is missing in any of these blocks."""
-        return self._windowed is not None and not self._windowed.thin.isdisjoint(blocks)
-
-    def pop_returned(self) -> list[tuple[int, bool]]:
-        """Return the blocks whose memory is to be returned: all of it, or that of layers with a window."""
-        if self._windowed is None:
-            return []
-        returned, self._windowed.returned = self._windowed.returned, []
-        return returned
-
     def find_prefix(self, seq: Sequence, limit: int | None = None) -> list[int]:
         """Return the cached blocks of `seq`'s longest prefix of at most `limit` tokens. The last token is always
         computed, since it gives the logits; with `Sequence.must_compute` all are."""
@@ -174,7 +163,8 @@ class KVCacheManager:
         transfer = None
         if missing > 0 or copies:
             whole = self._new_states_at(seq, after) if self._has_states else None
-            if not self._has_room(missing, copies, whole):
+            num_thin = 0 if whole is None else missing - len(whole)
+            if not pool.has_room(missing - num_thin + copies, num_thin):
                 return None
             transfer = self._copy_on_write(seq) if copies else None
             new_blocks = pool.allocate_all(missing if whole is None else len(whole))
@@ -190,11 +180,6 @@ class KVCacheManager:
         if seq.request.is_single:  # a block that is not full has no key, so no other request shares it
             seq.open_end = len(table) * size - 1
         return new_blocks, transfer
-
-    def _has_room(self, missing: int, copies: bool, whole: set[int] | None) -> bool:
-        if self._windowed is None or whole is None:
-            return self.pool.num_available >= missing + copies
-        return self._windowed.has_room(len(whole) + copies, missing - len(whole))
 
     def _add_thin(self, seq: Sequence, whole_blocks: list[int], whole: set[int], missing: int) -> list[int]:
         """Return `missing` new blocks in order: `whole_blocks` where the step leaves states, and thin ones."""
@@ -367,7 +352,7 @@ class KVCacheManager:
         could not hold the longest sequence, of `max_model_len` tokens."""
         blocks = self.full_blocks(seq)
         end = self._count_outgrown(len(blocks) * self.block_size) if self._has_states else 0
-        if self.has_thin(blocks[end:]):
+        if self.pool.has_thin(blocks[end:]):
             raise ValueError(f"the pool is too small to keep {len(blocks)} pinned blocks whole; enlarge it")
         new = [block for block in blocks if block not in self._pinned]
         num_pinned = len(self._pinned) + len(new)
@@ -435,7 +420,7 @@ class KVCacheManager:
             assert seq.num_computed_tokens <= num_blocks * self.block_size, f"{seq!r} has tokens without slots"
             assert num_blocks <= -(-len(seq.token_ids) // self.block_size), f"{seq!r} holds more blocks than it needs"
             read = range(seq.num_outgrown, num_blocks) if not self._has_states else seq.states_at
-            assert not self.has_thin(seq.block_table[at] for at in read)
+            assert not self.pool.has_thin(seq.block_table[at] for at in read)
             at = seq.num_computed_tokens // self.block_size
             assert all(self.pool.ref_counts[b] > 0 for b in seq.block_table[: at + 1])
         assert holds == self.pool.ref_counts, "reference counts and block tables disagree"

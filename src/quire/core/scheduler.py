@@ -117,7 +117,7 @@ class Scheduler:
         self.documents.add_chunk()
         self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.transfers.pop_new(), self.swap.transfers.pop_cancelled())
-        out.returned = self.kv.pop_returned()
+        out.returned = self.kv.pool.pop_returned()
         if self.disk is not None:
             self.disk.add_messages(out)
         return out

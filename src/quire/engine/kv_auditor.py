@@ -95,7 +95,7 @@ class KVAuditor:
         keys: list[bytes] = []
         extend_keys(keys, hit.root, hit.domains, hit.token_ids, size, num_blocks)
         found = [block for key in keys if (block := pool.find(key)) is not None]
-        if hit.root != engine.root or len(found) < num_blocks or engine.scheduler.kv.has_thin(found):
+        if hit.root != engine.root or len(found) < num_blocks or pool.has_thin(found):
             return False
         block_s = engine.cost_model.recompute(size)
         most = min(_MAX_BLOCKS, max(1, int(_STEP_S / block_s) if block_s > 0.0 else _MAX_BLOCKS), num_blocks)

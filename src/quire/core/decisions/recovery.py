@@ -63,7 +63,7 @@ class Recovery:
             before = self.log.open_record(request.request_id)
             was_swapped = before is not None and before.mode is not RecoveryMode.RECOMPUTE
             plan = RecoveryPlan(RecoveryMode.SWAP if was_swapped else RecoveryMode.RECOMPUTE)
-        elif any(self._kv.has_thin(seq.block_table) for seq in request.unfinished):  # cannot be saved
+        elif any(self._kv.pool.has_thin(seq.block_table) for seq in request.unfinished):  # cannot be saved
             plan = RecoveryPlan(RecoveryMode.RECOMPUTE)
         else:
             plan = self.policy.plan(self._describe(request, freed, forecast), self._decider)
