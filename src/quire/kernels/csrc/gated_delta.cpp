@@ -228,17 +228,17 @@ void compute(const Layer<T>& layer, const std::vector<const Run*>& starts, int32
     const int64_t size = 2 * layer.key_size, num_chains = int64_t(starts.size()) - 1;
     static thread_local Kept kept_keys;
     float* keys = kept_keys.of<float>(num_chains * HISTORY * size);
+#pragma omp parallel for schedule(static) num_threads(num_threads) if (num_chains * HISTORY * size > PARALLEL_WORK)
+    for (int64_t i = 0; i < num_chains * HISTORY; ++i) {
+        const int64_t block = starts[size_t(i / HISTORY)]->source;
+        if (block < 0)
+            std::memset(keys + i * size, 0, size_t(size) * sizeof(float));
+        else
+            std::memcpy(keys + i * size, layer.state(block) + i % HISTORY * layer.channels,
+                        size_t(size) * sizeof(float));
+    }
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
     {
-#pragma omp for schedule(static)
-        for (int64_t i = 0; i < num_chains * HISTORY; ++i) {
-            const int64_t block = starts[size_t(i / HISTORY)]->source;
-            if (block < 0)
-                std::memset(keys + i * size, 0, size_t(size) * sizeof(float));
-            else
-                std::memcpy(keys + i * size, layer.state(block) + i % HISTORY * layer.channels,
-                            size_t(size) * sizeof(float));
-        }
         static thread_local Kept kept;
         float* memory = kept.of<float>(Head<T>::floats(call));
 #pragma omp for schedule(dynamic)
