@@ -98,14 +98,13 @@ class KVCacheManager:
         return found if self._windowed is None else self._cut_to_window(found, self._windowed.thin)
 
     def _cut_to_window(self, found: list[int], thin: set[int]) -> list[int]:
-        """Return the longest part of a prefix with which a sequence can go on: blocks in the last window are whole, and
-        states are not of this step, whose other sequences cannot read them."""
-        end, fresh = len(found), set(self._registered) if self._has_states else ()
+        """Return the longest part of a prefix with which a sequence can go on: blocks in the last window are whole."""
+        end = len(found)
         outgrown = self._count_outgrown(end * self.block_size)
         for at in range(len(found) - 1, -1, -1):
             if at < outgrown:
                 break
-            if found[at] in thin or found[at] in fresh:
+            if found[at] in thin:
                 end, outgrown = at, self._count_outgrown(at * self.block_size)
         return found[:end]
 
