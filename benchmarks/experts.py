@@ -133,7 +133,7 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
         experts, others = active_bytes(model)
         for context in settings.contexts:
             passes, taken, read = decode(model, context), [], []
-            kv = context * source.config.kv_bytes_per_token(model.dtype.name)
+            kv = context * source.config.kv_bytes(model.dtype.name)
             next(passes)
             for _ in range(settings.runs):
                 bandwidth = max(memory.measure() for _ in range(3))

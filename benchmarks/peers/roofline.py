@@ -43,7 +43,7 @@ def model_work(config: ModelConfig, precision: str) -> ModelWork:
         layer_weights=config.num_layers * layer,
         head_weights=config.vocab_size * config.embedding_dim,
         pair_operations=4 * config.q_size * config.num_layers,
-        kv_bytes=config.kv_bytes_per_token("float32" if precision == "float32" else "bfloat16"),
+        kv_bytes=config.kv_bytes("float32" if precision == "float32" else "bfloat16"),
         bytes_per_weight=_BYTES_PER_WEIGHT[precision],
     )
 

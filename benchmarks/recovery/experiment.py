@@ -188,7 +188,7 @@ def choose_bandwidth(
     if settings.crossing_at is None:
         return config, []
     model = loaded.model
-    size = model.config.kv_bytes_per_token(name_of(model.dtype))
+    size = model.config.kv_bytes(name_of(model.dtype))
     chunk = config.tokens_beside_streams or config.tokens_per_step(model.config.num_parameters, loaded.device)
     bandwidth = bandwidth_for_crossing(prior, size, settings.crossing_at, chunk=chunk)
     lengths = range(config.block_size, (config.max_model_len or LONGEST) + 1, config.block_size)

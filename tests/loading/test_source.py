@@ -112,7 +112,7 @@ def test_a_model_is_described_before_it_is_loaded() -> None:
     config = resolve_model("random:qwen2.5-0.5b").config
     assert config.num_parameters == 494_032_768
     assert [config.weight_bytes(dtype) for dtype in ("float32", "bfloat16")] == [1_976_131_072, 988_065_536]
-    assert config.kv_bytes_per_token("bfloat16") == 12 * 1024
+    assert config.kv_bytes("bfloat16") == 12 * 1024
     assert config.context_length == 32768
 
 

@@ -84,7 +84,7 @@ def test_a_block_holds_one_latent_and_one_rotated_key_per_token_on_each_rank(siz
         layout = KVLayout(model.attention_layers(), 16)
         assert layout.block_bytes(2) == 4 * 16 * 576 * 2
         assert all(each.num_heads == 128 // size and each.value_dim == 512 for each in layout.layers)
-    assert config.kv_bytes_per_token("bfloat16") == 4 * 576 * 2
+    assert config.kv_bytes("bfloat16") == 4 * 576 * 2
 
 
 def test_the_whole_of_deepseek_v3_is_counted() -> None:

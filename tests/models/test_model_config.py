@@ -51,10 +51,11 @@ def test_the_parameters_are_counted_without_building_the_model(name: str) -> Non
 
 def test_kv_bytes_count_keys_and_values_of_all_layers() -> None:
     config = read("qwen3")
-    assert config.kv_bytes_per_token("float32") == 2 * 3 * 2 * 32 * 4
-    assert config.kv_bytes_per_token("bfloat16") == 2 * 3 * 2 * 32 * 2
+    assert config.kv_bytes("float32") == 2 * 3 * 2 * 32 * 4
+    assert config.kv_bytes("bfloat16") == 2 * 3 * 2 * 32 * 2
+    assert config.kv_bytes("bfloat16", 100) == 100 * config.kv_bytes("bfloat16")
     with pytest.raises(ValueError, match="int4"):
-        config.kv_bytes_per_token("int4")
+        config.kv_bytes("int4")
 
 
 @pytest.mark.parametrize("rope_type", ["default", "linear", "llama3", "yarn", "longrope"])
@@ -291,3 +292,8 @@ def test_a_gpu_gets_the_rotation_of_arrays() -> None:
         strict=True,
     ):
         torch.testing.assert_close(torch.from_numpy(ours), theirs, rtol=0, atol=2e-7)
+
+
+def test_windows_bound_the_memory_of_a_sequence() -> None:
+    config = read("mistral-window")
+    assert config.kv_bytes("float32", 1000) == 16 * config.kv_bytes("float32")

@@ -66,7 +66,7 @@ def with_swap_tier(config: EngineConfig, loaded: Any) -> EngineConfig:
     if config.swap_space is not None or config.swap_dir is not None:
         return config
     shape = loaded.model.config
-    block_bytes = shape.kv_bytes_per_token(name_of(loaded.model.dtype)) * config.block_size
+    block_bytes = shape.kv_bytes(name_of(loaded.model.dtype)) * config.block_size
     num_blocks = -(-(config.max_model_len or shape.context_length) // config.block_size)
     if config.num_kv_blocks is not None:
         num_blocks = min(num_blocks, config.num_kv_blocks)

@@ -474,11 +474,13 @@ class ModelConfig:
             wide = num_mixtures * self.experts.num_router_parameters(self.hidden_size)
         return self.num_parameters * _itemsize(dtype) + wide * (4 - _itemsize(dtype))
 
-    def kv_bytes_per_token(self, dtype: str) -> int:
-        """Return the bytes of K and V of one token in all layers."""
+    def kv_bytes(self, dtype: str, num_tokens: int = 1) -> int:
+        """Return the bytes of a sequence's K and V in all layers. Those with a window keep no more than its tokens."""
         stored = (each for each in self.layer_configs if each.reads_layer is None and not each.has_state)
         parts = 2 if self.latent is None else 1
-        return sum(parts * each.num_kv_heads * each.head_dim for each in stored) * _itemsize(dtype)
+        return sum(
+            parts * each.num_kv_heads * each.head_dim * min(num_tokens, each.window or num_tokens) for each in stored
+        ) * _itemsize(dtype)
 
 
 def _itemsize(dtype: str) -> int:

@@ -57,8 +57,12 @@ def info(
         known = ("float32", "bfloat16")
         sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
         memory.add_row(f"all weights, {quantization} (CPU)", *sizes)
-    memory.add_row("KV a token", *(format_size(config.kv_bytes_per_token(dtype)) for dtype in DTYPE_BYTES))
-    contexts = [config.context_length * config.kv_bytes_per_token(dtype) for dtype in DTYPE_BYTES]
+    memory.add_row("KV a token", *(format_size(config.kv_bytes(dtype)) for dtype in DTYPE_BYTES))
+    num_states = sum(layer.has_state for layer in config.layer_configs)
+    state_bytes = 0 if config.delta is None else 4 * config.delta.num_floats * num_states
+    if state_bytes:
+        memory.add_row("state a sequence", *[format_size(state_bytes)] * len(DTYPE_BYTES))
+    contexts = [config.kv_bytes(dtype, config.context_length) + state_bytes for dtype in DTYPE_BYTES]
     least = [config.weight_bytes(dtype) + kv for dtype, kv in zip(DTYPE_BYTES, contexts, strict=True)]
     memory.add_row("to serve one whole context", *map(format_size, least))
     console = Console()
