@@ -180,6 +180,7 @@ def outputs_of(model: CausalLM, x: np.ndarray, inner: np.ndarray) -> Tensors:
     return {name: linear(x) for name, linear in parts.items()} | {"down": layer.mlp.down_proj(inner)}
 
 
+@pytest.mark.skipif(load_kernels().functions is None, reason="quantized weights need kernels")
 @each_format
 def test_layers_compute_with_the_weights_that_are_meant(name: str, tmp_path: Path) -> None:
     weights = write(tmp_path / "model", name)
@@ -213,6 +214,7 @@ def test_without_kernels_weights_are_decoded_exactly(
             np.testing.assert_array_equal(np.asarray(projection.linear.weight[projection.rows]), weights[path], path)
 
 
+@pytest.mark.skipif(load_kernels().functions is None, reason="quantized weights need kernels")
 def test_gates_of_another_order_are_multiplied_by_themselves(tmp_path: Path) -> None:
     weights = write(tmp_path / "model", "w4a16-act-order")
     mlp, x = load(tmp_path / "model").layers[0].mlp, np.random.default_rng(1).standard_normal((3, 256), np.float32)

@@ -18,6 +18,7 @@ from checkpoints import make_checkpoint, make_config, make_reference
 from kernel_levels import LEVELS, library_of
 from models.test_same_logits import our_logits, reference_logits, relative_error
 from quire.attention.interface import KVLayout
+from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
 from quire.models.adapter import read_adapter
 from quire.models.latent_attention import HeadWeights, LatentProjection
@@ -142,6 +143,7 @@ def test_the_layer_that_predicts_a_second_token_is_left_out(tmp_path: Path) -> N
     assert torch.equal(our_logits(directory, IDS), expected)
 
 
+@pytest.mark.skipif(load_kernels().functions is None, reason="quantized weights need kernels")
 def test_quantization_leaves_the_weights_of_latents_alone(tmp_path: Path) -> None:
     directory = make_checkpoint("glm4_moe_lite", tmp_path)
     model = load_model(resolve_model(str(directory)), dtype="float32", quantization="int4", use_tqdm=False)

@@ -16,7 +16,7 @@ from checkpoints import ARCHITECTURES, make_checkpoint
 from kernel_levels import LEVELS as ALL_LEVELS
 from kernel_levels import library_of
 from quire import LLM, SamplingParams
-from quire.kernels.loaded import load_library, runnable_levels
+from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 from quire.loading import load_model, resolve_model
 from quire.loading.layer_loader import LayerLoader
 from quire.loading.modules.units import memory_of
@@ -28,7 +28,7 @@ from quire.progressive.hidden_states import WholeText
 from tensors import logits_of_tokens
 
 LEVELS = runnable_levels()
-needs_kernels = pytest.mark.skipif(not LEVELS, reason="kernels are not built")
+pytestmark = pytest.mark.skipif(load_kernels().functions is None, reason="quantized weights need kernels")
 
 
 def integers_of(x: Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +54,6 @@ def decoded(weight: QuantizedWeight) -> np.ndarray:
     return values.reshape(-1, groups * 64)[: weight.out_features, : weight.in_features]
 
 
-@needs_kernels
 @settings(max_examples=12, deadline=None)
 @given(
     num_rows=st.sampled_from((0, 1, 2, 5, 13, 40)),
@@ -104,7 +103,6 @@ def test_the_number_of_rows_does_not_change_a_bit(level: str, bits: int) -> None
         assert torch.equal(weight.gated_product(x[rows : rows + 1], bias, up, bias), together[rows : rows + 1])
 
 
-@needs_kernels
 @pytest.mark.parametrize(("bits", "error"), [(8, 0.008), (4, 0.09)])
 def test_weights_stay_near(bits: int, error: float) -> None:
     weight = torch.randn(96, 700, generator=torch.Generator().manual_seed(0))
@@ -115,7 +113,6 @@ def test_weights_stay_near(bits: int, error: float) -> None:
     torch.testing.assert_close(found[5:7].float(), weight[5:7], atol=1e-6, rtol=1e-2)
 
 
-@needs_kernels
 def test_nan_is_not_hidden() -> None:
     packed = QuantizedWeight(torch.randn(33, 64), 8, load_library(LEVELS[-1]))
     x = torch.randn(3, 64)
