@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from checkpoints import make_config
+from checkpoints import make_checkpoint, make_config
 from quire.kernels.loaded import load_kernels
+from quire.loading import load_model, resolve_model
 from quire.models.adapter import PanelAdapter, TensorAdapter, read_adapter
 from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
@@ -44,7 +45,7 @@ def model() -> CausalLM:
 def read(directory: Path, model: CausalLM, config: dict[str, Any], tensors: dict[str, Tensor]) -> None:
     (directory / "adapter_config.json").write_text(json.dumps(config))
     save_file(tensors, directory / "adapter_model.safetensors")
-    read_adapter(directory, model, dtype=torch.float32, device="cpu", digest="")
+    read_adapter(directory, model, dtype=model.dtype, device="cpu", digest="")
 
 
 WRONG_CONFIGS = [
@@ -165,3 +166,20 @@ def test_a_row_has_the_same_bits_beside_any_others_and_is_rounded_once(dtype: np
             assert (found == exact.astype(dtype)).mean() > 0.999
         else:
             np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "projection", "sizes", "reason"),
+    [
+        ("deepseek2", "self_attn.kv_b_proj", (24, 112), "adapters of kv_b_proj are not supported"),
+        ("qwen3-moe", "mlp.experts.0.up_proj", (64, 32), "adapters of experts are not supported"),
+    ],
+)
+def test_adapters_of_what_is_no_usual_projection_are_refused_by_name(
+    tmp_path: Path, name: str, projection: str, sizes: tuple[int, int], reason: str
+) -> None:
+    loaded = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False)
+    prefix = f"base_model.model.model.layers.0.{projection}"
+    factors = {f"{prefix}.lora_A.weight": torch.ones(4, sizes[0]), f"{prefix}.lora_B.weight": torch.ones(sizes[1], 4)}
+    with pytest.raises(ModelConfigError, match=reason):
+        read(tmp_path, loaded, CONFIG, factors)

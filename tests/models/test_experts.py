@@ -18,7 +18,6 @@ from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
 from quire.loading.presets import preset_config
 from quire.models import experts as experts_module
-from quire.models.adapter import read_adapter
 from quire.models.experts import SparseMLP, choose
 from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight
 from quire.models.linear.layer import Linear
@@ -221,16 +220,3 @@ def test_active_parameters_are_those_of_the_chosen_experts() -> None:
     assert config.experts is not None
     expert = 3 * config.hidden_size * config.experts.inner
     assert config.num_parameters - config.num_active_parameters == 3 * (8 - 3) * expert
-
-
-def test_adapters_of_experts_are_refused_by_name(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    make_reference("qwen3-moe").save_pretrained(tmp_path)
-    model = load_model(resolve_model(str(tmp_path)), use_tqdm=False)
-    prefix = "base_model.model.model.layers.0.mlp.experts.0.up_proj"
-    factors = {f"{prefix}.lora_A.weight": torch.ones(4, 64), f"{prefix}.lora_B.weight": torch.ones(32, 4)}
-    save_file(factors, tmp_path / "adapter_model.safetensors")
-    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 4, "lora_alpha": 8}')
-    with pytest.raises(ModelConfigError, match="adapters of experts are not supported"):
-        read_adapter(tmp_path, model, dtype=model.dtype, device="cpu", digest="")

@@ -20,9 +20,8 @@ from models.test_same_logits import our_logits, reference_logits, relative_error
 from quire.attention.interface import KVLayout
 from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
-from quire.models.adapter import read_adapter
 from quire.models.latent_attention import HeadWeights, LatentProjection
-from quire.models.model_config import ModelConfigError, UnsupportedModelError
+from quire.models.model_config import UnsupportedModelError
 from quire.models.parallel import ParallelGroup
 from quire.models.registry import build_model, read_model_config
 from quire.ops.arrays import as_numpy, as_tensor
@@ -153,16 +152,6 @@ def test_quantization_leaves_the_weights_of_latents_alone(tmp_path: Path) -> Non
     latents = torch.randn(5, 4, 24)
     exact = torch.einsum("thr,hvr->thv", latents, saved.reshape(4, 28, 24)[:, 16:])
     torch.testing.assert_close(as_tensor(projection.values(as_numpy(latents))), exact, rtol=1e-5, atol=1e-5)
-
-
-def test_adapters_of_latents_weights_are_refused_by_name(tmp_path: Path) -> None:
-    model = load_model(resolve_model(str(make_checkpoint("deepseek2", tmp_path))), use_tqdm=False)
-    prefix = "base_model.model.model.layers.0.self_attn.kv_b_proj"
-    factors = {f"{prefix}.lora_A.weight": torch.ones(4, 24), f"{prefix}.lora_B.weight": torch.ones(112, 4)}
-    save_file(factors, tmp_path / "adapter_model.safetensors")
-    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 4, "lora_alpha": 8}')
-    with pytest.raises(ModelConfigError, match="adapters of kv_b_proj are not supported"):
-        read_adapter(tmp_path, model, dtype=model.dtype, device="cpu", digest="")
 
 
 @pytest.mark.parametrize(
