@@ -219,7 +219,7 @@ def test_steps_over_blocks_give_what_the_whole_text_does(name: str, tmp_path: Pa
         attention.plan(AttentionBatch(np.array([0, len(at)]), np.array([end]), tables, slots))
         if end > 80:  # from another state
             kept = cache.copy()
-            for state in attention._states_of.values():
+            for state in attention._states._of_layer.values():
                 state.memory[tables[0, (first - 1) // 16]] *= np.float32(0.5)
             wrong.append(model.compute_logits(model(ids[first:end], at, attention.attend)).argmax(-1)[0])
             cache[...] = kept

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, StateRule
-from quire.attention.states import StatePlan, layer_states
+from quire.attention.states import CacheStates
 from quire.kernels.loaded import DTYPES
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
@@ -123,8 +123,7 @@ class CpuAttention:
                 if kind not in self.plans:
                     self.plans[kind] = _LayerPlan(library, kind, layout.block_size, stride)
                 self._plan_of[index] = self.plans[kind]
-        self._states = StatePlan(cache.strides[0], layout.block_size) if layout.has_states else None
-        self._states_of = layer_states(cache, layout, self._states)
+        self._states = CacheStates(cache, layout)
         self._call = _AttentionCall()
 
     @staticmethod
@@ -139,14 +138,13 @@ class CpuAttention:
         sequences = _AttentionBatch(len(lens), starts.ctypes.data, lens.ctypes.data)
         for plan in self.plans.values():
             plan.divide(sequences, slots, tables, int(lens.sum()))
-        if self._states is not None:
-            self._states.plan(batch)
+        self._states.plan(batch)
 
     def attend(
         self, layer_index: int, q: Array, k: Array | None, v: Array | None, sinks: Array | StateRule | None = None
     ) -> Array:
         if callable(sinks):
-            return sinks(self._states_of[layer_index], q, k, v)
+            return sinks(self._states[layer_index], q, k, v)
         return self._attend_to(q, k, v, sinks, layer_index)
 
     @takes_tensors

@@ -69,9 +69,11 @@ class KVLayout:
         self.block_size = block_size
         self.has_states = any(isinstance(layer, LayerState) for layer in layers)
         source_of = [index if layer.reads_layer is None else layer.reads_layer for index, layer in enumerate(layers)]
-        has_window = [bool(layer.window) and not self.has_states for layer in layers]
-        far = {source for source, layer, short in zip(source_of, layers, has_window, strict=True) if not short}
-        far.difference_update(i for i, layer in enumerate(layers) if isinstance(layer, LayerState))
+        far = {
+            source
+            for source, layer in zip(source_of, layers, strict=True)
+            if isinstance(layer, LayerAttention) and (self.has_states or not layer.window)
+        }
         start_of: dict[int, int] = {}
         end = self.thin_numel = 0  #: `thin_numel`: values of a block before the parts that have a window, and states
         for source in sorted(set(source_of), key=lambda source: (source not in far, source)):

@@ -75,10 +75,21 @@ class LayerStates:
         self.plan = plan
 
 
-def layer_states(blocks: np.ndarray, layout: KVLayout, plan: StatePlan | None) -> dict[int, LayerStates]:
-    """Return the states of the layers that have one, in a cache."""
-    return {
-        index: LayerStates(blocks, layout.starts[index], layer.num_floats, plan)
-        for index, layer in enumerate(layout.layers)
-        if isinstance(layer, LayerState) and plan is not None
-    }
+class CacheStates:
+    """The states of all layers that have one, in a cache."""
+
+    def __init__(self, blocks: np.ndarray, layout: KVLayout) -> None:
+        self._plan = StatePlan(blocks.strides[0], layout.block_size) if layout.has_states else None
+        self._of_layer = {
+            index: LayerStates(blocks, layout.starts[index], layer.num_floats, self._plan)
+            for index, layer in enumerate(layout.layers)
+            if isinstance(layer, LayerState) and self._plan is not None
+        }
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Prepare a step."""
+        if self._plan is not None:
+            self._plan.plan(batch)
+
+    def __getitem__(self, layer_index: int) -> LayerStates:
+        return self._of_layer[layer_index]

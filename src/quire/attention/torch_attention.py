@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, StateRule
-from quire.attention.states import LayerStates, StatePlan, layer_states
+from quire.attention.states import CacheStates
 from quire.ops.arrays import as_numpy
 
 _MAX_PADDING = 1.25  # longest over shortest sequence of a bucket, in blocks
@@ -37,12 +37,7 @@ class TorchAttention:
         self.dtype = cache.dtype
         attending = [index for index, layer in enumerate(layout.layers) if isinstance(layer, LayerAttention)]
         self._parts = {index: layout.parts(cache, index) for index in attending}
-        self._states: StatePlan | None = None
-        self._states_of: dict[int, LayerStates] = {}
-        if layout.has_states:
-            blocks = as_numpy(cache)
-            self._states = StatePlan(blocks.strides[0], layout.block_size)
-            self._states_of = layer_states(blocks, layout, self._states)
+        self._states = CacheStates(as_numpy(cache), layout) if layout.has_states else None
         # For one query in bfloat16 on a CPU, torch's fused attention takes three times as long as two products.
         self._is_fused = self.device.type != "cpu" or self.dtype == torch.float32
         self._stored = self._blocks = self._offsets = torch.empty(0, dtype=torch.int64)
@@ -104,7 +99,8 @@ class TorchAttention:
         sinks: torch.Tensor | StateRule | None = None,
     ) -> torch.Tensor:
         if callable(sinks):
-            return sinks(self._states_of[layer_index], q, k, v)
+            assert self._states is not None
+            return sinks(self._states[layer_index], q, k, v)
         layer = self.layout.layers[layer_index]
         assert isinstance(layer, LayerAttention)
         keys, values = self._parts[layer_index]  # [num_blocks, num_kv_heads, block_size, dim]

@@ -87,6 +87,10 @@ class BlockPool:
         """Whether so many blocks can be allocated; blocks are thin in a `WindowedBlockPool` only."""
         return self.num_available >= num_whole + num_thin
 
+    def count_idle(self, whole: Sequence[int], outgrown: Sequence[int]) -> int:
+        """Count the available blocks that holds on these blocks would take. `outgrown`: see `WindowedBlockPool`."""
+        return sum(1 for block in whole if not self.ref_counts[block])
+
     def has_thin(self, blocks: Iterable[int]) -> bool:
         """Whether the KV of layers with a window, or a state, is missing in any of these blocks."""
         return False
@@ -171,6 +175,7 @@ class WindowedBlockPool(BlockPool):
         self.thin: set[int] = set()  #: used or cached
         self.returned: list[tuple[int, bool]] = []  #: see `pop_returned`
         self._whole_holds = [0] * len(self.ref_counts)
+        self._thin_memory = window.thin
         self._saving = BlockWindow.WHOLE - window.thin  #: by making a block thin
         self._memory = num_blocks * BlockWindow.WHOLE
         self._taken = 0  #: memory of all blocks; free ones keep theirs, in `_free`
@@ -208,15 +213,14 @@ class WindowedBlockPool(BlockPool):
         if block not in self.thin:
             self._make_thin(block)
         self.ref_counts[block] = 1
-        self._needed += BlockWindow.WHOLE - self._saving
+        self._needed += self._thin_memory
         return block
 
     def has_room(self, num_whole: int, num_thin: int) -> bool:
-        thin = BlockWindow.WHOLE - self._saving
-        return self._needed + num_whole * BlockWindow.WHOLE + num_thin * thin <= self._memory
+        return self._needed + num_whole * BlockWindow.WHOLE + num_thin * self._thin_memory <= self._memory
 
     def _take(self, *, is_thin: bool = False) -> int:
-        memory = BlockWindow.WHOLE - (self._saving if is_thin else 0)
+        memory = self._thin_memory if is_thin else BlockWindow.WHOLE
         while self._taken + memory > self._memory:
             block, _ = self._cached.popitem(last=False)
             if self.ref_counts[block]:
@@ -243,7 +247,7 @@ class WindowedBlockPool(BlockPool):
     def _return(self, block: int) -> None:
         """Return the memory of a thin block that is neither used nor cached."""
         self.thin.remove(block)
-        self._taken -= BlockWindow.WHOLE - self._saving
+        self._taken -= self._thin_memory
         self._without_memory.append(block)
         self.returned.append((block, True))
 
@@ -273,7 +277,7 @@ class WindowedBlockPool(BlockPool):
         """Hold used or cached blocks, thin or not, without their windows."""
         for block in blocks:
             if not self.ref_counts[block]:
-                self._needed += BlockWindow.WHOLE - self._saving
+                self._needed += self._thin_memory
                 if block in self.thin:
                     del self._cached[block]
                 else:
@@ -306,7 +310,7 @@ class WindowedBlockPool(BlockPool):
             self.ref_counts[block] -= 1
             assert self.ref_counts[block] >= self._whole_holds[block], f"block {block} was released too often"
             if not self.ref_counts[block]:
-                self._needed -= BlockWindow.WHOLE - self._saving
+                self._needed -= self._thin_memory
                 self._num_outgrown -= block not in self.thin
                 self._let_go(block)
 
@@ -337,14 +341,13 @@ class WindowedBlockPool(BlockPool):
         returned, self.returned = self.returned, []
         return returned
 
-    def count_idle(self, whole: Iterable[int], outgrown: Iterable[int]) -> int:
-        """Count the whole blocks' worth of memory, now available, that holds on these blocks would take."""
+    def count_idle(self, whole: Sequence[int], outgrown: Sequence[int]) -> int:
         needed = sum(
             self._saving if self.ref_counts[block] else BlockWindow.WHOLE
             for block in whole
             if not self._whole_holds[block]
         )
-        needed += sum(BlockWindow.WHOLE - self._saving for block in outgrown if not self.ref_counts[block])
+        needed += sum(self._thin_memory for block in outgrown if not self.ref_counts[block])
         return -(-needed // BlockWindow.WHOLE)
 
     def check_integrity(self) -> None:

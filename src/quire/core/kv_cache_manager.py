@@ -62,19 +62,14 @@ class KVCacheManager:
         num_blocks = -(-num_tokens // self.block_size)
         return num_blocks if self._window is None else self._window.room(num_blocks)
 
-    def count_missing(self, seq: Sequence) -> int:
-        """Count the blocks to allocate for all tokens of a sequence, beside those of its table."""
-        if self._window is None:
-            return -(-len(seq.token_ids) // self.block_size) - len(seq.block_table)
-        held = self._window.room(len(seq.block_table))
-        return max(0, self.blocks_for(len(seq.token_ids)) - held)
+    def count_missing(self, seq: Sequence, num_held: int) -> int:
+        """Count the blocks to allocate for all tokens of a sequence, beside its first `num_held`."""
+        return self.blocks_for(len(seq.token_ids)) - self.blocks_for(num_held * self.block_size)
 
     def count_idle(self, found: list[int]) -> int:
         """Count the available blocks that adopting a cached prefix takes."""
-        if self._windowed is not None:
-            end = self._count_outgrown(len(found) * self.block_size)
-            return self._windowed.count_idle(found[end:], found[:end])
-        return sum(1 for block in found if self.pool.ref_counts[block] == 0)
+        end = self._count_outgrown(len(found) * self.block_size)
+        return self.pool.count_idle(found[end:], found[:end])
 
     def _count_outgrown(self, num_computed: int) -> int:
         """Count the first blocks of a sequence whose windows no later token reads."""

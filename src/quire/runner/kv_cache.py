@@ -32,6 +32,8 @@ class KVCache:
             self.blocks = torch.zeros(shape, dtype=torch_dtype(name), device=device)
         # numpy copies bytes, without arithmetic
         self._rows = self.blocks.view(np.uint8) if is_numpy(self.blocks) else self.blocks
+        # States are written before they are read.
+        self._cleared = slice(layout.thin_numel * self.blocks.itemsize if layout.has_states else None)
 
     def give_back(self, returned: Sequence[tuple[int, bool]]) -> None:
         """Return memory of blocks, which lose these values: all of it (True), or that of layers with a window."""
@@ -42,10 +44,8 @@ class KVCache:
 
     def clear(self, blocks: list[int]) -> None:
         """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""
-        if blocks and self.layout.has_states:  # which are written before they are read
-            self._rows[blocks, : self.layout.thin_numel * self.blocks.itemsize] = 0
-        elif blocks:
-            self._rows[blocks] = 0
+        if blocks:
+            self._rows[blocks, self._cleared] = 0
 
     def copy(self, src: list[int], dst: list[int]) -> None:
         """Copy whole blocks, all reads before all writes."""

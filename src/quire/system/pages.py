@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import mmap
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -49,4 +51,9 @@ def return_memory(part: np.ndarray) -> None:
     size, address = mmap.PAGESIZE, part.ctypes.data
     first, end = -(-address // size) * size, (address + part.nbytes) // size * size
     if first < end:
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(end - first), mmap.MADV_DONTNEED)
+        _madvise()(ctypes.c_void_p(first), ctypes.c_size_t(end - first), mmap.MADV_DONTNEED)
+
+
+@functools.cache
+def _madvise() -> Any:
+    return ctypes.CDLL(None).madvise

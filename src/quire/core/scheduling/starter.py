@@ -27,9 +27,8 @@ class SequenceStarter:
 
     def count_missing(self, seq: Sequence, found: list[int]) -> int:
         """Count the blocks to allocate for all of `seq`'s tokens, beside a cached prefix and loads under way."""
-        num_tokens, num_found = len(seq.token_ids), len(found)
-        needed = self.kv.blocks_for(num_tokens) - self.kv.blocks_for(num_found * self.kv.block_size)
-        return needed - self.admission.count_coming(seq, num_found)
+        num_found = len(found)
+        return self.kv.count_missing(seq, num_found) - self.admission.count_coming(seq, num_found)
 
     def adopt(self, seq: Sequence, found: list[int]) -> None:
         request = seq.request

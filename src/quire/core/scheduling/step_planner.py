@@ -267,7 +267,7 @@ class StepPlanner:
         return shape.total()
 
     def _missing_blocks(self, seq: Sequence) -> int:
-        return self.swap.kv.count_missing(seq)
+        return self.swap.kv.count_missing(seq, len(seq.block_table))
 
     def _make_room_for(self, request: Request) -> bool:
         """Preempt others until all sequences of a request that hold blocks can go on. False where they cannot."""
