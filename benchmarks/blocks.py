@@ -47,7 +47,7 @@ def measure(settings: BlocksSettings) -> list[dict[str, Any]]:
     chance, figures = random.Random(0), []
     operations: dict[str, Callable[[KVCache, list[int]], None]] = {
         "clear": KVCache.clear,
-        "copy": lambda cache, blocks: cache.copy(blocks, [block + _NUM_BLOCKS // 2 for block in blocks]),
+        "copy": lambda cache, blocks: cache.write([block + _NUM_BLOCKS // 2 for block in blocks], cache.read(blocks)),
     }
     for name, operation in operations.items():
         for count in settings.blocks:

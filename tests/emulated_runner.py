@@ -297,11 +297,12 @@ class EmulatedRunner:
             self.transfer_worker.cancel(out.cancelled)
             raise StepFailed
         work = self.batch.apply(out)
+        copies = self.blocks[work.copy_src]
         for block, is_whole in out.returned:
             self.blocks[block, 0 if is_whole else 1 :] = GARBAGE
         has_states = self.config.window is not None and self.config.window.has_states
         self.blocks[work.fresh, : 1 if has_states else 2] = EMPTY
-        self.blocks[work.copy_dst] = self.blocks[work.copy_src]
+        self.blocks[work.copy_dst] = copies
         self.num_copies += len(work.copy_src)
         self.transfer_worker.submit(out.transfers, "load")
         self.transfer_worker.cancel(out.cancelled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from emulated_runner import mix
@@ -277,6 +277,19 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
 
 @deep(30)
 @given(lone_requests())
+@example(
+    Schedule(  # a beam copies a block that another one gives up and a third one takes within the step
+        SchedulerConfig(4, 2, 16, 16, max_model_len=13, window=BlockWindow(2, 300, 2, has_states=True)),
+        (
+            Plan(
+                (2, 2, 7, 2, 7, 6, 3, 7, 7, 7),
+                max_tokens=24,
+                stops=False,
+                beam=BeamSearchParams(3, 24, length_penalty=-1.0, early_stopping=True),
+            ),
+        ),
+    )
+)
 def test_a_lone_request_that_outgrows_the_pool_runs_its_sequences_in_turns(schedule: Schedule) -> None:
     player = play(schedule)
     assert player.scheduler.counts.preemptions == 0, "there is no other request to preempt"

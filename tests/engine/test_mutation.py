@@ -100,7 +100,7 @@ def test_a_missing_copy_on_write_is_seen(name: str) -> None:
     def run(is_broken: bool) -> list[list[list[int]]]:
         llm = make_llm(name, block_size=16)
         if is_broken:
-            llm.engine.runner.cache.copy = lambda src, dst: None  # type: ignore[method-assign]
+            llm.engine.runner.cache.write = lambda blocks, values: None  # type: ignore[method-assign]
         return [outputs(drive(llm, [Job(prompt, params)])[0]) for prompt in prompts]
 
     right, wrong = run(False), run(True)

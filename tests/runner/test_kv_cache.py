@@ -43,12 +43,12 @@ def test_cleared_blocks_are_zero_and_others_stay(cache: KVCache) -> None:
 
 def test_all_reads_of_copies_come_before_all_writes(cache: KVCache) -> None:
     before = as_bytes(cache).copy()
-    cache.copy([0, 1, 1], [1, 2, 5])
+    cache.write([1, 2, 5], cache.read([0, 1, 1]))
     assert np.array_equal(as_bytes(cache), before[[0, 0, 1, 3, 4, 1]])
 
 
 def test_one_bit_is_a_difference_and_equal_nans_are_none(cache: KVCache) -> None:
-    cache.copy([0], [3])
+    cache.write([3], cache.read([0]))
     assert cache.compare(0, 3) is None
     as_bytes(cache)[3, -1] ^= 1
     assert cache.compare(0, 3) == BlockDifference(1, 3 * 2 * 2 * 4 * 5, 2)

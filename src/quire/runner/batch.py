@@ -24,7 +24,7 @@ class Batch:
 
 @dataclass(slots=True)
 class BlockWork:
-    """Work on the cache before the step computes: clear, then copy."""
+    """Work on the cache before the step computes: clear, and copy what blocks held before."""
 
     fresh: list[int] = field(default_factory=list)
     copy_src: list[int] = field(default_factory=list)

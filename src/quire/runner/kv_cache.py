@@ -47,10 +47,13 @@ class KVCache:
         if blocks:
             self._rows[blocks, self._cleared] = 0
 
-    def copy(self, src: list[int], dst: list[int]) -> None:
-        """Copy whole blocks, all reads before all writes."""
-        if src:
-            self._rows[dst] = self._rows[src]
+    def read(self, blocks: list[int]) -> Array | None:
+        """Return a copy of whole blocks, for `write`; None for none."""
+        return self._rows[blocks] if blocks else None
+
+    def write(self, blocks: list[int], values: Array | None) -> None:
+        if values is not None:
+            self._rows[blocks] = values
 
     def compare(self, first: int, second: int) -> BlockDifference | None:
         """Compare two blocks bit by bit; None if they are equal."""

@@ -132,9 +132,10 @@ class ModelRunner:
             for seq_id in out.removed_seq_ids:
                 self._unsampled.pop(seq_id, None)
             work = self.batch.apply(out)
+            copies = self.cache.read(work.copy_src)  # which may be taken by others in this step
             self.cache.give_back(out.returned)
             self.cache.clear(work.fresh)
-            self.cache.copy(work.copy_src, work.copy_dst)
+            self.cache.write(work.copy_dst, copies)
         finally:  # requests need their blocks even if this step fails
             self._begin("load", out)
             for link in self._links():
