@@ -98,6 +98,10 @@ _HYBRID: dict[str, Any] = {
     "linear_value_head_dim": 32,
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
 }
+_LFM2: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["conv", "full_attention", "conv", "full_attention"],
+}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -183,6 +187,11 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_next": (
         "Qwen3Next", {**_LLAMA, **_HYBRID, **_EXPERTS, "shared_expert_intermediate_size": 64, "mlp_only_layers": [2]}
     ),
+    "lfm2": ("Lfm2", {**_LLAMA, **_LFM2, "block_auto_adjust_ff_dim": False}),
+    "lfm2-biases": (
+        "Lfm2", {**_LLAMA, **_LFM2, "conv_bias": True, "block_multiple_of": 16, "tie_word_embeddings": True}
+    ),
+    "lfm2-moe": ("Lfm2Moe", {**_LLAMA, **_LFM2, **_EXPERTS, "num_dense_layers": 1}),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
@@ -191,7 +200,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 
-HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next")  #: with states beside KV
+HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next", "lfm2", "lfm2-biases", "lfm2-moe")  #: with states beside KV
 ARCHITECTURES = tuple(_VARIANTS)
 STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
@@ -199,6 +208,11 @@ _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_
 _LATENT_FACTORS = {"o_proj": 2.5}
 # Slow and fast states, but not so fast that chunks lose digits; and sharp attention, since its gate halves it.
 _HYBRID_FACTORS = {"linear_attn.norm": 1, "A_log": 6, "q_norm": 4, "norm": 0, "o_proj": 3, "embed_tokens": 0.5}
+# Convolutions, products of three inputs, would hide the attention to earlier tokens.
+_LFM2_FACTORS = {
+    "bias": 0.3, "q_layernorm": 6, "self_attn.out_proj": 4, "v_proj": 3, "conv.in_proj": 0.4, "conv.conv": 2,
+    "embed_tokens": 0.1,
+}  # fmt: skip
 _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "DeepseekV2": _LATENT_FACTORS,
@@ -215,6 +229,7 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
     },
     "GptOss": {"sinks": 5},
     **dict.fromkeys(("Qwen3_5Text", "Qwen3_5MoeText", "Qwen3Next"), _HYBRID_FACTORS),
+    **dict.fromkeys(("Lfm2", "Lfm2Moe"), _LFM2_FACTORS),
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 
@@ -248,7 +263,7 @@ def randomize(model: torch.nn.Module, factors: Mapping[str, float] = MappingProx
             else:
                 parameter.normal_(0.0, STD * factor)
         for buffer_name, buffer in model.named_buffers():
-            if buffer_name.endswith("e_score_correction_bias"):
+            if buffer_name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.normal_(0.0, STD)
 
 

@@ -26,7 +26,7 @@ from quire import BeamSearchParams, SamplingParams
 from quire.kernels.loaded import has_exact_kernels
 from quire.outputs import Logprobs
 
-FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3", "gemma4-shared", "qwen3-moe", "gpt-oss-window", "qwen3_5")
+FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3", "gemma4-shared", "qwen3-moe", "gpt-oss-window", "qwen3_5", "lfm2")
 FORMATS: dict[str, dict[str, str]] = {
     "float32": {},
     "bfloat16": {"dtype": "bfloat16"},
@@ -126,7 +126,7 @@ class FailsAt:
         def attend_once(layer_index: int, *qkv: Any) -> Any:
             if layer_index:
                 raise RuntimeError("the device is gone")
-            qkv[1][...] = float("nan")
+            qkv[qkv[1] is not None][...] = float("nan")
             return attend(layer_index, *qkv)
 
         return self.model(input_ids, positions, attend_once)

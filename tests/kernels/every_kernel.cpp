@@ -12,6 +12,7 @@
 #include "paged_attention.h"
 #include "pass.h"
 #include "quantized_linear.h"
+#include "short_conv.h"
 #include "sizes.h"
 #include "token_mask.h"
 #include "vectors.h"
@@ -96,6 +97,10 @@ void states() {
     OF(quire_gated_delta)(&call);
     print("gated_delta", out);
     print(sizeof(T) == 4 ? "state_of_float32" : "state_of_bfloat16", state);
+    const QuireShortConv short_conv{&plan, state.data(), x.data(), x.data() + key_size, x.data() + 2 * key_size,
+                                    out.data(), conv.data(), norm.data(), width, v_dim};
+    OF(quire_short_conv)(&short_conv);
+    print("short_conv", Array<T>(out.begin(), out.begin() + tokens * v_dim));
     Array<T> gated(tokens * key_size);
     const QuireGateHeads gate{out.data(), x.data(), gated.data(), tokens, keys, k_dim, width, k_dim, THREADS};
     OF(quire_gate_heads)(&gate);

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from checkpoints import ARCHITECTURES, make_config, make_reference
-from quire.models.delta_config import DeltaConfig
 from quire.models.encodings import QuantizedWeights
 from quire.models.model_config import (
     NOT_ARITHMETIC,
@@ -25,6 +24,7 @@ from quire.models.model_config import (
 from quire.models.registry import ARCHITECTURES as REGISTRY
 from quire.models.registry import build_model, read_model_config
 from quire.models.rotary import RotaryEmbedding, inverse_frequencies
+from quire.models.states.config import DeltaConfig
 from quire.ops.on_torch import rotation
 
 
@@ -43,7 +43,7 @@ def test_the_parameters_are_counted_without_building_the_model(name: str) -> Non
     scalars = sum(
         buffer.numel()
         for key, buffer in reference.named_buffers()
-        if key.endswith(("layer_scalar", "_correction_bias"))
+        if key.endswith(("layer_scalar", "_correction_bias", "expert_bias"))
     )
     assert config.num_parameters == reference.num_parameters() + scalars
     assert build_model(config, torch.bfloat16, "meta").weight_bytes() == config.weight_bytes("bfloat16")
@@ -133,6 +133,8 @@ def test_the_model_type_stands_in_for_missing_architectures() -> None:
         ("qwen3_5", {"linear_key_head_dim": 24}, "heads of 24 and 32"),
         ("qwen3_5", {"linear_num_value_heads": 3}, "3 value heads for 4 key heads"),
         ("qwen3_5", {"attn_output_gate": False}, "attn_output_gate=false"),
+        ("lfm2", {"conv_L_cache": 4}, "another conv_L_cache than 3"),
+        ("lfm2", {"hidden_size": 72}, "72 channels"),
         ("qwen3_5", {"layer_types": ["sliding_attention"] * 4}, "'sliding_attention'"),
         ("gpt2", {"scale_attn_weights": False}, "scale_attn_weights=false"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=true"),
@@ -246,7 +248,7 @@ ARITHMETIC: dict[str, Any] = {
     "latent": LatentConfig(32, 16, 8, 16),
     "quantized": QuantizedWeights("awq", 4),
     "has_attention_gate": True,
-    "delta": DeltaConfig(2, 4, 16, 16),
+    "state": DeltaConfig(2, 4, 16, 16),
 }
 OTHERWISE: dict[str, Any] = {
     "dtype": "float16",

@@ -86,6 +86,8 @@ def fresh(steps: Steps, lens: list[tuple[int, int]], seed: int = 0) -> np.ndarra
         ("qwen3_5", {"dtype": "float32"}),
         ("qwen3_5-moe", {"dtype": "bfloat16", "quantization": "int4"}),
         ("qwen3_next", {"dtype": "bfloat16"}),
+        ("lfm2-biases", {"dtype": "float32"}),
+        ("lfm2-moe", {"dtype": "bfloat16"}),
     ],
 )
 def test_a_recorded_pass_computes_what_the_modules_do_to_the_bit(

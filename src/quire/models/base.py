@@ -59,7 +59,7 @@ class CausalLM(Module):
     def attention_layers(self) -> tuple[LayerAttention | LayerState, ...]:
         """Return this rank's attention of each layer."""
         config, split, latent = self.config, self.split, self.config.latent
-        state_size = 0 if config.delta is None else config.delta.num_floats // split.group.size
+        state_size = 0 if config.state is None else config.state.num_floats(split.group.size)
         return tuple(
             LayerState(state_size, self.dtype.itemsize)
             if layer.has_state

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from quire.models.delta_config import DeltaConfig
 from quire.models.encodings import QuantizedWeights
+from quire.models.states.config import StateConfig
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 _MAX_INTEGER, _MAX_NUMBER = 2**31, 1e15  # beyond them sizes overflow
@@ -361,7 +361,7 @@ class ModelConfig:
     experts: ExpertsConfig | None = None
     latent: LatentConfig | None = None  #: `head_dim` is that of a latent and its key
     has_attention_gate: bool = False  #: attention's output is multiplied by a gate from the input
-    delta: DeltaConfig | None = None  #: of layers with a state
+    state: StateConfig | None = None  #: of layers with one
 
     def __post_init__(self) -> None:
         for field, value, most in (("num_hidden_layers", self.num_layers, 10_000), ("head_dim", self.head_dim, 2**16)):
@@ -451,8 +451,8 @@ class ModelConfig:
             count += (self.latent.query_rank + layer.head_dim) * self.qkv_bias
         count += q_size * hidden + hidden * self.attention_out_bias
         count += (q_size + kv_size if self.qk_norm_all_heads else layer.head_dim * (1 + has_kv)) * self.qk_norm
-        if layer.has_state and self.delta is not None:
-            count = self.delta.num_parameters(hidden)
+        if layer.has_state and self.state is not None:
+            count = self.state.num_parameters(hidden)
         norm = hidden * (1 + self.norm_has_bias) * self.norm_is_affine
         count += 2 * norm * (1 + (self.norm_before and self.norm_outputs))
         count += self.architecture == "Gemma4ForCausalLM"  # its layer's scalar

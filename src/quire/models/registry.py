@@ -66,6 +66,8 @@ ARCHITECTURES = {
         Architecture("Qwen3NextForCausalLM", "qwen3_next", "qwen3_next", "Qwen3-Next"),
         Architecture("Qwen3_5ForCausalLM", "qwen3_5_text", "qwen3_next", "Qwen3.5, Qwen3.6, dense"),
         Architecture("Qwen3_5MoeForCausalLM", "qwen3_5_moe_text", "qwen3_next", "Qwen3.5-35B-A3B, Qwen3.6-35B-A3B"),
+        Architecture("Lfm2ForCausalLM", "lfm2", "lfm2", "LFM2, LFM2.5"),
+        Architecture("Lfm2MoeForCausalLM", "lfm2_moe", "lfm2", "LFM2-8B-A1B"),
         Architecture("MixtralForCausalLM", "mixtral", "mixtral", "Mixtral"),
         Architecture("GptOssForCausalLM", "gpt_oss", "gpt_oss", "gpt-oss-20b, gpt-oss-120b"),
         Architecture("Gemma4ForCausalLM", "gemma4_text", "gemma4", "Gemma 4"),

@@ -59,7 +59,7 @@ def info(
         memory.add_row(f"all weights, {quantization} (CPU)", *sizes)
     memory.add_row("KV a token", *(format_size(config.kv_bytes(dtype)) for dtype in DTYPE_BYTES))
     num_states = sum(layer.has_state for layer in config.layer_configs)
-    state_bytes = 0 if config.delta is None else 4 * config.delta.num_floats * num_states
+    state_bytes = 0 if config.state is None else 4 * config.state.num_floats() * num_states
     if state_bytes:
         memory.add_row("state a sequence", *[format_size(state_bytes)] * len(DTYPE_BYTES))
     contexts = [config.kv_bytes(dtype, config.context_length) + state_bytes for dtype in DTYPE_BYTES]

@@ -3,39 +3,15 @@
 #include "gated_delta.h"
 
 #include <cmath>
-#include <vector>
 
 #include "activations.h"
-#include "floats.h"
 #include "kept.h"
-
-#if defined(__aarch64__)
-#include <arm_neon.h>
-#endif
+#include "recurrent.h"
 
 namespace {
 
 constexpr int64_t HISTORY = 3;  // inputs of the convolution before a token's own
 constexpr int64_t TILE = 32;    // columns
-constexpr int64_t CHUNK = 16;   // tokens
-constexpr int64_t PARALLEL_WORK = 1 << 16;  // elements of S, below which waking other threads does not pay
-
-// a * b + c, rounded once where the level can.
-inline Floats fused(Floats a, Floats b, Floats c) {
-#if defined(__AVX512F__)
-    return bits_as<Floats>(_mm512_fmadd_ps(bits_as<__m512>(a), bits_as<__m512>(b), bits_as<__m512>(c)));
-#elif defined(__AVX2__)
-    return bits_as<Floats>(_mm256_fmadd_ps(bits_as<__m256>(a), bits_as<__m256>(b), bits_as<__m256>(c)));
-#elif defined(__aarch64__)
-    return bits_as<Floats>(vfmaq_f32(bits_as<float32x4_t>(c), bits_as<float32x4_t>(a), bits_as<float32x4_t>(b)));
-#else
-    return a * b + c;
-#endif
-}
-
-struct Run {
-    int64_t first, end, source, target;
-};
 
 // One token in one tile. Never inlined, so that all tokens have the same instructions.
 __attribute__((noinline)) void update(const float* from, float* to, const float* q, const float* k, const float* v,
@@ -72,70 +48,40 @@ inline void scale(float* x, int64_t size, float factor) {
 inline float softplus(float x) { return std::fmax(x, 0.0f) + std::log1p(std::exp(-std::fabs(x))); }
 inline float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
-template <class T>
 struct Layer {
     const QuireGatedDelta& call;
     const int64_t groups = call.num_v_heads / call.num_k_heads, key_size = call.num_k_heads * call.k_dim,
                   channels = 2 * key_size + call.num_v_heads * call.v_dim;
-    const Run* runs = reinterpret_cast<const Run*>(call.plan->runs);
+    const States states{*call.plan, call.states};
 
-    float* state(int64_t block) const {
-        return reinterpret_cast<float*>(reinterpret_cast<char*>(call.states) + block * call.plan->block_stride);
-    }
+    float* state(int64_t block) const { return states.of(block); }
     float* matrix(int64_t block, int64_t head) const {
         return state(block) + HISTORY * channels + head * call.k_dim * call.v_dim;
     }
 };
 
-// Convolved channels of one head: a window over their inputs, and outputs of a chunk.
+// Convolved channels of one head.
 template <class T>
-struct Channels {
-    const Layer<T>& layer;
-    const T* x;      // inputs of row 0
-    int64_t first, size;  // channels
-    float *inputs, *out;  // [HISTORY + CHUNK][size] and [CHUNK][size]
+struct Channels : Window<HISTORY> {
+    const QuireGatedDelta& call;
+    const T* x;  // inputs of row 0
+    float* out;  // [CHUNK][size]
 
     static int64_t floats(int64_t size) { return (HISTORY + 2 * CHUNK) * size; }
 
-    // Begins with the last inputs before a sequence's first row, whose rows are `stride` apart, or zeros.
-    void begin(const float* history, int64_t stride) {
-        for (int64_t i = 0; i < HISTORY; ++i) {
-            if (history)
-                std::memcpy(inputs + i * size, history + i * stride, size_t(size) * sizeof(float));
-            else
-                std::memset(inputs + i * size, 0, size_t(size) * sizeof(float));
-        }
-    }
-
     // Convolves the next rows.
-    void next(int64_t row, int64_t count) {
-        const QuireGatedDelta& call = layer.call;
-        const float* weight = call.conv + first;
-        for (int64_t i = 0; i < count; ++i)
-            for (int64_t at = 0; at < size; at += W) {
-                const Floats given = load_floats(x + (row + i) * call.row_stride + at);
-                float* own = inputs + (HISTORY + i) * size + at;
-                store_floats(own, given);
-                Floats sum = given * load_floats(weight + HISTORY * layer.channels + at);
-                for (int64_t tap = 0; tap < HISTORY; ++tap)
-                    sum = fused(load_floats(own + (tap - HISTORY) * size),
-                                load_floats(weight + tap * layer.channels + at), sum);
-                store_floats(out + i * size + at, silu_exact(sum));
-            }
-        std::memmove(inputs, inputs + count * size, size_t(HISTORY * size) * sizeof(float));
-    }
-
-    // Writes the last inputs to a state.
-    void save(float* state) const {
-        for (int64_t i = 0; i < HISTORY; ++i)
-            std::memcpy(state + i * layer.channels + first, inputs + i * size, size_t(size) * sizeof(float));
+    void next(int64_t row, int64_t count) const {
+        Window::next(
+            count, call.conv,
+            [&](int64_t i, int64_t at) { return load_floats(x + (row + i) * call.row_stride + at); },
+            [&](int64_t i, int64_t at, Floats sum) { store_floats(out + i * size + at, silu_exact(sum)); });
     }
 };
 
 // A value head of one sequence.
 template <class T>
 struct Head {
-    const Layer<T>& layer;
+    const Layer& layer;
     const int64_t head, k_dim = layer.call.k_dim, v_dim = layer.call.v_dim, key_head = head / layer.groups,
                         of_group = head % layer.groups;
     Channels<T> q, k, v;
@@ -145,7 +91,7 @@ struct Head {
         return 2 * Channels<T>::floats(call.k_dim) + Channels<T>::floats(call.v_dim) + CHUNK * call.v_dim;
     }
 
-    Head(const Layer<T>& layer, int64_t head, float* memory)
+    Head(const Layer& layer, int64_t head, float* memory)
         : layer(layer), head(head),
           q(of(layer.call.q, key_head * layer.call.key_step, key_head * k_dim, k_dim, memory)),
           k(of(layer.call.k, key_head * layer.call.key_step, layer.key_size + key_head * k_dim, k_dim, memory)),
@@ -156,7 +102,8 @@ struct Head {
     Channels<T> of(const void* x, int64_t at, int64_t first, int64_t size, float*& memory) const {
         float* inputs = memory;
         memory += Channels<T>::floats(size);
-        return {layer, static_cast<const T*>(x) + at, first, size, inputs, inputs + (HISTORY + CHUNK) * size};
+        return {{first, size, layer.channels, inputs}, layer.call, static_cast<const T*>(x) + at,
+                inputs + (HISTORY + CHUNK) * size};
     }
 
     // `keys`: the last inputs of all queries and keys before the first run, [HISTORY][2 * key_size].
@@ -172,7 +119,7 @@ struct Head {
             else
                 from = layer.matrix(run->source, head);
             for (int64_t row = run->first; row < run->end; row += CHUNK, from = to)
-                chunk(row, run->end - row < CHUNK ? run->end - row : CHUNK, from, to);
+                chunk(row, std::min(CHUNK, run->end - row), from, to);
             v.save(layer.state(run->target));
             if (of_group == 0) {
                 q.save(layer.state(run->target));
@@ -214,16 +161,9 @@ struct Head {
     }
 };
 
-// Whether a run of another sequence reads or writes what these do.
-inline bool conflicts(const Run* begin, const Run* end, const Run& run) {
-    for (; begin < end; ++begin)
-        if (begin->target == run.source || begin->target == run.target || begin->source == run.target) return true;
-    return false;
-}
-
 // Computes runs of sequences that do not read each other's states; `starts` are their first runs, and the end.
 template <class T>
-void compute(const Layer<T>& layer, const std::vector<const Run*>& starts, int32_t num_threads) {
+void compute(const Layer& layer, const std::vector<const Run*>& starts, int32_t num_threads) {
     const QuireGatedDelta& call = layer.call;
     const int64_t size = 2 * layer.key_size, num_chains = int64_t(starts.size()) - 1;
     static thread_local Kept kept_keys;
@@ -252,24 +192,10 @@ void compute(const Layer<T>& layer, const std::vector<const Run*>& starts, int32
 
 template <class T>
 void compute_all(const QuireGatedDelta& call) {
-    const Layer<T> layer{call};
-    const Run *end = layer.runs + call.plan->num_runs, *first = layer.runs;
-    int64_t num_rows = 0;
-    for (const Run* run = first; run < end; ++run) num_rows += run->end - run->first;
-    const bool is_large = num_rows * call.num_v_heads * call.k_dim * call.v_dim > PARALLEL_WORK;
-    std::vector<const Run*> starts;
-    const Run* chain = first;  // of one sequence
-    for (const Run* run = first; run <= end; ++run) {
-        const bool continues = run > first && run < end && run->source == run[-1].target && run->first == run[-1].end;
-        if (!continues) chain = run;
-        if (run > first && (run == end || conflicts(first, chain, *run))) {
-            starts.push_back(run);
-            compute(layer, starts, is_large ? int32_t(call.plan->num_threads) : 1);
-            starts.clear();
-            first = chain = run;
-        }
-        if (run == chain) starts.push_back(run);
-    }
+    const Layer layer{call};
+    const bool is_large = num_rows(*call.plan) * call.num_v_heads * call.k_dim * call.v_dim > PARALLEL_WORK;
+    const int32_t num_threads = is_large ? int32_t(call.plan->num_threads) : 1;
+    each_group(*call.plan, [&](const std::vector<const Run*>& starts) { compute<T>(layer, starts, num_threads); });
 }
 
 }  // namespace

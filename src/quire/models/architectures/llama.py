@@ -134,6 +134,8 @@ class FusedMLP(Module):
 class LlamaDecoderLayer(Module):
     attention_class: ClassVar[type[LlamaAttention]] = LlamaAttention
     attention_name = "self_attn"
+    state_class: ClassVar[Any] = None  #: in place of attention in layers with a state
+    state_name = ""
     mlp_class: ClassVar[type[LlamaMLP | FusedMLP]] = LlamaMLP
     #: Names of the norms before attention, after it, before the MLP and after it; None where there is none.
     norm_names: ClassVar[tuple[str | None, ...]] = ("input_layernorm", None, "post_attention_layernorm", None)
@@ -149,7 +151,10 @@ class LlamaDecoderLayer(Module):
         self.mlp = (SparseMLP if has_experts else self.mlp_class)(config, split, **factory)
 
     def make_attention(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> Module:
-        return self.attention_class(config, split, index, **factory)
+        if not config.layer_configs[index].has_state:
+            return self.attention_class(config, split, index, **factory)
+        self.attention_name = self.state_name
+        return self.state_class(config, split, index, **factory)
 
     def __call__(self, x: Array | Sum, rotation: Rotation | None, attend: Attend, *, rows: Array | None = None) -> Sum:
         norms = [None if name is None else getattr(self, name) for name in self.norm_names]

@@ -10,17 +10,15 @@ from typing import Any
 from quire.models.architectures.llama import LlamaAttention, LlamaDecoderLayer, LlamaForCausalLM, read_decoder_config
 from quire.models.architectures.qwen2_moe import read_experts
 from quire.models.base import Attend
-from quire.models.delta_config import DeltaConfig
-from quire.models.gated_delta import GatedDeltaNet
 from quire.models.layers import select_rows
 from quire.models.linear.layer import Linear
 from quire.models.model_config import ConfigReader, ModelConfig
-from quire.models.parallel import ModelSplit
 from quire.models.parallel.split import Share
 from quire.models.rotary import Rotation, rotate_heads
+from quire.models.states.config import DeltaConfig
+from quire.models.states.gated_delta import GatedDeltaNet
 from quire.ops import functions as ops
 from quire.ops.arrays import Array
-from quire.ops.module import Module
 
 #: Values that configs leave out.
 _DEFAULTS: dict[str, Any] = {
@@ -34,8 +32,8 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     reader = reader.with_defaults(_DEFAULTS)
     architecture = _ARCHITECTURES.get(reader.get("model_type"), "Qwen3NextForCausalLM")
     flags: dict[str, Any] = {"qk_norm": True, "norm_offset": 1.0, "partial": 0.25, "has_attention_gate": True}
-    delta = _read_delta(reader, is_interleaved=architecture == "Qwen3NextForCausalLM")
-    config = read_decoder_config(reader, architecture, reads_biases=("attention_bias",), delta=delta, **flags)
+    state = _read_delta(reader, is_interleaved=architecture == "Qwen3NextForCausalLM")
+    config = read_decoder_config(reader, architecture, reads_biases=("attention_bias",), state=state, **flags)
     interval = reader.integer("full_attention_interval", 4)
     default = ["linear_attention" if (i + 1) % interval else "full_attention" for i in range(config.num_layers)]
     kinds = reader.layer_types(default, other="linear_attention")
@@ -71,18 +69,13 @@ class GatedAttention(LlamaAttention):
         return self.o_proj(out.reshape(len(out), self.num_heads * self.head_dim))
 
 
-class HybridDecoderLayer(LlamaDecoderLayer):
+class Qwen3NextDecoderLayer(LlamaDecoderLayer):
     attention_class = GatedAttention
-
-    def make_attention(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> Module:
-        if not config.layer_configs[index].has_state:
-            return super().make_attention(config, split, index, **factory)
-        self.attention_name = "linear_attn"
-        return GatedDeltaNet(config, split, index, **factory)
+    state_class, state_name = GatedDeltaNet, "linear_attn"
 
 
 class Qwen3NextForCausalLM(LlamaForCausalLM):
-    layer_class = HybridDecoderLayer
+    layer_class = Qwen3NextDecoderLayer
     ignored_tensors = re.compile(r"mtp\..*")
 
 

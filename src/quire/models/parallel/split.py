@@ -118,10 +118,10 @@ class ModelSplit:
         each, first = max(1, num_heads // size), rank * num_heads // size
         return Share(num_heads, ((first, first + each),), each)
 
-    def key_heads(self, num_heads: int) -> Share:
-        """Split the key heads of states evenly."""
+    def state_heads(self, num_heads: int) -> Share:
+        """Split the heads of states evenly."""
         if num_heads % self.group.size:
-            raise _refusal(self._config, self.group, f"{num_heads} key heads of states cannot be split evenly")
+            raise _refusal(self._config, self.group, f"{num_heads} heads of states cannot be split evenly")
         return self.kv_heads(num_heads)
 
     def cut_inner(self, size: int) -> Share:

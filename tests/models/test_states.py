@@ -1,4 +1,4 @@
-"""The gated delta rule: as in float64, and the same bits however tokens, sequences and threads are divided."""
+"""Layers with states: as in float64, and the same bits however tokens, sequences and threads are divided."""
 
 from __future__ import annotations
 
@@ -18,69 +18,102 @@ from quire.attention.states import LayerStates, StatePlan
 from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
 from quire.loading.presets import preset_config
-from quire.models.delta_config import DeltaConfig
-from quire.models.gated_delta import GatedDeltaNet
 from quire.models.parallel import ALONE, ModelSplit
 from quire.models.registry import read_model_config
+from quire.models.states.config import ConvConfig, DeltaConfig, StateConfig
+from quire.models.states.gated_delta import GatedDeltaNet
+from quire.models.states.short_conv import ShortConv
 from quire.ops.arrays import numpy_dtype, widen
 from quire.progressive.hidden_states import WholeText
 
 CONFIG = read_model_config(preset_config("random:tiny"))
-SIZES = [DeltaConfig(2, 4, 32, 64), DeltaConfig(3, 3, 16, 32), DeltaConfig(1, 2, 128, 128)]
+SIZES: list[StateConfig] = [
+    DeltaConfig(2, 4, 32, 64), DeltaConfig(3, 3, 16, 32), DeltaConfig(1, 2, 128, 128), DeltaConfig(2, 4, 32, 64, True),
+    ConvConfig(16), ConvConfig(208, has_bias=True),
+]  # fmt: skip
+KINDS: dict[type[StateConfig], tuple[Any, str]] = {
+    DeltaConfig: (GatedDeltaNet, "gated_delta"), ConvConfig: (ShortConv, "short_conv")
+}  # fmt: skip
+each_size = pytest.mark.parametrize("size", SIZES, ids=str)
+each_kind = pytest.mark.parametrize("size", [SIZES[0], SIZES[-1]], ids=str)
 each_dtype = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 each_level = pytest.mark.parametrize("level", [*LEVELS, "none"])
 
 Run = tuple[int, int, int, int]
+Inputs = list[np.ndarray]
 
 
 class Layer(NamedTuple):
     net: Any
     function: Any  #: None for numpy
+    size: StateConfig
 
-    def compute(
-        self, x: np.ndarray, gates: np.ndarray, memory: np.ndarray, runs: Sequence[Run], threads: int = 2
-    ) -> np.ndarray:
+    def compute(self, inputs: Inputs, memory: np.ndarray, runs: Sequence[Run], threads: int = 2) -> np.ndarray:
         """Compute a step over `memory`, [num_blocks, num_floats]."""
         plan = StatePlan(memory.strides[0], 16)
         plan._set(list(runs))
         plan._struct.num_threads = threads
-        return self.net._compute(x, gates, LayerStates(memory, 0, memory.shape[1], plan), self.function)
+        return self.net._compute(*inputs, LayerStates(memory, 0, memory.shape[1], plan), self.function)
 
     def blocks(self, count: int) -> np.ndarray:
-        memory = np.random.default_rng(5).standard_normal((count, self.net.delta.num_floats), np.float32)
+        memory = np.random.default_rng(5).standard_normal((count, self.size.num_floats()), np.float32)
         return memory * np.float32(0.1)
 
 
-def make_layer(level: str, dtype: str, delta: DeltaConfig = SIZES[0]) -> Layer:
-    config = replace(CONFIG, delta=delta)
-    net = GatedDeltaNet(config, ModelSplit(config, ALONE), 0, dtype=numpy_dtype(dtype), device="cpu")
+def make_layer(level: str, dtype: str, size: StateConfig) -> Layer:
+    config = replace(CONFIG, state=size)
+    net_class, name = KINDS[type(size)]
+    net = net_class(config, ModelSplit(config, ALONE), 0, dtype=numpy_dtype(dtype), device="cpu")
     generator = np.random.default_rng(0)
     for module in net.modules():
         for _, array in module.named_parameters():
             array[...] = generator.standard_normal(array.shape) * 0.5
     if level == "none":
-        return Layer(net, None)
-    function = library_of(level)[f"quire_gated_delta_{dtype}"]
+        return Layer(net, None, size)
+    function = library_of(level)[f"quire_{name}_{dtype}"]
     function.restype = None
-    return Layer(net, function)
+    return Layer(net, function, size)
 
 
-def inputs(layer: Layer, count: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
-    delta, generator = layer.net.delta, np.random.default_rng(seed)
-    sizes = (delta.num_channels + delta.num_value_heads * delta.value_dim, 2 * delta.num_value_heads)
-    x, gates = (generator.standard_normal((count, size), np.float32).astype(layer.net.dt_bias.dtype) for size in sizes)
-    return x, gates
+def make_inputs(layer: Layer, count: int, seed: int = 1) -> Inputs:
+    size, generator = layer.size, np.random.default_rng(seed)
+    if isinstance(size, DeltaConfig):
+        widths = [size.num_channels + size.num_value_heads * size.value_dim, 2 * size.num_value_heads]
+    else:
+        widths = [3 * size.num_channels]
+    dtype = layer.net.out_proj.weight.dtype
+    return [generator.standard_normal((count, width), np.float32).astype(dtype) for width in widths]
+
+
+def part(inputs: Inputs, first: int, end: int) -> Inputs:
+    return [each[first:end] for each in inputs]
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def exact(layer: Layer, x: np.ndarray, gates: np.ndarray) -> np.ndarray:
+def wide(x: np.ndarray) -> np.ndarray:
+    return widen(x).astype(np.float64)
+
+
+def convolve(given: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    taps = weight.shape[2]
+    padded = np.concatenate((np.zeros((taps - 1, given.shape[1])), given))
+    return sum(padded[tap : tap + len(given)] * wide(weight)[:, 0, tap] for tap in range(taps))
+
+
+def exact(layer: Layer, inputs: Inputs) -> np.ndarray:
     """Return a new sequence's output in float64."""
-    net, delta = layer.net, layer.net.delta
+    given = [wide(each) for each in inputs]
+    if isinstance(layer.size, DeltaConfig):
+        return exact_delta(layer.net, layer.size, *given)
+    b, c, x = np.split(given[0], 3, -1)
+    return c * (convolve(b * x, layer.net.conv.weight) + (wide(layer.net.conv.bias) if layer.size.has_bias else 0))
+
+
+def exact_delta(net: Any, delta: DeltaConfig, x: np.ndarray, gates: np.ndarray) -> np.ndarray:
     keys, groups, count = delta.num_key_heads, delta.num_value_heads // delta.num_key_heads, len(x)
-    x, gates = (widen(each).astype(np.float64) for each in (x, gates))
     dims = [delta.key_dim, delta.key_dim, groups * delta.value_dim, groups * delta.value_dim]
     if delta.is_interleaved:
         q, k, v, z = np.split(x.reshape(count, keys, -1), np.cumsum(dims)[:-1], -1)
@@ -89,11 +122,8 @@ def exact(layer: Layer, x: np.ndarray, gates: np.ndarray) -> np.ndarray:
         q, k, v, z = np.split(x, np.cumsum([keys * each for each in dims])[:-1], -1)
         b, a = np.split(gates, 2, -1)
     given = np.concatenate([each.reshape(count, -1) for each in (q, k, v)], -1)
-    weight, a_log, dt_bias, norm = (
-        widen(each).astype(np.float64) for each in (net.conv1d.weight, net.A_log, net.dt_bias, net.norm.weight)
-    )
-    padded = np.concatenate((np.zeros((3, given.shape[1])), given))
-    mixed = sum(padded[tap : tap + count] * weight[:, 0, tap] for tap in range(4))
+    a_log, dt_bias, norm = map(wide, (net.A_log, net.dt_bias, net.norm.weight))
+    mixed = convolve(given, net.conv1d.weight)
     mixed = mixed * sigmoid(mixed)
     q, k, v = np.split(mixed, [keys * delta.key_dim, 2 * keys * delta.key_dim], -1)
     q, k = (each.reshape(count, keys, -1).repeat(groups, 1) for each in (q, k))
@@ -109,14 +139,13 @@ def exact(layer: Layer, x: np.ndarray, gates: np.ndarray) -> np.ndarray:
     return out.reshape(count, -1)
 
 
-@pytest.mark.parametrize("is_interleaved", [False, True])
-@pytest.mark.parametrize("delta", SIZES, ids=str)
+@each_size
 @each_dtype
 @each_level
-def test_it_is_the_gated_delta_rule(level: str, dtype: str, delta: DeltaConfig, is_interleaved: bool) -> None:
-    layer = make_layer(level, dtype, replace(delta, is_interleaved=is_interleaved))
-    x, gates = inputs(layer, 70)
-    found, expected = layer.compute(x, gates, layer.blocks(1), [(0, 70, -1, 0)]), exact(layer, x, gates)
+def test_it_is_the_rule(level: str, dtype: str, size: StateConfig) -> None:
+    layer = make_layer(level, dtype, size)
+    inputs = make_inputs(layer, 70)
+    found, expected = layer.compute(inputs, layer.blocks(1), [(0, 70, -1, 0)]), exact(layer, inputs)
     assert np.abs(widen(found) - expected).max() < (5e-6 if dtype == "float32" else 2**-8) * np.abs(expected).max()
 
 
@@ -128,79 +157,85 @@ def cut(count: int, ends: Sequence[int], blocks: Sequence[int]) -> list[Run]:
     ]
 
 
+@each_kind
 @each_dtype
 @each_level
-def test_the_bits_do_not_depend_on_runs_steps_sequences_and_threads(level: str, dtype: str) -> None:
-    layer = make_layer(level, dtype)
-    texts = [inputs(layer, count, seed) for count, seed in ((70, 1), (33, 2), (1, 3), (18, 4))]
+def test_the_bits_do_not_depend_on_runs_steps_sequences_and_threads(level: str, dtype: str, size: StateConfig) -> None:
+    layer = make_layer(level, dtype, size)
+    texts = [make_inputs(layer, count, seed) for count, seed in ((70, 1), (33, 2), (1, 3), (18, 4))]
     alone = []
-    for x, gates in texts:
+    for text in texts:
         memory = layer.blocks(1)
-        alone.append((layer.compute(x, gates, memory, [(0, len(x), -1, 0)], threads=1), memory[0]))
-    x, gates = texts[0]
+        alone.append((layer.compute(text, memory, [(0, len(text[0]), -1, 0)], threads=1), memory[0]))
+    text = texts[0]
     for ends in ([16], [1, 2, 3, 4, 21, 69], [35, 48, 64]):
         memory = layer.blocks(9)
         last = len(ends)
-        out = layer.compute(x, gates, memory, cut(70, ends, range(last + 1)))
+        out = layer.compute(text, memory, cut(70, ends, range(last + 1)))
         assert np.array_equal(out, alone[0][0])
         assert np.array_equal(memory[last], alone[0][1])
         for at, end in enumerate(ends):  # the states between are what shorter texts leave
             shorter = layer.blocks(1)
-            layer.compute(x[:end], gates[:end], shorter, [(0, end, -1, 0)])
+            layer.compute(part(text, 0, end), shorter, [(0, end, -1, 0)])
             assert np.array_equal(memory[at], shorter[0])
     memory, parts = layer.blocks(2), []
     for first, end in zip([0, 1, 2, 17, 40], [1, 2, 17, 40, 70], strict=True):  # steps, mostly in place
         runs = [(0, end - first, -1 if not first else 0, 0)] if end < 70 else [(0, 30, 0, 1)]
-        parts.append(layer.compute(x[first:end], gates[first:end], memory, runs))
+        parts.append(layer.compute(part(text, first, end), memory, runs))
     assert np.array_equal(np.concatenate(parts), alone[0][0])
     assert np.array_equal(memory[1], alone[0][1])
     rows, together = [0, 70, 103, 104, 122], [np.concatenate(each) for each in zip(*texts, strict=True)]
     for threads in (1, 2, 3, 7):
         memory = layer.blocks(8)
         runs = [(0, 64, -1, 6), (64, 70, 6, 0), *((rows[i], rows[i + 1], -1, i) for i in (1, 2, 3))]
-        out = layer.compute(*together, memory, runs, threads)
+        out = layer.compute(together, memory, runs, threads)
         for i, (expected, state) in enumerate(alone):
             assert np.array_equal(out[rows[i] : rows[i + 1]], expected)
             assert np.array_equal(memory[i], state)
 
 
+@each_kind
 @each_level
-def test_a_run_changes_only_its_block(level: str) -> None:
-    layer = make_layer(level, "float32")
-    x, gates = inputs(layer, 20)
+def test_a_run_changes_only_its_block(level: str, size: StateConfig) -> None:
+    layer = make_layer(level, "float32", size)
+    inputs = make_inputs(layer, 20)
     memory, before = layer.blocks(5), layer.blocks(5)
-    layer.compute(x, gates, memory, [(0, 9, 1, 3), (9, 20, 1, 4)])  # two that go on from one state
+    layer.compute(inputs, memory, [(0, 9, 1, 3), (9, 20, 1, 4)])  # two that go on from one state
     assert [bool((memory[i] != before[i]).any()) for i in range(5)] == [False, False, False, True, True]
     again = layer.blocks(2)
-    layer.compute(x[9:], gates[9:], again, [(0, 11, 1, 1)])
+    layer.compute(part(inputs, 9, 20), again, [(0, 11, 1, 1)])
     assert np.array_equal(again[1], memory[4])
 
 
+@each_kind
 @each_level
 @pytest.mark.parametrize("between", [0, 2])
-def test_a_sequence_may_go_on_from_a_state_that_another_leaves_in_the_same_step(level: str, between: int) -> None:
-    layer = make_layer(level, "float32")
-    x, gates = inputs(layer, 40 + between)
+def test_a_sequence_may_go_on_from_a_state_that_another_leaves_in_the_same_step(
+    level: str, between: int, size: StateConfig
+) -> None:
+    layer = make_layer(level, "float32", size)
+    inputs = make_inputs(layer, 40 + between)
     others = [(32, 32 + between, 5, 6)] if between else []
     memory, apart = layer.blocks(7), layer.blocks(7)
     runs = [(0, 16, -1, 0), (16, 32, 0, 1), *others, (32 + between, 40 + between, 0, 2)]
-    out = layer.compute(x, gates, memory, runs)
+    out = layer.compute(inputs, memory, runs)
     expected = [
-        layer.compute(x[first:end], gates[first:end], apart, [(0, end - first, source, target)])
+        layer.compute(part(inputs, first, end), apart, [(0, end - first, source, target)])
         for first, end, source, target in runs
     ]
     assert np.array_equal(out, np.concatenate(expected))
     assert np.array_equal(memory, apart)
 
 
+@each_kind
 @each_level
-def test_a_state_of_one_level_goes_on_at_another(level: str) -> None:
-    layer, other = make_layer(level, "float32"), make_layer("none", "float32")
-    x, gates = inputs(layer, 40)
+def test_a_state_of_one_level_goes_on_at_another(level: str, size: StateConfig) -> None:
+    layer, other = make_layer(level, "float32", size), make_layer("none", "float32", size)
+    inputs = make_inputs(layer, 40)
     memory = layer.blocks(1)
-    parts = [each.compute(x[rows], gates[rows], memory, [(0, 20, source, 0)])
-             for each, rows, source in ((other, slice(0, 20), -1), (layer, slice(20, 40), 0))]  # fmt: skip
-    np.testing.assert_allclose(np.concatenate(parts), exact(layer, x, gates), rtol=0, atol=2e-5)
+    parts = [each.compute(part(inputs, first, first + 20), memory, [(0, 20, source, 0)])
+             for each, first, source in ((other, 0, -1), (layer, 20, 0))]  # fmt: skip
+    np.testing.assert_allclose(np.concatenate(parts), exact(layer, inputs), rtol=0, atol=2e-5)
 
 
 @pytest.mark.skipif(load_kernels().functions is None, reason="there are no kernels")

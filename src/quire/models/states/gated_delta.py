@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import functools
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from quire.attention.states import LayerStates
-from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
 from quire.models.base import Attend
@@ -21,7 +18,9 @@ from quire.models.model_config import ModelConfig
 from quire.models.parallel import ModelSplit
 from quire.models.parallel.split import Share, TensorShare
 from quire.models.rotary import Rotation
-from quire.ops.arrays import Array, as_numpy, cast, empty, name_of, takes_tensors, widen
+from quire.models.states.config import DeltaConfig
+from quire.models.states.short_conv import Convolution, float_copy, load_function
+from quire.ops.arrays import Array, cast, empty, takes_tensors, widen
 from quire.ops.module import Module
 
 _TAPS = 4  #: inputs of the convolution
@@ -38,32 +37,27 @@ class _GatedDelta(ctypes.Structure):
     )
 
 
-class _Convolution(Module):
-    weight: Array  #: [channels, 1, taps]
-
-
 class GatedDeltaNet(Module):
     """A layer in place of attention. Its inputs are queries, keys, values and z in one product, b and a in another."""
 
     def __init__(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> None:
-        assert config.delta is not None
-        self.index, self.delta, hidden = index, config.delta, config.hidden_size
-        heads = split.key_heads(config.delta.num_key_heads)
-        groups = config.delta.num_value_heads // config.delta.num_key_heads
+        assert isinstance(config.state, DeltaConfig)
+        self.index, self.delta, hidden = index, config.state, config.hidden_size
+        heads = split.state_heads(self.delta.num_key_heads)
+        groups = self.delta.num_value_heads // self.delta.num_key_heads
         keys, values = heads.of_size(self.delta.key_dim), heads.of_size(groups * self.delta.value_dim)
         self.num_key_heads, self.groups, self.value_heads = heads.size, groups, heads.of_size(groups)
-        self.channels = Share.joined(keys, keys, values)
+        channels = Share.joined(keys, keys, values)
         if self.delta.is_interleaved:
             per_head = 2 * self.delta.key_dim + 2 * groups * self.delta.value_dim
             self.in_proj_qkvz = Linear(hidden, heads.of_size(per_head), bias=False, **factory)
             self.in_proj_ba = Linear(hidden, heads.of_size(2 * groups), bias=False, **factory)
         else:
-            parts, gates = {"in_proj_qkv": self.channels, "in_proj_z": values}, ("in_proj_b", "in_proj_a")
+            parts, gates = {"in_proj_qkv": channels, "in_proj_z": values}, ("in_proj_b", "in_proj_a")
             self.in_proj_qkvz = MergedLinear(hidden, parts, bias=False, **factory)
             self.in_proj_ba = MergedLinear(hidden, dict.fromkeys(gates, self.value_heads), bias=False, **factory)
         self.in_proj_ba.is_quantizable = False
-        self.conv1d = _Convolution()
-        self.conv1d.weight = empty((self.channels.size, 1, _TAPS), **factory)
+        self.conv1d = Convolution(channels, _TAPS, bias=False, **factory)
         self.dt_bias, self.A_log = (empty((self.value_heads.size,), **factory) for _ in range(2))
         self.norm = RMSNorm(self.delta.value_dim, config.norm_eps, **factory)
         self.out_proj = Linear(values, hidden, bias=False, group=split.group, **factory)
@@ -72,7 +66,6 @@ class GatedDeltaNet(Module):
     def checkpoint_shares(self, name: str) -> Iterator[tuple[str, TensorShare]]:
         """As `Linear.checkpoint_shares`."""
         if not (heads := self.value_heads).is_whole:
-            yield f"{name}.conv1d.weight", TensorShare((self.channels.total, 1, _TAPS), 0, self.channels.ranges)
             for vector in ("dt_bias", "A_log"):
                 yield f"{name}.{vector}", TensorShare((heads.total,), 0, heads.ranges)
 
@@ -82,14 +75,13 @@ class GatedDeltaNet(Module):
 
     def _rule(self, states: LayerStates, x: Array, gates: Array, _: None = None) -> Array:
         """As `StateRule`, for both products."""
-        return self._compute(x, gates, states, _function(name_of(x.dtype), os.environ.get("QUIRE_KERNELS")))
+        return self._compute(x, gates, states, load_function("quire_gated_delta", x.dtype))
 
     def _float_weights(self) -> list[np.ndarray]:
         """Return the convolution's weights by tap, rates, dt_bias and the norm's weights."""
         if not self._weights:
-            given = (self.conv1d.weight[:, 0].T, self.A_log, self.dt_bias, self.norm.weight)
-            conv, a_log, *others = (np.ascontiguousarray(as_numpy(widen(each))) for each in given)
-            self._weights = [conv, -np.exp(a_log), *others]
+            a_log, *others = map(float_copy, (self.A_log, self.dt_bias, self.norm.weight))
+            self._weights = [self.conv1d.by_tap(), -np.exp(a_log), *others]
         return self._weights
 
     def _places(self) -> dict[str, tuple[int, int, int]]:
@@ -150,10 +142,3 @@ class GatedDeltaNet(Module):
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
-
-
-@functools.cache
-def _function(dtype: str, level: str | None) -> Any:
-    """Return this process's kernel, or None."""
-    library = load_kernels().functions
-    return None if library is None or dtype not in DTYPES else library[f"quire_gated_delta_{dtype}"]
