@@ -1,6 +1,6 @@
-"""One stream of a mixture of experts against the time to read the weights that it uses, at the bandwidth of the same
-run. Each pass decodes another random token, so experts change from pass to pass. Weights of kind mxfp4 come from a
-checkpoint with random experts, which only gpt-oss has."""
+"""One stream against the time to read the weights and KV that it uses, and to read and write its state, at the
+bandwidth of the same run. Each pass decodes another random token, so experts change from pass to pass. Weights of kind
+mxfp4 come from a checkpoint with random experts, which only gpt-oss has."""
 
 from __future__ import annotations
 
@@ -46,6 +46,13 @@ def active_bytes(model: CausalLM) -> tuple[int, int]:
     held = [_packed_bytes(each) for each in mixtures]
     read = sum(size * each.config.chosen // each.config.count for size, each in zip(held, mixtures, strict=True))
     return read, _packed_bytes(model) - sum(held)
+
+
+def state_bytes(model: CausalLM) -> int:
+    """Return the bytes of a sequence's recurrent state."""
+    from quire.attention.interface import LayerState
+
+    return sum(4 * layer.num_floats for layer in model.attention_layers() if isinstance(layer, LayerState))
 
 
 def _packed_bytes(module: Module) -> int:
@@ -133,12 +140,12 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
         experts, others = active_bytes(model)
         for context in settings.contexts:
             passes, taken, read = decode(model, context), [], []
-            kv = context * source.config.kv_bytes(model.dtype.name)
+            kv, state = context * source.config.kv_bytes(model.dtype.name), 2 * state_bytes(model)
             next(passes)
             for _ in range(settings.runs):
                 bandwidth = max(memory.measure() for _ in range(3))
                 taken.append(next(passes))
-                read.append((experts + others + kv) / bandwidth)
+                read.append((experts + others + kv + state) / bandwidth)
             yield {
                 "weights": kind,
                 "context": context,
@@ -146,6 +153,7 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
                 "experts_bytes": experts,
                 "other_bytes": others,
                 "kv_bytes": kv,
+                "state_bytes": state,
                 "wall_s": summarise(taken),
                 "read_s": summarise(read),
                 "ratio": summarise([each / limit for each, limit in zip(taken, read, strict=True)]),
@@ -154,7 +162,7 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
 
 @options(without=("quantization", "device"))
 def main(settings: ExpertsSettings, engine: EngineConfig, json: Json = None) -> None:
-    """Decoding with a mixture of experts, one stream, against the time to read the weights in use."""
+    """Decoding one stream against the time to read the weights in use, its KV and its state."""
     columns = (
         Column("weights", "weights"),
         Column("context", "context", digits=0),
@@ -162,6 +170,7 @@ def main(settings: ExpertsSettings, engine: EngineConfig, json: Json = None) -> 
         Column("experts_bytes", "MB of experts read", scale=1e-6, digits=0),
         Column("other_bytes", "MB of others read", scale=1e-6, digits=0),
         Column("kv_bytes", "MB of KV read", scale=1e-6, digits=1),
+        Column("state_bytes", "MB of state read, written", scale=1e-6, digits=1),
         Column("wall_s", "ms per token", scale=1e3, digits=1),
         Column("read_s", "read alone ms", scale=1e3, digits=1),
         Column("ratio", "ratio", digits=2),

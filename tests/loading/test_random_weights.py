@@ -30,6 +30,8 @@ PUBLISHED_PARAMETERS = {
     "qwen3-8b": 8_190_735_360,
     "qwen3-30b-a3b": 30_532_122_624,
     "qwen3-30b-a3b-4-layers": 2_559_593_472,
+    "qwen3.5-0.8b": 752_393_024,
+    "qwen3.5-35b-a3b-4-layers": 3_431_459_904,
     "deepseek-v2-lite-4-layers": 1_902_661_632,
     "gpt-oss-20b": 20_914_757_184,
     "gpt-oss-20b-4-layers": 3_387_122_624,
