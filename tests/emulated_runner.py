@@ -109,12 +109,11 @@ class EmulatedStore:
         changes, self._changes = self._changes, StoreChanges()
         return changes if changes != StoreChanges() else None
 
-    def save(self, transfer: BlockTransfer, content: np.ndarray) -> None:
-        assert transfer.key is not None
-        assert transfer.key not in self.blocks, "a block is saved twice"
-        self.blocks[transfer.key] = content
-        self.parents[transfer.key] = transfer.parent
-        self.claimed.discard(transfer.key)
+    def save(self, key: bytes, parent: bytes, content: np.ndarray) -> None:
+        assert key not in self.blocks, "a block is saved twice"
+        self.blocks[key] = content
+        self.parents[key] = parent
+        self.claimed.discard(key)
 
     def tell(self, out: SchedulerOutput) -> None:
         for key in out.dropped_claims:
@@ -182,15 +181,18 @@ class EmulatedLink:
     """Swap and disk tiers of digests behind a slow link: a few transfers per step, in order.
 
     Args:
-        blocks: device blocks, read by saves at once and written by loads on arrival.
+        blocks: device blocks, by part, read by saves at once and written by loads on arrival.
+        has_states: records are parts of blocks, and not all parts of one.
         num_slots: size of the swap tier.
         seed: seed of the transfers per step and of failures.
         fails: one in `fails` transfers fails; 0 for none.
     """
 
-    def __init__(self, blocks: np.ndarray, num_slots: int, seed: int = 1, fails: int = 0) -> None:
-        self.blocks = blocks
-        self.slots = np.full((num_slots, *blocks.shape[1:]), GARBAGE, dtype=np.uint64)
+    def __init__(
+        self, blocks: np.ndarray, num_slots: int, seed: int = 1, fails: int = 0, *, has_states: bool = False
+    ) -> None:
+        self.blocks = blocks if has_states else blocks[:, None]
+        self.slots = np.full((num_slots, *self.blocks.shape[2:]), GARBAGE, dtype=np.uint64)
         self.num_loads = 0
         self.num_cancelled = 0
         self.store = EmulatedStore(seed)
@@ -204,7 +206,7 @@ class EmulatedLink:
             if transfer.kind == "save" == kind:
                 self._queue.append((transfer, self.blocks[transfer.src].copy()))
             elif transfer.kind == "load" == kind:
-                self.blocks[transfer.dst] = GARBAGE
+                self.blocks[transfer.dst, : len(transfer.records) or 1] = GARBAGE
                 self._queue.append((transfer, None))
 
     def cancel(self, op_ids: Sequence[int]) -> None:
@@ -227,30 +229,40 @@ class EmulatedLink:
         elif has_failed:
             pass
         elif saved is not None:
-            self.slots[transfer.dst] = saved
+            for part, slot, _ in _records(transfer):
+                self.slots[slot] = saved[part]
         else:
-            self.blocks[transfer.dst] = self.slots[transfer.src]
+            for part, slot, _ in _records(transfer):
+                self.blocks[transfer.dst, part] = self.slots[slot]
             self.num_loads += 1
         if has_failed and saved is not None and transfer.tier == "host":
-            self.slots[transfer.dst] = GARBAGE
+            self.slots[[slot for _, slot, _ in _records(transfer)]] = GARBAGE
         failed = [transfer.op_id] * has_failed
         return TransferReport(transfer.kind, [transfer.op_id], 1, 0.001, failed, tier=transfer.tier)
 
     def _use_store(self, transfer: BlockTransfer, saved: np.ndarray | None, *, has_failed: bool) -> bool:
         """Write a block to the store, or read it if it is still there."""
         store = self.store
-        assert transfer.key is not None
+        records = _records(transfer)
         if has_failed:
             return False
         if saved is not None:
-            if transfer.key not in store.blocks:
-                store.save(transfer, saved)
-        elif transfer.key in store.blocks:
-            self.blocks[transfer.dst] = store.blocks[transfer.key]
+            for part, _, key in records:
+                if key not in store.blocks:
+                    store.save(key, transfer.parent, saved[part])
+        elif all(key in store.blocks for _, _, key in records):
+            for part, _, key in records:
+                self.blocks[transfer.dst, part] = store.blocks[key]
             store.num_loads += 1
         else:
             return False
         return True
+
+
+def _records(transfer: BlockTransfer) -> list[tuple[int, int, bytes]]:
+    """Return the part of the block, slot and key of each record."""
+    assert transfer.key is not None
+    return transfer.records or [(0, transfer.dst if transfer.kind == "save" else transfer.src, transfer.key)]
 
 
 class EmulatedRunner:
@@ -273,9 +285,13 @@ class EmulatedRunner:
         self.config = config
         self.batch = InputBatch(num_batch_rows(config.max_num_seqs), config.max_model_len, config.block_size)
         num_ids = config.num_blocks if config.window is None else config.window.num_ids(config.num_blocks)
-        # The second part of a block is that of layers with a window.
-        self.blocks = np.full((num_ids, 2, config.block_size), GARBAGE, dtype=np.uint64)
-        self.transfer_worker = EmulatedLink(self.blocks, config.num_swap_slots, link_seed, link_fails)
+        self._has_states = config.window is not None and config.window.has_states
+        # The second part of a block is that of layers with a window; or states are, maybe in several records.
+        num_parts = config.window.num_records if config.window is not None and self._has_states else 2
+        self.blocks = np.full((num_ids, num_parts, config.block_size), GARBAGE, dtype=np.uint64)
+        self.transfer_worker = EmulatedLink(
+            self.blocks, config.num_swap_slots, link_seed, link_fails, has_states=self._has_states
+        )
         self.num_copies = 0
         self._domains_of = domains_of or (lambda seq_id: lambda block_index: PUBLIC)
         self._contents: dict[int, Contents] = {}
@@ -300,8 +316,7 @@ class EmulatedRunner:
         copies = self.blocks[work.copy_src]
         for block, is_whole in out.returned:
             self.blocks[block, 0 if is_whole else 1 :] = GARBAGE
-        has_states = self.config.window is not None and self.config.window.has_states
-        self.blocks[work.fresh, : 1 if has_states else 2] = EMPTY
+        self.blocks[work.fresh, : 1 if self._has_states else 2] = EMPTY
         self.blocks[work.copy_dst] = copies
         self.num_copies += len(work.copy_src)
         self.transfer_worker.submit(out.transfers, "load")
@@ -312,12 +327,12 @@ class EmulatedRunner:
         for seq_id in out.seq_ids:
             assert self._contents[seq_id].stage == out.stage, "a step mixes stages, or a sequence changes its own"
         expected = [self._expected(seq_id, row) for seq_id, row in zip(out.seq_ids, batch.rows.tolist(), strict=True)]
-        if has_states:
+        if self._has_states:
             self._pass_states_on(batch, expected, is_torn=fails == "late")
         self._write(batch, expected, is_torn=fails == "late")
         if fails == "late":
             raise StepFailed
-        self._read(batch, expected, has_states=has_states)
+        self._read(batch, expected)
         result = self._sample(out, batch, expected, set(poisoned))
         result.transfers = self.transfer_worker.poll(wait=not out.seq_ids)
         return result
@@ -332,17 +347,17 @@ class EmulatedRunner:
         for table, contents, (row, end) in zip(tables, expected, spans, strict=False):
             start = int(batch.positions[row])
             if start:
-                state = self.blocks[table[(start - 1) // size], 1, 0]
-                is_own = state == contents[start - 1] or is_torn
+                state = self.blocks[table[(start - 1) // size], 1:, 0]
+                is_own = (state == contents[start - 1]).all() or is_torn
                 assert is_own, "a sequence goes on from a state that is not its own"
             for stop in state_ends(start, end, size):
-                self.blocks[table[(stop - 1) // size], 1] = GARBAGE if is_torn else contents[stop - 1]
+                self.blocks[table[(stop - 1) // size], 1:] = GARBAGE if is_torn else contents[stop - 1]
 
     def _write(self, batch: Batch, expected: list[list[int]], *, is_torn: bool) -> None:
         mapping = batch.attention.slot_mapping
         blocks, offsets = np.divmod(mapping, self.config.block_size)
         assert len(set(mapping.tolist())) == len(mapping), "two tokens are written to one slot"
-        parts = slice(1 if self.config.window is not None and self.config.window.has_states else 2)
+        parts = slice(1 if self._has_states else 2)
         assert (self.blocks[blocks, parts, offsets] == EMPTY).all(), "a slot is written that holds something already"
         if is_torn:
             self.blocks[blocks[::2], parts, offsets[::2]] = GARBAGE
@@ -354,14 +369,14 @@ class EmulatedRunner:
             written = np.array(contents[start : start + end - first], dtype=np.uint64)
             self.blocks[blocks[first:end], parts, offsets[first:end]] = written[:, None]
 
-    def _read(self, batch: Batch, expected: list[list[int]], *, has_states: bool) -> None:
+    def _read(self, batch: Batch, expected: list[list[int]]) -> None:
         tables, lengths = batch.attention.block_tables, batch.attention.seq_lens.tolist()
         for i, contents in enumerate(expected):
             num_blocks = -(-lengths[i] // self.config.block_size)
-            read, windows = self.blocks[tables[i, :num_blocks]].swapaxes(0, 1).reshape(2, -1)
+            read, windows = self.blocks[tables[i, :num_blocks], :2].swapaxes(0, 1).reshape(2, -1)
             assert read[: lengths[i]].tolist() == contents[: lengths[i]], "a sequence reads KV that is not its own"
             assert (read[lengths[i] :] == EMPTY).all(), "a sequence's last block holds what a former owner left"
-            if has_states:
+            if self._has_states:
                 continue
             first = int(batch.positions[batch.attention.query_start_loc[i]])
             seen = max(0, first + 1 - self.config.window.tokens) if self.config.window else 0

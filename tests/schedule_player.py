@@ -17,7 +17,7 @@ from hypothesis import currently_in_test_context, event
 from emulated_runner import Contents, DomainOf, EmulatedRunner, StepFailed, likeliest, mix, next_token
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
-from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, domain_of_block, extend_keys
+from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, domain_of_block, extend_keys, state_keys
 from quire.core.decisions.costs import Costs, StepShape
 from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
 from quire.core.decisions.recovery_policy import MAX_PREEMPTIONS, RecoveryPolicy
@@ -227,7 +227,11 @@ class Player:
         keys: list[bytes] = []
         extend_keys(keys, b"root", PUBLIC_ONLY, document, size, len(document) // size)
         contents = {key: np.array(values[at * size :][:size], dtype=np.uint64) for at, key in enumerate(keys)}
-        self.runner.transfer_worker.store.begin_with(contents)
+        store, num_states = self.runner.transfer_worker.store, self.scheduler.kv.num_state_records
+        store.begin_with(contents)
+        for at in range(0 if num_states else len(keys), len(keys), 2):
+            state = np.full(size, values[(at + 1) * size - 1], dtype=np.uint64)
+            store.begin_with({keys[at]: contents[keys[at]], **dict.fromkeys(state_keys(keys[at], num_states), state)})
 
     def _domains_of(self, seq_id: int) -> DomainOf:
         spans = self.owners[seq_id].domains

@@ -247,6 +247,7 @@ class BlockWindow:
     thin: int  #: memory of a thin block, in 1 / WHOLE of a whole one
     num_whole: int  #: blocks of a sequence that a step may read or write whole
     has_states: bool = False
+    num_records: int = 1  #: in which other tiers store a whole block; a thin one with states is the first of them
 
     def room(self, num_blocks: int) -> int:
         """Return how many whole blocks take the memory of a sequence with `num_blocks` blocks."""
@@ -276,7 +277,7 @@ class SchedulerConfig:
     enable_prefix_caching: bool = True
     watermark_blocks: int = 0
     num_swap_slots: int = 0  #: blocks of the swap tier; 0 without one
-    block_bytes: int = 0  #: bytes per block, for the cost of transfers
+    block_bytes: int = 0  #: bytes per block, or record of one with a state, for the cost of transfers
     swap_is_synchronous: bool = False  #: transfers of the swap tier stop the engine, as in some simulated ones
     has_disk_tier: bool = False  #: there is a KV directory
     keep_prompts: bool = False  #: keep whole prompts on disk, and not only documents

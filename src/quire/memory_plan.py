@@ -62,6 +62,11 @@ class PoolPlan:
     def num_ids(self) -> int:
         return self.num_blocks if self.window is None else self.window.num_ids(self.num_blocks)
 
+    @property
+    def record_bytes(self) -> int:
+        """Bytes of what other tiers store at once: a block, or a record of one with states."""
+        return self.block_bytes if self.window is None else self.block_bytes // self.window.num_records
+
     def longest(self, num_pinned: int) -> int:
         """Return the tokens of the longest sequence beside so many pinned blocks."""
         if self.window is not None and self.window.has_states:
@@ -181,8 +186,9 @@ def plan_swap_slots(
         room = _SWAP_SPACE
         if config.swap_dir is None:
             room = min(room, int(free * _SHARE_OF_FREE["cpu"] * memory_share))
-        usable = config.max_num_seqs * -(-plan.max_model_len // plan.block_size)
-        return min(room // plan.block_bytes, usable)
+        num_state_records = plan.block_bytes // plan.record_bytes - 1
+        usable = config.max_num_seqs * (-(-plan.max_model_len // plan.block_size) + num_state_records)
+        return min(room // plan.record_bytes, usable)
     if config.swap_space < plan.block_bytes:
         raise ValueError(
             f"swap_space={format_size(config.swap_space)} holds no block: one takes {format_size(plan.block_bytes)}"
@@ -192,4 +198,4 @@ def plan_swap_slots(
             f"swap_space={format_size(config.swap_space)} does not fit: {format_size(free)} of host memory are free "
             "beside the KV pool; lower it, or give swap_dir"
         )
-    return config.swap_space // plan.block_bytes
+    return config.swap_space // plan.record_bytes

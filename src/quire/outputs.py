@@ -38,7 +38,9 @@ class BlockTransfer:
     key: bytes | None = None  #: block key of a save or load
     tier: str = "host"  #: of a save or load
     parent: bytes = b""  #: of a save to disk: key of the block before
-    cost_s: float = 0.0  #: of a save to disk: predicted seconds to compute the block
+    cost_s: float = 0.0  #: of a save to disk: predicted seconds to compute each record
+    #: (part of the block, slot, key) of each record, where a state moves; [] for the block's first part, or only one.
+    records: list[tuple[int, int, bytes]] = field(default_factory=list)
 
 
 @dataclass(slots=True)

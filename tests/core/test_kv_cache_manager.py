@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, Namespace, collection_domain, tenant_domain
-from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.kv_cache_manager import KVCacheManager, check_tables
 from quire.core.request import KVScope, Request, Sequence
 from quire.sampling_params import SamplingParams
 
@@ -68,7 +68,7 @@ def test_a_prompt_takes_as_many_blocks_as_it_fills() -> None:
     compute(kv, seq)
     assert (len(seq.block_table), seq.num_computed_tokens, kv.pool.num_used) == (3, 10, 3)
     assert (kv.num_logical_blocks, kv.num_kv_tokens) == (3, 10)
-    kv.check_integrity([seq])
+    check_tables(kv, [seq])
 
 
 def test_where_there_is_no_room_nothing_changes() -> None:
@@ -77,7 +77,7 @@ def test_where_there_is_no_room_nothing_changes() -> None:
     kv.begin_step()
     assert kv.append_slots(seq, 10) is None
     assert (seq.block_table, seq.num_computed_tokens, kv.pool.num_available) == ([], 0, 2)
-    kv.check_integrity([seq])
+    check_tables(kv, [seq])
 
 
 def test_no_room_for_a_copy_changes_nothing() -> None:
@@ -89,7 +89,7 @@ def test_no_room_for_a_copy_changes_nothing() -> None:
     table = list(child.block_table)
     assert kv.append_slots(child, 1) is None
     assert (child.block_table, child.num_computed_tokens) == (table, 10)
-    kv.check_integrity([parent, child])
+    check_tables(kv, [parent, child])
 
 
 class TestPrefixes:
@@ -139,7 +139,7 @@ class TestPrefixes:
         assert first.block_table[2] != second.block_table[2]
         assert (kv.pool.num_used, kv.num_logical_blocks, kv.num_kv_tokens) == (4, 6, 20)
         kv.free(first)
-        kv.check_integrity([second])
+        check_tables(kv, [second])
         assert kv.pool.ref_counts[second.block_table[0]] == 1
 
     def test_a_finished_requests_prefix_is_found_until_it_is_evicted(self) -> None:
@@ -172,7 +172,7 @@ class TestPrefixes:
         assert not set(first.block_table) & set(second.block_table)
         assert kv.find_prefix(make_sequence(PROMPT)) == first.block_table[:2]
         kv.free(second)
-        kv.check_integrity([first])
+        check_tables(kv, [first])
         assert kv.pool.num_cached == 0, "the nameless copies are free at once"
 
     @settings(max_examples=60, deadline=None)
@@ -235,7 +235,7 @@ class TestCopyOnWrite:
         assert family[2].block_table[2] == half_full
         assert len({seq.block_table[2] for seq in family}) == 3
         assert kv.pool.num_used == 5
-        kv.check_integrity(family)
+        check_tables(kv, family)
 
     def test_a_fork_at_a_block_boundary_copies_nothing(self) -> None:
         kv = make_manager()
@@ -293,7 +293,7 @@ class TestLettingGo:
         assert kv.free(seq) == 3
         assert kv.free(seq) == 0
         assert (kv.pool.num_available, kv.num_logical_blocks, kv.num_kv_tokens) == (16, 0, 0)
-        kv.check_integrity([seq])
+        check_tables(kv, [seq])
 
     def test_only_blocks_that_nobody_else_holds_become_available(self) -> None:
         kv = make_manager()
@@ -333,7 +333,7 @@ class TestFailure:
         kv.append_slots(seq, 6)
         kv.fail_step()
         assert kv.find_prefix(make_sequence(PROMPT)) == seq.block_table[:1], "what an earlier step wrote stays"
-        kv.check_integrity([seq])
+        check_tables(kv, [seq])
 
     def test_they_are_withdrawn_even_if_their_blocks_were_given_back_meanwhile(self) -> None:
         kv = make_manager()
@@ -344,7 +344,7 @@ class TestFailure:
         kv.fail_step()
         assert kv.find_prefix(make_sequence(PROMPT)) == []
         assert kv.pool.num_cached == 0
-        kv.check_integrity([])
+        check_tables(kv, [])
 
     def test_a_block_that_nobody_trusts_is_not_found(self) -> None:
         kv = make_manager()
@@ -353,7 +353,7 @@ class TestFailure:
         begin(kv, second)
         kv.invalidate(first)
         assert kv.find_prefix(make_sequence(PROMPT)) == []
-        kv.check_integrity([first, second])
+        check_tables(kv, [first, second])
 
 
 class TestPins:
@@ -369,7 +369,7 @@ class TestPins:
             kv.free(other)
         assert len(kv.find_prefix(make_sequence(PROMPT))) == 2
         assert (kv.pool.num_used, kv.num_pinned) == (2, 2)
-        kv.check_integrity([])
+        check_tables(kv, [])
 
     def test_pinning_again_holds_nothing_twice(self) -> None:
         kv = make_manager()
@@ -381,7 +381,7 @@ class TestPins:
         kv.free(seq)
         kv.free(longer)
         assert (kv.pool.num_used, kv.num_pinned) == (3, 3)
-        kv.check_integrity([])
+        check_tables(kv, [])
 
     def test_only_full_blocks_that_are_computed_are_pinned(self) -> None:
         kv = make_manager()
@@ -506,7 +506,7 @@ class ManagerMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_sequence_reads_its_own_tokens(self) -> None:
-        self.kv.check_integrity(self.sequences)
+        check_tables(self.kv, self.sequences)
         for seq in self.sequences:
             for at in range(seq.num_computed_tokens):
                 slot = seq.block_table[at // BLOCK_SIZE], at % BLOCK_SIZE

@@ -63,10 +63,11 @@ def with_window(draw: st.DrawFn, config: SchedulerConfig) -> SchedulerConfig:
 
 
 def with_states(draw: st.DrawFn, config: SchedulerConfig) -> SchedulerConfig:
-    """Let the model have recurrent states, and no other tiers."""
-    window = BlockWindow(2, draw(st.sampled_from((300, 20000, 60000))), 2, has_states=True)
+    """Let the model have recurrent states."""
+    thin, num_records = draw(st.sampled_from((300, 20000, 60000))), draw(st.sampled_from((2, 3)))
+    window = BlockWindow(2, thin, 3, has_states=True, num_records=num_records)
     num_blocks = window.room(-(-config.max_model_len // config.block_size)) + draw(st.integers(1, 6))
-    return replace(config, num_blocks=num_blocks, window=window, num_swap_slots=0, has_disk_tier=False)
+    return replace(config, num_blocks=num_blocks, window=window)
 
 
 @st.composite
@@ -138,8 +139,7 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
         enable_prefix_caching=draw(st.booleans()),
         num_swap_slots=draw(st.sampled_from((200, 200, 12, 4))),
     )
-    if draw(st.booleans()):
-        config = with_window(draw, config)
+    config = draw(st.sampled_from((lambda _, config: config, with_window, with_states)))(draw, config)
     chosen = draw(st.lists(plans(config), min_size=3, max_size=6))
     longer = tuple(replace(plan, arrives=min(plan.arrives, 2), max_tokens=24, stops=False) for plan in chosen)
     longer = tuple(plan if plan.beam is None else replace(plan, max_tokens=plan.beam.max_tokens) for plan in longer)
@@ -169,8 +169,7 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
         block_bytes=block_size,
         has_disk_tier=True,
     )
-    if draw(st.booleans()):
-        config = with_window(draw, config)
+    config = draw(st.sampled_from((lambda _, config: config, with_window, with_states)))(draw, config)
     chosen = draw(st.lists(plans(config), min_size=4, max_size=8))
     asked = []
     for plan in chosen:
@@ -211,8 +210,7 @@ def queueing_schedules(draw: st.DrawFn) -> Schedule:
         block_bytes=block_size,
         has_disk_tier=draw(st.booleans()),
     )
-    if draw(st.booleans()):
-        config = with_window(draw, config)
+    config = draw(st.sampled_from((lambda _, config: config, with_window, with_states)))(draw, config)
     asked = []
     for plan in draw(st.lists(plans(config, ("ann", "bob", "")), min_size=4, max_size=8)):
         prompt = (*draw(st.sampled_from(BASES))[: max_model_len - 9], plan.prompt[0])
@@ -279,7 +277,7 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
 @given(lone_requests())
 @example(
     Schedule(  # a beam copies a block that another one gives up and a third one takes within the step
-        SchedulerConfig(4, 2, 16, 16, max_model_len=13, window=BlockWindow(2, 300, 2, has_states=True)),
+        SchedulerConfig(4, 2, 16, 16, max_model_len=13, window=BlockWindow(2, 300, 3, has_states=True, num_records=2)),
         (
             Plan(
                 (2, 2, 7, 2, 7, 6, 3, 7, 7, 7),
@@ -312,8 +310,7 @@ def promoting_schedules(draw: st.DrawFn) -> Schedule:
         block_bytes=block_size,
         has_disk_tier=has_disk_tier,
     )
-    if draw(st.booleans()):
-        config = with_window(draw, config)
+    config = draw(st.sampled_from((lambda _, config: config, with_window, with_states)))(draw, config)
     chosen = []
     for plan in draw(st.lists(plans(config), min_size=3, max_size=8)):
         end = len(plan.prompt) * draw(st.integers(0, 2)) // 2 if has_disk_tier else 0

@@ -306,3 +306,27 @@ def cached_after_restart(kept: Path) -> int:
     assert_all_greedy("llama", [job])
     llm.close()
     return cached(job).get("disk", 0)
+
+
+@pytest.mark.parametrize("row", [4, FULL - 1, FULL])  # KV of the document's middle, and the first records of the state
+@pytest.mark.parametrize("name", ["qwen3_5", "lfm2"])
+def test_a_damaged_record_of_a_model_with_states_is_a_miss_and_is_saved_again(
+    name: str, row: int, tmp_path: Path
+) -> None:
+    llm = DocumentLLM(name, tmp_path)
+    drive(llm, [ask(0, SHORT)])
+    num_records = len(llm.on_disk)
+    assert num_records > FULL
+    llm.close()
+    (segment,) = tmp_path.glob("*/*.seg")
+    data = bytearray(segment.read_bytes())
+    record_bytes = (len(data) - 128) // num_records
+    data[128 + (row + 1) * record_bytes - 1] ^= 1
+    segment.write_bytes(data)
+    for expected in ({}, {"disk": NUM_FULL}):
+        llm = DocumentLLM(name, tmp_path)
+        jobs = drive(llm, [ask(1, SHORT), ask(2, SHORT)])
+        assert_all_greedy(name, jobs)
+        assert cached(jobs[0]) == expected
+        assert len(llm.on_disk) == num_records
+        llm.close()

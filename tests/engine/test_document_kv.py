@@ -36,7 +36,7 @@ from quire.tiers.store.offline import list_namespaces
 
 TESTS = Path(__file__).parents[1]
 one_of_each_family = pytest.mark.parametrize(
-    "name", ["llama", "qwen3", "gpt2", "opt-350m", "gemma4-shared", "mistral-window"]
+    "name", ["llama", "qwen3", "gpt2", "opt-350m", "gemma4-shared", "mistral-window", "qwen3_5", "lfm2"]
 )
 
 
@@ -46,7 +46,7 @@ def keep_document(name: str, directory: Path) -> None:
     job = ask(0)
     assert_all_greedy(name, drive(llm, [job]))
     assert cached(job) == {}
-    assert len(llm.on_disk) == NUM_FULL // 4
+    assert len(llm.on_disk) == NUM_FULL // 4 + llm.engine.scheduler.kv.num_state_records
     llm.close()
 
 
@@ -184,7 +184,8 @@ def test_computed_while_the_request_waits(name: str, tmp_path: Path) -> None:
     assert_all_greedy(name, drive(llm, jobs))
     assert llm.engine.scheduler.counts.ahead_tokens == NUM_FULL + 30 // 4 * 4
     assert [cached(job) for job in jobs[1:]] == [{}, {}, {"device": NUM_FULL}], "a hit is what another one computed"
-    assert llm.moved["save"] == NUM_FULL // 4 + 30 // 4
+    num_states = 2 if llm.engine.scheduler.kv.num_state_records else 0
+    assert llm.moved["save"] == NUM_FULL // 4 + 30 // 4 + num_states
     llm.close()
 
 
@@ -206,6 +207,8 @@ def jobs_about_documents(num_jobs: int, seed: int) -> list[Job]:
         ("llama", 64, "host"),
         pytest.param("llama", 7, "no swap tier", marks=pytest.mark.slow),
         pytest.param("gpt2", 7, "disk", marks=pytest.mark.slow),
+        ("qwen3_5", 64, "host"),
+        pytest.param("qwen3_5", 7, "disk", marks=pytest.mark.slow),
     ],
 )
 def test_preempted_in_a_small_pool(tmp_path: Path, name: str, budget: int, swap: str) -> None:
@@ -246,12 +249,15 @@ def rewrite(segment: Path, row: int, at: int) -> None:
     segment.write_bytes(data)
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "opt-350m"])  # windows hide early blocks
-def test_a_wrong_byte_in_one_block_would_show(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("llama", 4), ("qwen3", 4), ("gpt2", 4), ("opt-350m", 4), ("qwen3_5", 4), ("qwen3_5", 8), ("lfm2", 8)],
+)  # windows hide early blocks; row 8 is part of a state
+def test_a_wrong_byte_in_one_block_would_show(name: str, row: int, tmp_path: Path) -> None:
     """Otherwise the tests above would prove nothing."""
     keep_document(name, tmp_path)
     (segment,) = tmp_path.glob("*/*.seg")
-    rewrite(segment, row=4, at=3)
+    rewrite(segment, row=row, at=3)
     llm = DocumentLLM(name, tmp_path)
     jobs = drive(llm, [ask(i, greedy_params(NUM_TOKENS)) for i in range(2)])
     assert sum(cached(jobs[0]).values()) == NUM_FULL

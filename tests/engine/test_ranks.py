@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import ARCHITECTURES, HYBRIDS
+from checkpoints import ARCHITECTURES
 from engine.documents import DOCUMENT, NUM_FULL, ChosenCosts, SpareCosts, ask
 from engine.harness import (
     PROMPTS,
@@ -40,7 +40,6 @@ _SMALL = {
     "block_size": 4, "num_kv_blocks": 18, "max_num_batched_tokens": 16, "watermark": 0, "recovery_policy": "swap",
     "swap_space": "16MiB",
 }  # fmt: skip
-_WITHOUT_SWAP = {"recovery_policy": "recompute", "swap_space": None}
 
 
 def mixed_jobs() -> list[Job]:
@@ -53,7 +52,7 @@ def mixed_jobs() -> list[Job]:
 
 def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> MultiRankLLM:
     """Run in chunks, with random preemptions and swapping, checking the state of every rank."""
-    llm = MultiRankLLM(name, num_ranks, **_SMALL | (_WITHOUT_SWAP if name in HYBRIDS else {}))
+    llm = MultiRankLLM(name, num_ranks, **_SMALL)
     preemptor, moments = Preemptor(llm, 1), random.Random(1)
     first = llm.engine.runner.batch  # type: ignore[attr-defined]
 
@@ -68,9 +67,7 @@ def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> MultiRankL
     drive(llm, jobs, before_step)
     assert num_preemptions(jobs) > 2
     has_windows = any(each.window for each in llm.workers[0].loaded.model.config.layer_configs)  # thin blocks stay
-    assert has_windows or name in HYBRIDS or llm.engine.cost_model.links["host"].loads.num_observed, (
-        "nothing was swapped in"
-    )
+    assert has_windows or llm.engine.cost_model.links["host"].loads.num_observed, "nothing was swapped in"
     return llm
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS
+from checkpoints import ARCHITECTURES
 from engine.harness import (
     CLOSE,
     NUM_TOKENS,
@@ -87,7 +87,7 @@ def test_a_pool_too_small_for_all(name: str, caching: bool) -> None:
     assert_all_greedy(name, jobs)
 
 
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in HYBRIDS])
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_every_victim_is_swapped(name: str) -> None:
     """Compare with an undisturbed run, which the tests above hold to the reference."""
     options = {"block_size": 4, "max_num_batched_tokens": 24, "enable_prefix_caching": False, "watermark": 0}

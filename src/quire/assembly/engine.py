@@ -153,7 +153,7 @@ def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRun
         enable_prefix_caching=config.enable_prefix_caching,
         watermark_blocks=int(config.watermark * plan.num_blocks),
         num_swap_slots=built.num_swap_slots,
-        block_bytes=plan.block_bytes,
+        block_bytes=plan.record_bytes,
         has_disk_tier=built.runner.disk is not None,
         keep_prompts=config.kv_dir_keep_prompts,
         promotion_policy=config.promotion_policy,

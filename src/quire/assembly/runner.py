@@ -51,11 +51,8 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     model, tokenizer, group = loaded.model, loaded.tokenizer, loaded.group
     prefix = _read_prefix(config, tokenizer)
     layout = KVLayout(model.attention_layers(), config.block_size)
-    if layout.has_states and (loaded.device != "cpu" or config.kv_dir or config.has_swap_tier("cpu")):
-        raise ValueError(
-            f"{loaded.source.name} has recurrent states, which stay in the KV pool in main memory for now; use device "
-            "cpu, and leave out kv_dir, swap_space and swap_dir"
-        )
+    if layout.has_states and loaded.device != "cpu":
+        raise ValueError(f"{loaded.source.name} has recurrent states, which are computed on a CPU only; use device cpu")
     step_tokens = config.tokens_per_step(model.config.num_parameters, loaded.device)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
     plan = plan_pool(
@@ -79,7 +76,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     cache = KVCache(plan.num_ids, layout, model.dtype, loaded.device, is_sparse=plan.window is not None)
     worker = None
     if num_swap_slots:
-        worker = _make_transfer_worker(config, cache, plan.block_bytes, num_swap_slots, namespace)
+        worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace)
     eos_token_ids = _end_tokens(loaded)
     grammars = None if tokenizer is None else Grammars(tokenizer, model.config.vocab_size, eos_token_ids)
     runner = ModelRunner(
@@ -89,7 +86,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         model.config.vocab_size,
         worker,
-        _open_disk_tier(config, cache, plan.block_bytes, namespace, loaded.source.name),
+        _open_disk_tier(config, cache, plan.record_bytes, namespace, loaded.source.name),
         grammars,
         draws=group.rank == 0,
     )

@@ -84,6 +84,9 @@ class KVLayout:
             end += layer.state_size if isinstance(layer, LayerState) else block_size * layer.token_size
             if source in far:
                 self.thin_numel = end
+        #: Records of a block in other tiers: equal ones, the first of which is what a thin block with states has.
+        self.num_records = -(-end // self.thin_numel) if self.has_states and self.thin_numel else 1
+        end = self.num_records * self.thin_numel if self.num_records > 1 else end
         self.starts: list[int] = [start_of[source] for source in source_of]  #: of the parts that the layers read
         self.block_numel = end  #: number of values in a block
 
@@ -92,7 +95,7 @@ class KVLayout:
         whole = BlockWindow.WHOLE
         thin = max(whole // 32 if not self.has_states else 1, -(-whole * self.thin_numel // self.block_numel))
         if self.has_states:
-            return BlockWindow(2, thin, 2, has_states=True)
+            return BlockWindow(2, thin, 3, has_states=True, num_records=self.num_records)
         if thin > whole * _LARGEST_THIN:
             return None
         tokens = max(layer.window for layer in self.layers)

@@ -68,8 +68,8 @@ class Admission:
         if need > room:
             first, kv = request.unfinished[0], self._kv
             found = kv.find_prefix(first)
-            num_shared = kv.blocks_for(len(found) * kv.block_size) - kv.count_idle(found)
-            need -= num_shared + self.count_coming(first, len(found))
+            num_missing = kv.count_missing(first, len(found)) - self.count_coming(first, len(found))
+            need += num_missing + kv.count_idle(found) - kv.blocks_for(len(first.token_ids))
         return need <= room and self._keeps_running(request, running)
 
     def count_coming(self, seq: Sequence, num_found: int) -> int:

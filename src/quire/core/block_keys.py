@@ -116,6 +116,11 @@ def next_key(parent: bytes, domain: Domain, tokens: Sequence[int]) -> bytes:
     return hashlib.sha256(_tagged(b"p", parent) + _describe(domain) + _tagged(b"t", packed)).digest()
 
 
+def state_keys(key: bytes, count: int) -> list[bytes]:
+    """Return the keys of the records that hold the recurrent state after the block with a key."""
+    return [hashlib.sha256(_tagged(b"p", key) + _tagged(b"r", struct.pack("<Q", at))).digest() for at in range(count)]
+
+
 def _describe(domain: Domain) -> bytes:
     described = _tagged(b"d", bytes((domain.level,)) + domain.name)
     return described + _tagged(b"s", domain.salt) if domain.salt else described

@@ -83,6 +83,16 @@ class BlockPool:
                 else:
                     cached[block] = None
 
+    def hold_all(self, blocks: Sequence[int], num_outgrown: int) -> None:
+        """Hold used or cached blocks, in a `WindowedBlockPool` the first `num_outgrown` without their windows."""
+        for block in blocks:
+            self.acquire(block)
+
+    def release_table(self, blocks: Sequence[int], num_outgrown: int, whole_at: Iterable[int] = ()) -> None:
+        """Release blocks, the last one first. In a `WindowedBlockPool` the first `num_outgrown` are outgrown, but for
+        those at `whole_at`, ascending."""
+        self.release_all(reversed(blocks))
+
     def has_room(self, num_whole: int, num_thin: int) -> bool:
         """Whether so many blocks can be allocated; blocks are thin in a `WindowedBlockPool` only."""
         return self.num_available >= num_whole + num_thin
@@ -283,6 +293,15 @@ class WindowedBlockPool(BlockPool):
                 else:
                     self._num_outgrown += 1
             self.ref_counts[block] += 1
+
+    def hold_all(self, blocks: Sequence[int], num_outgrown: int) -> None:
+        self.acquire_outgrown(blocks[:num_outgrown])
+        super().hold_all(blocks[num_outgrown:], 0)
+
+    def release_table(self, blocks: Sequence[int], num_outgrown: int, whole_at: Iterable[int] = ()) -> None:
+        whole = [*whole_at, *range(num_outgrown, len(blocks))]
+        self.release_all(blocks[at] for at in reversed(whole))
+        self.release_outgrown(blocks[at] for at in range(num_outgrown - 1, -1, -1) if at not in whole)
 
     def outgrow(self, blocks: Iterable[int]) -> None:
         """Turn one whole hold of each block into an outgrown one."""

@@ -18,16 +18,18 @@ from quire.outputs import SchedulerOutput, StoreChanges
 
 _PATIENCE = 3.0  #: times the predicted seconds to compute a document
 _LEAST_PATIENCE_S = 5.0
+_MAX_SAVING_BYTES = 256 * 2**20  #: maximum bytes staged in memory on their way to disk
 
 
 class DiskTier:
     """Block saves, claims and store changes of one scheduler. Without `costs`, requests wait for a fixed time."""
 
-    def __init__(self, kv: KVCacheManager, swap: SwapManager, costs: Costs | None, max_saving_blocks: int) -> None:
+    def __init__(self, kv: KVCacheManager, swap: SwapManager, costs: Costs | None, block_bytes: int) -> None:
         self._kv = kv
         self._swap = swap
         self._costs = costs
-        self._max_saving = max_saving_blocks
+        self._block_bytes = block_bytes
+        self._max_saving = max(1, _MAX_SAVING_BYTES // max(1, block_bytes))
         self._keeping: dict[str, Request] = {}  #: requests with blocks to save, by id
         self._asked: dict[bytes, list[Request]] = {}  #: requests that wait for each claim
         self._claimed: dict[bytes, Request] = {}  #: owner of each granted claim
@@ -167,16 +169,41 @@ class DiskTier:
         swap, first = self._swap, request.num_kept
         keys = self._kv.keys_of(seq, end)
         missing = [at for at in range(first, end) if not swap.is_on_disk(keys[at])]
-        if self._kv.pool.has_thin(seq.block_table[at] for at in missing):  # later blocks are useless without them
+        if not self._kv.num_state_records and self._kv.pool.has_thin(seq.block_table[at] for at in missing):
+            # later blocks are useless without them
             request.num_kept = request.num_to_keep // self._kv.block_size
             return
+        states = self._states_to_keep(request, seq, first, end)
         cost_s = self._compute_seconds(first, end) / (end - first) if missing else 0.0
-        for at in missing:
+        for at in sorted({*missing, *states}):
             if swap.num_saving_to_disk >= self._max_saving:
                 return
-            swap.save_to_disk(seq.block_table[at], keys[at], keys[at - 1] if at else request.root, cost_s)
+            if at in states:  # first: the document is complete once its last block is there
+                swap.save_state_to_disk(seq.block_table[at], keys[at], states[at])
+            if not swap.is_on_disk(keys[at]):
+                swap.save_to_disk(seq.block_table[at], keys[at], keys[at - 1] if at else request.root, cost_s)
             request.num_kept = at + 1
         request.num_kept = end
+
+    def _states_to_keep(self, request: Request, seq: Sequence, first: int, end: int) -> dict[int, float]:
+        """Return the positions of blocks before `end` whose states to save, at ends of documents and of what is kept,
+        with the seconds that each saves: those to compute from the one before, if a load takes fewer."""
+        num_records, size = self._kv.num_state_records, self._kv.block_size
+        if not num_records:
+            return {}
+        load_s = 0.0 if self._costs is None else self._costs.load(num_records * self._block_bytes, "disk")
+        ends = {tokens // size for tokens in (*request.documents, request.num_to_keep)}
+        states: dict[int, float] = {}
+        before = 0
+        for num_blocks in sorted(ends.intersection(range(1, end + 1))):
+            saved_s = self._compute_seconds(before, num_blocks)
+            if saved_s < load_s:
+                continue
+            before, at = num_blocks, num_blocks - 1
+            is_thin = self._kv.pool.has_thin((seq.block_table[at],))
+            if at >= first and not is_thin and not self._swap.has_state_on_disk(seq.block_keys[at]):
+                states[at] = saved_s
+        return states
 
     def _compute_seconds(self, first: int, end: int) -> float:
         size = self._kv.block_size

@@ -21,7 +21,7 @@ from hashlib import sha256
 from itertools import count
 
 from quire.config import BlockWindow
-from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, extend_keys
+from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, domain_of_block, extend_keys, next_key
 from quire.core.block_pool import BlockPool, WindowedBlockPool
 from quire.core.request import Request, Sequence
 from quire.outputs import BlockTransfer, state_ends
@@ -35,6 +35,8 @@ class KVCacheManager:
     ) -> None:
         self._window = window
         self._has_states = window is not None and window.has_states
+        #: Records of a state in other tiers; 0 for models without states.
+        self.num_state_records = window.num_records - 1 if window is not None and window.has_states else 0
         self._windowed = None if window is None else WindowedBlockPool(num_blocks, window)
         self.pool = self._windowed or BlockPool(num_blocks)
         self.block_size = block_size
@@ -64,7 +66,10 @@ class KVCacheManager:
 
     def count_missing(self, seq: Sequence, num_held: int) -> int:
         """Count the blocks to allocate for all tokens of a sequence, beside its first `num_held`."""
-        return self.blocks_for(len(seq.token_ids)) - self.blocks_for(num_held * self.block_size)
+        num_tokens = len(seq.token_ids)
+        if self._has_states and num_held:  # one of which is whole
+            return self.blocks_for(num_tokens - (num_held - 1) * self.block_size) - 1
+        return self.blocks_for(num_tokens) - self.blocks_for(num_held * self.block_size)
 
     def count_idle(self, found: list[int]) -> int:
         """Count the available blocks that adopting a cached prefix takes."""
@@ -116,6 +121,14 @@ class KVCacheManager:
         ends = state_ends(seq.num_computed_tokens, after, self.block_size)
         return {at for end in ends if (at := (end - 1) // self.block_size) >= len(seq.block_table)}
 
+    def tokens_to_state(self, seq: Sequence) -> int:
+        """Count `seq`'s next tokens up to the one after which a state is to be kept: at the end of a document."""
+        at, end = seq.num_computed_tokens, len(seq.token_ids)
+        if self._has_states and seq.request.documents and at < seq.request.documents[-1]:
+            ends = (end // self.block_size * self.block_size for end in seq.request.documents)
+            end = next((each for each in ends if each > at), end)
+        return end - at
+
     def adopt_prefix(self, seq: Sequence, blocks: list[int]) -> None:
         """Begin `seq`'s empty table with the blocks of a cached prefix."""
         assert not seq.block_table, "the sequence has blocks already"
@@ -134,12 +147,13 @@ class KVCacheManager:
         blocks = self.find_prefix(seq)[num_held:]
         if blocks:
             end = self._count_outgrown((num_held + len(blocks)) * self.block_size)
-            self._hold(blocks, max(0, end - num_held))
+            self.pool.hold_all(blocks, max(0, end - num_held))
+            self.count_loaded(seq, (num_held + len(blocks)) * self.block_size)
+            if self._windowed is not None:
+                self._outgrow(seq)
             self.extend_table(seq, blocks)
-            self.count_loaded(seq, len(seq.block_table) * self.block_size)
-            if self._windowed is not None and end > seq.num_outgrown:
-                self._windowed.outgrow(seq.block_table[seq.num_outgrown : min(end, num_held)])
-                seq.num_outgrown = end
+            if self._has_states:
+                seq.states_at += range(end, len(seq.block_table))
         return len(blocks)
 
     def append_slots(self, seq: Sequence, num_new_tokens: int) -> tuple[list[int], BlockTransfer | None] | None:
@@ -222,15 +236,9 @@ class KVCacheManager:
         """Release `seq`'s blocks; idempotent. Tokens and keys stay. Returns the number of blocks made available."""
         before = self.pool.num_available
         assert seq.loading is None, "a sequence releases no blocks while it is loading"
-        whole, outgrown = seq.block_table[seq.num_outgrown :], seq.block_table[: seq.num_outgrown]
-        if self._has_states:
-            whole = [seq.block_table[at] for at in seq.states_at]
-            outgrown = [block for at, block in enumerate(seq.block_table) if at not in seq.states_at]
-            seq.states_at = []
-        self.pool.release_all(reversed(whole))
-        if self._windowed is not None:
-            self._windowed.release_outgrown(reversed(outgrown))
-            seq.num_outgrown = 0
+        num_outgrown = len(seq.block_table) if self._has_states else seq.num_outgrown
+        self.pool.release_table(seq.block_table, num_outgrown, seq.states_at)
+        seq.states_at, seq.num_outgrown = [], 0
         self.num_logical_blocks -= len(seq.block_table)
         self.num_kv_tokens -= seq.num_computed_tokens
         seq.block_table = []
@@ -288,29 +296,30 @@ class KVCacheManager:
         return dict(zip(seq.block_table, keys, strict=False))
 
     def count_filled(self, seq: Sequence) -> int:
-        end = seq.num_computed_tokens if seq.loading is None else seq.loading.end
-        return end // self.block_size
+        return self.end_of(seq) // self.block_size
 
     def keys_of(self, seq: Sequence, num_blocks: int) -> list[bytes]:
         """Return the keys of the first full blocks of `seq`'s tokens, whether it holds the blocks or not."""
         self._extend_keys(seq, num_blocks)
         return seq.block_keys[:num_blocks]
 
+    def key_at(self, seq: Sequence, end: int) -> bytes:
+        """Return the key of the block with `seq`'s last token before `end`, full or not."""
+        num_full, request = end // self.block_size, seq.request
+        keys = self.keys_of(seq, num_full)
+        if end % self.block_size == 0:
+            return keys[-1]
+        parent, tokens = keys[-1] if keys else request.root, seq.token_ids[num_full * self.block_size : end]
+        return next_key(parent, domain_of_block(request.domains, end), tokens)
+
     def _hold_prefix(self, seq: Sequence, blocks: Seq[int], num_computed: int) -> None:
         """Hold the blocks that `seq`'s empty table will begin with."""
         end = min(self._count_outgrown(num_computed), len(blocks))
-        self._hold(blocks, end)
+        self.pool.hold_all(blocks, end)
         if self._has_states:
             seq.states_at = list(range(end, len(blocks)))
         else:
             seq.num_outgrown = end
-
-    def _hold(self, blocks: Seq[int], num_outgrown: int) -> None:
-        """Hold blocks, the first ones without their windows."""
-        if self._windowed is not None:
-            self._windowed.acquire_outgrown(blocks[:num_outgrown])
-        for block in blocks[num_outgrown:]:
-            self.pool.acquire(block)
 
     def _outgrow(self, seq: Sequence) -> None:
         """Turn holds on blocks whose windows or states no token from `num_computed_tokens` on reads."""
@@ -327,9 +336,28 @@ class KVCacheManager:
         seq.block_table.extend(blocks)
         self.num_logical_blocks += len(blocks)
 
+    def allocate_for_load(self, *, has_state: bool) -> int:
+        """Return a block for a load, held once: thin unless its model has no states, or it `has_state`."""
+        is_thin = self._has_states and not has_state
+        return self._windowed.allocate_thin(1)[0] if is_thin and self._windowed else self.pool.allocate()
+
+    def hold(self, block: int, *, has_state: bool) -> None:
+        """Hold a block that is loading, or cached."""
+        self.pool.hold_all([block], int(self._has_states and not has_state))
+
+    def release_hold(self, block: int, *, has_state: bool) -> None:
+        self.pool.release_table([block], int(self._has_states and not has_state))
+
+    def end_of(self, seq: Sequence) -> int:
+        """Return the tokens that `seq` has computed, or will have once its blocks have loaded."""
+        return seq.num_computed_tokens if seq.loading is None else seq.loading.end
+
     def cut_table(self, seq: Sequence, at: int) -> list[int]:
-        """Cut the table at position `at`. Returns the blocks that were cut; the caller releases them."""
+        """Cut the table at position `at`, and release its blocks from there on. Returns them."""
         cut = seq.block_table[at:]
+        states_at = [position - at for position in seq.states_at if position >= at]
+        self.pool.release_table(cut, len(cut) if self._has_states else 0, states_at)
+        seq.states_at = seq.states_at[: len(seq.states_at) - len(states_at)]
         del seq.block_table[at:]
         seq.open_end = 0
         self.num_logical_blocks -= len(cut)
@@ -360,7 +388,7 @@ class KVCacheManager:
             )
         outgrown = set(blocks[:end])
         for block in new:
-            self._hold([block], int(block in outgrown))
+            self.pool.hold_all([block], int(block in outgrown))
             self._pinned[block] = block not in outgrown
         return len(blocks)
 
@@ -398,25 +426,27 @@ class KVCacheManager:
         seq.block_table[at] = own
         return BlockTransfer(next(self.op_ids), "copy", shared, own)
 
-    def check_integrity(self, sequences: list[Sequence], loading: Iterable[int] = ()) -> None:
-        """Raise AssertionError unless every hold and key is accounted for. Loads in flight hold `loading`."""
-        self.pool.check_integrity()
-        holds = [0] * len(self.pool.ref_counts)
-        for block in (*self._pinned, *loading):
+
+def check_tables(kv: KVCacheManager, sequences: list[Sequence], loading: Iterable[int] = ()) -> None:
+    """Raise AssertionError unless every hold and key is accounted for. Loads in flight hold `loading`."""
+    kv.pool.check_integrity()
+    holds = [0] * len(kv.pool.ref_counts)
+    for block in (*kv._pinned, *loading):
+        holds[block] += 1
+    for seq in sequences:
+        if seq.loading is not None:
+            assert seq.num_computed_tokens <= seq.loading.start <= seq.loading.end
+            num_loaded = -(-seq.loading.end // kv.block_size)
+            assert num_loaded == len(seq.block_table), f"{seq!r} loads outside its table"
+        for block in seq.block_table:
             holds[block] += 1
-        for seq in sequences:
-            if seq.loading is not None:
-                assert seq.num_computed_tokens <= seq.loading.start <= seq.loading.end
-                assert seq.loading.end == len(seq.block_table) * self.block_size, f"{seq!r} loads outside its table"
-            for block in seq.block_table:
-                holds[block] += 1
-            num_blocks = len(seq.block_table)
-            assert seq.num_computed_tokens <= num_blocks * self.block_size, f"{seq!r} has tokens without slots"
-            assert num_blocks <= -(-len(seq.token_ids) // self.block_size), f"{seq!r} holds more blocks than it needs"
-            read = range(seq.num_outgrown, num_blocks) if not self._has_states else seq.states_at
-            assert not self.pool.has_thin(seq.block_table[at] for at in read)
-            at = seq.num_computed_tokens // self.block_size
-            assert all(self.pool.ref_counts[b] > 0 for b in seq.block_table[: at + 1])
-        assert holds == self.pool.ref_counts, "reference counts and block tables disagree"
-        assert self.num_logical_blocks == sum(len(seq.block_table) for seq in sequences)
-        assert self.num_kv_tokens == sum(seq.num_computed_tokens for seq in sequences)
+        num_blocks = len(seq.block_table)
+        assert seq.num_computed_tokens <= num_blocks * kv.block_size, f"{seq!r} has tokens without slots"
+        assert num_blocks <= -(-len(seq.token_ids) // kv.block_size), f"{seq!r} holds more blocks than it needs"
+        read = range(seq.num_outgrown, num_blocks) if not kv._has_states else seq.states_at
+        assert not kv.pool.has_thin(seq.block_table[at] for at in read)
+        at = seq.num_computed_tokens // kv.block_size
+        assert all(kv.pool.ref_counts[b] > 0 for b in seq.block_table[: at + 1])
+    assert holds == kv.pool.ref_counts, "reference counts and block tables disagree"
+    assert kv.num_logical_blocks == sum(len(seq.block_table) for seq in sequences)
+    assert kv.num_kv_tokens == sum(seq.num_computed_tokens for seq in sequences)

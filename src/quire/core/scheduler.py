@@ -52,8 +52,6 @@ from quire.core.stages import Stages
 from quire.core.swap_manager import SwapManager
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, SchedulerOutput, StepOutput, StoreChanges
 
-_MAX_SAVING_BYTES = 256 * 2**20  #: maximum bytes staged in memory on their way to disk
-
 
 class Scheduler:
     """Continuous batching over a pool of KV blocks. Without `recovery`, preempted requests are recomputed; without
@@ -78,8 +76,7 @@ class Scheduler:
         self.queue = RequestQueue()
         self.counts = SchedulerCounts()
         self.stages = Stages()
-        most = max(1, _MAX_SAVING_BYTES // max(1, config.block_bytes))
-        self.disk = DiskTier(self.kv, self.swap, costs, most) if config.has_disk_tier else None
+        self.disk = DiskTier(self.kv, self.swap, costs, config.block_bytes) if config.has_disk_tier else None
         self.budget = StepBudget(config, costs)
         self.decider = LoadOrCompute(config, self.swap, costs, self.budget)
         self.recovery = Recovery(recovery or Recompute(), self.kv, self.swap, self.decider, RecoveryLog())

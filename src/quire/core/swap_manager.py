@@ -5,15 +5,21 @@ Three rules prevent damage by late transfers:
 - A load holds its block, whatever happens to the requests that wait for it.
 - A load that follows the save of its block fails if that save fails.
 - A cancelled transfer stays pending until its report says that it has not begun.
+
+A model with recurrent states stores a block as records: the KV of its attention layers under the block's key, and where
+a block is kept with its state, the parts of the state under keys of their own (`state_keys`). A sequence goes on only
+from a block with a state, so the last block of a load is whole, and a load that fails anywhere is lost as a whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 
+from quire.core.block_keys import state_keys
 from quire.core.decisions.costs import TIERS
-from quire.core.kv_cache_manager import KVCacheManager
+from quire.core.kv_cache_manager import KVCacheManager, check_tables
 from quire.core.request import Loading, Sequence
 from quire.core.tier_index import TierIndex
 from quire.core.transfers import PendingTransfer, Transfers
@@ -26,6 +32,7 @@ class BlockSpan:
 
     start: int
     end: int
+    num_tokens: int = 0  #: up to its end; 0: of full blocks
 
 
 class SwapManager:
@@ -37,9 +44,9 @@ class SwapManager:
         self.tier = TierIndex(num_slots)
         self.on_disk: set[bytes] = set()
         self.transfers = Transfers()
-        self._load_of: dict[bytes, int] = {}  #: key -> op_id of its load
-        self._save_of: dict[bytes, int] = {}  #: key -> op_id of its save to the swap tier
-        self._disk_save_of: dict[bytes, int] = {}  #: key -> op_id of its save to disk
+        self._load_of: dict[bytes, int] = {}  #: `PendingTransfer.key` -> op_id of its load
+        self._save_of: dict[bytes, int] = {}  #: key of a record -> op_id of its save to the swap tier
+        self._disk_save_of: dict[bytes, int] = {}  #: key of a record -> op_id of its save to disk
 
     def swap_out(self, seqs: Iterable[Sequence], keep_from: int, freed: set[int]) -> list[int]:
         """Have the swap tier hold full blocks from position `keep_from` on, before the sequences release them. Skips
@@ -52,15 +59,29 @@ class SwapManager:
         for seq in seqs:
             for block, key in list(zip(self.kv.full_blocks(seq), seq.block_keys, strict=False))[keep_from:]:
                 if not self.is_kept(key) and block in freed and self.tier.num_available:
-                    save_ids.append(self._save(block, key))
-                    self.tier.hold(key)
-                    seq.swapped_keys.append(key)
+                    save_ids.append(self._save(seq, block, {0: key}))
+            if self.kv.num_state_records and seq.loading is None:
+                unsaved = self.unsaved_state(seq)
+                if unsaved and len(unsaved) <= self.tier.num_available:
+                    save_ids.append(self._save(seq, seq.block_table[-1], unsaved))
         return save_ids
 
     def _hold_saved(self, seq: Sequence, keep_from: int) -> None:
         held = set(seq.swapped_keys)
         keys = self.kv.keys_of(seq, self.kv.count_filled(seq))[keep_from:]
-        seq.swapped_keys += [key for key in keys if key not in held and self.tier.hold(key)]
+        if self.kv.num_state_records and (end := self.kv.end_of(seq)):
+            keys += self._record_keys(self.kv.key_at(seq, end))
+        seq.swapped_keys += [key for key in dict.fromkeys(keys) if key not in held and self.tier.hold(key)]
+
+    def unsaved_state(self, seq: Sequence) -> dict[int, bytes]:
+        """Return the records to save, by part, for `seq` to go on after its last computed token."""
+        if not (self.kv.num_state_records and seq.num_computed_tokens):
+            return {}
+        keys = self._record_keys(self.kv.key_at(seq, seq.num_computed_tokens))
+        return {part: key for part, key in enumerate(keys) if not self.is_kept(key)}
+
+    def _record_keys(self, key: bytes) -> list[bytes]:
+        return [key, *state_keys(key, self.kv.num_state_records)]
 
     def release(self, seq: Sequence) -> None:
         """Release the slots that the tier holds for `seq`."""
@@ -84,13 +105,16 @@ class SwapManager:
 
     def invalidate(self, keys: Iterable[bytes]) -> None:
         for key in keys:
-            self.tier.invalidate(key)
+            for record in self._record_keys(key):
+                self.tier.invalidate(record)
 
     def find_loadable(self, seq: Sequence, first: int) -> BlockSpan | None:
         """Return the first run of loadable blocks from `first` on: `seq`'s own; with prefix caching, any request's."""
         if not seq.swapped_keys and not (self.on_disk or self.tier.num_slots):
             return None
         num_full = (len(seq.token_ids) - 1) // self.kv.block_size  # the last token is always computed
+        if self.kv.num_state_records:
+            return self._find_state(seq, first, num_full)
         keys = self.kv.keys_of(seq, num_full)[first:]
         if self.on_disk.isdisjoint(keys) and not self.tier.has_any(keys):
             return None
@@ -100,6 +124,50 @@ class SwapManager:
             [(key in swapped and self._is_swapped(key)) or (may_load_others and self.can_load(key)) for key in keys],
             first,
         )
+
+    def _find_state(self, seq: Sequence, first: int, num_full: int) -> BlockSpan | None:
+        """Return the blocks from `first` on, here or loadable, up to the last one with a state."""
+        keys, end = self.kv.keys_of(seq, num_full), seq.num_lost_tokens
+        swapped = set(seq.swapped_keys)
+        at = first
+        while at < num_full and self._source(seq, [keys[at]], swapped) is not None:
+            at += 1
+        if swapped and at == end // self.kv.block_size and at * self.kv.block_size < end < len(seq.token_ids):
+            tail = self._record_keys(self.kv.key_at(seq, end))
+            if swapped.issuperset(tail) and self._source(seq, tail, swapped) is not None:
+                return BlockSpan(first, at + 1, end)
+        while at > first and not self._has_state(seq, keys[at - 1], swapped):
+            at -= 1
+        return BlockSpan(first, at) if at > first else None
+
+    def _has_state(self, seq: Sequence, key: bytes, swapped: set[bytes]) -> bool:
+        sizes = (1, self.kv.num_state_records)  # most blocks have not even the first record
+        return all(self._source(seq, [key, *state_keys(key, size)], swapped) is not None for size in sizes)
+
+    def _source(self, seq: Sequence, keys: Seq[bytes], swapped: set[bytes]) -> str | None:
+        """Return the tier where `seq` finds all records of a block, or "device"; None if there is none."""
+        may_share = self.kv.enable_prefix_caching and not seq.must_compute
+        if may_share and self._cached(keys[0], is_whole=len(keys) > 1) is not None:
+            return "device"
+        if all((may_share or key in swapped) and self._is_swapped(key) for key in keys):
+            return "host"
+        return "disk" if may_share and self.on_disk.issuperset(keys) else None
+
+    def _cached(self, key: bytes, *, is_whole: bool) -> int | None:
+        block = self.kv.pool.find(key)
+        return None if block is not None and is_whole and self.kv.pool.has_thin((block,)) else block
+
+    def tiers(self, seq: Sequence, span: BlockSpan) -> list[str]:
+        """Return the tier of each block of a span that `find_loadable` has returned."""
+        if not self.kv.num_state_records:
+            return [self.tier_of(key) for key in self.kv.keys_of(seq, span.end)[span.start :]]
+        swapped = set(seq.swapped_keys)
+        return [self._source(seq, keys, swapped) or self.tier_of(keys[-1]) for keys in self._records(seq, span)]
+
+    def _records(self, seq: Sequence, span: BlockSpan) -> list[list[bytes]]:
+        """Return the keys of the records to load for each block of a span."""
+        last = self.kv.key_at(seq, span.num_tokens or span.end * self.kv.block_size)
+        return [*([key] for key in self.kv.keys_of(seq, span.end - 1)[span.start :]), self._record_keys(last)]
 
     @property
     def has_blocks(self) -> bool:
@@ -124,26 +192,41 @@ class SwapManager:
         save = self._save_of.get(key)
         return key in self.tier and (save is None or not self.transfers[save].is_cancelled)
 
+    def has_room_for(self, seq: Sequence, first: int, span: BlockSpan) -> bool:
+        """Whether the pool has room for the blocks from position `first` to the end of a span to load."""
+        if self.kv.num_state_records:
+            return self.kv.pool.has_room(1, span.end - span.start - 1)
+        num_new = span.end - first - self.count_loading(self.kv.keys_of(seq, span.end)[span.start :])
+        return self.kv.pool.num_available >= num_new
+
     def swap_in(self, seq: Sequence, span: BlockSpan) -> list[int]:
         """Extend `seq`'s table, which ends before `span`, by blocks to compute and blocks to load. The caller has
-        checked the pool's room (`count_loading`). Cancels loads ahead. Returns the op_ids of new loads."""
+        checked the pool's room. Cancels loads ahead. Returns the op_ids of new loads."""
         kv = self.kv
-        blocks = [kv.pool.allocate() for _ in range(span.start - len(seq.block_table))]
-        loading = Loading(span.start * kv.block_size, span.end * kv.block_size)
+        kv.extend_table(seq, [kv.pool.allocate() for _ in range(span.start - len(seq.block_table))])
+        loading = Loading(span.start * kv.block_size, span.num_tokens or span.end * kv.block_size)
+        loading.tiers = self.tiers(seq, span)
+        records = self._records(seq, span)
+        blocks: list[int | None] = []
+        for keys, tier in zip(records, loading.tiers, strict=True):
+            blocks.append(self._cached(keys[0], is_whole=len(keys) > 1) if tier == "device" else None)
+            if (block := blocks[-1]) is not None:  # before a load takes its memory
+                kv.hold(block, has_state=len(keys) > 1)
         load_ids: list[int] = []
-        for key in seq.block_keys[span.start : span.end]:
-            op_id = self._load_of.get(key)
-            if op_id is None:
-                op_id = self._load(key)
-                load_ids.append(op_id)
-            self.transfers.wait(op_id, seq)
-            transfer = self.transfers[op_id].transfer
-            kv.pool.acquire(transfer.dst)
-            blocks.append(transfer.dst)
-            loading.op_ids.add(op_id)
-            loading.tiers.append(transfer.tier)
+        for block, keys in zip(blocks, records, strict=True):
+            if block is None:
+                op_id = self._load_of.get(keys[-1])
+                if op_id is None:
+                    op_id = self._load(keys, is_full=keys is not records[-1] or loading.end % kv.block_size == 0)
+                    load_ids.append(op_id)
+                self.transfers.wait(op_id, seq)
+                loading.op_ids.add(op_id)
+                block = self.transfers[op_id].transfer.dst
+                kv.hold(block, has_state=len(keys) > 1)
+            kv.extend_table(seq, [block])
+        if kv.num_state_records:
+            seq.states_at.append(len(seq.block_table) - 1)
         seq.loading = loading
-        kv.extend_table(seq, blocks)
         for tier in {self.transfers[op_id].transfer.tier for op_id in load_ids}:
             self._cancel(self.transfers.ahead(tier))
         return load_ids
@@ -172,7 +255,7 @@ class SwapManager:
 
     def load_ahead(self, key: bytes) -> str:
         """Begin to load a block that no sequence waits for; it becomes a cached block. Returns its tier."""
-        op_id = self._load(key)
+        op_id = self._load([key])
         self.transfers.mark_ahead(op_id)
         return self.transfers[op_id].transfer.tier
 
@@ -180,7 +263,7 @@ class SwapManager:
         return key in self._load_of
 
     def count_loading(self, keys: Iterable[bytes]) -> int:
-        return sum(1 for key in keys if key in self._load_of)
+        return sum(key in self._load_of for key in keys)
 
     def cancel_ahead(self, wanted: Container[bytes] = ()) -> None:
         """Cancel all loads ahead but those of wanted blocks."""
@@ -200,9 +283,10 @@ class SwapManager:
             return None
         pending = [self.transfers[op_id] for op_id in loading.op_ids]
         loading_blocks = {each.transfer.dst for each in pending if not each.is_cancelled}
-        start, end = loading.start // self.kv.block_size, loading.end // self.kv.block_size
+        start, end = loading.start // self.kv.block_size, len(seq.block_table)
         first = next((at for at in range(start, end) if seq.block_table[at] in loading_blocks), None)
-        return None if first is None else BlockSpan(first, end)
+        num_tokens = loading.end if loading.end % self.kv.block_size else 0
+        return None if first is None else BlockSpan(first, end, num_tokens)
 
     def cancel_saves(self, seq: Sequence, span: BlockSpan) -> int:
         """Cancel saves of `seq`'s blocks that no other sequence needs. Returns their number; some may have begun."""
@@ -240,36 +324,39 @@ class SwapManager:
                 is_lost = report.is_cancelled or op_id in failed
                 if ended.transfer.kind == "load":
                     self._end_load(ended, is_lost=is_lost, is_cancelled=report.is_cancelled)
-                elif ended.entry is not None:
+                elif ended.entries:
                     _remove(self._save_of, ended)
-                    self.tier.end(ended.entry, failed=is_lost)
+                    for entry in ended.entries:
+                        self.tier.end(entry, failed=is_lost)
                 else:
                     _remove(self._disk_save_of, ended)
-                    ended_saves.append(ended.key)
-                    if not is_lost and not ended.is_deleted:
-                        self.on_disk.add(ended.key)
+                    ended_saves += ended.keys
+                    if not is_lost and not ended.is_private:
+                        self.on_disk.update(ended.keys)
         return ended_saves
 
     def _end_load(self, ended: PendingTransfer, *, is_lost: bool, is_cancelled: bool) -> None:
-        transfer, entry = ended.transfer, ended.entry
-        has_no_source = entry is not None and not entry.is_valid  # the save of its block failed
-        if entry is not None:
+        transfer = ended.transfer
+        has_no_source = not all(entry.is_valid for entry in ended.entries)  # the save of its block failed
+        for entry in ended.entries:
             self.tier.end(entry, failed=has_no_source or (is_lost and not is_cancelled))
-        elif is_lost and not is_cancelled:
-            self.on_disk.discard(ended.key)
+        if is_lost and not is_cancelled and not ended.entries:
+            self.on_disk.difference_update(ended.keys)
         _remove(self._load_of, ended)
         for seq in ended.waiting:
             _loading_of(seq).op_ids.discard(transfer.op_id)
         if is_lost or has_no_source:
             for seq in ended.waiting:
                 self._cut(seq, seq.block_table.index(transfer.dst))
-        elif not ended.is_deleted:
-            self.kv.pool.register(transfer.dst, ended.key)
-        self.kv.pool.release(transfer.dst)
+        elif not ended.is_private:
+            self.kv.pool.register(transfer.dst, ended.keys[0])
+        self.kv.release_hold(transfer.dst, has_state=len(ended.keys) > 1)
 
     def _cut(self, seq: Sequence, at: int) -> None:
         """Shorten the load of `seq` to the blocks before position `at`; the others will be computed."""
         loading = _loading_of(seq)
+        if self.kv.num_state_records:
+            at = loading.start // self.kv.block_size
         if at * self.kv.block_size >= loading.end:
             return
         loading.end = at * self.kv.block_size
@@ -278,21 +365,31 @@ class SwapManager:
             if (op_id := still_loading.get(block)) is not None:
                 loading.op_ids.remove(op_id)
                 self._leave_queue(op_id, seq)
-            self.kv.pool.release(block)
 
-    def _save(self, block: int, key: bytes) -> int:
-        entry = self.tier.begin_save(key)
-        transfer = BlockTransfer(next(self.kv.op_ids), "save", block, entry.slot, key)
-        self._save_of[key] = self.transfers.send(transfer, entry)
+    def _save(self, seq: Sequence, block: int, records: dict[int, bytes]) -> int:
+        """Save the records of a block, by part, to the swap tier, which holds them for `seq`."""
+        keys = list(records.values())
+        entries = [self.tier.begin_save(key) for key in keys]
+        transfer = BlockTransfer(next(self.kv.op_ids), "save", block, entries[0].slot, keys[0])
+        if list(records) != [0]:
+            transfer.records = [(part, entry.slot, entry.key) for part, entry in zip(records, entries, strict=True)]
+        self.transfers.send(transfer, keys, entries)
+        for key in keys:
+            self._save_of[key] = transfer.op_id
+            self.tier.hold(key)
+        seq.swapped_keys += keys
         return transfer.op_id
 
-    def _load(self, key: bytes) -> int:
-        tier, entry, slot = self.tier_of(key), None, -1
-        if tier == "host":
-            entry = self.tier.begin_load(key)
-            slot = entry.slot
-        transfer = BlockTransfer(next(self.kv.op_ids), "load", slot, self.kv.pool.allocate(), key, tier)
-        self._load_of[key] = self.transfers.send(transfer, entry)
+    def _load(self, keys: Seq[bytes], *, is_full: bool = True) -> int:
+        """Load the records of a block, from its first part on."""
+        tier = "host" if all(self._is_swapped(key) for key in keys) else "disk"
+        entries = [self.tier.begin_load(key) for key in keys] if tier == "host" else []
+        slots = [entry.slot for entry in entries] or [-1] * len(keys)
+        block = self.kv.allocate_for_load(has_state=len(keys) > 1)
+        transfer = BlockTransfer(next(self.kv.op_ids), "load", slots[0], block, keys[0], tier)
+        if len(keys) > 1:
+            transfer.records = list(zip(range(len(keys)), slots, keys, strict=True))
+        self._load_of[keys[-1]] = self.transfers.send(transfer, keys, entries, is_private=not is_full)
         return transfer.op_id
 
     @property
@@ -308,22 +405,33 @@ class SwapManager:
     def save_to_disk(self, block: int, key: bytes, parent: bytes, cost_s: float) -> None:
         """Save a computed block, which may be released right after. `cost_s`: predicted seconds to compute it."""
         transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", parent, cost_s)
-        self._disk_save_of[key] = self.transfers.send(transfer, None)
+        self._disk_save_of[key] = self.transfers.send(transfer, [key])
+
+    def save_state_to_disk(self, block: int, key: bytes, cost_s: float) -> None:
+        """Save the state that a computed block has. `cost_s`: predicted seconds to compute it again."""
+        keys = state_keys(key, self.kv.num_state_records)
+        transfer = BlockTransfer(next(self.kv.op_ids), "save", block, -1, key, "disk", key, cost_s / len(keys))
+        transfer.records = [(part, -1, record) for part, record in enumerate(keys, start=1)]
+        self._disk_save_of.update(dict.fromkeys(keys, self.transfers.send(transfer, keys)))
+
+    def has_state_on_disk(self, key: bytes) -> bool:
+        return all(self.is_on_disk(record) for record in state_keys(key, self.kv.num_state_records))
 
     def delete(self, keys: set[bytes]) -> None:
         """Remove blocks deleted on disk from all tiers. Sequences that wait for their loads still get them."""
+        keys = {record for key in keys for record in self._record_keys(key)}
         self.on_disk -= keys
         self.invalidate(keys)
         for op_of in (self._disk_save_of, self._load_of):
             for key in keys & op_of.keys():
-                self.transfers[op_of[key]].is_deleted = True
+                self.transfers[op_of[key]].is_private = True
         for key in keys:
             self._load_of.pop(key, None)
 
     def check_integrity(self, sequences: list[Sequence]) -> None:
         self.tier.check_integrity()
         self.transfers.check_integrity(sequences)
-        self.kv.check_integrity(sequences, self.loading_blocks())
+        check_tables(self.kv, sequences, self.loading_blocks())
 
     def loading_blocks(self) -> list[int]:
         return [each.transfer.dst for each in self.transfers if each.transfer.kind == "load"]
@@ -335,8 +443,9 @@ def _loading_of(seq: Sequence) -> Loading:
 
 
 def _remove(op_of: dict[bytes, int], pending: PendingTransfer) -> None:
-    if op_of.get(pending.key) == pending.transfer.op_id:
-        del op_of[pending.key]
+    for key in pending.keys:
+        if op_of.get(key) == pending.transfer.op_id:
+            del op_of[key]
 
 
 def _first_run(flags: list[bool], first: int = 0) -> BlockSpan | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from quire.core.decisions.costs import TIERS
@@ -14,11 +15,16 @@ from quire.outputs import BlockTransfer
 @dataclass(slots=True)
 class PendingTransfer:
     transfer: BlockTransfer
-    key: bytes
-    entry: Entry | None  #: of the swap tier; None for the disk
+    keys: Seq[bytes]  #: of its records
+    entries: Seq[Entry]  #: of its records in the swap tier; none for the disk
     waiting: list[Sequence] = field(default_factory=list)  #: of a load
     is_cancelled: bool = False  #: it does not begin, unless it has
-    is_deleted: bool = False  #: its key was deleted meanwhile
+    is_private: bool = False  #: its block gets no key: it is not full, or its key was deleted meanwhile
+
+    @property
+    def key(self) -> bytes:
+        """The last key, which tells a load with a state from one without."""
+        return self.keys[-1]
 
 
 class Transfers:
@@ -40,11 +46,13 @@ class Transfers:
     def __iter__(self) -> Iterator[PendingTransfer]:
         return iter(self._pending.values())
 
-    def send(self, transfer: BlockTransfer, entry: Entry | None) -> int:
-        assert transfer.key is not None
+    def send(
+        self, transfer: BlockTransfer, keys: Seq[bytes], entries: Seq[Entry] = (), *, is_private: bool = False
+    ) -> int:
+        """Send a transfer with the next step. Arguments: see `PendingTransfer`."""
         self._new.append(transfer)
-        self._num_queued[transfer.tier] += 1
-        self._pending[transfer.op_id] = PendingTransfer(transfer, transfer.key, entry)
+        self._num_queued[transfer.tier] += len(keys)
+        self._pending[transfer.op_id] = PendingTransfer(transfer, keys, entries, is_private=is_private)
         return transfer.op_id
 
     def pop_new(self) -> list[BlockTransfer]:
@@ -75,27 +83,28 @@ class Transfers:
         if pending.is_cancelled:
             return False
         pending.is_cancelled = True
-        self._free_link(pending.transfer)
+        self._free_link(pending)
         self._cancelled.append(op_id)
         return True
 
     def end(self, op_id: int) -> PendingTransfer:
         ended = self._pending.pop(op_id)
         if not ended.is_cancelled:
-            self._free_link(ended.transfer)
+            self._free_link(ended)
         return ended
 
     def num_queued(self, tier: str, *, is_waited_for: bool = False) -> int:
-        """Count uncancelled blocks on a tier's link; `is_waited_for` leaves out loads ahead."""
+        """Count uncancelled records on a tier's link; `is_waited_for` leaves out loads ahead."""
         return self._num_queued[tier] - (len(self._ahead[tier]) if is_waited_for else 0)
 
-    def _free_link(self, transfer: BlockTransfer) -> None:
-        self._num_queued[transfer.tier] -= 1
+    def _free_link(self, pending: PendingTransfer) -> None:
+        transfer = pending.transfer
+        self._num_queued[transfer.tier] -= len(pending.keys)
         self._ahead[transfer.tier].discard(transfer.op_id)
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
         going = [each for each in self if not each.is_cancelled]
-        assert sum(self._num_queued.values()) == len(going)
+        assert sum(self._num_queued.values()) == sum(len(each.keys) for each in going)
         ahead = {op_id for op_ids in self._ahead.values() for op_id in op_ids}
         assert ahead == {each.transfer.op_id for each in going if each.transfer.kind == "load" and not each.waiting}
         for op_id, pending in self._pending.items():

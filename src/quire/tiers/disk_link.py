@@ -32,7 +32,8 @@ class StoreSpace:
         """Record key, parent, cost and epoch of blocks that will be written."""
         for save in saves:
             assert save.key is not None
-            self._announced[save.key] = StoredBlock(save.key, save.parent, save.cost_s, epoch)
+            for key in [key for _, _, key in save.records] or [save.key]:
+                self._announced[key] = StoredBlock(key, save.parent, save.cost_s, epoch)
 
     def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         return self.store.write([self._announced.pop(key) for key in keys], blocks)

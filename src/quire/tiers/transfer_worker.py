@@ -32,26 +32,30 @@ _Move = Callable[[list[int], list[bytes], Array], list[int]]  #: `SwapSpace.writ
 
 @dataclass(slots=True)
 class _Piece:
-    """Transfers of one kind that move together, ordered by slot."""
+    """Transfers of one kind that move together, by record, ordered by slot."""
 
     kind: str
     op_ids: list[int]
-    blocks: list[int]
+    rows: list[int]  #: of the device
     slots: list[int]
     keys: list[bytes]
     failed: set[int] = field(default_factory=set)  #: indices
 
     @classmethod
-    def of(cls, kind: str, transfers: Iterable[BlockTransfer]) -> _Piece:
-        ends = [(t.dst, t.src, t) if kind == "save" else (t.src, t.dst, t) for t in transfers]
-        ends.sort(key=lambda end: end[0])
-        return cls(
-            kind,
-            op_ids=[t.op_id for _, _, t in ends],
-            blocks=[block for _, block, _ in ends],
-            slots=[slot for slot, _, _ in ends],
-            keys=[t.key or b"" for _, _, t in ends],
-        )
+    def of(cls, kind: str, transfers: Iterable[BlockTransfer], num_parts: int) -> _Piece:
+        records: list[tuple[int, int, bytes, int]] = []
+        for each in transfers:
+            block, slot = (each.src, each.dst) if kind == "save" else (each.dst, each.src)
+            parts = each.records or [(0, slot, each.key or b"")]
+            records += [(slot, block * num_parts + part, key, each.op_id) for part, slot, key in parts]
+        records.sort(key=lambda record: record[0])
+        slots, rows, keys, op_ids = (list(column) for column in zip(*records, strict=True))
+        return cls(kind, op_ids, rows, slots, keys)
+
+    @property
+    def ops(self) -> list[int]:
+        """The op_ids, each once."""
+        return list(dict.fromkeys(self.op_ids))
 
 
 @dataclass(slots=True)
@@ -63,7 +67,7 @@ class _Batch:
     asked_at: float = 0.0
     copied: _Piece | None = None  #: the whole batch, for saves to memory
     staging: Array | None = None  #: for saves to any other space
-    row_of: dict[int, int] = field(default_factory=dict)  #: op_id -> row of `staging`, ascending like slots
+    row_of: dict[bytes, int] = field(default_factory=dict)  #: key -> row of `staging`, ascending like slots
     staged: Done = lambda: 0.0  #: for saves: waits until the bytes have left the device
     point: object = None  #: for loads: the point in the device's work after which their blocks may be written
     piece_size: PieceSize = field(default_factory=PieceSize)
@@ -98,7 +102,7 @@ class TransferWorker:
         on_report: Callable[[], None] | None = None,
     ) -> None:
         blocks = cache.reshape(len(cache), -1)
-        self._device: Array  # [num_blocks, block_bytes]
+        self._device: Array  # [num_blocks * num_parts, block_bytes]
         self._stream: CpuStream | CudaStream
         if is_numpy(blocks):
             self._device, self._stream = blocks.view(np.uint8), CpuStream(clock)
@@ -106,9 +110,13 @@ class TransferWorker:
             from quire.tiers.cuda import CudaStream
 
             self._device, self._stream = blocks.view(torch_dtype("uint8")), CudaStream(cache.device)
-        self._block_bytes = self._device.shape[1]
-        if self._block_bytes != space.block_bytes:
-            raise ValueError(f"a block has {self._block_bytes} bytes, and the swap space is for {space.block_bytes}")
+        self._block_bytes = space.block_bytes
+        self._num_parts, rest = divmod(self._device.shape[1], space.block_bytes)
+        if rest:
+            raise ValueError(
+                f"a block has {self._device.shape[1]} bytes, and the swap space is for {self._block_bytes}"
+            )
+        self._device = self._device.reshape(-1, self._block_bytes)
         self._space = space
         self._closing = threading.Event()
         self._clock = clock
@@ -169,7 +177,7 @@ class TransferWorker:
         self._thread.join()
 
     def _submit(self, batch: _Batch) -> Done:
-        whole = _Piece.of(batch.kind, batch.rest)
+        whole = _Piece.of(batch.kind, batch.rest, self._num_parts)
         with self._changed:
             self.num_outstanding += len(batch.rest)
         batch.asked_at = self._clock()
@@ -184,7 +192,7 @@ class TransferWorker:
                 self._waiting.update(transfer.op_id for transfer in batch.rest)
                 self._jobs.put(partial(self._run_batch, batch))
         if not is_open:
-            self._report(whole, failed=whole.op_ids)
+            self._report(whole, failed=whole.ops)
         return batch.staged
 
     def _stage(self, batch: _Batch, whole: _Piece) -> None:
@@ -197,7 +205,7 @@ class TransferWorker:
             batch.staged = self._stream.before_work(partial(self._move_directly, whole, self._space.write))
         else:
             batch.staging = self._stream.new_staging(len(whole.op_ids), self._block_bytes)
-            batch.row_of = {op_id: row for row, op_id in enumerate(whole.op_ids)}
+            batch.row_of = {key: row for row, key in enumerate(whole.keys)}
             batch.staged = self._stream.before_work(partial(self._save_to_staging, whole, batch.staging))
             batch.asked_at = self._clock()
 
@@ -207,7 +215,7 @@ class TransferWorker:
         while batch.rest:
             piece, is_cancelled = self._begin_piece(batch)
             if is_cancelled:
-                self._add(TransferReport(piece.kind, piece.op_ids, num_bytes=0, copy_s=0.0, is_cancelled=True))
+                self._add(TransferReport(piece.kind, piece.ops, num_bytes=0, copy_s=0.0, is_cancelled=True))
             else:
                 self._move(batch, piece)
 
@@ -216,12 +224,12 @@ class TransferWorker:
         with self._changed:
             taken, is_cancelled = pop_piece(batch.rest, lambda each: each.op_id not in self._waiting, batch.piece_size)
             self._waiting.difference_update(each.op_id for each in taken)
-        return _Piece.of(batch.kind, taken), is_cancelled
+        return _Piece.of(batch.kind, taken, self._num_parts), is_cancelled
 
     def _move(self, batch: _Batch, piece: _Piece) -> None:
         """Move a piece and report it. A failure does not affect the other pieces of the batch."""
         if self._closing.is_set():
-            self._report(piece, failed=piece.op_ids)
+            self._report(piece, failed=piece.ops)
             return
         began_at = max(batch.asked_at, self._ended_at)
         try:
@@ -235,7 +243,7 @@ class TransferWorker:
         finally:
             self._ended_at = self._clock()
         copy_s = max(self._ended_at - began_at, took_s) if self.bandwidth is None else busy_s
-        failed = [piece.op_ids[i] for i in sorted(piece.failed)]
+        failed = list(dict.fromkeys(piece.op_ids[i] for i in sorted(piece.failed)))
         continues, batch.can_go_on = batch.can_go_on, not failed
         if failed:
             batch.has_lost = True
@@ -258,17 +266,17 @@ class TransferWorker:
         return took_s if batch.copied is None else max(took_s, staging_s)  # then staging was the copy
 
     def _move_directly(self, piece: _Piece, move: _Move) -> None:
-        for run in runs(piece.blocks, piece.slots):
-            failed = move(piece.slots[run], piece.keys[run], self._neighbours(piece.blocks[run]))
+        for run in runs(piece.rows, piece.slots):
+            failed = move(piece.slots[run], piece.keys[run], self._neighbours(piece.rows[run]))
             piece.failed.update(run.start + i for i in failed)
 
     def _save_to_staging(self, piece: _Piece, staging: Array) -> None:
-        for run in runs(piece.blocks):
-            copy_blocks(staging[run], self._neighbours(piece.blocks[run]))
+        for run in runs(piece.rows):
+            copy_blocks(staging[run], self._neighbours(piece.rows[run]))
 
-    def _write(self, piece: _Piece, staging: Array, row_of: dict[int, int]) -> None:
+    def _write(self, piece: _Piece, staging: Array, row_of: dict[bytes, int]) -> None:
         """Write from staging. Neighbouring slots have neighbouring rows."""
-        rows = [row_of[op_id] for op_id in piece.op_ids]
+        rows = [row_of[key] for key in piece.keys]
         for run in runs(rows):
             content = as_numpy(staging[rows[run.start] : rows[run.stop - 1] + 1])
             failed = self._space.write(piece.slots[run], piece.keys[run], content)
@@ -279,7 +287,7 @@ class TransferWorker:
             self._stream.after(point, partial(self._move_directly, piece, self._space.read))()
             return
         if is_numpy(self._device):  # no request reads a block before its load is reported as successful
-            buffers = [self._device[block].data for block in piece.blocks]
+            buffers = [self._device[row].data for row in piece.rows]
             piece.failed.update(self._space.read(piece.slots, piece.keys, buffers))
             return
         staging = self._stream.new_staging(len(piece.op_ids), self._block_bytes)
@@ -288,16 +296,16 @@ class TransferWorker:
 
     def _load_from_staging(self, piece: _Piece, staging: Array) -> None:
         intact = [i for i in range(len(piece.op_ids)) if i not in piece.failed]
-        blocks = [piece.blocks[i] for i in intact]
-        for run in runs(intact, blocks):
-            copy_blocks(self._neighbours(blocks[run]), staging[intact[run.start] : intact[run.stop - 1] + 1])
+        rows = [piece.rows[i] for i in intact]
+        for run in runs(intact, rows):
+            copy_blocks(self._neighbours(rows[run]), staging[intact[run.start] : intact[run.stop - 1] + 1])
 
-    def _neighbours(self, blocks: list[int]) -> Array:
-        return self._device[blocks[0] : blocks[0] + len(blocks)]
+    def _neighbours(self, rows: list[int]) -> Array:
+        return self._device[rows[0] : rows[0] + len(rows)]
 
     def _fail(self, piece: _Piece, error: Exception) -> None:
         self._log_loss(piece, len(piece.op_ids), repr(error))
-        self._report(piece, failed=piece.op_ids)
+        self._report(piece, failed=piece.ops)
 
     def _log_loss(self, piece: _Piece, num_lost: int, why: str) -> None:
         """Log the first of consecutive losses; their number is logged when they end."""
@@ -320,7 +328,7 @@ class TransferWorker:
         self, piece: _Piece, failed: list[int], copy_s: float = 0.0, *, continues: bool = False, has_more: bool = False
     ) -> None:
         num_bytes = len(piece.op_ids) * self._block_bytes
-        self._add(TransferReport(piece.kind, piece.op_ids, num_bytes, copy_s, list(failed), continues, has_more))
+        self._add(TransferReport(piece.kind, piece.ops, num_bytes, copy_s, list(failed), continues, has_more))
 
     def _add(self, report: TransferReport) -> None:
         report.tier = self._tier

@@ -70,4 +70,4 @@ class EvictionStats:
             parts = ((min(lost, num_freed), min(high, end) - max(low, start)) for lost, start, end in points)
             return sum(lost * part for lost, part in parts if part > 0.0) / (high - low)
 
-        return [round(mean(at / num_groups, (at + 1) / num_groups)) for at in range(num_groups)]
+        return sorted(round(mean(at / num_groups, (at + 1) / num_groups)) for at in range(num_groups))

@@ -58,6 +58,7 @@ class Victim:
     lost: Seq[int] = ()  #: equally likely numbers of freed full blocks that are evicted before it resumes; () for all
     probe_s: float = 0.0  #: seconds that a probe of the swap link may take
     is_link_fresh: bool = True  #: the link has been measured lately
+    num_state_records: int = 0  #: records of its states to save, beside the blocks
 
     @property
     def num_full_blocks(self) -> int:
@@ -75,7 +76,11 @@ class Victim:
     def can_keep(self, keep_from: int) -> bool:
         """Whether blocks from `keep_from` on would be freed, and the swap tier has room for the unsaved ones."""
         is_freed = max(keep_from, self.num_shared) < self.num_full_blocks
-        return is_freed and sum(self.is_unsaved[keep_from:]) <= self.free_slots
+        return is_freed and self.num_to_save(keep_from) <= self.free_slots
+
+    def num_to_save(self, keep_from: int) -> int:
+        """Count the records that the swap tier would have to take to keep blocks from `keep_from` on."""
+        return sum(self.is_unsaved[keep_from:]) + (self.num_state_records if keep_from < self.num_full_blocks else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ class LoadOrCompute:
         self._config = config
         self._block_size = config.block_size
         self._block_bytes = config.block_bytes
+        self._num_state_records = swap.kv.num_state_records
         self._swap = swap
         self._budget = budget
         self._beside: StepShape | None = None
@@ -146,7 +152,7 @@ class LoadOrCompute:
         """Seconds until blocks arrive, one link per tier; `is_queued` counts the transfers that wait on the links."""
         costs, size, longest = self._known_costs, self._block_bytes, 0.0
         for tier in TIERS:
-            num_blocks = tiers.count(tier)
+            num_blocks = tiers.count(tier) + (self._num_state_records if tiers and tiers[-1] == tier else 0)
             if num_blocks:
                 seconds = costs.load(num_blocks * size, tier)
                 if is_queued and (num_queued := self._swap.transfers.num_queued(tier, is_waited_for=True)):
@@ -187,6 +193,8 @@ class LoadOrCompute:
             return self._cost_s(first, split, tiers[split - start :], num_tokens)
 
         pure_s, pure = min((cost_s(start), start), (cost_s(end), end))
+        if self._num_state_records:  # a computed front would need a state for each of its steps
+            return pure
         meeting = self._meeting(first, start, tiers)
         options = [(cost_s(at), at) for at in (meeting - 1, meeting) if start < at < end]
         best_s, best = min(options, default=(math.inf, end))
@@ -245,7 +253,7 @@ class LoadOrCompute:
         if victim.can_keep(0):
             options.append((RecoveryMode.SWAP, self._option(victim, victim.num_shared)))
         is_link_usable = self._known_costs.is_link_usable
-        if is_link_usable:
+        if is_link_usable and not self._num_state_records:
             options += self._mixed(victim)
         least_s = min(option.cost_s for _, option in options) * (1.0 + NEAR)
         near = [each for each in options if each[1].cost_s <= least_s]
@@ -258,6 +266,8 @@ class LoadOrCompute:
         synchronous link every request would wait for it."""
         costs, last = self._known_costs, victim.num_full_blocks - 1
         is_due = not (victim.is_link_fresh and costs.is_link_usable) and not self._config.swap_is_synchronous
+        if self._num_state_records:
+            is_due = False  # a block without the state after it is of no use
         if not is_due or victim.request.width > 1 or not victim.can_keep(last) or not victim.is_unsaved[last]:
             return None
         if costs.save(self._block_bytes) + costs.load(self._block_bytes) > victim.probe_s:
@@ -279,7 +289,7 @@ class LoadOrCompute:
         """Costs of saving the blocks from `keep_from` on; of computing, if there are none."""
         end, size, costs = victim.num_full_blocks, self._block_size, self._known_costs
         num_tokens = victim.num_tokens + 1  # the last token has no KV yet
-        save_s = costs.save(sum(victim.is_unsaved[keep_from:]) * self._block_bytes)
+        save_s = costs.save(victim.num_to_save(keep_from) * self._block_bytes)
         again = self.evictions.again
         wait_s, spent_s, gain_s = [], [], []
         for lost in victim.expected_lost:

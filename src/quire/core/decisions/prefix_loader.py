@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from quire.core.decisions.load_or_compute import LoadOrCompute
 from quire.core.decisions.recovery import Recovery
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence
-from quire.core.swap_manager import BlockSpan, SwapManager
+from quire.core.swap_manager import SwapManager
 
 
 class PrefixLoader:
@@ -30,7 +31,7 @@ class PrefixLoader:
             if seq.loading is None:
                 del self._loading[seq_id]
             elif (rest := self._swap.unloaded(seq)) is not None:
-                tiers = self._tiers(seq, rest)
+                tiers = self._swap.tiers(seq, rest)
                 is_late = self._decider.is_load_late(seq.num_computed_tokens, rest.end * size, tiers)
                 if is_late and self._swap.cancel_loads(seq, rest):
                     self._recovery.log.record_fallback(seq.request.request_id)
@@ -46,7 +47,7 @@ class PrefixLoader:
                 record.fell_back = True  # the tier has lost the blocks
             swap.release(seq)
             return
-        tiers = self._tiers(seq, span)
+        tiers = swap.tiers(seq, span)
         is_forced = was_swapped and self._recovery.policy.always_loads
         if is_forced:
             split = span.start
@@ -56,18 +57,14 @@ class PrefixLoader:
             split = self._decider.split_saved(span.start, tiers)
         else:
             split = self._decider.split(first, span.start, tiers, len(seq.token_ids))
-        num_new = span.end - first - swap.count_loading(seq.block_keys[split : span.end])
-        has_room = self._kv.pool.num_available >= num_new
+        has_room = self._swap.has_room_for(seq, first, replace(span, start=split))
         if has_room and not was_swapped:
             self.ways["compute" if split == span.end else "load" if split == span.start else "both"] += 1
         if has_room and split < span.end:
-            op_ids = swap.swap_in(seq, BlockSpan(split, span.end))
+            op_ids = swap.swap_in(seq, replace(span, start=split))
             self._recovery.log.record_loads(record, op_ids)
             if not is_forced:
                 self._loading[seq.seq_id] = seq
         if record is not None and was_swapped and (split > span.start or not has_room):
             record.fell_back = True
         swap.release(seq)
-
-    def _tiers(self, seq: Sequence, span: BlockSpan) -> list[str]:
-        return [self._swap.tier_of(key) for key in self._kv.keys_of(seq, span.end)[span.start :]]

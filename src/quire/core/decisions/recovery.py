@@ -63,7 +63,7 @@ class Recovery:
             before = self.log.open_record(request.request_id)
             was_swapped = before is not None and before.mode is not RecoveryMode.RECOMPUTE
             plan = RecoveryPlan(RecoveryMode.SWAP if was_swapped else RecoveryMode.RECOMPUTE)
-        elif any(self._kv.pool.has_thin(seq.block_table) for seq in request.unfinished):  # cannot be saved
+        elif not self._can_be_saved(request):
             plan = RecoveryPlan(RecoveryMode.RECOMPUTE)
         else:
             plan = self.policy.plan(self._describe(request, freed, forecast), self._decider)
@@ -110,6 +110,11 @@ class Recovery:
         others = (seq for request in running if request is not victim for seq in request.unfinished)
         return forecast_evictions(others, self._kv.block_size)
 
+    def _can_be_saved(self, request: Request) -> bool:
+        """Whether all blocks have all KV: behind a window they may not. States are saved at the last token only."""
+        tables = [seq.block_table for seq in request.unfinished]
+        return self._kv.num_state_records > 0 or not any(self._kv.pool.has_thin(table) for table in tables)
+
     def _describe(self, request: Request, freed: set[int], forecast: float) -> Victim:
         kv, swap = self._kv, self._swap
         full: dict[int, bytes] = {}  # distinct full blocks, with their keys
@@ -127,6 +132,7 @@ class Recovery:
             lost=self._decider.evictions.expect(len(full) - num_shared, forecast) if request.width == 1 else (),
             probe_s=self.log.probe_budget_s,
             is_link_fresh=self.log.is_link_fresh,
+            num_state_records=sum(len(swap.unsaved_state(seq)) for seq in request.unfinished),
         )
 
 

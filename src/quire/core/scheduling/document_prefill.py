@@ -46,8 +46,7 @@ class DocumentPrefill:
         disk: DiskTier | None,
         counts: SchedulerCounts,
     ) -> None:
-        has_states = config.window is not None and config.window.has_states
-        self.is_enabled = config.enable_lookahead and config.enable_prefix_caching and not has_states
+        self.is_enabled = config.enable_lookahead and config.enable_prefix_caching
         self._queue = queue
         self._swap, self._kv = swap, swap.kv
         self._step, self._budget, self._decider = step, budget, decider

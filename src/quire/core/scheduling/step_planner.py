@@ -247,7 +247,8 @@ class StepPlanner:
         num_missing = len(seq.token_ids) - seq.num_computed_tokens
         if num_missing > 1:
             self._set_streams()
-        return self.budget.grant(seq.num_computed_tokens, num_missing, self._num_kept(seq.request.tenant))
+        num_new = self.budget.grant(seq.num_computed_tokens, num_missing, self._num_kept(seq.request.tenant))
+        return min(num_new, self.swap.kv.tokens_to_state(seq))
 
     def _num_kept(self, tenant: str) -> int:
         """Count the tokens of this step that are kept for the prompts of other tenants."""
