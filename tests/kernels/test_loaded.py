@@ -18,6 +18,7 @@ import quire.kernels.build as kernels_build
 import quire.kernels.loaded as loaded
 from quire.kernels.build import LEVELS, BuildError, build, library_path
 from quire.kernels.loaded import load_kernels
+from quire.loading import load_model, resolve_model
 from quire.ops.backend import dtype_for
 
 
@@ -66,6 +67,26 @@ def test_without_kernels_and_torch_one_sentence_says_how_to_go_on(
         monkeypatch.setenv(*variable.split("="))
     with pytest.raises(ValueError, match=re.escape(f"{expected}pip install 'quire-llm[torch]'")):
         dtype_for(dtype, device)
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+@pytest.mark.parametrize(
+    ("variable", "expected"),
+    [
+        ("", "(not built: {why}): install a C++ compiler and run `quire kernels build`"),
+        ("QUIRE_KERNELS=none", "(QUIRE_KERNELS=none): unset QUIRE_KERNELS"),
+    ],
+)
+def test_without_kernels_weights_are_not_quantized(
+    no_libraries: Path, monkeypatch: pytest.MonkeyPatch, variable: str, expected: str, quantization: str
+) -> None:
+    with pytest.raises(BuildError) as failed:
+        build()
+    if variable:
+        monkeypatch.setenv(*variable.split("="))
+    message = f"quantization={quantization} needs CPU kernels {expected.format(why=failed.value)}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        load_model(resolve_model("random:tiny"), dtype="float32", quantization=quantization, use_tqdm=False)
 
 
 def test_kernels_that_miss_libgomp_name_its_package(no_libraries: Path, monkeypatch: pytest.MonkeyPatch) -> None:
