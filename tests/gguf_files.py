@@ -16,11 +16,14 @@ from safetensors.torch import load_file
 from encoded_rows import random_rows
 
 ARCHITECTURES = {
+    "DeepseekV2ForCausalLM": "deepseek2",
+    "DeepseekV3ForCausalLM": "deepseek2",
     "Exaone4ForCausalLM": "exaone4",
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Gemma4ForCausalLM": "gemma4",
     "Glm4ForCausalLM": "glm4",
+    "Glm4MoeLiteForCausalLM": "deepseek2",
     "GptOssForCausalLM": "gpt-oss",
     "GraniteForCausalLM": "granite",
     "LlamaForCausalLM": "llama",
@@ -43,14 +46,20 @@ Choose = Callable[[str], str]  #: the encoding of a matrix, by its name in the G
 
 
 def write_gguf(
-    directory: Path, path: Path, encoding: str | Choose = "F32", *, split: int = 0, change: dict[str, Any] | None = None
+    directory: Path,
+    path: Path,
+    encoding: str | Choose = "F32",
+    *,
+    split: int = 0,
+    change: dict[str, Any] | None = None,
+    old: bool = False,
 ) -> Path:
     """Write a checkpoint's config, weights and tokenizer, in several files of `split` tensors; `change` overwrites
-    metadata."""
+    metadata. `old` files have fewer splits of tensors."""
     config = json.loads((directory / "config.json").read_text())
     architecture = ARCHITECTURES[config["architectures"][0]]
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=split, small_first_shard=split > 0)
-    _write_config(writer, config)
+    _write_config(writer, config, old)
     if (directory / "tokenizer.json").is_file():
         _write_tokenizer(writer, directory)
     names = gguf.get_tensor_name_map(
@@ -59,7 +68,10 @@ def write_gguf(
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     tensors = load_file(directory / "model.safetensors")
     tensors = split_pairs(tensors) if architecture == "gpt-oss" else stack_experts(tensors)
+    if architecture == "deepseek2" and not old:
+        tensors = split_heads(tensors, config)
     for name, tensor in tensors.items():
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias")
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if match := re.fullmatch(r"model\.layers\.(\d+)\.router\.(per_expert_)?scale", name):
             stored = f"blk.{match[1]}.ffn_{'down_exps' if match[2] else 'gate_inp'}.scale"
@@ -106,6 +118,19 @@ def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         name: stack[-1] if -1 in stack else torch.stack([stack[i] for i in sorted(stack)])
         for name, stack in stacks.items()
     }
+
+
+def split_heads(tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Separate heads' keys and values, and transpose keys."""
+    found: dict[str, torch.Tensor] = {}
+    sizes = [config["qk_nope_head_dim"], config["v_head_dim"]]
+    for name, tensor in tensors.items():
+        if "kv_b_proj" not in name:
+            found[name] = tensor
+            continue
+        keys, values = tensor.reshape(-1, sum(sizes), config["kv_lora_rank"]).split(sizes, 1)
+        found |= {name.replace("kv_b", "k_b"): keys.mT, name.replace("kv_b", "v_b"): values}
+    return found
 
 
 def split_pairs(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -200,7 +225,31 @@ def _gemma4(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+def _deepseek2(config: dict[str, Any], old: bool) -> dict[str, Any]:
+    rank, rope_dim, value_dim = (config[name] for name in ("kv_lora_rank", "qk_rope_head_dim", "v_head_dim"))
+    key_dim, all_dim = rope_dim + config["qk_nope_head_dim"], config["rope_parameters"].get("mscale_all_dim")
+    has_bias = config["model_type"] != "deepseek_v2"
+    written = {
+        "add_q_lora_rank": config["q_lora_rank"],
+        "add_kv_lora_rank": rank,
+        "add_rope_dimension_count": rope_dim,
+        "add_rope_scaling_yarn_log_mul": all_dim and 0.1 * all_dim,
+        "add_leading_dense_block_count": config["first_k_dense_replace"],
+        "add_expert_count": config["n_routed_experts"],
+        "add_expert_group_count": config["n_group"],
+        "add_expert_group_used_count": config["topk_group"],
+        "add_expert_shared_count": config["n_shared_experts"],
+        "add_expert_weights_scale": config["routed_scaling_factor"],
+        "add_expert_weights_norm": config["norm_topk_prob"] or None,
+        "add_expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID if has_bias and not old else None,
+    }
+    if old:
+        return written | {"add_key_length": key_dim, "add_value_length": value_dim}
+    written |= {"add_head_count_kv": 1, "add_key_length": rank + rope_dim, "add_value_length": rank}
+    return written | {"add_key_length_mla": key_dim, "add_value_length_mla": value_dim}
+
+
+def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any], old: bool) -> None:
     rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
     if "full_attention" in rope:
         writer.add_rope_freq_base_swa(rope["sliding_attention"]["rope_theta"])
@@ -235,6 +284,8 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
     }
     if "per_layer_config" in config:
         written |= _gemma4(config)
+    if "kv_lora_rank" in config:
+        written |= _deepseek2(config, old)
     if config["model_type"] == "gpt_oss":
         written["add_expert_feed_forward_length"] = config["intermediate_size"]
     for add, value in written.items():

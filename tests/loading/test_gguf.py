@@ -20,12 +20,14 @@ from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
 from command_line import app
+from engine.harness import assert_same_tokens, greedy_params, random_ids
 from gguf_files import write_gguf
 from quire import LLM
 from quire.gguf_header import read_gguf_header
 from quire.loading import ModelLoadError, resolve_model
 from quire.loading.checkpoint import read_headers
 from quire.loading.known_digest import checkpoint_digest, write_manifest
+from quire.loading.save import save_model
 from quire.loading.source import embedded_path
 from quire.models.encodings import BLOCKS
 from quire.models.model_config import UnsupportedModelError
@@ -40,6 +42,10 @@ LLAMA3_ROPE = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 8192,
 }
+DEEPSEEK_ROPE = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64, "mscale": 0.707,
+    "mscale_all_dim": 0.707,
+}  # fmt: skip
 VARIANTS: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama-biases": {},
@@ -70,6 +76,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gemma4": {"tie_word_embeddings": True},
     "gemma4-moe": {},
     "gemma4-shared": {},
+    "deepseek2": {},
+    "deepseek2-groups": {},
+    "deepseek3": {},
+    "deepseek3-rope-yarn": {"rope_parameters": DEEPSEEK_ROPE},
+    "glm4_moe_lite": {},
 }
 
 WIDE = {"hidden_size": 512, "intermediate_size": 512, "num_hidden_layers": 2}  # halves of whole blocks of 256
@@ -81,16 +92,27 @@ def run(*arguments: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", [*VARIANTS, "deepseek3-old"])
 def test_its_logits_are_those_of_the_checkpoint(variant: str, tmp_path: Path) -> None:
-    directory = make_checkpoint(variant, tmp_path / "model", **VARIANTS[variant])
-    path = write_gguf(directory, tmp_path / "model.gguf")
+    name = variant.removesuffix("-old")
+    directory = make_checkpoint(name, tmp_path / "model", **VARIANTS[name])
+    path = write_gguf(directory, tmp_path / "model.gguf", old=name != variant)
     expected = load(directory)
     found = load(path)
     differing = {"architecture", "bos_token_id", "eos_token_ids", "initializer_range", "dtype"}
     for name, value in vars(expected.config).items():
         assert name in differing or getattr(found.config, name) == value, name
     assert torch.equal(logits_of(found), logits_of(expected))
+
+
+@pytest.mark.parametrize("variant", ["deepseek3", "glm4_moe_lite"])
+def test_its_tokens_are_those_of_transformers(variant: str, tmp_path: Path) -> None:
+    path = write_gguf(make_checkpoint(variant, tmp_path / "model"), tmp_path / "model.gguf")
+    llm = LLM(str(path), num_kv_blocks=64, skip_tokenizer_init=True, use_tqdm=False)
+    prompts = [random_ids(length, seed) for seed, length in enumerate((5, 40, 70))]
+    outputs = llm.generate([{"prompt_token_ids": each} for each in prompts], greedy_params(), use_tqdm=False)
+    for prompt, output in zip(prompts, outputs, strict=True):
+        assert_same_tokens(variant, prompt, output.outputs[0].token_ids)
 
 
 def halve(directory: Path) -> Path:
@@ -146,17 +168,42 @@ def test_encodings_may_differ_between_the_projections_of_a_layer(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("variant", "stack", "rows"), [("qwen3-moe", "ffn_up_exps", 0), ("gemma4-moe", "ffn_gate_up_exps", 256)]
+    ("variant", "stack", "rows"),
+    [("qwen3-moe", "ffn_up_exps", 0), ("gemma4-moe", "ffn_gate_up_exps", 256), ("deepseek3", "ffn_up_exps", 0)],
 )
 def test_experts_keep_their_encoding(variant: str, stack: str, rows: int, tmp_path: Path) -> None:
     directory = make_checkpoint(variant, tmp_path / "model", hidden_size=256, moe_intermediate_size=256)
     path = write_gguf(directory, tmp_path / "model.gguf", lambda name: "Q4_K" if "exps" in name else "F32")
-    layer: Any = load(path, dtype="float32").layers[0]
-    expert = (layer.mlp if variant == "qwen3-moe" else layer).experts[5].up_proj
+    layer: Any = load(path, dtype="float32").layers[1]
+    expert = (layer if variant == "gemma4-moe" else layer.mlp).experts[5].up_proj
     assert expert.weight is None
-    encoded = next(each for each in gguf.GGUFReader(path).tensors if each.name == f"blk.0.{stack}.weight")
+    encoded = next(each for each in gguf.GGUFReader(path).tensors if each.name == f"blk.1.{stack}.weight")
     expected = gguf.quants.dequantize(encoded.data[5], encoded.tensor_type)[rows:]
     np.testing.assert_array_equal(expert.packed.rows(np.arange(256)), expected)
+
+
+def test_keys_and_values_of_heads_are_joined(tmp_path: Path) -> None:
+    """Whole, on ranks, and saved; beside a layer that predicts a second token."""
+    sizes = {"qk_nope_head_dim": 32, "kv_lora_rank": 64, "v_head_dim": 24}
+    directory = make_checkpoint("glm4_moe_lite", tmp_path / "model", **sizes)
+    plain = write_gguf(directory, tmp_path / "plain.gguf")
+    for found in on_ranks(2, lambda group: logits_of(load(plain, group))):
+        torch.testing.assert_close(found, logits_of(load(directory)), rtol=1e-3, atol=1e-3)
+    path = write_gguf(
+        directory, tmp_path / "m.gguf", lambda name: "F32" if "k_b" not in name and "v_b" not in name else "Q8_0"
+    )
+    tensors = gguf.GGUFReader(path).tensors
+    encoded = {each.name: gguf.quants.dequantize(each.data, each.tensor_type) for each in tensors}
+    expected = [encoded["blk.2.attn_k_b.weight"].swapaxes(1, 2), encoded["blk.2.attn_v_b.weight"]]
+    save_model(resolve_model(str(path)), tmp_path / "saved", dtype="float32", use_tqdm=False)
+    saved = load_file(tmp_path / "saved" / "model.safetensors")["model.layers.2.self_attn.kv_b_proj.weight"]
+    np.testing.assert_array_equal(saved.numpy(), np.concatenate(expected, 1).reshape(-1, 64))
+    assert torch.equal(logits_of(load(path, dtype="float32")), logits_of(load(tmp_path / "saved")))
+    changed = write_gguf(directory, tmp_path / "changed.gguf", change={"deepseek2.attention.key_length_mla": 72})
+    with pytest.raises(ModelLoadError, match="have another shape"):
+        load(changed)
+    more = write_gguf(directory, tmp_path / "more.gguf", change={"deepseek2.nextn_predict_layers": 1})
+    assert load(more).config.num_layers == 2
 
 
 def test_embeddings_of_layers_keep_their_encoding(tmp_path: Path) -> None:

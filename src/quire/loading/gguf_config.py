@@ -19,6 +19,9 @@ _NAMES = Path(__file__).with_name("gguf_names.toml")
 #: Of Llama 3.1 to 3.3, whose GGUF files state the factors of single frequencies only.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _MAX_FACTORS = 4096
+_KV = ("key", "value")
+#: Groups of experts and chosen ones, by experts of DeepSeek-V2 and V3, whose older files do not state them.
+_GROUPS = {160: (8, 3), 256: (8, 4)}
 
 
 @functools.cache
@@ -74,6 +77,8 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
             config["layer_types"] = ["sliding_attention" if slides else "full_attention" for slides in value]
         elif value not in (None, 0):
             config[key] = value[0] if isinstance(value, list) and value.count(value[0]) == len(value) else value
+    if extra := values.get(f"{prefix}.nextn_predict_layers"):
+        config["num_hidden_layers"] -= extra
     head_dim = gguf_head_dim(header)
     if (rotated := values.get(f"{prefix}.rope.dimension_count")) is not None:
         config["partial_rotary_factor"] = rotated / head_dim
@@ -84,7 +89,32 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
     if prefix == "olmo2" and config["sliding_window"]:
         config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
-    return config | _gemma4(header, config, shapes) if prefix == "gemma4" else config
+    of_prefix = {"deepseek2": _deepseek2, "gemma4": _gemma4}.get(prefix)
+    return config | of_prefix(header, config, shapes) if of_prefix else config
+
+
+def _deepseek2(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
+    """Return the fields of DeepSeek-V2 and V3 and of GLM-4.7-Flash. Only V2 has no bias for the choice of experts."""
+    values, last, kind = header.values, config["num_hidden_layers"] - 1, "deepseek2.attention"
+    if f"{kind}.temperature_scale" in values:
+        raise UnsupportedModelError(f"{header.path}: attention of Mistral Large 3 is not supported")
+    is_v2, rope_dim = f"blk.{last}.exp_probs_b.bias" not in tensors, values["deepseek2.rope.dimension_count"]
+    key_dim, value_dim = (values.get(f"{kind}.{name}_length_mla") or values[f"{kind}.{name}_length"] for name in _KV)
+    groups, chosen = _GROUPS.get(config["num_experts"], (1, 1))
+    groups, chosen = config.get("n_group", groups), config.get("topk_group", chosen)
+    return {
+        "architectures": ["DeepseekV2ForCausalLM" if is_v2 else "DeepseekV3ForCausalLM"],
+        "model_type": "deepseek_v2" if is_v2 else "deepseek_v3",
+        "n_group": groups,
+        "n_routed_experts": config["num_experts"],
+        "partial_rotary_factor": 1.0,
+        "qk_nope_head_dim": key_dim - rope_dim,
+        "qk_rope_head_dim": rope_dim,
+        "scoring_func": "sigmoid" if values.get("deepseek2.expert_gating_func", 1 if is_v2 else 2) == 2 else "softmax",
+        "topk_group": chosen,
+        "topk_method": "noaux_tc" if not is_v2 else "group_limited_greedy" if groups > 1 else "greedy",
+        "v_head_dim": value_dim,
+    }
 
 
 def _gemma4(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
@@ -138,6 +168,8 @@ def _rope_scaling(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     if prefix == "mistral3":
         scaling["llama_4_scaling_beta"] = values.get(f"{prefix}.attention.temperature_scale")
         scaling["mscale"] = scaling.get("mscale_all_dim")
+    if prefix == "deepseek2" and "mscale_all_dim" in scaling:  # files state a tenth
+        scaling["mscale"] = scaling["mscale_all_dim"] = round(10 * scaling["mscale_all_dim"], 6)
     if prefix == "gpt-oss":
         scaling["truncate"] = False  # as in transformers; llama.cpp truncates
     if long := _floats(header, "rope_factors_long.weight"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -12,7 +13,8 @@ from quire.gguf_header import GGUFHeader, GGUFTensor, is_gguf
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.gguf_config import gguf_head_dim, read_gguf
-from quire.models.encodings import BLOCKS, BY_NUMBER
+from quire.loading.reading.reader import position_in_use
+from quire.models.encodings import BLOCKS, BY_NUMBER, HEAD_PARTS
 
 #: Architectures with rows of q and k in the order of rotated pairs; transformers rotates halves of heads.
 _PAIRED = ("arcee", "deci", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "olmo", "smollm3")
@@ -21,6 +23,8 @@ _SHIFTED = ("gemma", "gemma2", "gemma3")
 _FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _METADATA = re.compile(r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight")
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
+#: Parts of names, and what the gguf package knows instead.
+_KNOWN = ((".e_score_correction_bias", ".e_score_correction.bias"),)
 #: Names of Gemma 4's that the gguf package does not know.
 _SCALE = re.compile(r"model\.layers\.(\d+)\.router\.(scale|per_expert_scale)")
 _SCALES = {"scale": "ffn_gate_inp.scale", "per_expert_scale": "ffn_down_exps.scale"}
@@ -80,13 +84,20 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
     prefix = values["general.architecture"]
     number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == prefix)
     known = get_tensor_name_map(MODEL_ARCH(number), values[f"{prefix}.block_count"])
-    found, used = {}, set()
+    found: dict[str, TensorEntry] = {}
+    used: set[str] = set()
     for name in names:
         match = _EXPERT.fullmatch(name)
-        base, _, kind = (f"{match[1]}{match[3]}" if match else name).rpartition(".")
+        given = functools.reduce(lambda given, pair: given.replace(*pair), _KNOWN, name)
+        base, _, kind = (f"{match[1]}{match[3]}" if match else given).rpartition(".")
         owns = [f"{known.get_name(base)}.{kind}", f"{known.get_name(f'{base}.{kind}')}.weight"]  # some have no suffix
         if scale := _SCALE.fullmatch(name):
             owns = [f"blk.{scale[1]}.{_SCALES[scale[2]]}"]
+        halves = {f"{base}.{part}": f"{known.get_name(base.replace('kv_b', part))}.weight" for part in HEAD_PARTS}
+        if base.endswith("kv_b_proj") and all(own in entries for own in halves.values()):
+            found |= {part: entries[own] for part, own in halves.items()}
+            used |= {*halves.values(), *owns}
+            continue
         for own in owns:
             entry = entries.get(own)
             if entry is not None and (match is None or (int(match[2]) < entry.shape[0] and len(entry.shape) > 1)):
@@ -96,8 +107,9 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
         if match and name not in found and (entry := entries.get(both)) is not None and entry.shape[1] % 2 == 0:
             found[name] = _expert(entry, int(match[2]), base.endswith("up_proj"), 2)
             used.add(both)
-    left = {name: entry for name, entry in entries.items() if name not in used and not _METADATA.fullmatch(name)}
-    return found | left
+    last = values[f"{prefix}.block_count"] - values.get(f"{prefix}.nextn_predict_layers", 0) - 1
+    unused = (name for name in entries if name not in used and not _METADATA.fullmatch(name))
+    return found | {name: entries[name] for name in unused if not last < position_in_use(name) < math.inf}
 
 
 def _expert(stack: TensorEntry, index: int, part: int = 0, num_parts: int = 1) -> TensorEntry:

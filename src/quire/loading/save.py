@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -22,8 +23,7 @@ from quire.loading.modules.fill import fill_random, load_tensors
 from quire.loading.modules.fitting import choose_dtype, fit_model
 from quire.loading.progress import bytes_progress
 from quire.loading.source import ModelSource
-from quire.models.encodings import BLOCKS
-from quire.models.linear.stored_weight import decode_rows
+from quire.models.base import CausalLM
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
 from quire.ops.arrays import cast, name_of, numpy_dtype
@@ -70,7 +70,7 @@ def save_model(
     shapes = {name: tuple(view.shape) for name, view in plain.checkpoint_tensors().items()}
     parts = _pair_experts(shapes) if model.pairs_expert_rows else {name: [name] for name in shapes}
     tensors = _plan_shards(parts, shapes, model.checkpoint_name, model.dtype.itemsize, shard_bytes)
-    make = _maker(model.config, entries, numpy_dtype(dtype), seed)
+    make = _maker(model, entries, numpy_dtype(dtype), seed)
     total = sum(tensor.num_bytes for tensor in tensors)
     _make_directory(directory, total)
     try:
@@ -138,8 +138,11 @@ def _plan_shards(
 
 
 def _maker(
-    config: ModelConfig, entries: dict[str, TensorEntry], dtype: np.dtype, seed: int
+    model: CausalLM, entries: dict[str, TensorEntry], dtype: np.dtype, seed: int
 ) -> Callable[[_SavedTensor], np.ndarray]:
+    layers = ((layer.parts(path), layer.stored) for path, layer in model.weighted_layers() if layer.stored)
+    stored = {name: part for parts, of_layer in layers for (name, *_), part in zip(parts, of_layer, strict=True)}
+
     def make(tensor: _SavedTensor) -> np.ndarray:
         if len(tensor.parts) == 1:
             return make_part(tensor.parts[0], tensor.shape)
@@ -150,16 +153,19 @@ def _maker(
         return np.ascontiguousarray(np.moveaxis(paired, 1, -1))
 
     def make_part(name: str, shape: tuple[int, ...]) -> np.ndarray:
-        entry = entries.get(name)
-        if entry is not None and entry.dtype in BLOCKS:
-            encoded = {name: np.empty(entry.array_shape, np.uint8)}
-            load_tensors({name: entry}, encoded, lambda num_bytes: None)
-            return cast(decode_rows(entry.dtype, encoded[name]), dtype)
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight" and layer in stored:
+            part = copy(stored[layer])
+            views = {kind: np.empty(array.shape, array.dtype) for kind, array in part.named_parameters()}
+            of_layer = {f"{layer}.{kind}": view for kind, view in views.items()}
+            load_tensors({each: entries[each] for each in of_layer}, of_layer, lambda num_bytes: None)
+            vars(part).update(views)
+            return cast(part.decode(slice(0, part.out_features)), dtype)
         views = {name: np.empty(shape, dtype)}
         if entries:
             load_tensors({name: entries[name]}, views, lambda num_bytes: None)
         else:
-            fill_random(views, std=config.initializer_range, seed=seed)
+            fill_random(views, std=model.config.initializer_range, seed=seed)
         return views[name]
 
     return make

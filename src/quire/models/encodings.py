@@ -12,6 +12,7 @@ BLOCKS = {
     "Q6_K": (256, 210), "IQ4_XS": (256, 136),
 }  # fmt: skip
 MAX_EXPONENT = 250  #: of MXFP4's scales: larger ones overflow float32
+HEAD_PARTS = ("k_b", "v_b")  #: of a latent projection's weight in GGUF files
 FLOATS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 #: By ggml's numbers.
 BY_NUMBER = {

@@ -4,6 +4,7 @@ all heads read. The weights from latents to keys are applied to queries, those t
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +12,17 @@ import numpy as np
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense, layout
 from quire.models.base import Attend
+from quire.models.encodings import BLOCKS, FLOATS, HEAD_PARTS
 from quire.models.layers import RMSNorm, select_rows
 from quire.models.linear.layer import Linear
 from quire.models.linear.panel_weight import SERIAL_PRODUCTS, PanelWeight, panel_kernels
+from quire.models.linear.stored_weight import StoredWeight, decode_rows
 from quire.models.model_config import LatentConfig, ModelConfig
 from quire.models.parallel import ModelSplit
-from quire.models.parallel.split import Share
+from quire.models.parallel.split import Share, TensorShare
 from quire.models.rotary import Rotation
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, as_numpy, takes_tensors
+from quire.ops.arrays import Array, DType, as_numpy, empty, numpy_dtype, takes_tensors
 from quire.ops.module import Module
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
@@ -66,6 +69,36 @@ class _Packed(tuple[HeadWeights, HeadWeights]):
         return sum(each.num_bytes for each in self)
 
 
+class HeadRows(StoredWeight):
+    """The weight of a `LatentProjection` as GGUF files store it: k_b, [heads, rank, nope_dim], and v_b, [heads,
+    value_dim, rank], in encodings of their own."""
+
+    has_kernel = False
+
+    def __init__(self, latent: LatentConfig, outputs: Share, encodings: Sequence[str]) -> None:
+        self._size, self._encodings, self.encoding = latent.nope_dim + latent.value_dim, encodings, "heads' blocks"
+        self.out_features, self.in_features, self._outputs = outputs.size, latent.rank, outputs
+        self._whole: dict[str, tuple[int, ...]] = {}  # shapes
+        sizes = ((latent.rank, latent.nope_dim), (latent.value_dim, latent.rank))
+        for name, (rows, columns), encoding in zip(HEAD_PARTS, sizes, encodings, strict=True):
+            dtype = numpy_dtype(FLOATS.get(encoding, "uint8"))
+            values, num_bytes = BLOCKS.get(encoding, (1, 1))
+            self._whole[name] = (outputs.total // self._size, rows, columns // values * num_bytes)
+            setattr(self, name, empty((outputs.size // self._size, *self._whole[name][1:]), dtype, "meta"))
+
+    def shares(self) -> Iterator[tuple[str, TensorShare]]:
+        for name, shape in () if self._outputs.is_whole else self._whole.items():
+            heads = ((start // self._size, end // self._size) for start, end in self._outputs.ranges)
+            yield name, TensorShare(shape, 0, tuple(heads))
+
+    def decode(self, rows: slice) -> np.ndarray:
+        first, last = rows.start // self._size, -(-rows.stop // self._size)
+        arrays = (vars(self)[name][first:last] for name in HEAD_PARTS)
+        keys, values = (decode_rows(*pair) for pair in zip(self._encodings, arrays, strict=True))
+        both = np.concatenate((keys.swapaxes(1, 2), values), 1).reshape(-1, self.in_features)
+        return both[rows.start - first * self._size : rows.stop - first * self._size]
+
+
 class LatentProjection(Linear):
     """The weight from latents to all heads' keys and values, [heads * (nope_dim + value_dim), rank], applied per head
     to queries and outputs. It stays in the model's dtype."""
@@ -74,7 +107,7 @@ class LatentProjection(Linear):
     packed: Any = None  #: weights of queries and of outputs
 
     def __init__(self, latent: LatentConfig, heads: Share, *, dtype: DType, device: str) -> None:
-        self._num_heads, self._nope_dim = heads.size, latent.nope_dim
+        self._num_heads, self._nope_dim, self.latent = heads.size, latent.nope_dim, latent
         outputs = heads.of_size(latent.nope_dim + latent.value_dim)
         super().__init__(latent.rank, outputs, bias=False, dtype=dtype, device=device)
 

@@ -14,7 +14,8 @@ from quire.loading.checkpoint import ScatteredEntry, TensorEntry, are_equal, che
 from quire.loading.errors import ModelLoadError
 from quire.loading.gguf_tensors import in_model_names
 from quire.models.base import CausalLM
-from quire.models.encodings import BLOCKS, FLOATS
+from quire.models.encodings import BLOCKS, FLOATS, HEAD_PARTS
+from quire.models.latent_attention import HeadRows, LatentProjection
 from quire.models.linear.quantized_tensors import MXFP4Tensors, QuantizedTensors
 from quire.models.linear.stored_weight import EncodedRows, StoredParts
 from quire.models.model_config import DTYPE_BYTES, ModelConfig
@@ -126,6 +127,9 @@ def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict
         for name, _, outputs in layer.parts(path):
             tensors = layers.get(name) or layers.get(name.removeprefix(model.optional_prefix), {})
             weight = tensors.get("weight")
+            if isinstance(layer, LatentProjection) and tensors.keys() >= {*HEAD_PARTS}:
+                parts.append(HeadRows(layer.latent, outputs, [tensors[kind].dtype for kind in HEAD_PARTS]))
+                continue
             if (
                 form is not None
                 and tensors
