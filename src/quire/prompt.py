@@ -10,22 +10,14 @@ from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """Text, token ids, or both if the text is encoded already.
-
-    Attributes:
-        token_ids: empty if the text is not encoded yet.
-        domains: sharing domains of its KV blocks.
-        documents: ends of the documents, ascending; the KV of full blocks up to there is kept on disk.
-        answer_lead: blanks to strip from the start of the answer (`Tokenizer.answer_lead`).
-        shown_specials: special tokens to show in the answer's text.
-    """
+    """Text, token ids, or both if the text is encoded already."""
 
     text: str | None = None
-    token_ids: Sequence[int] = ()
-    domains: DomainSpans = PUBLIC_ONLY
-    documents: tuple[int, ...] = ()
-    answer_lead: str = ""
-    shown_specials: tuple[int, ...] = ()
+    token_ids: Sequence[int] = ()  #: empty if the text is not encoded yet
+    domains: DomainSpans = PUBLIC_ONLY  #: sharing domains of its KV blocks
+    documents: tuple[int, ...] = ()  #: their ends, ascending; the KV of full blocks up to there is kept on disk
+    answer_lead: str = ""  #: blanks to strip from the start of the answer (`Tokenizer.answer_lead`)
+    shown_specials: tuple[int, ...] = ()  #: special tokens to show in the answer's text
 
     @property
     def owner(self) -> str:

@@ -11,11 +11,8 @@ if TYPE_CHECKING:
 
 
 def start_engine(config: EngineConfig, *, memory_share: float) -> Engine:
-    """As `assembly.start_engine`, but reading the checkpoint begins before the imports.
-
-    Args:
-        memory_share: share of the device's free memory for this engine.
-    """
+    """As `assembly.start_engine`, but reading the checkpoint begins before the imports. The engine takes `memory_share`
+    of the device's free memory."""
     if config.tensor_parallel_size > 1:
         return _start_on_ranks(config, memory_share)
     from quire.loading.reading.checkpoint_reading import begin_reading

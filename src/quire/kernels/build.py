@@ -64,11 +64,7 @@ def _digest_of_sources() -> str:
 
 
 def find_compiler() -> list[str]:
-    """Find $CXX, which may have arguments, or a compiler with a usual name.
-
-    Raises:
-        BuildError: no compiler was found.
-    """
+    """Find $CXX, which may have arguments, or a compiler with a usual name. BuildError if there is none."""
     named = shlex.split(os.environ.get("CXX", ""))
     for command in [named] if named else [[name] for name in _COMPILERS]:
         if path := shutil.which(command[0]):
@@ -86,18 +82,8 @@ def build_native() -> list[Path]:
 
 
 def build(*, again: bool = False, levels: Collection[str] = LEVELS) -> list[Path]:
-    """Compile missing libraries, and remove those of other sources. Errors are kept in `FAILURE`.
-
-    Args:
-        again: compile existing ones again.
-        levels: the levels to compile.
-
-    Returns:
-        All libraries.
-
-    Raises:
-        BuildError: no library was built.
-    """
+    """Compile missing libraries of these levels, or with `again` all, remove those of other sources, and return all.
+    Errors are kept in `FAILURE`. BuildError if none was built."""
     paths = {level: library_path(level) for level in LEVELS}
     failures: list[str] = []
     try:

@@ -50,15 +50,9 @@ class Classifier:
 
 
 def fit(examples: Mapping[str, Sequence[str]], vectors: np.ndarray, form_weight: float = 1.0) -> Classifier:
-    """Fit a classifier to examples by role; all roles count the same.
-
-    Args:
-        vectors: float [number of examples, dimension], in the same order.
-        form_weight: weight of the form's cosine relative to the meaning's.
-
-    Raises:
-        RoutingError: there are fewer than two roles.
-    """
+    """Fit a classifier to examples by role; all roles count the same. `vectors`, float [number of examples, dimension],
+    are in the same order; `form_weight` weighs the form's cosine against the meaning's. RoutingError for fewer than two
+    roles."""
     import numpy as np
 
     roles, texts = tuple(examples), [shorten(text) for group in examples.values() for text in group]

@@ -66,13 +66,8 @@ def make_app(
     service: CollectionService | None = None,
     router: Router | None = None,
 ) -> Starlette:
-    """Make the application. The caller starts and stops the engines.
-
-    Args:
-        metrics: metrics for GET /metrics; None leaves the route out.
-        service: collections and embedder, which the application closes at its end.
-        router: routing policy for `model: "auto"`.
-    """
+    """Make the application, which closes `service` at its end. The caller starts and stops the engines. Without
+    `metrics` there is no GET /metrics; `router` is for `model: "auto"`."""
     app = Starlette(lifespan=_lifespan)
     passage_kv = PassageKV(registry)
     app.state.service = service = service or CollectionService()
@@ -168,11 +163,8 @@ class Assembly:
 
 
 def with_keys(settings: ServerSettings) -> ServerSettings:
-    """Return the settings with keys from files and the environment, and with the tenants' secret.
-
-    Raises:
-        ValueError: a file cannot be read, or has no keys.
-    """
+    """Return the settings with keys from files and the environment, and with the tenants' secret. ValueError if a file
+    cannot be read, or has no keys."""
     keys = load_api_keys(settings.api_keys, file=settings.api_key_file)
     admins = load_api_keys(
         settings.admin_keys, file=settings.admin_key_file, option="--admin-key", variable=ADMIN_KEYS_VARIABLE

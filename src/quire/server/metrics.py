@@ -294,14 +294,8 @@ _METHODS = ("GET", "POST", "DELETE", "OPTIONS")  # HEAD counts as GET
 
 
 class Metrics:
-    """The metrics of one server process. Threads may record concurrently.
-
-    Args:
-        models: names to show from the start, at zero; others appear with their first value.
-
-    Attributes:
-        steps: registry of the families that `observe_stats` changes, a part of `registry`.
-    """
+    """The metrics of one server process. Threads may record concurrently. Those of `models` are shown from the start,
+    at zero; others with their first value. `steps` is the part of `registry` that `observe_stats` changes."""
 
     def __init__(self, models: Iterable[str] = ()) -> None:
         self.registry, self.steps = CollectorRegistry(), CollectorRegistry()

@@ -42,11 +42,7 @@ class ServedModel:
 
 
 class ModelRegistry:
-    """The served models.
-
-    Args:
-        accepts_any_name: map unknown names to the first model.
-    """
+    """The served models. With `accepts_any_name` unknown names mean the first one."""
 
     def __init__(self, models: Sequence[ServedModel], *, accepts_any_name: bool = False) -> None:
         if not models:
@@ -80,11 +76,7 @@ class ModelRegistry:
 
 
 class ModelChooser:
-    """Finds the model for a request: by its name, or for `model: "auto"` by a routing policy.
-
-    Args:
-        router: the routing policy, if the server has one.
-    """
+    """Finds the model for a request: by its name, or for `model: "auto"` by the routing policy, if there is one."""
 
     def __init__(self, registry: ModelRegistry, router: Router | None) -> None:
         self.registry = registry
@@ -101,14 +93,8 @@ class ModelChooser:
     async def choose(
         self, question: str | None, slo: Slo | None, *, num_characters: int, key_id: str
     ) -> tuple[ServedModel, int, RoutingReply]:
-        """Return the model that the policy chooses, its stage to wait for, and the reason.
-
-        Args:
-            num_characters: approximate length of the whole prompt.
-
-        Raises:
-            ApiError: the body has no text to choose by.
-        """
+        """Return the model that the policy chooses, its stage to wait for, and the reason. `num_characters` is the
+        approximate length of the whole prompt. Raises ApiError if the body has no text to choose by."""
         assert self._router is not None
         if question is None:
             raise invalid("model auto chooses by the question's text; send a text, or name a model", "model")

@@ -178,11 +178,8 @@ class ServerSettings(EnvironmentSettings):
             raise ValueError("ssl_keyfile is given without ssl_certfile; TLS needs the certificate too")
 
     def named(self, engines: dict[str, EngineConfig]) -> tuple[dict[str, EngineConfig], tuple[str, ...]]:
-        """Return the engines by served name, and the aliases of the only one.
-
-        Raises:
-            ValueError: several engines share names for one.
-        """
+        """Return the engines by served name, and the aliases of the only one. ValueError if several
+        share names."""
         names = self.served_model_names
         if not names:
             return engines, ()

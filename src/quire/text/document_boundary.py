@@ -24,18 +24,14 @@ _LEADS = ("\n", ".", "x")  #: prefixes that put a text into the middle of anothe
 
 @dataclass(frozen=True, slots=True)
 class JoinedPrompt:
-    """A prompt that begins with documents.
-
-    Attributes:
-        documents: end of each document in `token_ids`, ascending. Empty if the template writes request-specific text
-            before the documents, such as tools, behind which KV must not be shared.
-        start: index of the first document's first token.
-    """
+    """A prompt that begins with documents."""
 
     text: str
     token_ids: list[int]
+    #: End of each document in `token_ids`, ascending. Empty if the template writes request-specific text before the
+    #: documents, such as tools, behind which KV must not be shared.
     documents: tuple[int, ...]
-    start: int = 0
+    start: int = 0  #: index of the first document's first token
 
 
 def join_text(tokenizer: Tokenizer, documents: Sequence[str], rest: str = "", *, head: str = "") -> JoinedPrompt:

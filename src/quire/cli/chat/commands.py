@@ -48,12 +48,9 @@ def chat(
 
 
 def hold(conversation: Any, screen: Screen) -> bool:
-    """Read messages and show answers until the user leaves.
+    """Read messages and show answers until the user leaves. Return False if a piped message had no answer.
 
     Ctrl-C stops an answer; at the prompt a second Ctrl-C leaves.
-
-    Returns:
-        False if piped input had a message without an answer.
     """
     num_failed = 0
     is_leaving = False

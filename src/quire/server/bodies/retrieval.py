@@ -86,8 +86,5 @@ class Retriever(Protocol):
     """The hook that searches before a prompt is made."""
 
     async def search(self, key_id: str, options: Retrieval, question: str | None) -> RetrievedPassages:
-        """Search for the passages that a body asks for. Raises ApiError without a collection or a question.
-
-        Args:
-            question: text of the body; None for token ids or several texts.
-        """
+        """Search for the passages that a body asks for. Raises ApiError without a collection or a question, which is
+        None for token ids or several texts."""

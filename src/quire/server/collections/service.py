@@ -80,9 +80,6 @@ class CollectionService:
         admins: ids of keys that may create public collections and change those of the command line; without keys,
             every client may.
         readers: returns the models that a new collection's chunks must fit.
-
-    Attributes:
-        on_deleted: callback, in a thread, with a collection and the texts of its deleted chunks.
     """
 
     def __init__(
@@ -108,6 +105,7 @@ class CollectionService:
 
     @property
     def on_deleted(self) -> Callable[[CollectionInfo, list[str]], None] | None:
+        """Receives, in a thread, a collection and the texts of its deleted chunks."""
         return self._storage.on_deleted if self._storage is not None else None
 
     @on_deleted.setter

@@ -82,34 +82,21 @@ def as_api_error(error: Exception) -> ApiError:
 
 @dataclass(frozen=True)
 class GenerationJob:
-    """Prompts to run with the same parameters.
-
-    Attributes:
-        params: with `beam`, only the number of answers and the shown fields count.
-        request_id: id of the answer.
-        created: seconds since 1970.
-        owner: tenant whose turn the prompts take.
-        beam: beam search in place of sampling.
-        min_stage: stage of the model to wait for.
-        form: how to separate reasoning, content and calls; None for plain content.
-        about: fields that an answer shows once: retrieved passages, routing.
-        started_stages: prompt number -> stage of the model on which it started.
-        is_accepted: set once all prompts wait or run.
-    """
+    """Prompts to run with the same parameters."""
 
     model: ServedModel
     prompts: Sequence[Prompt]
-    params: SamplingParams
-    request_id: str
-    created: int
+    params: SamplingParams  #: with `beam`, only the number of answers and the shown fields count
+    request_id: str  #: of the answer
+    created: int  #: seconds since 1970
     priority: int = 0
-    owner: Owner = NO_OWNER
-    beam: BeamSearchParams | None = None
-    min_stage: int = 1
-    form: AnswerForm | None = None
-    about: dict[str, Any] = field(default_factory=dict)
-    started_stages: dict[int, int] = field(default_factory=dict)
-    is_accepted: asyncio.Event = field(default_factory=asyncio.Event)
+    owner: Owner = NO_OWNER  #: tenant whose turn the prompts take
+    beam: BeamSearchParams | None = None  #: in place of sampling
+    min_stage: int = 1  #: stage of the model to wait for
+    form: AnswerForm | None = None  #: how to separate reasoning, content and calls; None for plain content
+    about: dict[str, Any] = field(default_factory=dict)  #: fields that an answer shows once: passages, routing
+    started_stages: dict[int, int] = field(default_factory=dict)  #: prompt number -> stage on which it started
+    is_accepted: asyncio.Event = field(default_factory=asyncio.Event)  #: set once all prompts wait or run
 
     @property
     def num_sequences(self) -> int:
@@ -123,16 +110,9 @@ class GenerationJob:
         return {"X-Quire-Stage": str(min(self.started_stages.values()))}
 
     async def events(self, *, wants_progress: bool = True) -> AsyncGenerator[list[tuple[int, Event]], None]:
-        """Run the prompts and yield batches of events, each with the number of its prompt.
-
-        Closing the iterator aborts running prompts.
-
-        Args:
-            wants_progress: False yields only each prompt's start and end.
-
-        Raises:
-            ApiError: a prompt cannot be served, or failed; the others are aborted.
-        """
+        """Run the prompts and yield batches of events, each with the number of its prompt; without `wants_progress`
+        only each prompt's start and end. Closing the iterator aborts running prompts. Raises ApiError if a prompt
+        cannot be served, or failed; the others are aborted."""
         engine = self.model.async_engine
         stream = EventStream()
         num_open = len(self.prompts)
@@ -205,15 +185,8 @@ def _logprobs_of(event: Event) -> Iterator[Logprobs]:
 
 
 async def wait_until_ready(model: ServedModel, receive: Receive) -> None:
-    """Wait while the model is loading or reloading.
-
-    Args:
-        receive: ASGI channel of the waiting request, after its body.
-
-    Raises:
-        ApiError: too many requests wait, the wait timed out, or the model failed.
-        ClientDisconnected: the client left.
-    """
+    """Wait while the model is loading or reloading. `receive` is the waiting request's, after its body. Raises ApiError
+    if too many requests wait, the wait times out or the model failed; ClientDisconnected."""
     try:
         await run_while_connected(receive, model.async_engine.wait_open())
     except QueueFull as error:
@@ -249,11 +222,7 @@ def _retry_after(seconds: float) -> dict[str, str]:
 
 
 class UsageCount:
-    """Token counts of one HTTP request, over all its prompts and answers.
-
-    Args:
-        has_stages: count tokens by stage of the model, too.
-    """
+    """Token counts of one HTTP request, over all its prompts and answers; with `has_stages` by stage, too."""
 
     def __init__(self, *, has_stages: bool) -> None:
         self.num_prompt_tokens = 0
@@ -318,11 +287,7 @@ def comment(text: str) -> bytes:
 
 
 class AnswerWriter(ABC):
-    """Writes one answer in the form of an API.
-
-    Attributes:
-        usage: token counts so far.
-    """
+    """Writes one answer in the form of an API, and counts its tokens in `usage`."""
 
     def __init__(self, job: GenerationJob) -> None:
         self.job = job
@@ -387,15 +352,8 @@ _ENCODERS = ThreadPoolExecutor(2, "encode")  # each more would delay the event l
 async def send_answer(
     request: Request, job: GenerationJob, writer: AnswerWriter, *, is_streamed: bool, keep_alive_s: float
 ) -> Response:
-    """Run the prompts and return the answer. A client that leaves aborts them.
-
-    Args:
-        keep_alive_s: seconds without events after which a stream sends a comment.
-
-    Raises:
-        ApiError: a prompt cannot be served, or failed.
-        ClientDisconnected: the client left before the answer was complete.
-    """
+    """Run the prompts and return the answer; a stream sends a comment after `keep_alive_s` without events. A client
+    that leaves aborts them. Raises ApiError if a prompt cannot be served, or failed; ClientDisconnected."""
     hold_sequences(request.scope, job.num_sequences)
     if is_streamed:
         return StreamedAnswer(job, writer, keep_alive_s)

@@ -38,12 +38,8 @@ _UNSUPPORTED = {"literal_error", "too_long", "none_required"}  # the field's des
 
 
 class BodyReader:
-    """Reads bodies, large ones in child processes, which start with the first of them.
-
-    Args:
-        ignore_unknown_fields: ignore unknown fields in place of rejecting them.
-        max_body_bytes: maximum size of a body, from which the children's limits follow.
-    """
+    """Reads bodies, large ones in child processes, which start with the first of them. The children's limits follow
+    from `max_body_bytes`."""
 
     def __init__(self, *, ignore_unknown_fields: bool = False, max_body_bytes: int = 8 << 20) -> None:
         self._parse = partial(parse, ignore_unknown_fields=ignore_unknown_fields)

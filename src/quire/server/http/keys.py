@@ -39,14 +39,9 @@ def load_api_keys(
     option: str = "--api-key",
     variable: str = KEYS_VARIABLE,
 ) -> tuple[str, ...]:
-    """Return all keys from the command line, the environment (separated by commas) and a file (one a line).
-
-    Args:
-        option: name of the command line's option; the file's has the suffix -file.
-
-    Raises:
-        ValueError: a source has no usable key: an empty file must not open the server. The message never shows a key.
-    """
+    """Return all keys from the command line, the environment (separated by commas) and a file (one a line), whose
+    option is `option`-file. ValueError, which never shows a key, for a source without a usable key: an empty file must
+    not open the server."""
     keys = [_checked(key, f"{option}, number {number}") for number, key in enumerate(given, 1)]
     if variable in environ:
         parts = [part.strip() for part in environ[variable].split(",")]
@@ -87,14 +82,8 @@ def state_directory(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_tenant_secret(directory: Path | None = None) -> bytes:
-    """Return the secret for tenants' domains, kept in a file that the first call makes.
-
-    Args:
-        directory: default `state_directory()`; processes that share it share the secret.
-
-    Raises:
-        ValueError: the file cannot be read or written, or is damaged.
-    """
+    """Return the secret for tenants' domains, from a file in `directory` (default `state_directory()`) that the first
+    call makes. Processes that share it share the secret. ValueError if it cannot be read or written, or is damaged."""
     try:
         path = (directory if directory is not None else state_directory()) / SECRET_FILE
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -47,11 +47,8 @@ class AccessLog:
     """Logs and counts every request at its end, and gives every answer an X-Request-Id. (ASGI middleware)
 
     The client's own id is used if it is plain; the id is ``scope["state"]["request_id"]``. This is the outermost
-    middleware: it sees refusals too, and turns an uncaught exception into a 500 with the id.
-
-    Args:
-        count: receives each answer, for metrics.
-        paths: paths of the routes; requests to other paths count together.
+    middleware: it sees refusals too, and turns an uncaught exception into a 500 with the id. Requests to paths other
+    than `paths` count together.
     """
 
     def __init__(
@@ -272,12 +269,8 @@ def hold_sequences(scope: Scope, num: int, until: asyncio.Task[None] | None = No
 
 
 class PlainPaths:
-    """Rewrites each request to its plain path. HEAD is answered like GET, without the body. (ASGI middleware)
-
-    Args:
-        root_path: prefix that a proxy may leave on.
-        aliases: other path -> path.
-    """
+    """Rewrites each request to its plain path: without `root_path`, which a proxy may leave on, and with aliases (other
+    path -> path) resolved. HEAD is answered like GET, without the body. (ASGI middleware)"""
 
     def __init__(self, app: ASGIApp, root_path: str = "", aliases: Mapping[str, str] | None = None) -> None:
         self.app = app

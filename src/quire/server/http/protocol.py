@@ -134,11 +134,8 @@ class ClientDisconnected(Exception):
 
 
 async def run_while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of `work`, or cancel it and raise `ClientDisconnected` if the client leaves first.
-
-    Args:
-        receive: ASGI channel of a request whose body has been read.
-    """
+    """Return the result of `work`, or cancel it and raise `ClientDisconnected` if the client leaves first. `receive` is
+    that of a request whose body has been read."""
 
     async def wait_for_disconnect() -> None:
         while (await receive())["type"] != "http.disconnect":

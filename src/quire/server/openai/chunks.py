@@ -65,12 +65,8 @@ class HeldLists:
 def chat_logprobs(
     tokenizer: Any, token_ids: Sequence[int], entries: Sequence[Entry], top: int | None, *, shows_ids: bool
 ) -> list[dict[str, Any]]:
-    """Return the `content` of a chat choice's logprobs.
-
-    Args:
-        top: number of likeliest tokens to show; None shows all.
-        shows_ids: show tokens as `token_id:123`.
-    """
+    """Return the `content` of a chat choice's logprobs with the `top` likeliest tokens, or with all if None; with
+    `shows_ids` tokens are `token_id:123`."""
 
     def show(token_id: int, logprob: Logprob) -> dict[str, Any]:
         data = list(tokenizer.token_bytes(token_id)) if tokenizer is not None else None
@@ -100,13 +96,8 @@ def prompt_logprobs(
 
 
 class CompletionLogprobsWriter:
-    """Writes the logprobs of one completion choice piece by piece, with each token's offset in the text.
-
-    Args:
-        tokenizer: None for a model without one.
-        hides_special_tokens: whether the text lacks special tokens.
-        shows_ids: show tokens as `token_id:123`.
-    """
+    """Writes the logprobs of one completion choice piece by piece, with each token's offset in the text, which may lack
+    special tokens; with `shows_ids` tokens are `token_id:123`. `tokenizer` is None for a model without one."""
 
     def __init__(self, tokenizer: Any, *, hides_special_tokens: bool, shows_ids: bool) -> None:
         self._tokenizer = tokenizer

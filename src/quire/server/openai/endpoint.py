@@ -74,12 +74,7 @@ _NOT_WITH_RETRIEVAL = ("truncate_prompt_tokens", "echo")
 
 
 class GenerationEndpoint(ABC, Generic[B]):
-    """Serves bodies of type B: chat or completions.
-
-    Args:
-        models: finds the model that a body names.
-        retriever: hook for `retrieval` in a body.
-    """
+    """Serves bodies of type B: chat or completions."""
 
     path: ClassVar[str]
     name: ClassVar[str]  #: operation id in OpenAPI
@@ -119,15 +114,8 @@ class GenerationEndpoint(ABC, Generic[B]):
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
     async def prepare(self, request: Request, body: B, *, answer_id: str | None = None) -> GenerationJob:
-        """Check a body, wait for its model and encode its prompts.
-
-        Args:
-            answer_id: id of the answer; by default the body's `request_id` after this endpoint's prefix.
-
-        Raises:
-            ApiError: the body cannot be served.
-            ClientDisconnected: the client left.
-        """
+        """Check a body, wait for its model and encode its prompts. The default of `answer_id` is the body's
+        `request_id` after this endpoint's prefix. Raises ApiError if the body cannot be served; ClientDisconnected."""
         key_id = key_id_of(request.scope)
         about: dict[str, Reply] = {}
         retrieved = None if body.retrieval is None else await self._retrieve(key_id, body)
@@ -189,11 +177,8 @@ class GenerationEndpoint(ABC, Generic[B]):
 
     @abstractmethod
     async def _encode(self, body: B, model: ServedModel, key_id: str, passages: Passages | None = None) -> list[Prompt]:
-        """Encode the prompts, without a limit of length. Raises ApiError if the model cannot read them.
-
-        Args:
-            passages: texts to put in front of the only prompt.
-        """
+        """Encode the prompts, without a limit of length; `passages` stand in front of the only prompt. Raises ApiError
+        if the model cannot read them."""
 
     def _form(self, body: B, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
         """Return how to parse the answers; None for plain text."""
@@ -348,11 +333,8 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         return [prompt]
 
     def _form(self, body: ChatCompletionRequest, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
-        """Return how to parse the answer; None if it is all content.
-
-        Raises:
-            ApiError: the way in which the model writes calls is unknown.
-        """
+        """Return how to parse the answer; None if it is all content. Raises ApiError if the model writes calls in an
+        unknown way."""
         tokenizer = tokenizer_of(model)
         own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
         template = tokenizer.choose_chat_template(own, has_tools=has_tools(body))

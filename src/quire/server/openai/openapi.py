@@ -20,11 +20,8 @@ _SCHEMAS = "#/components/schemas/"
 
 
 def streamed(chunk: type[BaseModel], *, has_done: bool = True) -> dict[str, Any]:
-    """Return the 200 of a route that answers whole, or with stream=true as events with `chunk`s.
-
-    Args:
-        has_done: the last event is [DONE], after an error if there is one.
-    """
+    """Return the 200 of a route that answers whole, or with stream=true as events with `chunk`s. With `has_done` the
+    last event is [DONE], after an error if there is one."""
     end = (
         ', the last one `[DONE]`. An error after the first event is an event, too: `data: {"error": {...}}`'
         if has_done
@@ -40,12 +37,7 @@ def streamed(chunk: type[BaseModel], *, has_done: bool = True) -> dict[str, Any]
 
 class ApiDescription:
     """The document of an application, which a child process creates once: FastAPI and the schemas of all bodies take
-    half a second and 60 MiB.
-
-    Args:
-        needs_key: clients need an API key.
-        chunks: schemas that no route returns whole.
-    """
+    half a second and 60 MiB. `chunks` are schemas that no route returns whole."""
 
     def __init__(
         self, routes: Iterable[ApiRoute], *, root_path: str, needs_key: bool, chunks: Sequence[type[BaseModel]]

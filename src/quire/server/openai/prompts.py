@@ -83,12 +83,8 @@ def encode_messages(
     passages: Passages | None = None,
     shows_tools: bool = True,
 ) -> Prompt:
-    """Encode a conversation with the chat template.
-
-    Args:
-        trusts_template: accept a template in `options`.
-        is_truncated: the prompt will be cut, so it may be too long.
-    """
+    """Encode a conversation with the chat template, or if it is trusted with that in `options`. A prompt that will be
+    cut (`is_truncated`) may be too long."""
     tokenizer = tokenizer_of(model)
     template = own_template(model, options, trusts_template=trusts_template)
     if template is None and not tokenizer.chat_templates:
@@ -259,11 +255,8 @@ def _arguments(given: str | dict[str, Any], field: str) -> dict[str, Any]:
 
 
 def _check_characters(model: ServedModel, text: str, param: str, *, is_truncated: bool) -> None:
-    """Reject a text that is certainly too long before tokenizing, which takes 200 bytes a character.
-
-    Args:
-        is_truncated: the text is counted or cut, so it may be as long as some four contexts.
-    """
+    """Reject a text that is certainly too long before tokenizing, which takes 200 bytes a character. One that is
+    counted or cut (`is_truncated`) may be as long as some four contexts."""
     longest = model.async_engine.engine.max_model_len
     if len(text) <= _USUAL_CHARACTERS * longest:
         return

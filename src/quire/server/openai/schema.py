@@ -123,10 +123,7 @@ class GenerationRequest(SamplingFields):
 
     def given_structure(self) -> tuple[str, dict[str, Any]] | None:
         """Return the field that constrains the answer, and its value as keywords of `StructuredOutputsParams`.
-
-        Raises:
-            ValueError: several fields constrain it.
-        """
+        ValueError if several fields constrain it."""
         found: list[tuple[str, dict[str, Any]]] = []
         if self.structured_outputs is not None:
             given = self.structured_outputs.model_dump(exclude_none=True, by_alias=True)

@@ -94,11 +94,7 @@ def choose_parser(
     body: ChatCompletionRequest, name: str, template: str, *, is_explained: bool
 ) -> type[ToolParser] | None:
     """Return the parser of calls; None if there are none. Raises ApiError for a template of an unknown family, unless
-    the answer has a format.
-
-    Args:
-        is_explained: the prompt explains tools, since the template does not.
-    """
+    the answer has a format, or the prompt explains tools in its place (`is_explained`)."""
     structure = body.given_structure()
     if is_forced(body):
         return ForcedParser

@@ -15,13 +15,8 @@ from quire.server.responses.writer import ResponseWriter
 
 
 class BackgroundAnswer(StreamedAnswer):
-    """A response that a task generates. As an ASGI response, its stream, while the client stays.
-
-    A slow reader delays only its own response.
-
-    Attributes:
-        task: the work, after `start`; cancelling it ends the response with the status cancelled.
-    """
+    """A response that a task generates. As an ASGI response, its stream, while the client stays. A slow reader delays
+    only its own response. Cancelling `task`, the work after `start`, cancels the response."""
 
     def __init__(self, job: GenerationJob, writer: ResponseWriter, keep_alive_s: float, *, is_streamed: bool) -> None:
         super().__init__(job, writer, keep_alive_s)

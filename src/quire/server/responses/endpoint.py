@@ -55,11 +55,7 @@ _MAX_CHARACTERS_PER_TOKEN = 8  # of text on average, generously
 
 
 def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompletionRequest:
-    """Return the chat that answers a response's body.
-
-    Args:
-        messages: the conversation so far, with this body's input.
-    """
+    """Return the chat that answers a response's body. `messages` are the conversation with this body's input."""
     given: dict[str, Any] = body.shared_with_chat()
     if body.instructions is not None:
         messages = [Message(role="system", content=body.instructions), *messages]
@@ -96,11 +92,8 @@ def _named(name: str) -> NamedToolChoice:
 
 
 def to_messages(given: Sequence[InputItem]) -> list[Message]:
-    """Return the messages for items. Reasoning, text and calls of the assistant in a row become one message.
-
-    Raises:
-        ApiError: an item lacks a field that its type needs.
-    """
+    """Return the messages for items. Reasoning, text and calls of the assistant in a row become one message. Raises
+    ApiError for an item without a field that its type needs."""
     messages: list[Message] = []
     turn: Message | None = None  # of the assistant, to which the next items may belong
     for number, item in enumerate(given):
@@ -154,28 +147,16 @@ _MAX_CHARACTERS = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """A response and its conversation.
+    """A response and its conversation."""
 
-    Attributes:
-        owner: id of the key, which alone can read it.
-        reply: the response as sent.
-        items: the conversation before this answer, without instructions.
-        work: work in the background that goes on; it ends when the response is dropped.
-    """
-
-    owner: str
-    reply: dict[str, Any]
-    items: Sequence[InputItem]
-    work: BackgroundAnswer | None = None
+    owner: str  #: id of the key, which alone can read it
+    reply: dict[str, Any]  #: the response as sent
+    items: Sequence[InputItem]  #: the conversation before this answer, without instructions
+    work: BackgroundAnswer | None = None  #: goes on in the background; it ends when the response is dropped
 
 
 class ResponseStore:
-    """Keeps responses.
-
-    Args:
-        capacity: maximum number of responses; 0 keeps none.
-        max_characters: maximum size of all responses.
-    """
+    """Keeps up to `capacity` responses of together at most `max_characters`."""
 
     def __init__(self, capacity: int, max_characters: int = _MAX_CHARACTERS) -> None:
         self._capacity = capacity

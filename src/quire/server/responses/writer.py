@@ -105,11 +105,7 @@ class OutputItems:
 
 
 class ResponseWriter(AnswerWriter):
-    """Writes one response.
-
-    Args:
-        on_end: receives the finished response, and a failed one of a background.
-    """
+    """Writes one response. `on_end` receives the finished response, and a failed one of a background."""
 
     def __init__(self, job: GenerationJob, body: ResponsesRequest, on_end: Callable[[JsonObject], None]) -> None:
         super().__init__(job)

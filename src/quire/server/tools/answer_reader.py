@@ -58,26 +58,16 @@ class ParsedAnswer:
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """The form of the answers to one request.
-
-    Attributes:
-        reasoning: markers; None without reasoning.
-        is_thinking: whether the prompt ends within reasoning.
-        shows_reasoning: False removes reasoning.
-        is_exact: keep blanks behind reasoning, which a grammar allows.
-        tools: parser of calls; None without calls.
-        is_parallel: False removes all calls but the first.
-        specials: ids of special tokens that the text must keep.
-    """
+    """The form of the answers to one request."""
 
     reasoning: ReasoningMarkers | None = None
-    is_thinking: bool = False
-    shows_reasoning: bool = True
-    is_exact: bool = False
-    tools: type[ToolParser] | None = None
+    is_thinking: bool = False  #: whether the prompt ends within reasoning
+    shows_reasoning: bool = True  #: False removes reasoning
+    is_exact: bool = False  #: keep blanks behind reasoning, which a grammar allows
+    tools: type[ToolParser] | None = None  #: parser of calls
     schemas: Mapping[str, Any] = field(default_factory=dict)  #: of parameters, by function
-    is_parallel: bool = True
-    specials: tuple[int, ...] = ()
+    is_parallel: bool = True  #: False removes all calls but the first
+    specials: tuple[int, ...] = ()  #: ids of special tokens that the text must keep
 
     def num_reasoning_tokens(self, token_ids: Sequence[int], tokenizer: Any) -> int:
         """Return the number of tokens up to the end of the reasoning; all if it has no end, 0 if it has no start."""
@@ -155,11 +145,7 @@ class AnswerReader:
 
 
 class _Blanks:
-    """Holds blanks at the end of streamed text back until more text follows.
-
-    Args:
-        at_start: remove blanks at the beginning.
-    """
+    """Holds blanks at the end of streamed text back until more text follows, and removes those `at_start`."""
 
     def __init__(self, *, at_start: bool) -> None:
         self._at_start = at_start

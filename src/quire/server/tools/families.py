@@ -296,12 +296,8 @@ class ForcedParser(ToolParser):
 
 
 def forced_calls_schema(functions: Sequence[Mapping[str, Any]], *, is_parallel: bool) -> dict[str, Any]:
-    """Return the JSON schema of one or more calls.
-
-    Args:
-        functions: dicts with `name` and optionally `parameters`, a JSON schema.
-        is_parallel: allow several calls.
-    """
+    """Return the JSON schema of a call, or with `is_parallel` of one or more, of functions with `name` and optionally
+    `parameters`, a JSON schema."""
     calls, definitions = [], {}
     for number, function in enumerate(functions):
         key = f"arguments{number}"
@@ -329,11 +325,8 @@ def calls_grammar(parser: type[ToolParser], functions: Sequence[Mapping[str, Any
 
 
 def _relocated(schema: Any, root: str, *, closes: bool) -> Any:
-    """Return a schema whose references work below the new root.
-
-    Args:
-        closes: forbid additional properties by default, so that a random model comes to an end.
-    """
+    """Return a schema whose references work below the new root. With `closes` it forbids additional properties by
+    default, so that a random model comes to an end."""
     if isinstance(schema, list):
         return [_relocated(item, root, closes=closes) for item in schema]
     if not isinstance(schema, dict):

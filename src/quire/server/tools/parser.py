@@ -23,11 +23,7 @@ _ARGUMENTS = frozenset({"arguments", "parameters"})
 
 
 class NotACall(Exception):
-    """The text is no call.
-
-    Attributes:
-        rest: unread character that showed it, "" at the end of the text.
-    """
+    """The text is no call. `rest` is the unread character that showed it, "" at the end of the text."""
 
     def __init__(self, rest: str) -> None:
         super().__init__(rest)
@@ -91,11 +87,8 @@ def pass_value(character: str, sink: Callable[[str], None]) -> Reading[str]:
 
 
 def read_call(character: str, parser: ToolParser) -> Reading[str]:
-    """Read {"name": ..., "arguments": {...}}. `parameters` is a synonym for arguments; other keys are skipped.
-
-    Raises:
-        NotACall: the text is something else, or ends too early, maybe after the call has started.
-    """
+    """Read {"name": ..., "arguments": {...}}. `parameters` is a synonym for arguments; other keys are skipped. Raises
+    NotACall if the text is something else, or ends too early, maybe after the call has started."""
     early: list[str] | None = []  # arguments before the name; None once the name is known
     has_arguments = False
     character = yield from skip("{", character)
@@ -231,11 +224,8 @@ class ReasoningMarkers:
 
 
 class ReasoningParser:
-    """Separates reasoning from the answer, in text that may be split anywhere.
-
-    Args:
-        is_open: whether the prompt ends with the opening marker, as many templates write it.
-    """
+    """Separates reasoning from the answer, in text that may be split anywhere. It `is_open` if the prompt ends with the
+    opening marker, as many templates write it."""
 
     def __init__(self, markers: ReasoningMarkers, *, is_open: bool) -> None:
         self._markers = markers
