@@ -36,6 +36,9 @@ ARCHITECTURES = {
     "Qwen2ForCausalLM": "qwen2",
     "Qwen2MoeForCausalLM": "qwen2moe",
     "Qwen3ForCausalLM": "qwen3",
+    "Qwen3NextForCausalLM": "qwen3next",
+    "Qwen3_5ForCausalLM": "qwen35",
+    "Qwen3_5MoeForCausalLM": "qwen35moe",
     "Qwen3MoeForCausalLM": "qwen3moe",
     "SeedOssForCausalLM": "seed_oss",
     "SmolLM3ForCausalLM": "smollm3",
@@ -70,8 +73,10 @@ def write_gguf(
     tensors = split_pairs(tensors) if architecture == "gpt-oss" else stack_experts(tensors)
     if architecture == "deepseek2" and not old:
         tensors = split_heads(tensors, config)
+    if "linear_num_key_heads" in config:
+        tensors = reorder_heads(tensors, config, old)
     for name, tensor in tensors.items():
-        name = name.replace("e_score_correction_bias", "e_score_correction.bias")
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("dt_bias", "dt_proj.bias")
         stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if match := re.fullmatch(r"model\.layers\.(\d+)\.router\.(per_expert_)?scale", name):
             stored = f"blk.{match[1]}.ffn_{'down_exps' if match[2] else 'gate_inp'}.scale"
@@ -83,7 +88,8 @@ def write_gguf(
         )
         values = tensor.float().numpy()
         part = stored.split(".")[-2]
-        if architecture in ("gemma2", "gemma3") and stored.endswith("norm.weight"):
+        is_shifted = architecture in ("gemma2", "gemma3") or "linear_num_key_heads" in config
+        if is_shifted and stored.endswith("norm.weight") and "ssm_norm" not in stored:
             values = values + 1
         if architecture in PAIRED and part in heads:
             values = by_pairs(values, heads[part])
@@ -130,6 +136,37 @@ def split_heads(tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> dic
             continue
         keys, values = tensor.reshape(-1, sum(sizes), config["kv_lora_rank"]).split(sizes, 1)
         found |= {name.replace("kv_b", "k_b"): keys.mT, name.replace("kv_b", "v_b"): values}
+    return found
+
+
+def reorder_heads(tensors: dict[str, torch.Tensor], config: dict[str, Any], old: bool) -> dict[str, torch.Tensor]:
+    """Order value heads of Qwen3.5 by their place beside a key head, separate the joint product of Qwen3-Next unless
+    the file is `old`, and take the exponential of A_log."""
+    names = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim")
+    keys, values, key_dim, value_dim = (config[f"linear_{name}"] for name in names)
+    is_grouped, inner = config["model_type"] == "qwen3_next", values // keys * value_dim
+    found: dict[str, torch.Tensor] = {}
+
+    def tiled(tensor: torch.Tensor, first: int = 0, size: int = 1) -> torch.Tensor:
+        heads = tensor[first:].reshape(keys, -1, size, *tensor.shape[1:]).transpose(0, 1)
+        return tensor if is_grouped else torch.cat((tensor[:first], heads.reshape(tensor[first:].shape)))
+
+    for name, tensor in tensors.items():
+        kind = name.partition(".linear_attn.")[2].removesuffix(".weight")
+        if kind == "in_proj_qkvz" and not old:
+            parts = tensor.reshape(keys, -1, tensor.shape[1]).split([key_dim, key_dim, inner, inner], 1)
+            *qkv, z = (part.flatten(0, 1) for part in parts)
+            found |= {name.replace("qkvz", "qkv"): torch.cat(qkv), name.replace("qkvz", "z"): z}
+            continue
+        if kind in ("in_proj_qkv", "conv1d"):
+            tensor = tiled(tensor.squeeze(), 2 * keys * key_dim, value_dim)
+        elif kind == "in_proj_z":
+            tensor = tiled(tensor, 0, value_dim)
+        elif kind == "out_proj":
+            tensor = tiled(tensor.T, 0, value_dim).T
+        elif kind in ("in_proj_a", "in_proj_b", "dt_bias", "A_log"):
+            tensor = tiled(tensor)
+        found[name] = -tensor.exp() if kind == "A_log" else tensor
     return found
 
 
@@ -249,6 +286,16 @@ def _deepseek2(config: dict[str, Any], old: bool) -> dict[str, Any]:
     return written | {"add_key_length_mla": key_dim, "add_value_length_mla": value_dim}
 
 
+def _hybrid(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "add_ssm_conv_kernel": config["linear_conv_kernel_dim"],
+        "add_ssm_state_size": config["linear_key_head_dim"],
+        "add_ssm_group_count": config["linear_num_key_heads"],
+        "add_ssm_time_step_rank": config["linear_num_value_heads"],
+        "add_ssm_inner_size": config["linear_value_head_dim"] * config["linear_num_value_heads"],
+    }
+
+
 def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any], old: bool) -> None:
     rope = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10000.0)}
     if "full_attention" in rope:
@@ -286,6 +333,8 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any], old: bool) ->
         written |= _gemma4(config)
     if "kv_lora_rank" in config:
         written |= _deepseek2(config, old)
+    if "linear_num_key_heads" in config:
+        written |= _hybrid(config)
     if config["model_type"] == "gpt_oss":
         written["add_expert_feed_forward_length"] = config["intermediate_size"]
     for add, value in written.items():

@@ -16,7 +16,7 @@ from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.gguf_config import read_gguf
 from quire.loading.remote import open_file, remote_file
 from quire.loading.source import read_json_object
-from quire.models.encodings import BLOCKS
+from quire.models.encodings import BLOCKS, Tiles
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -45,6 +45,9 @@ class TensorEntry:
     end: int  #: the byte after its last
     head_dim: int = field(default=0, kw_only=True)  #: a head's rows are stored in pairs: i and i + head_dim / 2
     addend: float = field(default=0.0, kw_only=True)  #: to add to each value
+    is_rate: bool = field(default=False, kw_only=True)  #: minus the exponential of each value is stored
+    tiles: Tiles | None = field(default=None, kw_only=True)  #: of its rows
+    column_tiles: Tiles | None = field(default=None, kw_only=True)
     whole: TensorEntry | None = field(default=None, kw_only=True)  #: the file's tensor, of which this is a part
     every: int = field(default=1, kw_only=True)  #: the bytes also hold others' rows: it is every second one or so,
     first: int = field(default=0, kw_only=True)  #: from this one on

@@ -19,6 +19,9 @@ _NAMES = Path(__file__).with_name("gguf_names.toml")
 #: Of Llama 3.1 to 3.3, whose GGUF files state the factors of single frequencies only.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _MAX_FACTORS = 4096
+_MODEL_TYPES = {"mistral3": "ministral3", "gemma3": "gemma3_text", "qwen35": "qwen3_5_text"}
+_MODEL_TYPES |= {"qwen35moe": "qwen3_5_moe_text", "qwen3next": "qwen3_next"}
+_HYBRIDS = ("qwen35", "qwen35moe", "qwen3next")
 _KV = ("key", "value")
 #: Groups of experts and chosen ones, by experts of DeepSeek-V2 and V3, whose older files do not state them.
 _GROUPS = {160: (8, 3), 256: (8, 4)}
@@ -60,7 +63,7 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     ids = [values.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot", "eom")]
     config: dict[str, Any] = {
         "architectures": [_names()["architectures"][prefix]],
-        "model_type": {"mistral3": "ministral3", "gemma3": "gemma3_text"}.get(prefix, prefix),
+        "model_type": _MODEL_TYPES.get(prefix, prefix),
         "vocab_size": shapes["token_embd.weight"][0],
         "tie_word_embeddings": "output.weight" not in shapes,
         "attention_bias": "blk.0.attn_q.bias" in shapes,
@@ -85,11 +88,12 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
     of_hidden = config["hidden_size"] // config["num_attention_heads"]
     config["query_pre_attn_scalar"] = of_hidden if config["num_hidden_layers"] in (46, 62) else head_dim  # Gemma 27B
     if "num_experts" in config:
-        config = {"norm_topk_prob": prefix == "qwen3moe", **config, "num_local_experts": config["num_experts"]}
+        norms = prefix in ("qwen3moe", *_HYBRIDS)
+        config = {"norm_topk_prob": norms, **config, "num_local_experts": config["num_experts"]}
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
     if prefix == "olmo2" and config["sliding_window"]:
         config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
-    of_prefix = {"deepseek2": _deepseek2, "gemma4": _gemma4}.get(prefix)
+    of_prefix = {"deepseek2": _deepseek2, "gemma4": _gemma4, **dict.fromkeys(_HYBRIDS, _hybrid)}.get(prefix)
     return config | of_prefix(header, config, shapes) if of_prefix else config
 
 
@@ -114,6 +118,17 @@ def _deepseek2(header: GGUFHeader, config: dict[str, Any], tensors: Container[st
         "topk_group": chosen,
         "topk_method": "noaux_tc" if not is_v2 else "group_limited_greedy" if groups > 1 else "greedy",
         "v_head_dim": value_dim,
+    }
+
+
+def _hybrid(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
+    """Return the fields of layers with the gated delta rule. Old files of Qwen3-Next have its joint product."""
+    inner = header.values[f"{header.values['general.architecture']}.ssm.inner_size"]
+    linear = [f"blk.{i}.ssm_a" in tensors for i in range(config["num_hidden_layers"])]
+    return {
+        "layer_types": ["linear_attention" if each else "full_attention" for each in linear],
+        "linear_inputs_apart": any(f"blk.{i}.attn_qkv.weight" in tensors for i, each in enumerate(linear) if each),
+        "linear_value_head_dim": inner // config["linear_num_value_heads"],
     }
 
 

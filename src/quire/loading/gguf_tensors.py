@@ -8,23 +8,26 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from quire.gguf_header import GGUFHeader, GGUFTensor, is_gguf
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.gguf_config import gguf_head_dim, read_gguf
 from quire.loading.reading.reader import position_in_use
-from quire.models.encodings import BLOCKS, BY_NUMBER, HEAD_PARTS
+from quire.models.encodings import BLOCKS, BY_NUMBER, HEAD_PARTS, Tiles
 
 #: Architectures with rows of q and k in the order of rotated pairs; transformers rotates halves of heads.
 _PAIRED = ("arcee", "deci", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "olmo", "smollm3")
 #: Architectures whose norms have 1 added to their weights.
-_SHIFTED = ("gemma", "gemma2", "gemma3")
+_SHIFTED = ("gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe")
+#: Value heads' tensors, and the size of a head if it is 1.
+_TILED = re.compile(r"blk\.\d+\.(?:(attn_qkv|attn_gate|ssm_conv1d|ssm_out)|ssm_(?:alpha|beta|a|dt))(?:\.\w+)?")
 _FLOAT_BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 _METADATA = re.compile(r"rope_freqs\.weight|rope_factors_(long|short)\.weight|blk\.\d+\.attn_rot_embd\.weight")
 _EXPERT = re.compile(r"(.*\.experts)\.(\d+)(\..*)")
 #: Parts of names, and what the gguf package knows instead.
-_KNOWN = ((".e_score_correction_bias", ".e_score_correction.bias"),)
+_KNOWN = ((".e_score_correction_bias", ".e_score_correction.bias"), (".dt_bias", ".dt_proj.bias"))
 #: Names of Gemma 4's that the gguf package does not know.
 _SCALE = re.compile(r"model\.layers\.(\d+)\.router\.(scale|per_expert_scale)")
 _SCALES = {"scale": "ffn_gate_inp.scale", "per_expert_scale": "ffn_down_exps.scale"}
@@ -61,6 +64,7 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
     if end > header.size:
         raise ModelLoadError(f"{where} ends at byte {end} of {header.size}: the file is truncated; download it again")
     shape = (1, *tensor.shape) if tensor.name.endswith("ffn_gate_inp_shexp.weight") else tensor.shape
+    shape = (shape[0], 1, *shape[1:]) if tensor.name.endswith("ssm_conv1d.weight") else shape
     entry = TensorEntry(header.path, tensor.name, shape, encoding, tensor.start, end)
     architecture = metadata.values.get("general.architecture")
     if architecture in _PAIRED and re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", tensor.name):
@@ -68,8 +72,24 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
         if head_dim % 2 or tensor.shape[0] % head_dim:
             raise ModelLoadError(f"{where} has {tensor.shape[0]} rows, which are no heads of {head_dim}")
         return replace(entry, head_dim=head_dim)
-    is_shifted = architecture in _SHIFTED and tensor.name.endswith("norm.weight")
-    return replace(entry, addend=-1.0) if is_shifted else entry
+    if architecture in ("qwen35", "qwen35moe"):
+        entry = _with_tiles(entry, metadata.values, architecture)
+    is_shifted = architecture in _SHIFTED and re.search(r"(?<!ssm_)norm\.weight$", tensor.name)
+    return replace(entry, addend=-1.0 if is_shifted else 0.0, is_rate=tensor.name.endswith(".ssm_a"))
+
+
+def _with_tiles(entry: TensorEntry, values: Mapping[str, Any], prefix: str) -> TensorEntry:
+    """Return an entry with the order of value heads, of which llama.cpp repeats key heads as a whole."""
+    sizes = (values[f"{prefix}.ssm.{name}"] for name in ("group_count", "time_step_rank", "inner_size", "state_size"))
+    num_keys, num_values, inner, key_dim = sizes
+    if (match := _TILED.fullmatch(entry.name)) is None or num_keys == num_values:
+        return entry
+    first = 2 * num_keys * key_dim if match[1] in ("attn_qkv", "ssm_conv1d") else 0
+    tiles = Tiles(first, num_keys, num_values // num_keys, inner // num_values if match[1] else 1)
+    rows = entry.shape[1 if match[1] == "ssm_out" else 0]
+    if rows != first + num_keys * tiles.groups * tiles.size:
+        raise ModelLoadError(f"{entry.file}: {entry.name} has {rows} features, which are no {num_values} value heads")
+    return replace(entry, column_tiles=tiles) if match[1] == "ssm_out" else replace(entry, tiles=tiles)
 
 
 def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> Mapping[str, TensorEntry]:
@@ -90,7 +110,8 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
         match = _EXPERT.fullmatch(name)
         given = functools.reduce(lambda given, pair: given.replace(*pair), _KNOWN, name)
         base, _, kind = (f"{match[1]}{match[3]}" if match else given).rpartition(".")
-        owns = [f"{known.get_name(base)}.{kind}", f"{known.get_name(f'{base}.{kind}')}.weight"]  # some have no suffix
+        own = str(known.get_name(f"{base}.{kind}"))
+        owns = [f"{known.get_name(base)}.{kind}", f"{own}.weight", own]  # some have no suffix
         if scale := _SCALE.fullmatch(name):
             owns = [f"blk.{scale[1]}.{_SCALES[scale[2]]}"]
         halves = {f"{base}.{part}": f"{known.get_name(base.replace('kv_b', part))}.weight" for part in HEAD_PARTS}

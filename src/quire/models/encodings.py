@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Values and bytes per block. A row is a whole number of blocks.
 BLOCKS = {
@@ -19,6 +24,30 @@ BY_NUMBER = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
     13: "Q5_K", 14: "Q6_K", 20: "IQ4_NL", 23: "IQ4_XS", 30: "BF16", 39: "MXFP4",
 }  # fmt: skip
+
+
+class Tiles(NamedTuple):
+    """Rows of value heads that are stored in another order: the first head of each key head, then all second ones."""
+
+    first: int  #: rows before them
+    num_keys: int
+    groups: int  #: value heads of a key head
+    size: int  #: of a head
+
+    def of(self, ranges: Sequence[tuple[int, int]]) -> tuple[Tiles, tuple[tuple[int, int], ...]]:
+        """Return those of a rank with these ranges, of which the last is of value heads, and its ranges in the file."""
+        *before, last = ranges
+        start, end = ((at - self.first) // self.groups // self.size for at in last)
+        tiles = (self.first + group * self.num_keys * self.size for group in range(self.groups))
+        found = (*before, *((tile + start * self.size, tile + end * self.size) for tile in tiles))
+        return self._replace(first=sum(end - start for start, end in before), num_keys=end - start), found
+
+    def order(self) -> np.ndarray:
+        """Return the index in the file of each row."""
+        import numpy as np  # reading begins before
+
+        heads = np.arange(self.num_keys * self.groups * self.size).reshape(self.groups, self.num_keys, self.size)
+        return np.concatenate((np.arange(self.first), self.first + heads.swapaxes(0, 1).ravel()))
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,7 @@ class TensorFill:
         self._dtype: np.dtype = _TYPES[entry.dtype] if self._is_float else view.dtype
         self._is_suspect = False  # a sum overflowed, or was NaN or infinite
         # A transposed view, or a tensor at an odd offset, is filled by rows from a buffer at the end.
-        is_direct = _is_contiguous(self.view) and entry.every == 1 and not entry.is_transposed
+        is_direct = _is_contiguous(self.view) and entry.every == 1 and not entry.is_transposed and not entry.tiles
         is_buffered = not is_direct or entry.start % self._dtype.itemsize
         self._buffer = np.empty(entry.num_bytes, np.uint8) if is_buffered else None
 
@@ -135,10 +135,12 @@ class TensorFill:
         elif self._is_suspect:
             check_finite(self.view, self.entry)
 
-    @np.errstate(over="ignore")
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def _put(self, view: Array, piece: np.ndarray) -> None:
         if self.entry.addend:
             piece = piece + piece.dtype.type(self.entry.addend)
+        if self.entry.is_rate:
+            piece = np.log(-piece.astype(np.float64)).astype(np.float32)
         if not self._is_float:
             view[...] = piece
         elif not is_numpy(view):
@@ -162,7 +164,8 @@ def _own_rows(values: np.ndarray, shape: tuple[int, ...], entry: TensorEntry) ->
     elif entry.every > 1:
         values = values.reshape(-1, *shape[1:])
     else:
-        return values.reshape(shape)
+        values = values.reshape(shape)
+        return values if entry.tiles is None else values[entry.tiles.order()]
     return values[entry.first :: entry.every]
 
 

@@ -143,9 +143,9 @@ def _store_as_files(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict
             shape = (outputs.total, layer.inputs.total)
             if weight is None or weight.shape != shape or weight.dtype not in FLOATS | BLOCKS:
                 break  # `match_tensors` will report it
-            parts.append(EncodedRows(name, weight.dtype, outputs, layer.inputs))
+            parts.append(EncodedRows(name, weight.dtype, outputs, layer.inputs, weight.column_tiles))
         else:
-            if any(part.encoding not in FLOATS for part in parts):
+            if any(part.encoding not in FLOATS or getattr(part, "tiles", None) for part in parts):
                 layer.store_as(parts)
                 stored.update((name, name_of(array.dtype)) for name, array in layer.checkpoint_tensors(path))
     return stored
@@ -167,6 +167,9 @@ def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
     if share is None:
         return entry
     assert entry.array_shape == share.whole_shape
+    if entry.tiles is not None:
+        tiles, ranges = entry.tiles.of(share.ranges)
+        entry, share = replace(entry, tiles=tiles), replace(share, ranges=ranges)
     if entry.is_transposed:
         stored = TensorShare(share.whole_shape[::-1], 1 - share.dim, share.ranges)
         return replace(
@@ -192,6 +195,8 @@ def part_of(entry: TensorEntry, share: TensorShare | None) -> TensorEntry:
         columns,
         every=entry.every,
         first=entry.first,
+        is_rate=entry.is_rate,
+        tiles=entry.tiles,
     )
 
 

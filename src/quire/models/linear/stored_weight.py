@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from quire.models.encodings import BLOCKS, FLOATS
+from quire.models.encodings import BLOCKS, FLOATS, Tiles
 from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight, block_kernels, same_order
 from quire.models.linear.interface import PackedWeight
 from quire.models.model_config import UnsupportedModelError
@@ -45,10 +46,13 @@ class StoredWeight(Module):
 
 class EncodedRows(StoredWeight):
     """Rows of blocks of an encoding in `BLOCKS`, uint8 [out_features, row_bytes], or of floats beside such rows.
-    UnsupportedModelError if this rank's part would cut blocks."""
+    `tiles` are of its columns. UnsupportedModelError if this rank's part would cut blocks."""
 
-    def __init__(self, name: str, encoding: str, outputs: Share, inputs: Share) -> None:
-        self.encoding, self.has_kernel = encoding, encoding in TYPES
+    def __init__(self, name: str, encoding: str, outputs: Share, inputs: Share, tiles: Tiles | None = None) -> None:
+        self.encoding, self.has_kernel, self.tiles = encoding, encoding in TYPES, tiles
+        if tiles is not None and not inputs.is_whole:
+            self.tiles, ranges = tiles.of(inputs.ranges)
+            inputs = replace(inputs, ranges=ranges)
         self.out_features, self.in_features = outputs.size, inputs.size
         self._outputs, self._inputs = outputs, inputs
         if encoding in FLOATS:
@@ -74,10 +78,12 @@ class EncodedRows(StoredWeight):
             yield "weight", TensorShare(shape, 1, tuple(ranges))
 
     def decode(self, rows: slice) -> np.ndarray:
-        return decode_rows(self.encoding, self.weight[rows])
+        decoded = decode_rows(self.encoding, self.weight[rows])
+        return decoded if self.tiles is None else decoded[:, self.tiles.order()]
 
     def block_rows(self) -> BlockRows | None:
-        return BlockRows(self.encoding, self.weight)
+        order = None if self.tiles is None else np.argsort(self.tiles.order()).astype(np.int32)
+        return BlockRows(self.encoding, self.weight, order=order)
 
 
 def decode_rows(encoding: str, rows: np.ndarray) -> np.ndarray:
@@ -112,7 +118,8 @@ class StoredParts(list[StoredWeight], Module):
         blocks = [part for part in found if part is not None and same_order(part.order, found[0] and found[0].order)]
         if library is not None and len(blocks) == len(self):
             return BlockWeight(blocks, self[0].in_features, dtype, library)
-        _say_decoded(", ".join(dict.fromkeys(part.encoding for part in self)), name_of(dtype), library is not None)
+        if not all(part.encoding in FLOATS for part in self):
+            _say_decoded(", ".join(dict.fromkeys(part.encoding for part in self)), name_of(dtype), library is not None)
         return None
 
     def decode(self, dtype: DType, device: str) -> Array:

@@ -14,6 +14,7 @@ class DeltaConfig:
     key_dim: int  #: of a head, as `value_dim`; a multiple of 16
     value_dim: int  #: a multiple of 32
     is_interleaved: bool = False  #: a key head's rows of projections are together
+    inputs_apart: bool = False  #: except those of queries, keys and values, and of z
 
     @property
     def num_channels(self) -> int:

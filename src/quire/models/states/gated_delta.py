@@ -48,13 +48,18 @@ class GatedDeltaNet(Module):
         keys, values = heads.of_size(self.delta.key_dim), heads.of_size(groups * self.delta.value_dim)
         self.num_key_heads, self.groups, self.value_heads = heads.size, groups, heads.of_size(groups)
         channels = Share.joined(keys, keys, values)
-        if self.delta.is_interleaved:
+        self._is_joint = self.delta.is_interleaved and not self.delta.inputs_apart  # of the first product
+        if self._is_joint:
             per_head = 2 * self.delta.key_dim + 2 * groups * self.delta.value_dim
             self.in_proj_qkvz = Linear(hidden, heads.of_size(per_head), bias=False, **factory)
+        else:
+            parts = {"in_proj_qkv": channels, "in_proj_z": values}
+            self.in_proj_qkvz = MergedLinear(hidden, parts, bias=False, **factory)
+        self.in_proj_ba: Linear
+        if self.delta.is_interleaved:
             self.in_proj_ba = Linear(hidden, heads.of_size(2 * groups), bias=False, **factory)
         else:
-            parts, gates = {"in_proj_qkv": channels, "in_proj_z": values}, ("in_proj_b", "in_proj_a")
-            self.in_proj_qkvz = MergedLinear(hidden, parts, bias=False, **factory)
+            gates = ("in_proj_b", "in_proj_a")
             self.in_proj_ba = MergedLinear(hidden, dict.fromkeys(gates, self.value_heads), bias=False, **factory)
         self.in_proj_ba.is_quantizable = False
         self.conv1d = Convolution(channels, _TAPS, bias=False, **factory)
@@ -88,11 +93,12 @@ class GatedDeltaNet(Module):
         """Return by kind of inputs: the first value in its product, values between key heads, and those of one."""
         values, places = self.groups * self.delta.value_dim, dict[str, tuple[int, int, int]]()
         inputs = {"q": self.delta.key_dim, "k": self.delta.key_dim, "v": values, "z": values}
-        for sizes in (inputs, {"b": self.groups, "a": self.groups}):
+        gates = {"b": self.groups, "a": self.groups}
+        for sizes, is_joint in ((inputs, self._is_joint), (gates, self.delta.is_interleaved)):
             first = 0
             for name, size in sizes.items():
-                places[name] = first, sum(sizes.values()) if self.delta.is_interleaved else size, size
-                first += size * (1 if self.delta.is_interleaved else self.num_key_heads)
+                places[name] = first, sum(sizes.values()) if is_joint else size, size
+                first += size * (1 if is_joint else self.num_key_heads)
         return places
 
     @takes_tensors
