@@ -23,6 +23,7 @@ from quire.system.memory import used_by
 
 MODEL_LABEL = "model_name"
 M = TypeVar("M", Gauge, Counter, Histogram)
+Labels = dict[str, tuple[str, ...]]  #: values by name
 # In seconds, from a small model on one GPU to a large one on a busy CPU.
 TOKEN_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10,
@@ -62,7 +63,7 @@ class Families:
         for family, values in self._made:
             family.labels(model, *values)
 
-    def _add(self, family: M, labels: dict[str, tuple[str, ...]]) -> M:
+    def _add(self, family: M, labels: Labels) -> M:
         for registry in self._registries:
             registry.register(family)
         self._made += [(family, values) for values in product(*labels.values())]
@@ -76,140 +77,123 @@ def collect(registry: CollectorRegistry) -> Iterator[Metric]:
         yield metric
 
 
-_MODES = ("recompute", "swap", "mixed")
 _BLOCKED_REASONS = ("document", "grammar", "stage")
 _BY_SEVERITY = ("stop", "length", "abort", "error")
 _DIRECTIONS = {"save": "out", "load": "in"}
-_BOTH = tuple(_DIRECTIONS.values())
+_BY_DIRECTION: Labels = {"direction": tuple(_DIRECTIONS.values())}
+_BY_MODE: Labels = {"mode": ("recompute", "swap", "mixed")}
+_BY_TIER: Labels = {"tier": ("device", *TIERS)}
+
+#: Field of `Stats` -> name and text.
+_GAUGES = {
+    "num_running": ("num_requests_running", "Running requests."),
+    "num_waiting": ("num_requests_waiting", "Waiting requests, preempted ones included."),
+    "swap_bytes": ("swap_space_bytes", "Capacity of the swap tier in bytes; 0 without one."),
+    "swap_used_bytes": ("swap_space_used_bytes", "Bytes in the swap tier for preempted requests."),
+    "num_disk_blocks": ("kv_dir_blocks", "KV blocks of this model in the KV directory."),
+    "disk_bytes": ("kv_dir_bytes", "Bytes of these blocks."),
+}
+#: Field of `Stats`, a number or a `Counter` by label -> name, text and labels.
+_COUNTERS: dict[str, tuple[str, str, Labels]] = {
+    "prefix_queries": ("prefix_cache_queries", "Tokens looked up in the prefix cache.", {}),
+    "prefix_hits": ("prefix_cache_hits", "Tokens found in the prefix cache.", {}),
+    "hits_by_tier": ("prefix_cache_hits_by_tier", "Tokens found in the prefix cache, by tier.", _BY_TIER),
+    "prefix_ways": (
+        "prefix_decisions",
+        "Prefixes found in another tier: loaded, computed, or both at once, whichever was predicted to be faster; "
+        "and those loaded ahead, in part, while the request waited.",
+        {"way": ("load", "compute", "both", "ahead")},
+    ),
+    "preemptions": ("num_preemptions", "Preemptions.", {}),
+    "num_prompt_tokens": ("prompt_tokens", "Prompt tokens of started requests, cached ones included.", {}),
+    "num_sampled_tokens": ("generation_tokens", "Generated tokens.", {}),
+    "ahead_tokens": ("computed_ahead_tokens", "Tokens of documents computed while their requests waited.", {}),
+    "disk_moved": ("kv_dir_moved_blocks", "KV blocks moved to the KV directory (out) and from it (in).", _BY_DIRECTION),
+    "disk_failed": (
+        "kv_dir_failed_blocks",
+        "KV blocks that could not be written (out), or were missing or damaged when read (in).",
+        _BY_DIRECTION,
+    ),
+    "audits": (
+        "kv_audits",
+        "Audits of KV found in a tier, by result: equal to its computation, or different.",
+        {**_BY_TIER, "result": ("equal", "different")},
+    ),
+}
+#: The same for `RecoveryStats`.
+_RECOVERY_COUNTERS: dict[str, tuple[str, str, Labels]] = {
+    "preemptions": ("recovery_preemptions", "Preemptions by recovery mode.", _BY_MODE),
+    "seconds": ("recovery_seconds", "Measured seconds of transfers and steps for recovery, by mode.", _BY_MODE),
+    "num_recomputed_tokens": ("recovery_recomputed_tokens", "Tokens computed again.", {}),
+    "swapped_blocks": ("swapped_blocks", "KV blocks moved to the swap tier (out) and back (in).", _BY_DIRECTION),
+    "swapped_bytes": ("swapped_bytes", "Bytes moved to the swap tier (out) and back (in).", _BY_DIRECTION),
+    "cancelled_blocks": (
+        "swap_cancelled_blocks",
+        "KV blocks whose transfer was cancelled before it started.",
+        _BY_DIRECTION,
+    ),
+}
 
 
 class StepMetrics:
     """Metrics that each step moves. A step observes a fixed number of values, and one a token: the gap before it."""
 
     def __init__(self, families: Families) -> None:
-        gauge, counter, histogram = families.gauge, families.counter, families.histogram
-        self._num_running = gauge("num_requests_running", "Running requests.")
-        self._num_waiting = gauge("num_requests_waiting", "Waiting requests, preempted ones included.")
-        self._waiting_by_reason = gauge(
+        self._gauges = {field: families.gauge(*about) for field, about in _GAUGES.items()}
+        self._counters, self._recovery_counters = (
+            {field: (families.counter(name, text, **labels), labels) for field, (name, text, labels) in table.items()}
+            for table in (_COUNTERS, _RECOVERY_COUNTERS)
+        )
+        self._waiting_by_reason = families.gauge(
             "num_requests_waiting_by_reason",
             "Waiting requests by reason: first step (capacity), preemption, a document that another process computes, "
             "a grammar, or a later stage of the model.",
             reason=("capacity", "preempted", *_BLOCKED_REASONS),
         )
-        self._kv_usage = gauge("kv_cache_usage_perc", "Share of KV blocks that running requests hold; 1 is all.")
-        self._prefix_queries = counter("prefix_cache_queries", "Tokens looked up in the prefix cache.")
-        self._prefix_hits = counter("prefix_cache_hits", "Tokens found in the prefix cache.")
-        self._num_preemptions = counter("num_preemptions", "Preemptions.")
-        self._prompt_tokens = counter("prompt_tokens", "Prompt tokens of started requests, cached ones included.")
-        self._generation_tokens = counter("generation_tokens", "Generated tokens.")
-        self._itl = histogram("inter_token_latency_seconds", "ITL: each gap between two tokens.", TOKEN_BUCKETS)
-        self._step_sizes = histogram("iteration_tokens_total", "Tokens computed by a step.", STEP_BUCKETS)
-        self._add_recovery(families)
-        self._add_tiers(families)
-
-    def _add_recovery(self, families: Families) -> None:
-        counter = families.counter
-        self._preemptions = counter("recovery_preemptions", "Preemptions by recovery mode.", mode=_MODES)
-        self._recovery_seconds = counter(
-            "recovery_seconds", "Measured seconds of transfers and steps for recovery, by mode.", mode=_MODES
-        )
-        self._recomputed = counter("recovery_recomputed_tokens", "Tokens computed again.")
-        self._swapped_blocks = counter(
-            "swapped_blocks", "KV blocks moved to the swap tier (out) and back (in).", direction=_BOTH
-        )
-        self._swapped_bytes = counter(
-            "swapped_bytes", "Bytes moved to the swap tier (out) and back (in).", direction=_BOTH
-        )
-        self._cancelled = counter(
-            "swap_cancelled_blocks", "KV blocks whose transfer was cancelled before it started.", direction=_BOTH
-        )
-        self._swap_space = families.gauge("swap_space_bytes", "Capacity of the swap tier in bytes; 0 without one.")
-        self._swap_used = families.gauge("swap_space_used_bytes", "Bytes in the swap tier for preempted requests.")
+        usage = "Share of KV blocks that running requests hold; 1 is all."
+        self._kv_usage = families.gauge("kv_cache_usage_perc", usage)
+        itl = "ITL: each gap between two tokens."
+        self._itl = families.histogram("inter_token_latency_seconds", itl, TOKEN_BUCKETS)
+        self._step_sizes = families.histogram("iteration_tokens_total", "Tokens computed by a step.", STEP_BUCKETS)
         self._error = families.histogram(
             "recovery_prediction_error_ratio",
             "|predicted - measured| / measured of the seconds that a preemption cost, by mode.",
             ERROR_BUCKETS,
-            mode=_MODES,
+            **_BY_MODE,
         )
-
-    def _add_tiers(self, families: Families) -> None:
-        counter = families.counter
-        self._hits_by_tier = counter(
-            "prefix_cache_hits_by_tier", "Tokens found in the prefix cache, by tier.", tier=("device", *TIERS)
-        )
-        self._prefix_ways = counter(
-            "prefix_decisions",
-            "Prefixes found in another tier: loaded, computed, or both at once, whichever was predicted to be faster; "
-            "and those loaded ahead, in part, while the request waited.",
-            way=("load", "compute", "both", "ahead"),
-        )
-        self._ahead = counter("computed_ahead_tokens", "Tokens of documents computed while their requests waited.")
-        self._disk_moved = counter(
-            "kv_dir_moved_blocks", "KV blocks moved to the KV directory (out) and from it (in).", direction=_BOTH
-        )
-        self._disk_failed = counter(
-            "kv_dir_failed_blocks",
-            "KV blocks that could not be written (out), or were missing or damaged when read (in).",
-            direction=_BOTH,
-        )
-        self._audits = counter(
-            "kv_audits",
-            "Audits of KV found in a tier, by result: equal to its computation, or different.",
-            tier=("device", *TIERS),
-            result=("equal", "different"),
-        )
-        self._disk_blocks = families.gauge("kv_dir_blocks", "KV blocks of this model in the KV directory.")
-        self._disk_bytes = families.gauge("kv_dir_bytes", "Bytes of these blocks.")
 
     def observe(self, model: str, stats: Stats) -> None:
         """Record a step."""
-        self._num_running.labels(model).set(stats.num_running)
-        self._num_waiting.labels(model).set(stats.num_waiting)
+        for field, gauge in self._gauges.items():
+            gauge.labels(model).set(getattr(stats, field))
         num_unstarted = stats.num_waiting - stats.num_preempted - stats.num_blocked.total()
         self._waiting_by_reason.labels(model, "capacity").set(num_unstarted)
         for reason in _BLOCKED_REASONS:
             self._waiting_by_reason.labels(model, reason).set(stats.num_blocked[reason])
         self._waiting_by_reason.labels(model, "preempted").set(stats.num_preempted)
         self._kv_usage.labels(model).set(stats.num_used_blocks / max(1, stats.num_blocks))
-        self._generation_tokens.labels(model).inc(stats.num_sampled_tokens)
-        self._prompt_tokens.labels(model).inc(stats.num_prompt_tokens)
-        self._prefix_queries.labels(model).inc(stats.prefix_queries)
-        self._prefix_hits.labels(model).inc(stats.prefix_hits)
-        self._num_preemptions.labels(model).inc(stats.preemptions)
         if stats.num_scheduled_tokens:
             self._step_sizes.labels(model).observe(stats.num_scheduled_tokens)
         observe_gap = self._itl.labels(model).observe
         for gap in stats.token_gaps:
             observe_gap(gap)
-        self._swap_space.labels(model).set(stats.swap_bytes)
-        self._swap_used.labels(model).set(stats.swap_used_bytes)
+        _count(model, stats, self._counters)
         if stats.recovery is not None:
-            self._observe_recovery(model, stats.recovery)
-        for tier, count in stats.hits_by_tier.items():
-            self._hits_by_tier.labels(model, tier).inc(count)
-        for way, count in stats.prefix_ways.items():
-            self._prefix_ways.labels(model, way).inc(count)
-        self._ahead.labels(model).inc(stats.ahead_tokens)
-        for kind, direction in _DIRECTIONS.items():
-            self._disk_moved.labels(model, direction).inc(stats.disk_moved[kind])
-            self._disk_failed.labels(model, direction).inc(stats.disk_failed[kind])
-        for (tier, result), number in stats.audits.items():
-            self._audits.labels(model, tier, result).inc(number)
-        self._disk_blocks.labels(model).set(stats.num_disk_blocks)
-        self._disk_bytes.labels(model).set(stats.disk_bytes)
+            _count(model, stats.recovery, self._recovery_counters)
+            for mode, error in stats.recovery.errors:
+                self._error.labels(model, mode).observe(error)
 
-    def _observe_recovery(self, model: str, stats: RecoveryStats) -> None:
-        for mode, count in stats.preemptions.items():
-            self._preemptions.labels(model, mode).inc(count)
-        for mode, seconds in stats.seconds.items():
-            self._recovery_seconds.labels(model, mode).inc(seconds)
-        self._recomputed.labels(model).inc(stats.num_recomputed_tokens)
-        for kind, direction in _DIRECTIONS.items():
-            self._swapped_blocks.labels(model, direction).inc(stats.swapped_blocks[kind])
-            self._swapped_bytes.labels(model, direction).inc(stats.swapped_bytes[kind])
-            self._cancelled.labels(model, direction).inc(stats.cancelled_blocks[kind])
-        for mode, error in stats.errors:
-            self._error.labels(model, mode).observe(error)
+
+def _count(model: str, stats: Stats | RecoveryStats, counters: Mapping[str, tuple[Counter, Labels]]) -> None:
+    """Increase the counters by the fields of their names."""
+    for field, (counter, labels) in counters.items():
+        counts = getattr(stats, field)
+        if not labels:
+            counter.labels(model).inc(counts)
+            continue
+        for key, count in counts.items():
+            values = key if isinstance(key, tuple) else (_DIRECTIONS[key] if "direction" in labels else key,)
+            counter.labels(model, *values).inc(count)
 
 
 class LifetimeMetrics:
