@@ -15,27 +15,7 @@ from functools import partial
 from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING
 
-from quire.async_engine.messages import (
-    Abort,
-    Add,
-    Command,
-    DeleteDocuments,
-    EngineFailed,
-    Finished,
-    Heartbeat,
-    LoadReport,
-    ModelState,
-    Preempted,
-    Progress,
-    Report,
-    RequestFailed,
-    Resumed,
-    StageArrived,
-    Started,
-    StateReport,
-    StepReport,
-    Stop,
-)
+from quire.async_engine import messages
 from quire.core.request import RequestStatus
 from quire.engine.request_state import RequestState
 from quire.loading.progress import load_listener
@@ -102,10 +82,10 @@ class EngineLoop:
         self,
         name: str,
         make_engine: Callable[[], Engine],
-        report: Callable[[Report], None],
+        report: Callable[[messages.Report], None],
         device: FairLock | None = None,
     ) -> None:
-        self.inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[messages.Command] = queue.SimpleQueue()
         self._step_began: float | None = None  #: start of the running step (`time.monotonic`)
         self._last_arrival = 0.0  #: time of the last loading progress
         self._num_loads = 0  #: number of loads so far
@@ -114,7 +94,7 @@ class EngineLoop:
         self._make_engine = make_engine
         self._report = report
         self._device = (device or FairLock()).add_user()
-        self._pending: dict[str, Add] = {}  #: requests not yet added to the engine, by request id
+        self._pending: dict[str, messages.Add] = {}  #: requests not yet added to the engine, by request id
         self._clients: dict[str, _Client] = {}  #: requests of the engine, by request id
         self._last_stats: Stats | None = None
         self._received: list[int] = []  #: keys of requests added since the last step's report
@@ -137,7 +117,7 @@ class EngineLoop:
         failures = Failures()
         failure = self._load()
         if failure is not None:
-            self._report(StateReport(ModelState.FAILED, failure))
+            self._report(messages.StateReport(messages.ModelState.FAILED, failure))
             return
         while True:
             if failure is None:
@@ -148,9 +128,9 @@ class EngineLoop:
                 return
             error = failures.record_failure(failure)
             if error is not None:
-                self._report(StateReport(ModelState.FAILED, error, retry_s=failures.pause_s))
+                self._report(messages.StateReport(messages.ModelState.FAILED, error, retry_s=failures.pause_s))
                 failures.pause()
-            self._report(StateReport(ModelState.LOADING, failure))
+            self._report(messages.StateReport(messages.ModelState.LOADING, failure))
             failure = self._load()
 
     def _load(self) -> str | None:
@@ -169,10 +149,10 @@ class EngineLoop:
         self.engine.runner.watch(partial(self._report_end, self._num_loads))
         self.engine.on_scheduled = partial(self._report_scheduled, self.engine)
         if self.engine.promoter is not None:
-            self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(StageArrived())
-            self.inbox.put(StageArrived())  # a stage may have arrived before
+            self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(messages.StageArrived())
+            self.inbox.put(messages.StageArrived())  # a stage may have arrived before
         forecast = self.engine.forecaster.forecast(time.monotonic())
-        self._report(StateReport(ModelState.READY, None, self.engine.input_processor, forecast))
+        self._report(messages.StateReport(messages.ModelState.READY, None, self.engine.input_processor, forecast))
         return None
 
     def _report_load(self, number: int, progress: LoadProgress) -> None:
@@ -182,12 +162,12 @@ class EngineLoop:
         if progress.error is None:
             self._last_arrival = time.monotonic()
         elif progress.stage == 0 and self.engine is not None:
-            self.inbox.put(EngineFailed(number, progress.error))
-        self._report(LoadReport(progress))
+            self.inbox.put(messages.EngineFailed(number, progress.error))
+        self._report(messages.LoadReport(progress))
 
     def _report_end(self, number: int, why: str) -> None:
         """Handle the end of a rank of load `number`, in any thread."""
-        self.inbox.put(EngineFailed(number, why))
+        self.inbox.put(messages.EngineFailed(number, why))
 
     def _serve(self) -> str | None:
         """Serve until `Stop`. Returns the error, if any."""
@@ -216,32 +196,32 @@ class EngineLoop:
 
     def _handle_commands(self, engine: Engine) -> bool:
         """Handle pending commands; wait for one if there is no work. Returns False on `Stop`."""
-        ended = StepReport()
+        ended = messages.StepReport()
         goes_on = True
         if not self._pending and not engine.has_work():
             self._device.leave()
             self._step_began = None
             engine.pause()
             engine.promote_if_ready()  # drops an unused older stage
-            command: Command | None = self._wait_for_command(engine)
+            command: messages.Command | None = self._wait_for_command(engine)
             self._device.enter()
         else:
             command = self._next_command()
         while command is not None and goes_on:
             match command:
-                case Add():
+                case messages.Add():
                     self._pending[command.request_id] = command
-                case Abort():
+                case messages.Abort():
                     self._abort(engine, command, ended)
-                case DeleteDocuments():
+                case messages.DeleteDocuments():
                     self._delete_documents(engine, command)
-                case Heartbeat():
+                case messages.Heartbeat():
                     self._report(command)
-                case StageArrived():
+                case messages.StageArrived():
                     engine.promote_if_ready()
-                case EngineFailed(number, error) if number == self._num_loads:
+                case messages.EngineFailed(number, error) if number == self._num_loads:
                     raise RuntimeError(error)
-                case Stop():
+                case messages.Stop():
                     goes_on = False
             command = self._next_command()
         for request_id in self._next_adds():
@@ -260,7 +240,7 @@ class EngineLoop:
         in_turn = chain.from_iterable(zip_longest(*by_tenant.values()))
         return list(islice(filter(None, in_turn), _ADDS_A_STEP))
 
-    def _wait_for_command(self, engine: Engine) -> Command | None:
+    def _wait_for_command(self, engine: Engine) -> messages.Command | None:
         """Wait for a command. After long idling begin an audit instead, and return None."""
         if (auditor := engine.auditor) is None:
             return self.inbox.get()
@@ -269,19 +249,19 @@ class EngineLoop:
         auditor.begin()
         return None
 
-    def _next_command(self) -> Command | None:
+    def _next_command(self) -> messages.Command | None:
         try:
             return self.inbox.get_nowait()
         except queue.Empty:
             return None
 
-    def _delete_documents(self, engine: Engine, command: DeleteDocuments) -> None:
+    def _delete_documents(self, engine: Engine, command: messages.DeleteDocuments) -> None:
         try:
             engine.delete_documents(command.prompts)
         except (OSError, ValueError) as error:
             logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
 
-    def _add(self, engine: Engine, add: Add, ended: StepReport) -> None:
+    def _add(self, engine: Engine, add: messages.Add, ended: messages.StepReport) -> None:
         if add.request_id in self._clients:
             return
         try:
@@ -297,12 +277,12 @@ class EngineLoop:
             return
         if state.is_finished:  # a resumed request that was complete
             ended.outputs.append(output := state.to_output())
-            ended.events.append((add.key, Finished(output)))
+            ended.events.append((add.key, messages.Finished(output)))
             return
         self._clients[add.request_id] = _Client(add.key, state, add.wants_progress)
         self._received.append(add.key)
 
-    def _abort(self, engine: Engine, abort: Abort, ended: StepReport) -> None:
+    def _abort(self, engine: Engine, abort: messages.Abort, ended: messages.StepReport) -> None:
         request_id = abort.request_id
         pending = self._pending.get(request_id)
         if pending is not None and pending.key == abort.key:
@@ -322,7 +302,7 @@ class EngineLoop:
         with self._device:
             self._step_began = time.monotonic()
             changed = engine.step()
-        report = StepReport(received=self._received)
+        report = messages.StepReport(received=self._received)
         self._received = []
         if engine.last_stats is not self._last_stats:
             report.stats = self._last_stats = engine.last_stats
@@ -331,7 +311,7 @@ class EngineLoop:
             self._report_progress(engine, state, report)
             if report.outputs and any(len(each.logprobs or ()) for each in report.outputs[-1].outputs):
                 self._report(report)  # alone: the receiver's event loop reads large reports at once
-                report = StepReport()
+                report = messages.StepReport()
         self._report(report)
         self._step_began = None
 
@@ -342,7 +322,7 @@ class EngineLoop:
             return
         ids = dict.fromkeys(engine.scheduler.request_of(new.seq_id).request_id for new in out.new_sequences)
         keys = [client.key for request_id in ids if (client := self._clients.get(request_id)) is not None]
-        self._report(StepReport(scheduled=keys))
+        self._report(messages.StepReport(scheduled=keys))
 
     def describe_step(self) -> str:
         """Describe the running step, in any thread: which requests' ids it prefills and decodes."""
@@ -360,7 +340,7 @@ class EngineLoop:
         ]
         return "; ".join(parts) or "no request"
 
-    def _report_schedule(self, engine: Engine, report: StepReport) -> None:
+    def _report_schedule(self, engine: Engine, report: messages.StepReport) -> None:
         """Report requests that started, resumed or were preempted."""
         clients = self._clients
         for request in engine.scheduler.queue.running:
@@ -378,21 +358,21 @@ class EngineLoop:
             if client.is_started and not client.is_preempted:
                 client.is_preempted = True
                 if client.wants_progress:
-                    report.events.append((client.key, Preempted()))
+                    report.events.append((client.key, messages.Preempted()))
 
-    def _report_running(self, client: _Client, report: StepReport) -> None:
+    def _report_running(self, client: _Client, report: messages.StepReport) -> None:
         request = client.state.request
         if not client.is_started and client.state.metrics.first_scheduled_time is not None:
             client.is_started = True
             cached = dict(request.cached_tokens or {})
-            started = Started(request.prompt_token_ids, cached, request.stage, request.seed)
+            started = messages.Started(request.prompt_token_ids, cached, request.stage, request.seed)
             report.events.append((client.key, started))
         if client.is_preempted:
             client.is_preempted = False
             if client.wants_progress:
-                report.events.append((client.key, Resumed()))
+                report.events.append((client.key, messages.Resumed()))
 
-    def _report_progress(self, engine: Engine, state: RequestState, report: StepReport) -> None:
+    def _report_progress(self, engine: Engine, state: RequestState, report: messages.StepReport) -> None:
         request = state.request
         client = self._clients.get(request.request_id)
         if client is None:  # the engine's own request, such as a pinned prefix
@@ -401,16 +381,16 @@ class EngineLoop:
         try:
             has_text = client.wants_progress and request.error is None and request.beam is None
             if has_text and (deltas := state.pop_deltas()):
-                report.events.append((client.key, Progress(deltas)))
+                report.events.append((client.key, messages.Progress(deltas)))
             if not state.is_finished:
                 return
             output = state.to_output()
         except Exception as error:  # a failed detokenization fails one request only
             logger.exception("request %s: its answer could not be written", request.request_id)
             engine.abort(request.request_id)
-            report.events.append((client.key, RequestFailed(f"{type(error).__name__}: {error}")))
+            report.events.append((client.key, messages.RequestFailed(f"{type(error).__name__}: {error}")))
         else:
             report.outputs.append(output)
-            ending = Finished(output) if output.error is None else RequestFailed(output.error)
+            ending = messages.Finished(output) if output.error is None else messages.RequestFailed(output.error)
             report.events.append((client.key, ending))
         del self._clients[request.request_id]

@@ -11,25 +11,9 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+from quire.async_engine import messages
 from quire.async_engine.async_engine import LOAD_WAIT_S
 from quire.async_engine.host import EngineHost
-from quire.async_engine.messages import (
-    Abort,
-    Add,
-    Command,
-    DeleteDocuments,
-    EngineLost,
-    EngineUnavailable,
-    Finished,
-    LoadReport,
-    ModelState,
-    PoisonRequest,
-    QueueFull,
-    RequestsLost,
-    Started,
-    StateReport,
-    StepReport,
-)
 from quire.cluster.placement import SILENT_S, Placement, ReplicaCall
 from quire.cluster.wire import ReplicaClock, pack_request
 from quire.core.block_keys import extend_keys
@@ -68,7 +52,10 @@ class ReplicasHost(EngineHost):
         self._is_dead = is_dead
         self._generate = handle.options(method_name="generate", stream=True)
         self._placement = Placement(
-            policy, lambda progress: self._report(LoadReport(progress)), on_metrics, partial(self._in_loop, self._lose)
+            policy,
+            lambda progress: self._report(messages.LoadReport(progress)),
+            on_metrics,
+            partial(self._in_loop, self._lose),
         )
         self._wait_s = max(_LEAST_WAIT_S, load_wait_s)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -91,7 +78,7 @@ class ReplicasHost(EngineHost):
         if not self.starts_on_demand:
             self.wake()
 
-    def send(self, command: Command) -> None:
+    def send(self, command: messages.Command) -> None:
         self._in_loop(self._handle_command, command)
 
     def wake(self) -> None:
@@ -107,16 +94,16 @@ class ReplicasHost(EngineHost):
         else:
             self._loop.call_soon_threadsafe(function, *args)
 
-    def _handle_command(self, command: Command) -> None:
+    def _handle_command(self, command: messages.Command) -> None:
         match command:
-            case Add():
+            case messages.Add():
                 task = self._create_task(self._serve(command))
                 self._calls[command.key] = task
                 task.add_done_callback(lambda done: self._remove(command.key, done))
-            case Abort(key):
+            case messages.Abort(key):
                 if (call := self._calls.pop(key, None)) is not None:
                     call.cancel()
-            case DeleteDocuments(prompts):
+            case messages.DeleteDocuments(prompts):
                 self._in_background(self._delete_documents(list(prompts)))
             case _:
                 pass  # the others concern an engine's own process
@@ -148,7 +135,7 @@ class ReplicasHost(EngineHost):
         for task in (*self._calls.values(), *self._others):
             task.cancel()
 
-    async def _serve(self, add: Add) -> None:
+    async def _serve(self, add: messages.Add) -> None:
         """Call one replica and report its events to the last."""
         call = ReplicaCall(self._placement, self._describe(add), pack_request(add))
         self._running[call] = asyncio.current_task()
@@ -171,24 +158,26 @@ class ReplicasHost(EngineHost):
             del self._running[call]
         if why is not None:
             logger.warning("%s: replica %s was lost with a request: %s", self.name, call.replica, why)
-            self._report(RequestsLost([add.key], f"replica {call.replica}: {why}"))
+            self._report(messages.RequestsLost([add.key], f"replica {call.replica}: {why}"))
 
-    async def _forward(self, add: Add, call: ReplicaCall, response: Any) -> str | None:
+    async def _forward(self, add: messages.Add, call: ReplicaCall, response: Any) -> str | None:
         """Report a request's events. Returns the reason if it did not end."""
         clock = ReplicaClock()
         async for frame in response:
             report, forecast = clock.unpack_events(frame)
             last = report.events[-1][1]
-            if isinstance(last, EngineLost | EngineUnavailable) and not isinstance(last, QueueFull | PoisonRequest):
+            if isinstance(last, messages.EngineLost | messages.EngineUnavailable) and not isinstance(
+                last, messages.QueueFull | messages.PoisonRequest
+            ):
                 return str(last)
-            if call.replica is not None and any(isinstance(event, Started) for _, event in report.events):
+            if call.replica is not None and any(isinstance(event, messages.Started) for _, event in report.events):
                 self._placement.report_started(call.replica, add.request_id, forecast)
             self._report(report)
-            if isinstance(last, Finished | Exception):
+            if isinstance(last, messages.Finished | Exception):
                 return None
         return "its response ended early"
 
-    def _describe(self, add: Add) -> RoutedRequest:
+    def _describe(self, add: messages.Add) -> RoutedRequest:
         """Describe a request for routing. Its block keys are valid in this router only."""
         prompt, keys = add.processed.prompt, list[bytes]()
         assert self._facts is not None
@@ -196,7 +185,7 @@ class ReplicasHost(EngineHost):
         extend_keys(keys, b"", prompt.domains, prompt.token_ids, block_size, len(prompt.token_ids) // block_size)
         return RoutedRequest(add.request_id, add.num_known_tokens, keys, add.first_stage)
 
-    async def _time_out(self, add: Add, call: ReplicaCall) -> None:
+    async def _time_out(self, add: messages.Add, call: ReplicaCall) -> None:
         """Fail a request that no replica admits in time."""
         while (left_s := call.waits_since + self._wait_s - time.monotonic()) > 0 or call.replica is not None:
             await asyncio.sleep(max(left_s, 1.0))
@@ -206,11 +195,11 @@ class ReplicasHost(EngineHost):
         task.cancel()
         why = f"no replica of {self.name} was ready within {self._wait_s:g} s"
         error = (
-            EngineLost(f"{why}, and this request's own one was lost")
+            messages.EngineLost(f"{why}, and this request's own one was lost")
             if add.resumption is not None
-            else (EngineUnavailable(f"{why}; try again soon"))
+            else (messages.EngineUnavailable(f"{why}; try again soon"))
         )
-        self._report(StepReport([(add.key, error)], [add.output("error", str(error))]))
+        self._report(messages.StepReport([(add.key, error)], [add.output("error", str(error))]))
 
     def _fetch(self) -> None:
         if self._fetching is None or self._fetching.done():
@@ -224,15 +213,15 @@ class ReplicasHost(EngineHost):
             except Exception as error:  # from Ray
                 if attempts_left and self._is_dead(error):
                     continue
-                facts = EngineUnavailable(f"{type(error).__name__}: {error}".strip().splitlines()[0])
+                facts = messages.EngineUnavailable(f"{type(error).__name__}: {error}".strip().splitlines()[0])
             break
         if isinstance(facts, InputProcessor):
             self._facts = facts = facts.isolated(self.name)
-            self._report(StateReport(ModelState.READY, None, facts))
+            self._report(messages.StateReport(messages.ModelState.READY, None, facts))
             return
-        self._report(StateReport(ModelState.FAILED, str(facts)))
+        self._report(messages.StateReport(messages.ModelState.FAILED, str(facts)))
         await asyncio.sleep(_FAILED_FOR_S)
-        self._report(StateReport(ModelState.UNLOADED))
+        self._report(messages.StateReport(messages.ModelState.UNLOADED))
 
     async def _delete_documents(self, prompts: list[Any]) -> None:
         """Delete KV on every replica, since each may have its own directory."""

@@ -11,17 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from quire.async_engine.messages import Started
 from quire.outputs import CompletionOutput, Delta, RequestOutput
-from quire.server.anthropic.schema import (
-    CountTokensRequest,
-    InputBlock,
-    InputMessage,
-    MessageEvent,
-    MessageReply,
-    MessagesRequest,
-    MessageUsage,
-    TextBlock,
-    TokenCount,
-)
+from quire.server.anthropic import schema
 from quire.server.bodies.conversation import (
     ChosenFunction,
     FunctionCall,
@@ -48,7 +38,7 @@ JsonObject = dict[str, Any]
 class MessageWriter(AnswerWriter):
     """Writes one message."""
 
-    def __init__(self, job: GenerationJob, body: MessagesRequest) -> None:
+    def __init__(self, job: GenerationJob, body: schema.MessagesRequest) -> None:
         super().__init__(job)
         self._body = body
         self._reader = AnswerReader(job.form or AnswerForm())
@@ -147,10 +137,10 @@ class MessageWriter(AnswerWriter):
             "usage": self._usage().model_dump(),
         }
 
-    def _usage(self) -> MessageUsage:
+    def _usage(self) -> schema.MessageUsage:
         count = self.usage.to_usage()
         cached = count.prompt_tokens_details.cached_tokens if count.prompt_tokens_details is not None else 0
-        return MessageUsage(
+        return schema.MessageUsage(
             input_tokens=count.prompt_tokens - cached,
             cache_creation_input_tokens=0,
             cache_read_input_tokens=cached,
@@ -158,7 +148,7 @@ class MessageWriter(AnswerWriter):
         )
 
 
-def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
+def to_chat(body: schema.CountTokensRequest) -> ChatCompletionRequest:
     """Return the chat that answers a body. Raises ApiError for blocks without a field that their type needs."""
     given = body.shared_with_chat()
     if body.thinking is not None:
@@ -178,7 +168,7 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
     if body.tool_choice is not None:
         given["tool_choice"] = _choice(body)
         given["parallel_tool_calls"] = not body.tool_choice.disable_parallel_tool_use
-    if isinstance(body, MessagesRequest):
+    if isinstance(body, schema.MessagesRequest):
         given["max_completion_tokens"] = body.max_tokens
         given["stream"] = body.stream
         given["stop"] = _stop_strings(body)
@@ -188,7 +178,7 @@ def to_chat(body: CountTokensRequest) -> ChatCompletionRequest:
     return ChatCompletionRequest(messages=messages, **given)
 
 
-def _stop_strings(body: MessagesRequest) -> list[str]:
+def _stop_strings(body: schema.MessagesRequest) -> list[str]:
     stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
     together = [*stops, *(body.stop_sequences or ())]
     if len(together) > MAX_STOP_STRINGS:
@@ -197,7 +187,7 @@ def _stop_strings(body: MessagesRequest) -> list[str]:
     return together
 
 
-def _choice(body: CountTokensRequest) -> ToolChoice:
+def _choice(body: schema.CountTokensRequest) -> ToolChoice:
     choice = body.tool_choice
     assert choice is not None
     if choice.type == "tool":
@@ -206,7 +196,7 @@ def _choice(body: CountTokensRequest) -> ToolChoice:
     return "required" if choice.type == "any" else choice.type
 
 
-def _messages(body: CountTokensRequest) -> Iterator[Message]:
+def _messages(body: schema.CountTokensRequest) -> Iterator[Message]:
     if body.system:
         yield Message(role="system", content=_text(body.system))
     for number, message in enumerate(body.messages):
@@ -218,7 +208,7 @@ def _messages(body: CountTokensRequest) -> Iterator[Message]:
             yield from _user_messages(message, message.content, f"messages[{number}]")
 
 
-def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
+def _assistant_message(blocks: Sequence[schema.InputBlock], where: str) -> Message:
     texts: list[str] = []
     thoughts: list[str] = []
     calls: list[ToolCall] = []
@@ -242,7 +232,7 @@ def _assistant_message(blocks: Sequence[InputBlock], where: str) -> Message:
     )
 
 
-def _user_messages(message: InputMessage, blocks: Sequence[InputBlock], where: str) -> Iterator[Message]:
+def _user_messages(message: schema.InputMessage, blocks: Sequence[schema.InputBlock], where: str) -> Iterator[Message]:
     """Yield a message for each result, and one for the text between two results."""
     texts: list[str] = []
     for number, block in enumerate(blocks):
@@ -261,7 +251,7 @@ def _user_messages(message: InputMessage, blocks: Sequence[InputBlock], where: s
         yield Message(role=message.role, content="\n".join(texts))
 
 
-def _text(content: str | Sequence[TextBlock]) -> str:
+def _text(content: str | Sequence[schema.TextBlock]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
 
 
@@ -276,11 +266,11 @@ def _misplaced(field: str, why: str) -> ApiError:
 def message_routes(chat: ChatEndpoint) -> Routes:
     """The routes, over the conversations that `chat` runs."""
     routes = Routes("generate", responses=ERROR_RESPONSES)
-    responses: dict[int | str, Any] = {200: streamed(MessageEvent, has_done=False)}
+    responses: dict[int | str, Any] = {200: streamed(schema.MessageEvent, has_done=False)}
     summary = "Answer a conversation in Anthropic's form"
 
-    @routes.post("/v1/messages", response_model=MessageReply, responses=responses, summary=summary)
-    async def create_message(request: Request, body: MessagesRequest) -> Response:
+    @routes.post("/v1/messages", response_model=schema.MessageReply, responses=responses, summary=summary)
+    async def create_message(request: Request, body: schema.MessagesRequest) -> Response:
         if body.thread is not None:  # the client's tool runner sends one, and goes on without it at this code
             raise ApiError(
                 400, "this server holds no threads; send the whole conversation", "thread", "thread_unsupported_request"
@@ -289,8 +279,8 @@ def message_routes(chat: ChatEndpoint) -> Routes:
         writer, keep_alive_s = MessageWriter(job, body), chat.settings.keep_alive_s
         return await send_answer(request, job, writer, is_streamed=bool(body.stream), keep_alive_s=keep_alive_s)
 
-    @routes.post("/v1/messages/count_tokens", response_model=TokenCount, summary="Count the tokens of a prompt")
-    async def count_tokens(request: Request, body: CountTokensRequest) -> Response:
+    @routes.post("/v1/messages/count_tokens", response_model=schema.TokenCount, summary="Count the tokens of a prompt")
+    async def count_tokens(request: Request, body: schema.CountTokensRequest) -> Response:
         return JSONResponse({"input_tokens": await chat.count_tokens(request, to_chat(body))})
 
     return routes

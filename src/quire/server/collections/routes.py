@@ -18,29 +18,8 @@ from starlette.responses import Response
 from quire.rag.embedding import Embeddings
 from quire.server.bodies.replies import ErrorDetail, json_reply
 from quire.server.bodies.retrieval import PassageCard
+from quire.server.collections import schema
 from quire.server.collections.passage_kv import PassageKV
-from quire.server.collections.schema import (
-    MAX_INPUTS,
-    RESPONSES,
-    CollectionCard,
-    CollectionList,
-    CollectionRequest,
-    Deleted,
-    DocumentCard,
-    DocumentList,
-    DocumentOutcome,
-    DocumentsReply,
-    DocumentsRequest,
-    EmbeddingCard,
-    EmbeddingReply,
-    EmbeddingRequest,
-    EmbeddingUsage,
-    SearchReply,
-    SearchRequest,
-    WarmList,
-    WarmReply,
-    WarmRequest,
-)
 from quire.server.collections.service import CollectionService
 from quire.server.errors import ApiError, invalid
 from quire.server.http.middleware import key_id_of, report_usage
@@ -60,7 +39,7 @@ Document = Annotated[str, Field(description="Id or name of a document; a name ma
 
 
 def collection_routes(service: CollectionService) -> Routes:
-    routes = Routes("collections", responses=RESPONSES)
+    routes = Routes("collections", responses=schema.RESPONSES)
     _add_routes_with_bodies(routes, service)
     _add_listing_routes(routes, service)
     _add_document_routes(routes, service)
@@ -68,8 +47,8 @@ def collection_routes(service: CollectionService) -> Routes:
 
 
 def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
-    @routes.post("/v1/collections", response_model=CollectionCard, summary="Create a collection")
-    async def create(request: Request, body: CollectionRequest) -> Response:
+    @routes.post("/v1/collections", response_model=schema.CollectionCard, summary="Create a collection")
+    async def create(request: Request, body: schema.CollectionRequest) -> Response:
         info = await service.create(
             key_id_of(request.scope),
             body.name,
@@ -77,10 +56,12 @@ def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
             chunk_tokens=body.chunk_tokens,
             overlap_tokens=body.overlap_tokens,
         )
-        return json_reply(CollectionCard.of(info))
+        return json_reply(schema.CollectionCard.of(info))
 
-    @routes.post("/v1/collections/{name}/documents", response_model=DocumentsReply, summary="Add or replace documents")
-    async def add(request: Request, body: DocumentsRequest, name: Name) -> Response:
+    @routes.post(
+        "/v1/collections/{name}/documents", response_model=schema.DocumentsReply, summary="Add or replace documents"
+    )
+    async def add(request: Request, body: schema.DocumentsRequest, name: Name) -> Response:
         work = service.add(key_id_of(request.scope), name, body.documents)
         outcomes = await run_while_connected(request.receive, work)
         failed = [outcome for outcome in outcomes if outcome.error is not None]
@@ -89,41 +70,49 @@ def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
             raise ApiError(413, f"{first.name!r:.80}: {first.error}", "documents", "quota_exceeded")
         counts = {what: sum(outcome.counts[what] for outcome in outcomes) for what in _OUTCOMES}
         shown = [_reply(outcome) for outcome in outcomes]
-        return json_reply(DocumentsReply(object="collection.changes", **counts, failed=len(failed), documents=shown))
+        return json_reply(
+            schema.DocumentsReply(object="collection.changes", **counts, failed=len(failed), documents=shown)
+        )
 
-    @routes.post("/v1/collections/{name}/search", response_model=SearchReply, summary="Search for passages")
-    async def search(request: Request, body: SearchRequest, name: Name) -> Response:
+    @routes.post("/v1/collections/{name}/search", response_model=schema.SearchReply, summary="Search for passages")
+    async def search(request: Request, body: schema.SearchRequest, name: Name) -> Response:
         work = service.search(
             key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter
         )
         found = await run_while_connected(request.receive, work)
-        usage = EmbeddingUsage(prompt_tokens=found.num_query_tokens, total_tokens=found.num_query_tokens)
+        usage = schema.EmbeddingUsage(prompt_tokens=found.num_query_tokens, total_tokens=found.num_query_tokens)
         passages = [PassageCard.of(passage) for passage in found.passages]
-        return json_reply(SearchReply(object="list", collection=found.collection.name, data=passages, usage=usage))
+        return json_reply(
+            schema.SearchReply(object="list", collection=found.collection.name, data=passages, usage=usage)
+        )
 
 
 def _add_listing_routes(routes: Routes, service: CollectionService) -> None:
-    @routes.get("/v1/collections", response_model=CollectionList, summary="List readable collections")
+    @routes.get("/v1/collections", response_model=schema.CollectionList, summary="List readable collections")
     async def list_collections(request: Request) -> Response:
         infos = await service.infos(key_id_of(request.scope))
-        return json_reply(CollectionList(object="list", data=[CollectionCard.of(info) for info in infos]))
+        return json_reply(schema.CollectionList(object="list", data=[schema.CollectionCard.of(info) for info in infos]))
 
-    @routes.get("/v1/collections/{name}", response_model=CollectionCard, summary="Get a collection")
+    @routes.get("/v1/collections/{name}", response_model=schema.CollectionCard, summary="Get a collection")
     async def show(request: Request, name: Name) -> Response:
         key_id = key_id_of(request.scope)
-        return json_reply(CollectionCard.of(await service.run(key_id, lambda: service.find(key_id, name).info, name)))
+        return json_reply(
+            schema.CollectionCard.of(await service.run(key_id, lambda: service.find(key_id, name).info, name))
+        )
 
-    @routes.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection and its documents")
+    @routes.delete(
+        "/v1/collections/{name}", response_model=schema.Deleted, summary="Delete a collection and its documents"
+    )
     async def delete(request: Request, name: Name) -> Response:
         id_ = await service.delete(key_id_of(request.scope), name)
-        return json_reply(Deleted(id=id_, object="collection", deleted=True))
+        return json_reply(schema.Deleted(id=id_, object="collection", deleted=True))
 
 
 _MAX_PAGE_CHARACTERS = 1 << 20  # of metadata
 
 
 def _add_document_routes(routes: Routes, service: CollectionService) -> None:
-    @routes.get("/v1/collections/{name}/documents", response_model=DocumentList, summary="List documents")
+    @routes.get("/v1/collections/{name}/documents", response_model=schema.DocumentList, summary="List documents")
     async def list_documents(
         request: Request,
         name: Name,
@@ -136,31 +125,31 @@ def _add_document_routes(routes: Routes, service: CollectionService) -> None:
             found = service.find(key_id, name).documents(limit=limit + 1, after=after)
             sizes = accumulate(len(json.dumps(info.metadata)) for info in found)
             num_shown = max(1, sum(size <= _MAX_PAGE_CHARACTERS for size in islice(sizes, limit)))
-            shown = [DocumentCard.of(info) for info in found[:num_shown]]
-            return json_reply(DocumentList(object="list", data=shown, has_more=len(found) > num_shown))
+            shown = [schema.DocumentCard.of(info) for info in found[:num_shown]]
+            return json_reply(schema.DocumentList(object="list", data=shown, has_more=len(found) > num_shown))
 
         return await service.run(key_id, work, name)
 
     @routes.get(
-        "/v1/collections/{name}/documents/{document:path}", response_model=DocumentCard, summary="Get a document"
+        "/v1/collections/{name}/documents/{document:path}", response_model=schema.DocumentCard, summary="Get a document"
     )
     async def show_document(request: Request, name: Name, document: Document) -> Response:
         key_id = key_id_of(request.scope)
 
-        def work() -> DocumentCard:
+        def work() -> schema.DocumentCard:
             collection = service.find(key_id, name)
             found = _find_documents(collection, name, document)
             if len(found) > 1:
                 ids = ", ".join(str(each.id) for each in found[:10])
                 message = f"{len(found):,} documents are named {document!r:.200}; use one of their ids, such as {ids}"
                 raise ApiError(409, message, code="several_documents")
-            return DocumentCard.of(found[0], text=collection.text(found[0].id))
+            return schema.DocumentCard.of(found[0], text=collection.text(found[0].id))
 
         return json_reply(await service.run(key_id, work, name))
 
     @routes.delete(
         "/v1/collections/{name}/documents/{document:path}",
-        response_model=Deleted,
+        response_model=schema.Deleted,
         summary="Delete a document, or all documents of a name",
     )
     async def delete_document(request: Request, name: Name, document: Document) -> Response:
@@ -172,7 +161,7 @@ def _add_document_routes(routes: Routes, service: CollectionService) -> None:
             collection.change(removed=ids)
 
         await service.run(key_id, work, name)
-        return json_reply(Deleted(id=document, object="document", deleted=True))
+        return json_reply(schema.Deleted(id=document, object="document", deleted=True))
 
 
 def _find_documents(collection: Collection, name: str, document: str) -> list[DocumentInfo]:
@@ -189,22 +178,22 @@ def _find_documents(collection: Collection, name: str, document: str) -> list[Do
 
 
 def warm_routes(service: CollectionService, passage_kv: PassageKV) -> Routes:
-    routes = Routes("collections", responses=RESPONSES)
+    routes = Routes("collections", responses=schema.RESPONSES)
     path = "/v1/collections/{name}/warm"
 
-    @routes.post(path, response_model=WarmReply, status_code=202, summary="Compute the KV of passages")
-    async def warm(request: Request, body: WarmRequest, name: str) -> Response:
+    @routes.post(path, response_model=schema.WarmReply, status_code=202, summary="Compute the KV of passages")
+    async def warm(request: Request, body: schema.WarmRequest, name: str) -> Response:
         key_id = key_id_of(request.scope)
         await service.run(key_id, lambda: service.find_own(key_id, name), name)  # checks the right to change it
         collection = await service.run(key_id, lambda: service.find(key_id, name), name)
         warming = await passage_kv.warm(collection, name, body.model, body.endpoint, body.template, request.receive)
         return Response(warming.model_dump_json(), 202, media_type="application/json")
 
-    @routes.get(path, response_model=WarmList, summary="Show the progress of computing KV")
+    @routes.get(path, response_model=schema.WarmList, summary="Show the progress of computing KV")
     async def list_warmings(request: Request, name: str) -> Response:
         key_id = key_id_of(request.scope)
         collection = await service.run(key_id, lambda: service.find(key_id, name), name)
-        found = WarmList(object="list", data=passage_kv.warmings(collection.id))
+        found = schema.WarmList(object="list", data=passage_kv.warmings(collection.id))
         return Response(found.model_dump_json(), media_type="application/json")
 
     return routes
@@ -216,8 +205,10 @@ _MAX_CHARACTERS = 1 << 16  #: a longer text exceeds any embedder's limit, or is 
 def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> Routes:
     routes = Routes("embeddings")
 
-    @routes.post("/v1/embeddings", response_model=EmbeddingReply, responses=RESPONSES, summary="Texts to vectors")
-    async def embed(request: Request, body: EmbeddingRequest) -> Response:
+    @routes.post(
+        "/v1/embeddings", response_model=schema.EmbeddingReply, responses=schema.RESPONSES, summary="Texts to vectors"
+    )
+    async def embed(request: Request, body: schema.EmbeddingRequest) -> Response:
         name = service.embedder.name
         if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
             message = f"the embedder {body.model!r:.200} does not exist; this server has {name!r}"
@@ -225,8 +216,8 @@ def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> R
         texts: Any = body.input
         if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
             texts = [texts]
-        if not 1 <= len(texts) <= MAX_INPUTS:
-            raise invalid(f"input has {len(texts):,} texts; 1 to {MAX_INPUTS:,} are allowed", "input")
+        if not 1 <= len(texts) <= schema.MAX_INPUTS:
+            raise invalid(f"input has {len(texts):,} texts; 1 to {schema.MAX_INPUTS:,} are allowed", "input")
         keep = body.truncate_prompt_tokens
         if keep == 0:
             raise invalid("truncate_prompt_tokens=0 leaves nothing of a text", "truncate_prompt_tokens")
@@ -270,20 +261,20 @@ def _render(name: str, found: Embeddings, num_tokens: int, is_base64: bool) -> s
     shown: list[Any] = (
         [base64.b64encode(vector.tobytes()).decode() for vector in vectors] if is_base64 else vectors.tolist()
     )
-    return EmbeddingReply(
+    return schema.EmbeddingReply(
         id=f"embd-{secrets.token_hex(12)}",
         object="list",
         created=int(time.time()),
-        data=[EmbeddingCard(object="embedding", index=i, embedding=each) for i, each in enumerate(shown)],
+        data=[schema.EmbeddingCard(object="embedding", index=i, embedding=each) for i, each in enumerate(shown)],
         model=name,
-        usage=EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),
+        usage=schema.EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),
     ).model_dump_json(exclude_unset=True)
 
 
-def _reply(outcome: UploadOutcome) -> DocumentOutcome:
+def _reply(outcome: UploadOutcome) -> schema.DocumentOutcome:
     counts: dict[str, Any] = {what: outcome.counts[what] for what in _OUTCOMES}
     if outcome.error is None:
-        return DocumentOutcome(name=outcome.name, **counts)
+        return schema.DocumentOutcome(name=outcome.name, **counts)
     code = "quota_exceeded" if outcome.is_quota else "invalid_document"
     error = ErrorDetail(message=outcome.error, type="invalid_request_error", param="documents", code=code)
-    return DocumentOutcome(name=outcome.name, **counts, error=error)
+    return schema.DocumentOutcome(name=outcome.name, **counts, error=error)

@@ -36,25 +36,15 @@ from quire.server.http.routes import Routes
 from quire.server.openai.endpoint import ChatEndpoint
 from quire.server.openai.openapi import streamed
 from quire.server.openai.schema import ChatCompletionRequest
+from quire.server.responses import schema
 from quire.server.responses.background import BackgroundAnswer
-from quire.server.responses.schema import (
-    AllowedFunctions,
-    DeletedResponse,
-    InputItem,
-    InputItemList,
-    NamedFunction,
-    ResponseEvent,
-    ResponseReply,
-    ResponsesRequest,
-    TextItemPart,
-)
 from quire.server.responses.writer import ResponseWriter, encode_reply
 from quire.server.tools.parser import random_id
 
 _MAX_CHARACTERS_PER_TOKEN = 8  # of text on average, generously
 
 
-def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompletionRequest:
+def to_chat(body: schema.ResponsesRequest, messages: Sequence[Message]) -> ChatCompletionRequest:
     """Return the chat that answers a response's body. `messages` are the conversation with this body's input."""
     given: dict[str, Any] = body.shared_with_chat()
     if body.instructions is not None:
@@ -65,14 +55,14 @@ def to_chat(body: ResponsesRequest, messages: Sequence[Message]) -> ChatCompleti
     if body.text is not None and (text_format := body.text.format) is not None:
         given["response_format"] = {"type": text_format.type}
         if text_format.type == "json_schema":
-            schema = required(text_format.schema_, "text.format.schema", "a format of this type")
-            given["response_format"]["json_schema"] = {"name": "answer", "schema": schema}
+            json_schema = required(text_format.schema_, "text.format.schema", "a format of this type")
+            given["response_format"]["json_schema"] = {"name": "answer", "schema": json_schema}
     if "message.output_text.logprobs" in (body.include or ()):
         raise invalid("a response has no log-probabilities; ask /v1/chat/completions for them", "include")
     match body.tool_choice:
-        case NamedFunction(name=name):
+        case schema.NamedFunction(name=name):
             given["tool_choice"] = _named(name)
-        case AllowedFunctions(mode=mode, tools=tools):
+        case schema.AllowedFunctions(mode=mode, tools=tools):
             allowed = AllowedTools(mode=mode, tools=[_named(tool.name) for tool in tools])
             given["tool_choice"] = AllowedToolChoice(type="allowed_tools", allowed_tools=allowed)
         case choice:
@@ -91,14 +81,14 @@ def _named(name: str) -> NamedToolChoice:
     return NamedToolChoice(type="function", function=ChosenFunction(name=name))
 
 
-def to_messages(given: Sequence[InputItem]) -> list[Message]:
+def to_messages(given: Sequence[schema.InputItem]) -> list[Message]:
     """Return the messages for items. Reasoning, text and calls of the assistant in a row become one message. Raises
     ApiError for an item without a field that its type needs."""
     messages: list[Message] = []
     turn: Message | None = None  # of the assistant, to which the next items may belong
     for number, item in enumerate(given):
 
-        def needed(name: str, item: InputItem = item, number: int = number) -> Any:
+        def needed(name: str, item: schema.InputItem = item, number: int = number) -> Any:
             return required(getattr(item, name), f"input[{number}].{name}", "an item of this type")
 
         if item.type == "function_call_output":
@@ -123,18 +113,18 @@ def to_messages(given: Sequence[InputItem]) -> list[Message]:
     return messages
 
 
-def _continues(item: InputItem, turn: Message) -> bool:
+def _continues(item: schema.InputItem, turn: Message) -> bool:
     """Whether an item of the assistant belongs to its turn."""
     if item.type == "reasoning":
         return False
     return item.type == "function_call" or not (turn.tool_calls or turn.content)
 
 
-def _text(content: str | Sequence[TextItemPart]) -> str:
+def _text(content: str | Sequence[schema.TextItemPart]) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
-def _parts(content: str | Sequence[TextItemPart]) -> str | list[TextPart]:
+def _parts(content: str | Sequence[schema.TextItemPart]) -> str | list[TextPart]:
     if isinstance(content, str):
         return content
     if not content:
@@ -151,7 +141,7 @@ class StoredResponse:
 
     owner: str  #: id of the key, which alone can read it
     reply: dict[str, Any]  #: the response as sent
-    items: Sequence[InputItem]  #: the conversation before this answer, without instructions
+    items: Sequence[schema.InputItem]  #: the conversation before this answer, without instructions
     work: BackgroundAnswer | None = None  #: goes on in the background; it ends when the response is dropped
 
 
@@ -207,16 +197,16 @@ class ResponsesEndpoint:
 
     def routes(self) -> Routes:
         routes = Routes("generate", responses=ERROR_RESPONSES)
-        responses: dict[int | str, Any] = {200: streamed(ResponseEvent, has_done=False)}
+        responses: dict[int | str, Any] = {200: streamed(schema.ResponseEvent, has_done=False)}
         summary = "Answer with a list of items"
 
-        @routes.post("/v1/responses", response_model=ResponseReply, responses=responses, summary=summary)
-        async def create_response(request: Request, body: ResponsesRequest) -> Response:
+        @routes.post("/v1/responses", response_model=schema.ResponseReply, responses=responses, summary=summary)
+        async def create_response(request: Request, body: schema.ResponsesRequest) -> Response:
             return await self.answer(request, body)
 
         path = "/v1/responses/{response_id}"
 
-        @routes.get(path, response_model=ResponseReply, summary="Show a stored response")
+        @routes.get(path, response_model=schema.ResponseReply, summary="Show a stored response")
         async def show_response(
             request: Request, response_id: str, stream: bool = False, starting_after: int | None = None
         ) -> Response:
@@ -225,13 +215,13 @@ class ResponsesEndpoint:
                 raise invalid(why, "stream" if stream else "starting_after")
             return _json(self._find(response_id, key_id_of(request.scope)).reply)
 
-        @routes.delete(path, response_model=DeletedResponse, summary="Delete a stored response")
+        @routes.delete(path, response_model=schema.DeletedResponse, summary="Delete a stored response")
         async def delete_response(request: Request, response_id: str) -> Response:
             self._find(response_id, owner := key_id_of(request.scope))
             self.store.delete(response_id, owner)
             return JSONResponse({"id": response_id, "object": "response.deleted", "deleted": True})
 
-        @routes.post(path + "/cancel", response_model=ResponseReply, summary="End a background response")
+        @routes.post(path + "/cancel", response_model=schema.ResponseReply, summary="End a background response")
         async def cancel_response(request: Request, response_id: str) -> Response:
             found = self._find(response_id, owner := key_id_of(request.scope))
             if not found.reply["background"]:
@@ -241,7 +231,9 @@ class ResponsesEndpoint:
                 await asyncio.wait({found.work.task})
             return _json(self._find(response_id, owner).reply)
 
-        @routes.get(path + "/input_items", response_model=InputItemList, summary="List the items before an answer")
+        @routes.get(
+            path + "/input_items", response_model=schema.InputItemList, summary="List the items before an answer"
+        )
         async def list_input_items(
             request: Request,
             response_id: str,
@@ -263,7 +255,7 @@ class ResponsesEndpoint:
 
         return routes
 
-    async def answer(self, request: Request, body: ResponsesRequest) -> Response:
+    async def answer(self, request: Request, body: schema.ResponsesRequest) -> Response:
         """Return the response, whole or as a stream, or the state of one that goes on in the background."""
         owner = key_id_of(request.scope)
         if body.stream_options is not None and not body.stream:
@@ -273,9 +265,9 @@ class ResponsesEndpoint:
         previous = self._find(body.previous_response_id, owner) if body.previous_response_id is not None else None
         if previous is not None and previous.work is not None:
             raise invalid("the response has not ended; wait for its answer, or cancel it", "previous_response_id")
-        answered = map(InputItem.model_validate, previous.reply["output"]) if previous is not None else ()
+        answered = map(schema.InputItem.model_validate, previous.reply["output"]) if previous is not None else ()
         earlier = [*(previous.items if previous is not None else ()), *answered]
-        own = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
+        own = [schema.InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
         try:
             job = await self._prepare(request, body, [*to_messages(earlier), *to_messages(own)])
         except ApiError as error:
@@ -294,7 +286,7 @@ class ResponsesEndpoint:
             raise invalid("this server has no room to store the response (--max-stored-responses)", "background")
         return work if body.stream else _json(writer.reply)
 
-    async def _prepare(self, request: Request, body: ResponsesRequest, messages: list[Message]) -> GenerationJob:
+    async def _prepare(self, request: Request, body: schema.ResponsesRequest, messages: list[Message]) -> GenerationJob:
         """Prepare a chat. With truncation, drop the oldest turns: first those that cannot fit by an estimate, and each
         time it is still too long, twice as many more."""
         starts = [position for position, message in enumerate(messages) if message.role == "user"]
