@@ -6,12 +6,10 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from quire.cluster.application import APPLICATION, deploy, need_ray
@@ -19,6 +17,7 @@ from quire.cluster.settings import AppSpec
 from quire.cluster.share import share_of
 from quire.server.listener import listen
 from quire.server.settings import ServerSettings
+from quire.system.interrupts import stop_signals
 
 logger = logging.getLogger("quire")
 
@@ -34,10 +33,9 @@ def run(spec: AppSpec, address: str | None, banner: Callable[[str], str]) -> int
     is not installed, or the cluster does not exist or is too small."""
     need_ray()
     settings = spec.settings
-    with (
-        _cluster(address, settings.max_body_bytes),
-        _stop_signals() as signals,
-    ):  # in this order: Ray replaces signal handlers when it starts
+    signals: list[int] = []
+    # In this order: Ray replaces signal handlers when it starts.
+    with _cluster(address, settings.max_body_bytes), stop_signals(signals.append, os._exit):
         from ray import serve
 
         for name, config in spec.engines.items():
@@ -108,26 +106,6 @@ def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
 
 def _ray_logs() -> str:
     return f"{os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
-
-
-@contextmanager
-def _stop_signals() -> Iterator[list[int]]:
-    """Collect the signals to stop; the second one ends the process."""
-    signals: list[int] = []
-
-    def receive(signum: int, frame: FrameType | None) -> None:
-        signals.append(signum)
-        if len(signals) > 1:
-            os._exit(128 + signum)
-
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def check_port(settings: ServerSettings) -> None:

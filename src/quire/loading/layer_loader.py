@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Self
+from typing import Any, Self
 
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
@@ -380,21 +380,9 @@ def _end(closing: threading.Event, thread: threading.Thread) -> None:
         thread.join(_EXIT_WAIT_S)
 
 
-def load_model(
-    source: ModelSource,
-    *,
-    dtype: str = "auto",
-    device: str = "cpu",
-    quantization: str = "none",
-    load_format: str = "auto",
-    seed: int = 0,
-    use_tqdm: bool = True,
-    group: ParallelGroup = ALONE,
-) -> CausalLM:
-    """Load a model in eval mode, packed for this CPU where that helps. Arguments and errors: see `LayerLoader`."""
-    with LayerLoader(
-        source, dtype=dtype, device=device, quantization=quantization, load_format=load_format, seed=seed, group=group
-    ) as loader:
+def load_model(source: ModelSource, *, use_tqdm: bool = True, **options: Any) -> CausalLM:
+    """Load a model in eval mode, packed for this CPU where that helps. Options and errors: see `LayerLoader`."""
+    with LayerLoader(source, **options) as loader:
         wait_with_progress(loader, loader.last_stage, use_tqdm)
     return loader.model
 

@@ -11,7 +11,6 @@ import faulthandler
 import gc
 import logging
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -19,10 +18,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import uvicorn
@@ -38,6 +36,8 @@ from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 from quire.system.child_process import running_children
+from quire.system.interrupts import stop_signals
+from quire.system.machine import allow_many_files
 from quire.system.malloc import share_one_heap
 from quire.system.threads import SWITCH_INTERVAL_S
 
@@ -53,7 +53,6 @@ _LAST_BYTES_TIMEOUT_S = 5  # after the drain, for answers on their way to slow r
 _LAST_BYTES_SHARE, _MIN_LAST_BYTES_TIMEOUT_S = 0.05, 0.5  # its share of the drain's time if requests take all of it
 _STOP_TIMEOUT_S = 20.0  # for the running step: of a large model on a busy machine it takes many seconds
 _KEEP_ALIVE_S = 75  # longer than the usual 60 s of proxies, which should close idle connections themselves
-_MAX_FILES = 65536
 _STDERR = 2
 
 
@@ -89,7 +88,7 @@ def serve(
     url = url_of(settings, listener)
     if not settings.api_keys and not is_local(settings):
         logger.warning("every client that can reach %s may use this server; --api-key restricts it to key holders", url)
-    _allow_many_files()
+    allow_many_files()
     share_one_heap()
     faulthandler.enable(_STDERR)
     before = sys.getswitchinterval()
@@ -137,7 +136,7 @@ def _uvicorn_config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
 
 class _Server(uvicorn.Server):
     def capture_signals(self) -> Any:
-        return nullcontext()  # `_signals_to` handles them
+        return nullcontext()  # `stop_signals` handles them
 
 
 @dataclass(frozen=True)
@@ -154,11 +153,12 @@ class _Process:
     on_stop: Callable[[], None]
 
     async def run(self) -> int:
-        stop_signal: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        with _signals_to(stop_signal):
+        loop = asyncio.get_running_loop()
+        stop_signal: asyncio.Future[int] = loop.create_future()
+        with stop_signals(lambda number: loop.call_soon_threadsafe(stop_signal.set_result, number), _end_at_once):
             serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
             for engine in self.engines:
-                engine.start(asyncio.get_running_loop())
+                engine.start(loop)
             announcing = asyncio.create_task(self._announce())
             background = [announcing, *self._background_tasks()]
             lost = asyncio.create_task(self._wait_until_all_failed())
@@ -247,29 +247,6 @@ class _Process:
         return True
 
 
-@contextmanager
-def _signals_to(stop_signal: asyncio.Future[int]) -> Iterator[None]:
-    """Set the future to the number of the first SIGTERM or SIGINT; end the process at the second.
-
-    The handlers run between two instructions of the main thread, so the second works even while the loop is blocked.
-    """
-    loop = asyncio.get_running_loop()
-    received: list[int] = []
-
-    def handle(signum: int, frame: FrameType | None) -> None:
-        received.append(signum)
-        if len(received) > 1:
-            _end_at_once(128 + signum)
-        loop.call_soon_threadsafe(stop_signal.set_result, signum)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _end_at_once(status: int) -> NoReturn:
     for child in running_children():  # they may outlive us for a while
         child.kill()
@@ -283,14 +260,6 @@ async def unload_idle(engines: Sequence[AsyncEngine], idle_s: float) -> None:
         for engine in engines:
             if engine.idle_s >= idle_s:
                 engine.unload()
-
-
-def _allow_many_files() -> None:
-    """Raise the limit of open files, usually 1,024: each waiting client is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-    if soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def notify(*states: str) -> None:

@@ -1,10 +1,13 @@
-"""Facts of this machine."""
+"""Facts and limits of this machine."""
 
 from __future__ import annotations
 
 import os
 import platform
+import resource
 from pathlib import Path
+
+_MAX_FILES = 65536
 
 
 def cpu_name() -> str:
@@ -30,3 +33,11 @@ def memory_gib() -> float:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     except (AttributeError, ValueError, OSError):
         return 0.0
+
+
+def allow_many_files() -> None:
+    """Raise this process's limit of open files, usually 1,024: each connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

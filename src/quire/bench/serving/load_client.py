@@ -4,7 +4,6 @@ counting from sending would hide a late client (coordinated omission)."""
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from quire.client.chunk import AnswerChunk, read_chunk
 from quire.client.errors import RemoteError, error_from_exception, error_from_response
 from quire.client.server_address import ServerAddress
 from quire.client.sse import DONE, EventReader
+from quire.system.machine import allow_many_files
 
 PROBE_S = 0.02  #: interval of the event loop's lag probe
 # One connection per request, as of many users. A kept connection may be closed while it is reused, which would count as
@@ -93,7 +93,7 @@ class LoadClient:
 
     async def run(self, requests: Sequence[PreparedRequest]) -> LoadResult:
         """Send all requests and wait until all ended."""
-        _allow_many_connections()
+        allow_many_files()  # an open loop against a slow server holds many connections
         requests = sorted(requests, key=lambda request: request.arrival_s)
         outcomes = [RequestOutcome(r.arrival_s, r.num_prompt_tokens, r.max_tokens) for r in requests]
         self.num_sent = self.num_ended = self.num_failed = 0
@@ -181,10 +181,3 @@ def _record(data: str, outcome: RequestOutcome, now: float) -> None:
         outcome.num_counted_tokens = chunk.usage.completion_tokens
         outcome.num_prompt_tokens = chunk.usage.prompt_tokens
     outcome.finish_reason = chunk.finish_reason or outcome.finish_reason
-
-
-def _allow_many_connections() -> None:
-    """Raise the limit of open files: an open loop against a slow server holds many connections."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
