@@ -17,7 +17,7 @@ from starlette.responses import Response
 import quire
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, ModelState
-from quire.server.bodies.fields import Reply
+from quire.server.bodies.fields import Reply, option
 from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar, json_reply
 from quire.server.http.middleware import is_known
 from quire.server.http.routes import Routes
@@ -36,8 +36,8 @@ class LoadingModel(LoadedSoFar):
 
 class ModelHealth(Reply):
     state: HealthStatus
-    model: str | None = Field(default=None, description="Name, for clients with a key.")
-    error: str | None = Field(default=None, description="Reason of a failure, for clients with a key.")
+    model: str | None = option("Name, for clients with a key.")
+    error: str | None = option("Reason of a failure, for clients with a key.")
 
 
 class Health(Reply):
@@ -45,10 +45,8 @@ class Health(Reply):
     wrong KV."""
 
     status: HealthStatus
-    models: list[ModelHealth] | None = Field(default=None, description="/readyz: each model, in order.")
-    loading: list[LoadingModel] | None = Field(
-        default=None, description="Progress of the models that are loading, without names."
-    )
+    models: list[ModelHealth] | None = option("/readyz: each model, in order.")
+    loading: list[LoadingModel] | None = option("Progress of the models that are loading, without names.")
 
 
 class Version(Reply):

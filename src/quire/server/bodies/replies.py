@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from quire.server.bodies.fields import Reply
+from quire.server.bodies.fields import Reply, option
 from quire.server.bodies.retrieval import RetrievalReply
 
 if TYPE_CHECKING:
@@ -27,19 +27,15 @@ class Generated(Reply):
     object: str
     created: int = Field(description="Seconds since 1970.")
     model: str
-    system_fingerprint: str | None = Field(default=None, description="Digest of weights and arithmetic.")
-    retrieval: RetrievalReply | None = Field(
-        default=None, description="Retrieved passages; in the first chunk of a stream."
-    )
-    routing: RoutingReply | None = Field(
-        default=None, description="Choice of the model for model auto; in the first chunk of a stream."
-    )
+    system_fingerprint: str | None = option("Digest of weights and arithmetic.")
+    retrieval: RetrievalReply | None = option("Retrieved passages; in the first chunk of a stream.")
+    routing: RoutingReply | None = option("Choice of the model for model auto; in the first chunk of a stream.")
 
 
 class PromptTokensDetails(Reply):
     cached_tokens: int = Field(description="Prompt tokens whose KV was cached.")
-    cached_tokens_by_tier: dict[str, int] | None = Field(
-        default=None, description="The same by tier (device, host, disk), unless all were on the device."
+    cached_tokens_by_tier: dict[str, int] | None = option(
+        "The same by tier (device, host, disk), unless all were on the device."
     )
 
 
@@ -57,22 +53,20 @@ class Usage(Reply):
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | None = None
-    completion_tokens_details: CompletionTokensDetails | None = Field(
-        default=None, description="Parts of the answers, for a model that reasons."
+    completion_tokens_details: CompletionTokensDetails | None = option(
+        "Parts of the answers, for a model that reasons."
     )
-    stages: list[StageTokens] | None = Field(
-        default=None, description="Tokens by stage, for a model that loads in stages."
-    )
+    stages: list[StageTokens] | None = option("Tokens by stage, for a model that loads in stages.")
 
 
 class LoadedSoFar(Reply):
     """The progress of loading a model; unknown values are left out."""
 
-    stage: int | None = Field(default=None, description="Served stage; 0 before the first.")
-    num_stages: int | None = Field(default=None, description="Number of stages; the last one is the original model.")
-    bytes_loaded: int | None = Field(default=None, description="Loaded bytes of weights.")
+    stage: int | None = option("Served stage; 0 before the first.")
+    num_stages: int | None = option("Number of stages; the last one is the original model.")
+    bytes_loaded: int | None = option("Loaded bytes of weights.")
     bytes_total: int | None = None
-    seconds_left: float | None = Field(default=None, description="Estimate from the bandwidth so far.")
+    seconds_left: float | None = option("Estimate from the bandwidth so far.")
 
     @staticmethod
     def fields_of(progress: LoadProgress) -> dict[str, Any]:
@@ -87,7 +81,7 @@ class LoadedSoFar(Reply):
 
 class ShownLogprob(Reply):
     logprob: float
-    rank: int | None = Field(default=None, description="Rank; 1 is the likeliest.")
+    rank: int | None = option("Rank; 1 is the likeliest.")
     decoded_token: str | None = None
 
 
@@ -100,13 +94,11 @@ class ErrorDetail(Reply):
     type: str = Field(description="Kind, such as invalid_request_error, rate_limit_error or server_error.")
     param: str | None = Field(description="Field of the body at fault.")
     code: str | None = Field(description="Code for programs, such as context_length_exceeded.")
-    details: dict[str, str | None] | None = Field(
-        default=None, description="`error_code` for Anthropic's clients, below /v1/messages."
-    )
+    details: dict[str, str | None] | None = option("`error_code` for Anthropic's clients, below /v1/messages.")
 
 
 class ErrorBody(Reply):
-    type: Literal["error"] | None = Field(default=None, description="Always error, below /v1/messages.")
+    type: Literal["error"] | None = option("Always error, below /v1/messages.")
     error: ErrorDetail
 
 

@@ -119,9 +119,7 @@ class DocumentOutcome(Reply):
     changed: int
     unchanged: int
     removed: int
-    error: ErrorDetail | None = Field(
-        default=None, description="Reason for rejecting it; a stored document of the name stays."
-    )
+    error: ErrorDetail | None = option("Reason for rejecting it; a stored document of the name stays.")
 
 
 class DocumentsReply(Reply):
@@ -144,7 +142,7 @@ class DocumentCard(Reply):
     num_chars: int
     num_chunks: int
     added: int = Field(description="Time of the last change in seconds since 1970.")
-    text: str | None = Field(default=None, description="Only present for a single document.")
+    text: str | None = option("Only present for a single document.")
 
     @classmethod
     def of(cls, info: DocumentInfo, **text: str) -> Self:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 import quire
 from quire.async_engine.messages import ModelState
-from quire.server.bodies.fields import Reply
+from quire.server.bodies.fields import Reply, option
 from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar, json_reply
 from quire.server.generation.generation import wait_until_known
 from quire.server.http.routes import Routes
@@ -27,17 +27,15 @@ class _Card(Reply):
     owned_by: str
     root: str = Field(description="Directory, hub id or preset of the model.")
     state: Literal["loading", "ready", "unloaded", "failed", "draining"]
-    max_model_len: int | None = Field(
-        default=None, description="Maximum length of prompt and answer together, once loaded."
-    )
-    vocab_size: int | None = Field(default=None, description="Number of token ids, once loaded.")
-    error: str | None = Field(default=None, description="Reason of the failure.")
+    max_model_len: int | None = option("Maximum length of prompt and answer together, once loaded.")
+    vocab_size: int | None = option("Number of token ids, once loaded.")
+    error: str | None = option("Reason of the failure.")
 
 
 class ModelCard(LoadedSoFar, _Card):
     """A model, with its progress while it loads; always for a model that loads in stages."""
 
-    load_error: str | None = Field(default=None, description="Error that delays loading, which is retried.")
+    load_error: str | None = option("Error that delays loading, which is retried.")
 
 
 class ModelList(Reply):

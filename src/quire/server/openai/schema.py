@@ -234,7 +234,7 @@ class ChatLogprobs(Reply):
 
 
 class CalledFunction(Reply):
-    name: str | None = Field(default=None, description="Name; in a stream only in the first chunk of a call.")
+    name: str | None = option("Name; in a stream only in the first chunk of a call.")
     arguments: str = Field(description="JSON object as text; in a stream the next piece of it.")
 
 
@@ -248,8 +248,8 @@ class AssistantMessage(Reply):
     role: Literal["assistant"]
     content: str | None = Field(description="Text; null beside reasoning or calls only.")
     refusal: None = None
-    reasoning_content: str | None = Field(default=None, description="Reasoning of the model.")
-    reasoning: str | None = Field(default=None, description="The same under its newer name.")
+    reasoning_content: str | None = option("Reasoning of the model.")
+    reasoning: str | None = option("The same under its newer name.")
     tool_calls: list[MadeToolCall] | None = None
 
 
@@ -258,7 +258,7 @@ class ChatChoice(Reply):
     message: AssistantMessage
     logprobs: ChatLogprobs | None = None
     finish_reason: str = Field(description="Reason of the end: stop, length or tool_calls.")
-    stop_reason: int | str | None = Field(default=None, description="Stop string or stop token that ended it.")
+    stop_reason: int | str | None = option("Stop string or stop token that ended it.")
     token_ids: list[int] | None = None
 
 
@@ -273,17 +273,17 @@ class ChatCompletion(Generated):
 
 class ToolCallDelta(Reply):
     index: int = Field(description="Index of the call in its message.")
-    id: str | None = Field(default=None, description="Id; only in the first chunk of a call.")
-    type: Literal["function"] | None = Field(default=None, description="Type; only in the first chunk of a call.")
+    id: str | None = option("Id; only in the first chunk of a call.")
+    type: Literal["function"] | None = option("Type; only in the first chunk of a call.")
     function: CalledFunction
 
 
 class MessageDelta(Reply):
-    role: Literal["assistant"] | None = Field(default=None, description="Role; only in the first chunk of a choice.")
+    role: Literal["assistant"] | None = option("Role; only in the first chunk of a choice.")
     content: str | None = None
-    refusal: None = Field(default=None, description="Always null; only in the first chunk of a choice.")
-    reasoning_content: str | None = Field(default=None, description="Reasoning of the model.")
-    reasoning: str | None = Field(default=None, description="The same under its newer name.")
+    refusal: None = option("Always null; only in the first chunk of a choice.")
+    reasoning_content: str | None = option("Reasoning of the model.")
+    reasoning: str | None = option("The same under its newer name.")
     tool_calls: list[ToolCallDelta] | None = None
 
 
@@ -339,8 +339,8 @@ class CompletionChoice(Reply):
     index: int = Field(description="Index over all prompts, n answers each.")
     text: str
     logprobs: CompletionLogprobs | None = None
-    finish_reason: str | None = Field(default=None, description="Reason of the end: stop or length; null before it.")
-    stop_reason: int | str | None = Field(default=None, description="Stop string or stop token that ended it.")
+    finish_reason: str | None = option("Reason of the end: stop or length; null before it.")
+    stop_reason: int | str | None = option("Stop string or stop token that ended it.")
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: PromptLogprobs | None = None
@@ -372,9 +372,7 @@ class TokenizeReply(Reply):
     count: int
     max_model_len: int = Field(description="Maximum length of prompt and answer together, in tokens.")
     tokens: list[int]
-    token_strs: list[str | None] | None = Field(
-        default=None, description="The tokenizer's pieces; null for ids without one."
-    )
+    token_strs: list[str | None] | None = option("The tokenizer's pieces; null for ids without one.")
 
 
 class DetokenizeRequest(ModelBody):
