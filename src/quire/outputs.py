@@ -106,9 +106,8 @@ class SchedulerOutput:
     seq_ids: list[int] = field(default_factory=list)
     num_scheduled_tokens: list[int] = field(default_factory=list)
     new_sequences: list[NewSequence] = field(default_factory=list)
-    new_tokens: dict[int, list[int]] = field(
-        default_factory=dict
-    )  #: seq_id -> tokens that the runner did not sample (beams)
+    #: seq_id -> tokens that the runner did not sample (beams)
+    new_tokens: dict[int, list[int]] = field(default_factory=dict)
     new_blocks: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> blocks appended to its table
     replaced_blocks: list[tuple[int, int, int]] = field(default_factory=list)  #: (seq_id, position in table, block)
     removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked; remove them first
@@ -119,9 +118,8 @@ class SchedulerOutput:
     #: Keys at documents' ends to claim, and the maximum seconds to wait for each claim.
     claims: list[tuple[bytes, float]] = field(default_factory=list)
     dropped_claims: list[bytes] = field(default_factory=list)  #: granted or pending claims to drop
-    invalidated: list[bytes] = field(
-        default_factory=list
-    )  #: keys of blocks to delete from disk: their content is not finite
+    #: Keys of blocks to delete from disk: their content is not finite.
+    invalidated: list[bytes] = field(default_factory=list)
     total_tokens: int = 0
     stage: int = 1  #: stage of the model
 
@@ -168,9 +166,8 @@ class RecoveryStats:
     """Preemptions and recoveries of a step. Modes are `RecoveryMode.value`."""
 
     preemptions: Counter[str] = field(default_factory=Counter)  #: by mode
-    seconds: defaultdict[str, float] = field(
-        default_factory=lambda: defaultdict(float)
-    )  #: of the link and of steps, by mode
+    #: Of the link and of steps, by mode.
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     num_recomputed_tokens: int = 0
     swapped_blocks: Counter[str] = field(default_factory=Counter)  #: by save and load; arrived ones
     swapped_bytes: Counter[str] = field(default_factory=Counter)

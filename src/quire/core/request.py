@@ -155,18 +155,6 @@ class Request:
         seed: address of its random numbers.
         min_stage: the request is blocked until the model reaches this stage.
         outputs: outputs of another engine to continue, one for each sequence.
-
-    Attributes:
-        num_passed: requests of other tenants that were admitted in its place.
-        num_yields: preemptions in favour of other tenants, part of `num_preemptions`.
-        is_spare: it runs on spare seats (`core.admission`).
-        is_renamed: its root is its own, since one of its documents was deleted.
-        is_settled: its domains are final.
-        num_to_keep: tokens at the front whose full blocks are kept on disk.
-        num_kept: blocks at the front that are on disk, or on their way there.
-        num_queued_tokens: known tokens when it entered the queue.
-        unfinished: sequences that want more tokens.
-        cached_tokens: prompt tokens found when it first began, by tier, "device" among them; None before that.
     """
 
     def __init__(
@@ -191,28 +179,30 @@ class Request:
         self.is_single = self.width == 1 and beam is None
         self.order = order
         self.tenant = order.owner.tenant
-        self.num_passed = 0
-        self.num_yields = 0
-        self.is_spare = False
+        self.num_passed = 0  #: requests of other tenants that were admitted in its place
+        self.num_yields = 0  #: preemptions in favour of other tenants, part of `num_preemptions`
+        self.is_spare = False  #: it runs on spare seats (`core.admission`)
         self.seed = seed
         self.max_tokens = ends.max_tokens
         self.stop_token_ids = frozenset(ends.stop_token_ids)
         self.eos_token_ids = frozenset(ends.eos_token_ids)
         self.root = kv.root
-        self.is_renamed = False
+        self.is_renamed = False  #: its root is its own, since one of its documents was deleted
         self.domains = kv.domains
-        self.is_settled = False
+        self.is_settled = False  #: its domains are final
         self.documents = kv.documents
+        #: Tokens at the front whose full blocks are kept on disk.
         self.num_to_keep = len(self.prompt_token_ids) if kv.keeps_prompt else max(kv.documents, default=0)
-        self.num_kept = 0
+        self.num_kept = 0  #: blocks at the front that are on disk, or on their way there
         self.min_stage = min_stage
         self.needs_grammar = sampling_params.structured_outputs is not None
         self.stage = 1
-        self.num_queued_tokens = 0
+        self.num_queued_tokens = 0  #: known tokens when it entered the queue
         self.blocked_on: BlockedReason | None = None
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []
-        self.unfinished: list[Sequence] = []
+        self.unfinished: list[Sequence] = []  #: sequences that want more tokens
+        #: Prompt tokens found when it first began, by tier, "device" among them; None before that.
         self.cached_tokens: dict[str, int] | None = None
         self.outputs = outputs
         self.num_preemptions = 0

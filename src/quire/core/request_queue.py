@@ -24,28 +24,19 @@ def _in_line(request: Request) -> tuple[int, int, int]:
 
 
 class RequestQueue:
-    """The requests of one scheduler, and their sequences.
-
-    Attributes:
-        requests: all unfinished requests, by id.
-        num_preempted: requests in `waiting` that have run before.
-        num_waiting_tokens: known tokens of the requests in `waiting`.
-        num_running_seqs: seats in use; a running request takes its whole width.
-        num_spare_seqs: spare ones among them.
-        seats: seats in use, by tenant.
-    """
+    """The requests of one scheduler, and their sequences."""
 
     def __init__(self) -> None:
-        self.requests: dict[str, Request] = {}
+        self.requests: dict[str, Request] = {}  #: unfinished ones, by id
         self.waiting: list[Request] = []
         self.blocked: dict[str, Request] = {}
         self.running: list[Request] = []
         self.sequences: dict[int, Sequence] = {}
-        self.num_preempted = 0
-        self.num_waiting_tokens = 0
-        self.num_running_seqs = 0
-        self.num_spare_seqs = 0
-        self.seats: Counter[str] = Counter()
+        self.num_preempted = 0  #: requests in `waiting` that have run before
+        self.num_waiting_tokens = 0  #: known tokens of the requests in `waiting`
+        self.num_running_seqs = 0  #: seats in use; a running request takes its whole width
+        self.num_spare_seqs = 0  #: spare seats among them
+        self.seats: Counter[str] = Counter()  #: seats in use, by tenant
         self.turns = Turns()
         self._lines: dict[str, list[Request]] = {}  #: `waiting` by tenant
         self._next_seq_id = 0

@@ -29,15 +29,7 @@ _BYTE_LEVEL_CHAT_TEMPLATE = (
 
 
 class Tokenizer:
-    """A model's tokenizer and chat templates. Construct it by `from_dir` or `byte_level`.
-
-    Attributes:
-        special_ids: ids dropped by `skip_special_tokens`.
-        special_tokens: bos_token, eos_token and the like by name, as chat templates see them.
-        pieces: bytes per token; None for a decoder without such a table.
-        escaper: set to treat special tokens in user text as plain text; None to treat them as special, as the
-            reference does.
-    """
+    """A model's tokenizer and chat templates. Construct it by `from_dir` or `byte_level`."""
 
     def __init__(
         self,
@@ -47,10 +39,12 @@ class Tokenizer:
         chat_templates: Mapping[str, str] | None = None,
     ) -> None:
         self.backend = backend
-        self.special_tokens = dict(special_tokens or {})
+        self.special_tokens = dict(special_tokens or {})  #: by name, such as bos_token, as chat templates see them
         self.chat_templates = dict(chat_templates or {})
-        self.pieces = TokenPieces.of(backend)
+        self.pieces = TokenPieces.of(backend)  #: bytes per token; None for a decoder without such a table
+        #: Treats special tokens in user text as plain text; None treats them as special, as the reference does.
         self.escaper: SpecialTokenEscaper | None = None
+        #: Ids that `skip_special_tokens` drops.
         self.special_ids = frozenset(id_ for id_, token in backend.get_added_tokens_decoder().items() if token.special)
         self.bos_token_id = self._named_id("bos_token")
         self.eos_token_id = self._named_id("eos_token")

@@ -11,16 +11,12 @@ MAX_PASSES = 64  #: requests that may delay a waiting one of another tenant
 
 
 class Turns:
-    """Counts computed tokens by tenant; an idle tenant returns with the least active count, and so earns no credit.
-
-    Attributes:
-        served: tokens by tenant. "" is the server itself, and every client of a server without keys.
-        num_open: unfinished requests by active tenant.
-    """
+    """Counts computed tokens by tenant; an idle tenant returns with the least active count, and so earns no credit."""
 
     def __init__(self) -> None:
+        #: Tokens by tenant; "" is the server itself, and every client of a server without keys.
         self.served: dict[str, int] = {"": 0}
-        self.num_open: Counter[str] = Counter()
+        self.num_open: Counter[str] = Counter()  #: unfinished requests by active tenant
         self._least = 0  #: count of an entering tenant if no other is active
 
     @property
