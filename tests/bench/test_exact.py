@@ -20,7 +20,7 @@ from quire.bench.exact import DIFFERENT, EQUAL, NOT_TRIED, OTHER_SUMS, Answer, E
 from quire.config import EngineConfig
 from quire.kernels.loaded import load_kernels, runnable_levels
 
-MODELS = ("llama", "qwen2", "qwen3", "gpt2", "opt")
+MODELS = ("llama", "qwen2", "qwen3", "gpt2", "opt", "qwen3_5", "lfm2")
 FORMATS = ({"dtype": "float32"}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "quantization": "int8"},
            {"dtype": "float32", "quantization": "int4"})  # fmt: skip
 ALMOST_ALL = "batch,chunks,mixed,device,host,disk,swap,recompute,resume,threads"
@@ -31,7 +31,8 @@ def config(model: str, **options: Any) -> EngineConfig:
 
 
 @pytest.mark.parametrize(
-    ("model", "options"), list(zip(MODELS, FORMATS, strict=False)), ids=["float32", "bfloat16", "int8", "int4"]
+    ("model", "options"),
+    [*zip(MODELS, FORMATS, strict=False), ("qwen3_5", FORMATS[0]), ("lfm2", FORMATS[1])],
 )
 @pytest.mark.usefixtures("_needs_kernels")
 def test_all_bits_are_equal_in_every_way(model: str, options: dict[str, str], tmp_path: Path) -> None:

@@ -38,7 +38,6 @@ from quire.system.threads import num_threads, set_num_threads
 _SHARED = 3  #: different beginnings of the prompts
 _CHUNK = 40  #: tokens; no multiple of a block
 _SWAP_SPACE = 2**28  #: bytes
-_PREEMPT_EVERY = 3  #: steps
 
 
 class _LoadingIsFree(CostModel):
@@ -146,8 +145,10 @@ class ExactBench:
             return self._with_hits(engine, "device")
 
     def _found_in_the_host_tier(self) -> Outcome:
-        with self._engine("swap", swap_space=_SWAP_SPACE, enable_prefix_caching=True) as engine:
-            self._run(engine, self.prompts, self._params, preempts=True)
+        # Prompts are preempted at ends of blocks: recurrent states of others begin there.
+        few = {"max_num_batched_tokens": 4 * self._config.block_size, "enable_prefix_caching": True}
+        with self._engine("swap", swap_space=_SWAP_SPACE, **few) as engine:
+            self._run(engine, self.prompts, self._params, preempt_every=1)
             engine.reset_prefix_cache()
             return self._with_hits(engine, "host")
 
@@ -161,7 +162,7 @@ class ExactBench:
 
     def _preempted(self, policy: str) -> Outcome:
         with self._engine(policy, swap_space=_SWAP_SPACE) as engine:
-            states = self._run(engine, self.prompts, self._params, preempts=True)
+            states = self._run(engine, self.prompts, self._params, preempt_every=3)
             count = sum(record.outcome == policy for record in engine.scheduler.recovery.log.closed)
             return Outcome([Answer.of(state) for state in states], f"{count} preemptions", count)
 
@@ -215,14 +216,14 @@ class ExactBench:
         return [Answer.of(state) for state in self._run(engine, self.prompts, self._params)]
 
     def _run(
-        self, engine: Engine, prompts: Sequence[list[int]], params: SamplingParams, *, preempts: bool = False
+        self, engine: Engine, prompts: Sequence[list[int]], params: SamplingParams, *, preempt_every: int = 0
     ) -> list[RequestState]:
         states = [engine.add_request(prompt, params) for prompt in prompts]
         scheduler, steps = engine.scheduler, 0
         while engine.has_unfinished():
             engine.step()
             steps += 1
-            if preempts and steps % _PREEMPT_EVERY == 0 and len(scheduler.queue.running) > 1:
+            if preempt_every and steps % preempt_every == 0 and len(scheduler.queue.running) > 1:
                 scheduler.planner.preempt_for(scheduler.queue.running[0])
         return states
 
