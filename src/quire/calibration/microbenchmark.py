@@ -149,6 +149,7 @@ class Microbenchmark:
     def swap_in(self, seq: BlockSequence) -> TransferTiming:
         """Load the blocks saved by `swap_out` into the pool. Raises BlocksLost if the transfer failed."""
         swap = self._swap
+        self._drop_cached(seq)
         started = self._clock()
         span = swap.find_loadable(seq, 0)
         assert span is not None, "the saved blocks are gone"
@@ -158,9 +159,16 @@ class Microbenchmark:
         swap.pop_loaded(seq)
         return taken
 
+    def _drop_cached(self, seq: BlockSequence) -> None:
+        pool = self._kv.pool
+        for key in seq.block_keys:
+            if (block := pool.find(key)) is not None:
+                pool.invalidate(block)
+
     def has_room_for(self, seq: BlockSequence) -> bool:
-        """Whether the swap tier has room for a sequence's full blocks."""
-        return self._swap.tier.num_available >= len(self._kv.full_blocks(seq))
+        """Whether the swap tier has room for a sequence's full blocks, and its state."""
+        num_records = len(self._kv.full_blocks(seq)) + self._kv.num_state_records
+        return self._swap.tier.num_available >= num_records
 
     def has_room_to_decode(self, num_seqs: int, context: int, num_steps: int) -> bool:
         """Whether these sequences fit the engine until the last step."""
@@ -184,9 +192,7 @@ class Microbenchmark:
         swap.stop_waiting(seq)
         kv.free(seq)
         swap.invalidate(seq.block_keys)
-        for key in seq.block_keys:
-            if (block := kv.pool.find(key)) is not None:
-                kv.pool.invalidate(block)
+        self._drop_cached(seq)
         self._execute(SchedulerOutput(_NO_STEP, removed_seq_ids=[seq.seq_id]))
         self._known.remove(seq)
 
