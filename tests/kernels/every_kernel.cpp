@@ -7,8 +7,8 @@
 #include "block_linear.h"
 #include "collective.h"
 #include "elementwise.h"
-#include "gated_delta.h"
 #include "linear.h"
+#include "linear_attention.h"
 #include "paged_attention.h"
 #include "pass.h"
 #include "quantized_linear.h"
@@ -90,13 +90,18 @@ void states() {
     Array<T> out(tokens * values * v_dim);
     const Array<int64_t> runs{0, 3, -1, 0, 3, tokens, 0, 1};
     const QuireStatePlan plan{2, runs.data(), floats * 4, THREADS};
-    const QuireGatedDelta call{&plan, state.data(), x.data(), x.data() + key_size, x.data() + 2 * key_size,
-                               x.data() + channels, gates.data(), gates.data() + values, out.data(), conv.data(),
-                               rates.data(), bias.data(), norm.data(), width, k_dim, 2 * v_dim, 2 * v_dim, 2 * values,
-                               2, keys, values, k_dim, v_dim, 1e-6f};
+    QuireLinearAttention call{&plan, state.data(), x.data(), x.data() + key_size, x.data() + 2 * key_size,
+                              x.data() + channels, gates.data(), gates.data() + values, out.data(), conv.data(),
+                              nullptr, rates.data(), bias.data(), nullptr, norm.data(), width, k_dim, 2 * v_dim,
+                              2 * v_dim, 2 * values, 2, keys, values, k_dim, v_dim, 1e-6f};
     OF(quire_gated_delta)(&call);
     print("gated_delta", out);
     print(sizeof(T) == 4 ? "state_of_float32" : "state_of_bfloat16", state);
+    call.conv_bias = call.norm = conv.data();
+    call.skip = bias.data();
+    OF(quire_mamba2)(&call);
+    print("mamba2", out);
+    print(sizeof(T) == 4 ? "mamba2_state_of_float32" : "mamba2_state_of_bfloat16", state);
     const QuireShortConv short_conv{&plan, state.data(), x.data(), x.data() + key_size, x.data() + 2 * key_size,
                                     out.data(), conv.data(), norm.data(), width, v_dim};
     OF(quire_short_conv)(&short_conv);

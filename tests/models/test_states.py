@@ -20,22 +20,24 @@ from quire.loading import load_model, resolve_model
 from quire.loading.presets import preset_config
 from quire.models.parallel import ALONE, ModelSplit
 from quire.models.registry import read_model_config
-from quire.models.states.config import ConvConfig, DeltaConfig, StateConfig
+from quire.models.states.config import ConvConfig, DeltaConfig, MambaConfig, StateConfig
 from quire.models.states.gated_delta import GatedDeltaNet
+from quire.models.states.mamba import Mamba2
 from quire.models.states.short_conv import ShortConv
 from quire.ops.arrays import numpy_dtype, widen
 from quire.progressive.hidden_states import WholeText
 
 CONFIG = read_model_config(preset_config("random:tiny"))
 SIZES: list[StateConfig] = [
-    DeltaConfig(2, 4, 32, 64), DeltaConfig(3, 3, 16, 32), DeltaConfig(1, 2, 128, 128), DeltaConfig(2, 4, 32, 64, True),
-    ConvConfig(16), ConvConfig(208, has_bias=True),
+    DeltaConfig(2, 4, 32, 64), DeltaConfig(3, 3, 16, 32), DeltaConfig(1, 2, 128, 128),
+    DeltaConfig(2, 4, 32, 64, is_interleaved=True), MambaConfig(2, 4, 32, 64, has_conv_bias=True),
+    MambaConfig(1, 3, 16, 32), MambaConfig(1, 24, 32, 32), ConvConfig(16), ConvConfig(208, has_bias=True),
 ]  # fmt: skip
 KINDS: dict[type[StateConfig], tuple[Any, str]] = {
-    DeltaConfig: (GatedDeltaNet, "gated_delta"), ConvConfig: (ShortConv, "short_conv")
+    DeltaConfig: (GatedDeltaNet, "gated_delta"), MambaConfig: (Mamba2, "mamba2"), ConvConfig: (ShortConv, "short_conv")
 }  # fmt: skip
 each_size = pytest.mark.parametrize("size", SIZES, ids=str)
-each_kind = pytest.mark.parametrize("size", [SIZES[0], SIZES[-1]], ids=str)
+each_kind = pytest.mark.parametrize("size", [SIZES[0], SIZES[4], SIZES[6], SIZES[-1]], ids=str)
 each_dtype = pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 each_level = pytest.mark.parametrize("level", [*LEVELS, "none"])
 
@@ -53,6 +55,7 @@ class Layer(NamedTuple):
         plan = StatePlan(memory.strides[0], 16)
         plan._set(list(runs))
         plan._struct.num_threads = threads
+        inputs = [*inputs, None] if isinstance(self.size, MambaConfig) else inputs  # no gates of their own
         return self.net._compute(*inputs, LayerStates(memory, 0, memory.shape[1], plan), self.function)
 
     def blocks(self, count: int) -> np.ndarray:
@@ -79,6 +82,8 @@ def make_inputs(layer: Layer, count: int, seed: int = 1) -> Inputs:
     size, generator = layer.size, np.random.default_rng(seed)
     if isinstance(size, DeltaConfig):
         widths = [size.num_channels + size.num_value_heads * size.value_dim, 2 * size.num_value_heads]
+    elif isinstance(size, MambaConfig):
+        widths = [size.num_channels + size.num_value_heads * (size.value_dim + 1)]
     else:
         widths = [3 * size.num_channels]
     dtype = layer.net.out_proj.weight.dtype
@@ -108,6 +113,8 @@ def exact(layer: Layer, inputs: Inputs) -> np.ndarray:
     given = [wide(each) for each in inputs]
     if isinstance(layer.size, DeltaConfig):
         return exact_delta(layer.net, layer.size, *given)
+    if isinstance(layer.size, MambaConfig):
+        return exact_mamba(layer.net, layer.size, *given)
     b, c, x = np.split(given[0], 3, -1)
     return c * (convolve(b * x, layer.net.conv.weight) + (wide(layer.net.conv.bias) if layer.size.has_bias else 0))
 
@@ -137,6 +144,24 @@ def exact_delta(net: Any, delta: DeltaConfig, x: np.ndarray, gates: np.ndarray) 
         out[i] = np.einsum("hk,hkv->hv", q[i], state) / delta.key_dim**0.5
     out = out / np.sqrt((out**2).mean(-1, keepdims=True) + net.norm.eps) * norm * z * sigmoid(z)
     return out.reshape(count, -1)
+
+
+def exact_mamba(net: Any, size: MambaConfig, x: np.ndarray) -> np.ndarray:
+    count, values, keys = len(x), size.num_value_heads * size.value_dim, size.num_key_heads * size.key_dim
+    z, given, a = np.split(x, [values, values + size.num_channels], -1)
+    mixed = convolve(given, net.conv1d.weight) + (wide(net.conv1d.bias) if size.has_conv_bias else 0)
+    v, k, q = np.split(mixed * sigmoid(mixed), [values, values + keys], -1)
+    groups = size.num_value_heads // size.num_key_heads
+    q, k = (each.reshape(count, size.num_key_heads, -1).repeat(groups, 1) for each in (q, k))
+    v, step = v.reshape(count, size.num_value_heads, -1), np.log1p(np.exp(a + wide(net.dt_bias)))
+    out, state = np.zeros_like(v), np.zeros((size.num_value_heads, size.key_dim, size.value_dim))
+    for i in range(count):
+        state *= np.exp(-np.exp(wide(net.A_log)) * step[i])[:, None, None]
+        state += k[i][:, :, None] * (v[i] * step[i][:, None])[:, None]
+        out[i] = np.einsum("hk,hkv->hv", q[i], state) + v[i] * wide(net.D)[:, None]
+    y = (out.reshape(count, -1) * z * sigmoid(z)).reshape(count, size.num_key_heads, -1)
+    y = y / np.sqrt((y**2).mean(-1, keepdims=True) + net.norm.eps)
+    return y.reshape(count, -1) * wide(net.norm.weight)
 
 
 @each_size

@@ -52,7 +52,7 @@ def _read_delta(reader: ConfigReader, is_interleaved: bool) -> DeltaConfig:
     reader.refuse_if(reader.integer("linear_conv_kernel_dim", 4) != 4, "another linear_conv_kernel_dim than 4")
     reader.refuse_if(not reader.flag("attn_output_gate", True), "attn_output_gate=false")
     is_apart = is_interleaved and reader.flag("linear_inputs_apart", False)  # in GGUF files
-    return DeltaConfig(keys, values, key_dim, value_dim, is_interleaved, is_apart)
+    return DeltaConfig(keys, values, key_dim, value_dim, is_interleaved=is_interleaved, inputs_apart=is_apart)
 
 
 class GatedAttention(LlamaAttention):

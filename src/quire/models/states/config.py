@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class DeltaConfig:
-    """The gated delta rule (csrc/gated_delta.h)."""
+class MatrixConfig:
+    """A matrix per value head (csrc/linear_attention.h)."""
 
     num_key_heads: int
     num_value_heads: int  #: a multiple
     key_dim: int  #: of a head, as `value_dim`; a multiple of 16
     value_dim: int  #: a multiple of 32
-    is_interleaved: bool = False  #: a key head's rows of projections are together
-    inputs_apart: bool = False  #: except those of queries, keys and values, and of z
+    has_conv_bias: bool = False
+    has_bias: bool = False  #: of the projections
 
     @property
     def num_channels(self) -> int:
@@ -22,12 +22,32 @@ class DeltaConfig:
         return 2 * self.num_key_heads * self.key_dim + self.num_value_heads * self.value_dim
 
     def num_floats(self, num_ranks: int = 1) -> int:
-        """Return the size of a state on a rank."""
-        return (3 * self.num_channels + self.num_value_heads * self.value_dim * self.key_dim) // num_ranks
+        """Return the size of a state on a rank. All ranks have a single key head."""
+        keys = 2 * self.key_dim * (self.num_key_heads // num_ranks if self.num_key_heads > 1 else 1)
+        return 3 * keys + self.num_value_heads // num_ranks * self.value_dim * (3 + self.key_dim)
+
+
+@dataclass(frozen=True)
+class DeltaConfig(MatrixConfig):
+    """The gated delta rule."""
+
+    is_interleaved: bool = False  #: a key head's rows of projections are together
+    inputs_apart: bool = False  #: except those of queries, keys and values, and of z
 
     def num_parameters(self, hidden: int) -> int:
         features = self.num_channels + 2 * self.num_value_heads * (self.value_dim + 1)
         return hidden * features + 4 * self.num_channels + 2 * self.num_value_heads + self.value_dim
+
+
+@dataclass(frozen=True)
+class MambaConfig(MatrixConfig):
+    """Mamba-2, whose groups are key heads."""
+
+    def num_parameters(self, hidden: int) -> int:
+        values = self.num_value_heads * self.value_dim
+        features = values + self.num_channels + self.num_value_heads
+        biases = self.num_channels * self.has_conv_bias + (features + hidden) * self.has_bias
+        return hidden * (features + values) + 4 * self.num_channels + 3 * self.num_value_heads + values + biases
 
 
 @dataclass(frozen=True)
@@ -38,11 +58,11 @@ class ConvConfig:
     has_bias: bool = False  #: of the convolution and the projections
 
     def num_floats(self, num_ranks: int = 1) -> int:
-        """As `DeltaConfig.num_floats`."""
+        """As `MatrixConfig.num_floats`."""
         return 2 * self.num_channels // num_ranks
 
     def num_parameters(self, hidden: int) -> int:
         return (4 * hidden + 3) * self.num_channels + (4 * self.num_channels + hidden) * self.has_bias
 
 
-StateConfig = DeltaConfig | ConvConfig
+StateConfig = DeltaConfig | MambaConfig | ConvConfig
