@@ -102,6 +102,18 @@ _LFM2: dict[str, Any] = {
     "num_hidden_layers": 4,
     "layer_types": ["conv", "full_attention", "conv", "full_attention"],
 }
+_GRANITE4: dict[str, Any] = {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "full_attention"],
+    "mamba_n_heads": 4,
+    "mamba_d_state": 32,
+    "shared_intermediate_size": 96,
+    "intermediate_size": 32,
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.4,
+    "residual_multiplier": 0.7,
+    "logits_scaling": 5.0,
+}
 _GPT2: dict[str, Any] = {
     "vocab_size": 256,
     "n_embd": 64,
@@ -192,6 +204,11 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "Lfm2", {**_LLAMA, **_LFM2, "conv_bias": True, "block_multiple_of": 16, "tie_word_embeddings": True}
     ),
     "lfm2-moe": ("Lfm2Moe", {**_LLAMA, **_LFM2, **_EXPERTS, "num_dense_layers": 1}),
+    "granite4": ("GraniteMoeHybrid", {**_LLAMA, **_GRANITE4, "num_local_experts": 0, "mamba_n_groups": 4}),
+    "granite4-moe": (
+        "GraniteMoeHybrid", {**_LLAMA, **_GRANITE4, "num_local_experts": 8, "num_experts_per_tok": 3,
+                             "position_embedding_type": "rope"}
+    ),
     "gpt2": ("GPT2", _GPT2),
     "opt": ("OPT", _OPT),
     "opt-350m": ("OPT", {**_OPT, "word_embed_proj_dim": 32, "do_layer_norm_before": False}),
@@ -200,7 +217,8 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }  # fmt: skip
 
-HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next", "lfm2", "lfm2-biases", "lfm2-moe")  #: with states beside KV
+#: With states beside KV.
+HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next", "lfm2", "lfm2-biases", "lfm2-moe", "granite4", "granite4-moe")
 ARCHITECTURES = tuple(_VARIANTS)
 STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
@@ -212,6 +230,9 @@ _HYBRID_FACTORS = {"linear_attn.norm": 1, "A_log": 6, "q_norm": 4, "norm": 0, "o
 _LFM2_FACTORS = {
     "bias": 0.3, "q_layernorm": 6, "self_attn.out_proj": 4, "v_proj": 3, "conv.in_proj": 0.4, "conv.conv": 2,
     "embed_tokens": 0.1,
+}  # fmt: skip
+_GRANITE4_FACTORS = {
+    "A_log": 6, "mamba.out_proj": 2, "mamba.D": 0.5, "q_proj": 0.4, "v_proj": 2, "o_proj": 3, "embed_tokens": 0.3,
 }  # fmt: skip
 _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
@@ -230,6 +251,7 @@ _FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter name
     "GptOss": {"sinks": 5},
     **dict.fromkeys(("Qwen3_5Text", "Qwen3_5MoeText", "Qwen3Next"), _HYBRID_FACTORS),
     **dict.fromkeys(("Lfm2", "Lfm2Moe"), _LFM2_FACTORS),
+    "GraniteMoeHybrid": _GRANITE4_FACTORS,
     "OPT": {"bias": 0.1, "q_proj.weight": 2, "k_proj.weight": 2, "fc1.weight": 0.3, "fc2.weight": 0.3, "project_in": 3},
 }
 

@@ -26,7 +26,18 @@ from quire import BeamSearchParams, SamplingParams
 from quire.kernels.loaded import has_exact_kernels
 from quire.outputs import Logprobs
 
-FAMILIES = ("llama", "gpt2", "opt-350m", "qwen3", "gemma4-shared", "qwen3-moe", "gpt-oss-window", "qwen3_5", "lfm2")
+FAMILIES = (
+    "llama",
+    "gpt2",
+    "opt-350m",
+    "qwen3",
+    "gemma4-shared",
+    "qwen3-moe",
+    "gpt-oss-window",
+    "qwen3_5",
+    "lfm2",
+    "granite4-moe",
+)
 FORMATS: dict[str, dict[str, str]] = {
     "float32": {},
     "bfloat16": {"dtype": "bfloat16"},
@@ -222,7 +233,14 @@ def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
 @needs_exact_kernels
 @pytest.mark.parametrize(
     ("name", "format_name"),
-    [("llama", "bfloat16"), ("qwen3", "int8"), ("gpt2", "int4"), ("opt-350m", "bfloat16"), ("qwen3_5", "bfloat16")],
+    [
+        ("llama", "bfloat16"),
+        ("qwen3", "int8"),
+        ("gpt2", "int4"),
+        ("opt-350m", "bfloat16"),
+        ("qwen3_5", "bfloat16"),
+        ("granite4", "bfloat16"),
+    ],
 )
 @settings(max_examples=10, derandomize=True, **BASICS)
 @given(plan=plans)

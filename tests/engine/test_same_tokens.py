@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES
+from checkpoints import ARCHITECTURES, HYBRIDS
 from engine.harness import (
     CLOSE,
     NUM_TOKENS,
@@ -79,9 +79,8 @@ def test_blocks_of_any_size(name: str, block_size: int) -> None:
 
 @pytest.mark.parametrize(("name", "caching"), with_each([True, False], usual=True))
 def test_a_pool_too_small_for_all(name: str, caching: bool) -> None:
-    llm = make_llm(
-        name, block_size=4, num_kv_blocks=15, max_num_batched_tokens=24, enable_prefix_caching=caching, watermark=0
-    )
+    options = {"block_size": 4, "num_kv_blocks": 13 if name in HYBRIDS else 15, "max_num_batched_tokens": 24}
+    llm = make_llm(name, **options, enable_prefix_caching=caching, watermark=0)
     jobs = drive(llm, [Job(prompt, arrival=i) for i, prompt in enumerate((*PROMPTS, *PROMPTS[-4:]))])
     assert num_preemptions(jobs) > 2, "the pool is not small enough"
     assert_all_greedy(name, jobs)

@@ -56,3 +56,9 @@ def test_a_checkpoint_is_saved_in_another_dtype_with_what_lies_beside_it(tmp_pat
     text = "Zoë said: <|im_end|> 1"
     assert Tokenizer.from_dir(tmp_path / "to").encode(text) == reference.encode(text) == tokenizer.encode(text)
     assert reference.eos_token_id == tokenizer.eos_token_id
+
+
+def test_a_model_whose_experts_transformers_stacks_is_refused(tmp_path: Path) -> None:
+    source = resolve_model(str(make_checkpoint("granite4-moe", tmp_path / "model")))
+    with pytest.raises(ValueError, match="expects stacked experts"):
+        save_model(source, tmp_path / "saved")

@@ -88,6 +88,8 @@ def fresh(steps: Steps, lens: list[tuple[int, int]], seed: int = 0) -> np.ndarra
         ("qwen3_next", {"dtype": "bfloat16"}),
         ("lfm2-biases", {"dtype": "float32"}),
         ("lfm2-moe", {"dtype": "bfloat16"}),
+        ("granite4", {"dtype": "bfloat16"}),
+        ("granite4-moe", {"dtype": "float32", "quantization": "int8"}),
     ],
 )
 def test_a_recorded_pass_computes_what_the_modules_do_to_the_bit(

@@ -171,7 +171,8 @@ def test_it_is_the_rule(level: str, dtype: str, size: StateConfig) -> None:
     layer = make_layer(level, dtype, size)
     inputs = make_inputs(layer, 70)
     found, expected = layer.compute(inputs, layer.blocks(1), [(0, 70, -1, 0)]), exact(layer, inputs)
-    assert np.abs(widen(found) - expected).max() < (5e-6 if dtype == "float32" else 2**-8) * np.abs(expected).max()
+    rounding = 2**-7 if isinstance(size, MambaConfig) else 2**-8  # Mamba-2 also rounds outputs before their norm
+    assert np.abs(widen(found) - expected).max() < (5e-6 if dtype == "float32" else rounding) * np.abs(expected).max()
 
 
 def cut(count: int, ends: Sequence[int], blocks: Sequence[int]) -> list[Run]:

@@ -66,6 +66,8 @@ def save_model(
             raise ValueError(f"{source.name} is quantized ({method}) and cannot be saved; copy its files instead")
         if getattr(source.config.state, "inputs_apart", False):
             raise ValueError(f"{source.name} cannot be saved: transformers expects joint inputs of linear attention")
+        if source.config.experts is not None and source.config.architecture == "GraniteMoeHybridForCausalLM":
+            raise ValueError(f"{source.name} cannot be saved: transformers expects stacked experts; copy its files")
         model, entries = fit_model(source.config, read_headers(source.path), partial(_choose, dtype))
     dtype = name_of(model.dtype)
     plain = build_model(model.config, model.dtype, "meta")

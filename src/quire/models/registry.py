@@ -57,6 +57,7 @@ ARCHITECTURES = {
         Architecture("Olmo3ForCausalLM", "olmo3", "olmo2", "OLMo 3"),
         Architecture("Exaone4ForCausalLM", "exaone4", "exaone4", "EXAONE 4"),
         Architecture("GraniteForCausalLM", "granite", "granite", "Granite 3, dense"),
+        Architecture("GraniteMoeHybridForCausalLM", "granitemoehybrid", "granite_hybrid", "Granite 4"),
         Architecture("MinistralForCausalLM", "ministral", "mistral", "Ministral of 2024"),
         Architecture("Ministral3ForCausalLM", "ministral3", "mistral", "Ministral 3"),
         Architecture("Gemma2ForCausalLM", "gemma2", "gemma", "Gemma 2"),

@@ -130,13 +130,18 @@ class FusedMLP(Module):
     def __call__(self, x: Array) -> Array:
         return self.down_proj(ops.gate(self.gate_up_proj(x)))
 
+    def addend(self, x: Array) -> Array:
+        """Compute this rank's part of the output."""
+        return self.down_proj.addend(ops.gate(self.gate_up_proj(x)))
+
 
 class LlamaDecoderLayer(Module):
     attention_class: ClassVar[type[LlamaAttention]] = LlamaAttention
     attention_name = "self_attn"
     state_class: ClassVar[Any] = None  #: in place of attention in layers with a state
     state_name = ""
-    mlp_class: ClassVar[type[LlamaMLP | FusedMLP]] = LlamaMLP
+    mlp_class: ClassVar[Any] = LlamaMLP
+    sparse_mlp_class: ClassVar[Any] = SparseMLP
     #: Names of the norms before attention, after it, before the MLP and after it; None where there is none.
     norm_names: ClassVar[tuple[str | None, ...]] = ("input_layernorm", None, "post_attention_layernorm", None)
 
@@ -148,7 +153,7 @@ class LlamaDecoderLayer(Module):
         attention = self.make_attention(config, split, index, **factory)
         setattr(self, self.attention_name, attention)
         has_experts = config.experts is not None and index not in config.experts.dense_layers
-        self.mlp = (SparseMLP if has_experts else self.mlp_class)(config, split, **factory)
+        self.mlp = (self.sparse_mlp_class if has_experts else self.mlp_class)(config, split, **factory)
 
     def make_attention(self, config: ModelConfig, split: ModelSplit, index: int, **factory: Any) -> Module:
         if not config.layer_configs[index].has_state:

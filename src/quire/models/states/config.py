@@ -14,7 +14,6 @@ class MatrixConfig:
     key_dim: int  #: of a head, as `value_dim`; a multiple of 16
     value_dim: int  #: a multiple of 32
     has_conv_bias: bool = False
-    has_bias: bool = False  #: of the projections
 
     @property
     def num_channels(self) -> int:
@@ -46,8 +45,8 @@ class MambaConfig(MatrixConfig):
     def num_parameters(self, hidden: int) -> int:
         values = self.num_value_heads * self.value_dim
         features = values + self.num_channels + self.num_value_heads
-        biases = self.num_channels * self.has_conv_bias + (features + hidden) * self.has_bias
-        return hidden * (features + values) + 4 * self.num_channels + 3 * self.num_value_heads + values + biases
+        convolution = self.num_channels * (4 + self.has_conv_bias)
+        return hidden * (features + values) + convolution + 3 * self.num_value_heads + values
 
 
 @dataclass(frozen=True)

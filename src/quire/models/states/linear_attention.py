@@ -56,7 +56,7 @@ class LinearAttention(Module):
         for vector in self.vectors:
             setattr(self, vector, empty((values.size,), **factory))
         self.conv1d = Convolution(self.channels, _TAPS, bias=self.size.has_conv_bias, **factory)
-        self.out_proj = Linear(self.values, config.hidden_size, bias=self.size.has_bias, group=split.group, **factory)
+        self.out_proj = Linear(self.values, config.hidden_size, bias=False, group=split.group, **factory)
         self._weights: list[np.ndarray | None] = []  # float32 copies
 
     @property

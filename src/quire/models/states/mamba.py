@@ -19,6 +19,8 @@ from quire.models.states.linear_attention import LinearAttention, rms
 from quire.models.states.short_conv import float_copy
 from quire.ops.arrays import Array
 
+_NO_LIMITS: tuple[Any, ...] = (None, [0.0, float("inf")], [0.0, {"__float__": "Infinity"}])
+
 
 def read_mamba(reader: ConfigReader, hidden: int) -> MambaConfig:
     """Read the fields that begin with mamba_."""
@@ -29,10 +31,10 @@ def read_mamba(reader: ConfigReader, hidden: int) -> MambaConfig:
     reader.refuse_if(heads % groups, f"{heads} heads of Mamba in {groups} groups")
     reader.refuse_if(key_dim % 16 or value_dim % 32, f"Mamba with states of {key_dim} and heads of {value_dim}")
     reader.refuse_if(reader.integer("mamba_d_conv", 4) != 4, "another mamba_d_conv than 4")
-    limit = reader.get("time_step_limit", [0.0, float("inf")])
-    reader.refuse_if(list(limit) != [0.0, float("inf")], f"time_step_limit {limit!r:.100}")
-    biases = reader.flag("mamba_conv_bias", True), reader.flag("mamba_proj_bias", False)
-    return MambaConfig(groups, heads, key_dim, value_dim, *biases)
+    limit = reader.get("time_step_limit")
+    reader.refuse_if(limit not in _NO_LIMITS, f"time_step_limit {limit!r:.100}")
+    reader.refuse_if(reader.flag("mamba_proj_bias", False), "mamba_proj_bias=true")
+    return MambaConfig(groups, heads, key_dim, value_dim, has_conv_bias=reader.flag("mamba_conv_bias", True))
 
 
 class Mamba2(LinearAttention):
@@ -49,7 +51,7 @@ class Mamba2(LinearAttention):
         keys = split.state_heads(size.num_key_heads) if size.num_key_heads > 1 else Share.of(1)
         super().__init__(config, split, index, keys, values, **factory)
         inputs = Share.joined(self.values, self.channels, values)  # z; x, B and C; a
-        self.in_proj = Linear(config.hidden_size, inputs, bias=size.has_bias, **factory)
+        self.in_proj = Linear(config.hidden_size, inputs, bias=False, **factory)
         self.norm = RMSNorm(self.values, config.norm_eps, **factory)
         self.norms_all_ranks = size.num_key_heads == 1 < split.group.size
 
