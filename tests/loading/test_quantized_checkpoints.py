@@ -10,8 +10,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+import torch
+import transformers
+from safetensors.numpy import load_file, save_file
 
+from checkpoints import make_checkpoint
+from engine.harness import NUM_TOKENS, assert_same_greedy, generate_greedy, greedy_params, random_ids
+from quire import LLM
 from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
 from quire.loading.errors import ModelLoadError
@@ -21,6 +26,7 @@ from quire.models.linear.block_weight import BlockWeight
 from quire.models.model_config import ModelConfigError, UnsupportedModelError
 from quire.models.parallel import ParallelGroup
 from quire.models.registry import build_model, read_model_config
+from ranks import logits_of, on_ranks
 
 SHAPE = {"num_hidden_layers": 1, "hidden_size": 256, "intermediate_size": 384, "vocab_size": 257, "dtype": "float16"}
 AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)  # the columns of a word's nibbles
@@ -169,6 +175,54 @@ def write(folder: Path, name: str, change: Callable[[Tensors], None] = lambda te
     return weights
 
 
+#: As in published checkpoints of Qwen3.5, whose gates stay in floats.
+PREFIX = "model.language_model.layers.0.linear_attn"
+HYBRIDS: dict[str, tuple[dict[str, Any], Encode]] = {
+    "awq": (FORMATS["awq"][0] | {"modules_to_not_convert": ["in_proj_a", "in_proj_b", "visual"]}, awq),
+    "gptq": (GPTQ | {"dynamic": {"lm_head": {}, "-:.*attn.*": {}, "-:.*visual.*": {}}, "sym": True}, gptq()),
+    "gptq-attention": (GPTQ, gptq()),
+    "auto-round": (
+        {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "group_size": 32,
+         "sym": True, "extra_config": {f"{PREFIX}.in_proj_a": {"bits": 16, "data_type": "fp"}}},
+        gptq(group=32, symmetric=True),
+    ),
+    "auto-round-awq": (
+        {"quant_method": "auto-round", "packing_format": "auto_round:auto_awq", "bits": 4, "group_size": 128}, awq
+    ),
+    "w4a16": (compressed("pack-quantized", **GROUPS) | {"ignore": [f"{PREFIX}.in_proj_a"]}, packed(group=128)),
+    "w8a8": (compressed("int-quantized", num_bits=8, strategy="channel") | {"ignore": ["re:.*in_proj_[ab]$"]}, int8),
+    "fp8-blocks": (
+        FORMATS["fp8-blocks"][0] | {"modules_to_not_convert": [f"{PREFIX}.conv1d"]}, FORMATS["fp8-blocks"][1]
+    ),
+}  # fmt: skip
+
+
+def write_hybrid(folder: Path, name: str) -> tuple[Path, Tensors]:
+    """Write Qwen3.5 with a picture part's prefix, quantized, and as a text model that is decoded. Return the decoded
+    one's folder and weights."""
+    quantization, encode = HYBRIDS[name]
+    sizes = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}
+    plain = make_checkpoint("qwen3_5", folder.with_name("decoded"), **sizes)
+    random, tensors = np.random.default_rng(0), Tensors()
+    weights = load_file(plain / "model.safetensors")
+    for path, tensor in sorted(weights.items()):
+        own = path.replace("model.", "model.language_model.", 1)
+        if "proj" in path and "in_proj_a" not in path and "in_proj_b" not in path and (name != "gptq" or "mlp" in path):
+            encoded, weights[path] = encode(random, *tensor.shape)
+            own = own.removesuffix(".weight")
+            tensors |= {f"{own}.{kind}": np.ascontiguousarray(part) for kind, part in encoded.items()}
+        else:
+            tensors[own] = tensor
+    save_file(weights, plain / "model.safetensors")
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    text = json.loads((plain / "config.json").read_text())
+    config = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": text}
+    (text if name == "w4a16" else config)["quantization_config"] = quantization
+    (folder / "config.json").write_text(json.dumps(config))
+    return plain, weights
+
+
 def load(folder: Path, group: ParallelGroup | None = None) -> CausalLM:
     options = {} if group is None else {"group": group}
     return load_model(resolve_model(str(folder)), dtype="float32", use_tqdm=False, **options)
@@ -241,11 +295,44 @@ def test_ranks_have_their_parts(name: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_ignored_layers_are_expected_in_floats(tmp_path: Path) -> None:
-    for index, ignored in enumerate(("model.layers.0.mlp.up_proj", "mlp.up_proj", r"re:.*up_proj$")):
-        quantization = FORMATS["w4a16"][0] | {"ignore": ["lm_head", ignored]}
-        write(tmp_path / str(index), "w4a16", quantization_config=quantization)
+    names = ("model.layers.0.mlp.up_proj", "mlp.up_proj", r"re:.*up_proj$")
+    lists = [("w4a16", FORMATS["w4a16"][0] | {"ignore": ["lm_head", ignored]}) for ignored in names]
+    lists.append(("gptq", GPTQ | {"dynamic": {r"-:.*up_proj$": {}}}))
+    for index, (name, quantization) in enumerate(lists):
+        write(tmp_path / str(index), name, quantization_config=quantization)
         with pytest.raises(ModelLoadError, match=r"missing: model.layers.0.mlp.up_proj.weight;.*unexpected: .*up_proj"):
             load(tmp_path / str(index))
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_quantized_hybrids_have_the_tokens_of_transformers(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, weights = write_hybrid(tmp_path / "model", name)
+    if load_kernels().functions is not None:
+        model = load(tmp_path / "model")
+        layer, prefix, x = model.layers[0].linear_attn, "model.layers.0.linear_attn", np.eye(256, dtype=np.float32)
+        parts = {layer.in_proj_qkvz: ("in_proj_qkv", "in_proj_z"), layer.in_proj_ba: ("in_proj_b", "in_proj_a")}
+        for linear, names in {**parts, layer.out_proj: ("out_proj",)}.items():
+            is_stored = name not in ("gptq", "fp8-blocks") and linear is not layer.in_proj_ba
+            assert isinstance(linear.packed, BlockWeight) == is_stored
+            exact = np.concatenate([weights[f"{prefix}.{part}.weight"] for part in names])
+            np.testing.assert_allclose(linear(x).T, exact, rtol=1e-4, atol=1e-6)
+    monkeypatch.setenv("QUIRE_KERNELS", "none")
+    for path, projection in load(tmp_path / "model").projections().items():
+        if f"{path}.weight" in weights:
+            found = np.asarray(projection.linear.weight[projection.rows])
+            np.testing.assert_array_equal(found, weights[f"{path}.weight"], path)
+    reference = transformers.AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32).eval()
+    llm = LLM(str(tmp_path / "model"), num_kv_blocks=64, skip_tokenizer_init=True, use_tqdm=False, dtype="float32")
+    prompts = [random_ids(length, seed) for seed, length in enumerate((5, 40, 70))]
+    outputs = llm.generate([{"prompt_token_ids": each} for each in prompts], greedy_params(), use_tqdm=False)
+    for prompt, output, each in zip(prompts, outputs, generate_greedy(reference, prompts, NUM_TOKENS), strict=True):
+        assert_same_greedy("qwen3_5", prompt, each, output.outputs[0].token_ids)
+    if not name.endswith(("awq", "blocks")):  # whose groups two ranks would cut
+        expected = logits_of(load(plain))
+        for found in on_ranks(2, lambda group: logits_of(load(tmp_path / "model", group))):
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 UP = "model.layers.0.mlp.up_proj"
@@ -298,7 +385,11 @@ def test_a_broken_checkpoint_is_one_error(
         (GPTQ | {"bits": 3}, UnsupportedModelError, r"gptq \(3 bits, 'gptq'\) is not supported"),
         (GPTQ | {"bits": "four"}, ModelConfigError, "bits is 'four'; expected a positive integer"),
         (GPTQ | {"checkpoint_format": "marlin"}, UnsupportedModelError, "4 bits, 'marlin'"),
-        (GPTQ | {"dynamic": {"x": 1}}, UnsupportedModelError, "rules by layer"),
+        (GPTQ | {"dynamic": {"x": 1}}, UnsupportedModelError, "rules by layer: x"),
+        (GPTQ | {"dynamic": {"+:.*lm_head": {"bits": 8}}}, UnsupportedModelError, r"rules by layer: \+:.*lm_head"),
+        (GPTQ | {"dynamic": {"-:(": {}}}, ModelConfigError, r"dynamic is \['re:\('\]"),
+        (GPTQ | {"dynamic": ["x"]}, ModelConfigError, r"dynamic is \['x'\]; expected an object"),
+        ({"quant_method": "auto-round", "packing_format": "mlx"}, UnsupportedModelError, r"auto-round \(mlx, 'int'\)"),
         (compressed("marlin-24", **GROUPS), UnsupportedModelError, "4 bits by group .* in format marlin-24"),
         (compressed("pack-quantized", **GROUPS | {"num_bits": 2}), UnsupportedModelError, "2 bits by group"),
         (compressed("nvfp4-pack-quantized", num_bits=4, type="float"), UnsupportedModelError, "nvfp4-pack-quantized"),

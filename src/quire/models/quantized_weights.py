@@ -1,9 +1,10 @@
-"""Read a checkpoint's `quantization_config`: AWQ, GPTQ, compressed-tensors, FP8, MXFP4."""
+"""Read a checkpoint's `quantization_config`: AWQ, GPTQ, AutoRound, compressed-tensors, FP8, MXFP4."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from quire.models.encodings import QuantizedWeights
@@ -19,7 +20,8 @@ def read_quantized_weights(config: ConfigReader) -> QuantizedWeights | None:
         raise ModelConfigError(f"the config's quantization_config is {values!r:.100}; expected an object")
     method = str(values.get("quant_method", "compressed-tensors" if "config_groups" in values else "no method"))
     readers = {
-        "awq": _read_awq, "gptq": _read_gptq, "compressed-tensors": _read_compressed, "fp8": _read_fp8,
+        "awq": _read_awq, "gptq": _read_gptq, "auto-round": _read_auto_round, "compressed-tensors": _read_compressed,
+        "fp8": _read_fp8,
         "mxfp4": lambda reader: QuantizedWeights("mxfp4", 4, (1, 32), scale_name="scales", ignored=_ignored(reader)),
     }  # fmt: skip
     _refuse_if(method not in readers, method, f"not one of {', '.join(readers)}")
@@ -58,9 +60,33 @@ def _read_awq(reader: ConfigReader) -> QuantizedWeights:
 def _read_gptq(reader: ConfigReader) -> QuantizedWeights:
     bits, layout = reader.integer("bits", 4), reader.get("checkpoint_format", "gptq")
     _refuse_if(bits not in (4, 8) or layout not in ("gptq", "gptq_v2"), "gptq", f"{bits} bits, {layout!r:.100}")
-    _refuse_if(reader.get("dynamic"), "gptq", "rules by layer")
-    is_ordered = reader.flag("desc_act", False)
-    return QuantizedWeights(layout, bits, (1, _group_size(reader)), True, is_ordered, "scales", _ignored(reader))
+    is_ordered, ignored = reader.flag("desc_act", False), _ignored(reader) + _in_floats(reader, "dynamic")
+    return QuantizedWeights(layout, bits, (1, _group_size(reader)), True, is_ordered, "scales", ignored)
+
+
+def _read_auto_round(reader: ConfigReader) -> QuantizedWeights:
+    layout, number = str(reader.get("packing_format")), reader.get("data_type", "int")
+    read = {"auto_gptq": _read_gptq, "auto_awq": _read_awq}.get(layout.removeprefix("auto_round:"))
+    _refuse_if(read is None or number != "int", "auto-round", f"{layout:.100}, {number!r:.100}")
+    assert read is not None
+    form = read(reader)
+    return replace(form, ignored=form.ignored + _in_floats(reader, "extra_config"))
+
+
+def _in_floats(reader: ConfigReader, field: str) -> tuple[str, ...]:
+    """Return the layers that rules by layer leave in floats. Others may only repeat what the config says of all."""
+    rules = reader.get(field) or {}
+    if not isinstance(rules, Mapping):
+        raise ModelConfigError(f"the config's {field} is {rules!r:.100}; expected an object")
+    ignored = []
+    for layer, own in rules.items():
+        stated = own if isinstance(own, Mapping) else {"": own}
+        if layer.startswith("-:") or stated.get("bits") in (16, 32):
+            ignored.append(f"re:{layer.removeprefix('-:')}")
+            continue
+        differs = any(reader.get(name) != value for name, value in stated.items())
+        _refuse_if(differs, str(reader.get("quant_method")), f"rules by layer: {layer:.100}")
+    return _ignored(ConfigReader({field: ignored}), field)
 
 
 def _read_fp8(reader: ConfigReader) -> QuantizedWeights:

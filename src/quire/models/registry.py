@@ -128,9 +128,9 @@ def find_architecture(config: Mapping[str, Any]) -> Architecture:
 def read_model_config(values: Mapping[str, Any]) -> ModelConfig:
     """Read the shape that a `config.json` describes. Raises UnsupportedModelError or ModelConfigError."""
     architecture = find_architecture(values)
-    quantized = read_quantized_weights(ConfigReader(values))
-    values, text_of = text_config(values)
-    reader = ConfigReader(values)
+    text, text_of = text_config(values)
+    reader = ConfigReader(text)
+    quantized = read_quantized_weights(ConfigReader({**values, **text}))
     reader.refuse_if(reader.flag("is_encoder_decoder", False), "an encoder-decoder model")
     reader.refuse_if(reader.flag("add_cross_attention", False), "cross-attention")
     return replace(architecture.read_config(reader), quantized=quantized, text_of=text_of)
