@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from checkpoints import ARCHITECTURES, make_checkpoint
+from quire.kernels.loaded import load_kernels
 from quire.loading import resolve_model
 from quire.models.adapter import read_adapter
 from quire.models.model_config import UnsupportedModelError
@@ -39,6 +40,7 @@ def test_two_and_four_ranks_give_one_ranks_logits(name: str, tmp_path: Path) -> 
         assert torch.equal(found[0].argmax(-1), expected.argmax(-1))
 
 
+@pytest.mark.skipif(load_kernels().functions is None, reason="quantized weights need kernels")
 @pytest.mark.parametrize("quantization", ["int8", "int4"])
 def test_quantized_ranks_are_as_close_to_the_weights_as_one_is(quantization: str, tmp_path: Path) -> None:
     for name in ("llama", "gpt2"):

@@ -282,7 +282,7 @@ def choose(logits: Any, config: ExpertsConfig, choice_bias: Any = None) -> tuple
         scores = scores.sigmoid()
     ranks = scores if choice_bias is None else scores + choice_bias
     if config.num_groups > 1:
-        groups = ranks.reshape(len(ranks), config.num_groups, -1)
+        groups = ranks.unflatten(1, (config.num_groups, -1))
         sums = groups.sort(-1, descending=True).values[..., : config.num_of_group].sum(-1)
         best = torch.sort(sums, dim=-1, descending=True, stable=True).indices[:, : config.num_chosen_groups]
         is_kept = torch.zeros_like(sums, dtype=torch.bool).scatter_(1, best, True)
