@@ -27,26 +27,28 @@ if TYPE_CHECKING:
 class HybridsSettings(Settings):
     """Options of the benchmark."""
 
-    dense: str = setting("random:qwen3-0.6b", "The dense model.", metavar="MODEL")
+    dense: str = setting("random:qwen3-0.6b-32-layers", "The dense model, of the same size.", metavar="MODEL")
     prompt: int = setting(2048, "Tokens of a prompt.", at_least=2)
     runs: int = setting(5, "Prompts of each model.", at_least=0)
+    processor_time: bool = setting(False, "Count seconds on the processor, where others use it too.")
     turns: int = setting(30, "Turns of the conversation.", at_least=2)
     start: int = setting(600, "Its tokens before the first turn.", at_least=1)
     question: int = setting(150, "New tokens of a turn's prompt.", at_least=1)
     answer: int = setting(80, "Tokens of an answer.", at_least=1)
-    pools: tuple[int, ...] = setting("4096,512,192", "Pools of the conversation, MiB.", read=integers, metavar="N[,...]")
+    pools: tuple[int, ...] = setting("4096,512,192", "Its pools, MiB.", read=integers, metavar="N[,...]")
 
 
 def compute_prompts(engines: dict[str, Engine], settings: HybridsSettings) -> Iterator[dict[str, Any]]:
     """Yield each model's rate, and its ratio to the last model's by turn."""
     rates: dict[str, list[float]] = {name: [] for name in engines}
+    clock = time.process_time if settings.processor_time else time.perf_counter
     for turn in range(-1, settings.runs):
         for name, engine in engines.items():
             prompt = [(turn + 2 + 7 * at) % engine.vocab_size for at in range(settings.prompt)]
-            started = time.perf_counter()
+            started = clock()
             _answer(engine, prompt, 1)
             if turn >= 0:
-                rates[name].append(settings.prompt / (time.perf_counter() - started))
+                rates[name].append(settings.prompt / (clock() - started))
     *_, dense = rates.values()
     for name, found in rates.items():
         ratios = [each / other for each, other in zip(found, dense, strict=True)]
@@ -66,7 +68,7 @@ def converse(engine: Engine, settings: HybridsSettings, state_bytes: int, dense_
     """Return what a conversation computes twice, and the bytes of the checkpoints that it keeps.
 
     Args:
-        state_bytes: of a checkpoint.
+        state_bytes: the size of a checkpoint.
         dense_bytes: a dense model's KV of a token.
     """
     pool, total, repeated, kept = engine.scheduler.kv.pool, 0, 0, 0
@@ -93,7 +95,8 @@ def measure(config: EngineConfig, settings: HybridsSettings) -> list[dict[str, A
 
     config = replace(config, device="cpu", skip_tokenizer_init=True, use_tqdm=False, kv_audit_rate=0.0)
     dense = load(replace(config, model=settings.dense))
-    figures, loaded = [], load(config)
+    figures: list[dict[str, Any]] = []
+    loaded = load(config)
     if settings.runs:
         prompts = replace(config, enable_prefix_caching=False, max_num_batched_tokens=settings.prompt)
         models = {config.model: loaded, settings.dense: dense}
@@ -101,7 +104,7 @@ def measure(config: EngineConfig, settings: HybridsSettings) -> list[dict[str, A
     dense_bytes = dense.source.config.kv_bytes(dense.model.dtype.name)
     for size in settings.pools:
         engine = _make(replace(config, kv_cache_memory=size << 20), loaded)
-        engine.runner = NullRunner(engine.runner.batch)  # type: ignore[union-attr]
+        engine.runner = NullRunner(engine.runner.batch)  # type: ignore[attr-defined]
         figures.append({"pool": size, **converse(engine, settings, state_bytes(loaded.model), dense_bytes)})
     return figures
 
