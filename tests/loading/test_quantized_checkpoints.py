@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,7 @@ HYBRIDS: dict[str, tuple[dict[str, Any], Encode]] = {
     "awq": (FORMATS["awq"][0] | {"modules_to_not_convert": ["in_proj_a", "in_proj_b", "visual"]}, awq),
     "gptq": (GPTQ | {"dynamic": {"lm_head": {}, "-:.*attn.*": {}, "-:.*visual.*": {}}, "sym": True}, gptq()),
     "gptq-attention": (GPTQ, gptq()),
+    "gptq-experts": (GPTQ | {"dynamic": {"-:.*attn.*": {}, "-:.*shared_expert.*": {}}}, gptq()),
     "auto-round": (
         {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "group_size": 32,
          "sym": True, "extra_config": {f"{PREFIX}.in_proj_a": {"bits": 16, "data_type": "fp"}}},
@@ -201,13 +203,15 @@ def write_hybrid(folder: Path, name: str) -> tuple[Path, Tensors]:
     """Write Qwen3.5 with a picture part's prefix, quantized, and as a text model that is decoded. Return the decoded
     one's folder and weights."""
     quantization, encode = HYBRIDS[name]
-    sizes = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}
-    plain = make_checkpoint("qwen3_5", folder.with_name("decoded"), **sizes)
+    sizes, has_experts = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}, name == "gptq-experts"
+    sizes |= {"moe_intermediate_size": 128} if has_experts else {}
+    plain = make_checkpoint("qwen3_5-moe" if has_experts else "qwen3_5", folder.with_name("decoded"), **sizes)
     random, tensors = np.random.default_rng(0), Tensors()
     weights = load_file(plain / "model.safetensors")
+    quantized = re.compile({"gptq": "mlp", "gptq-experts": r"\.experts\."}.get(name, "_proj(?!_a|_b)"))
     for path, tensor in sorted(weights.items()):
         own = path.replace("model.", "model.language_model.", 1)
-        if "proj" in path and "in_proj_a" not in path and "in_proj_b" not in path and (name != "gptq" or "mlp" in path):
+        if quantized.search(path):
             encoded, weights[path] = encode(random, *tensor.shape)
             own = own.removesuffix(".weight")
             tensors |= {f"{own}.{kind}": np.ascontiguousarray(part) for kind, part in encoded.items()}
@@ -217,7 +221,8 @@ def write_hybrid(folder: Path, name: str) -> tuple[Path, Tensors]:
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors")
     text = json.loads((plain / "config.json").read_text())
-    config = {"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": text}
+    architecture = f"Qwen3_5{'Moe' if has_experts else ''}ForConditionalGeneration"
+    config = {"architectures": [architecture], "text_config": text}
     (text if name == "w4a16" else config)["quantization_config"] = quantization
     (folder / "config.json").write_text(json.dumps(config))
     return plain, weights
@@ -314,10 +319,13 @@ def test_quantized_hybrids_have_the_tokens_of_transformers(
         layer, prefix, x = model.layers[0].linear_attn, "model.layers.0.linear_attn", np.eye(256, dtype=np.float32)
         parts = {layer.in_proj_qkvz: ("in_proj_qkv", "in_proj_z"), layer.in_proj_ba: ("in_proj_b", "in_proj_a")}
         for linear, names in {**parts, layer.out_proj: ("out_proj",)}.items():
-            is_stored = name not in ("gptq", "fp8-blocks") and linear is not layer.in_proj_ba
+            is_stored = name not in ("gptq", "gptq-experts", "fp8-blocks") and linear is not layer.in_proj_ba
             assert isinstance(linear.packed, BlockWeight) == is_stored
             exact = np.concatenate([weights[f"{prefix}.{part}.weight"] for part in names])
             np.testing.assert_allclose(linear(x).T, exact, rtol=1e-4, atol=1e-6)
+        if name == "gptq-experts":
+            found = model.layers[0].mlp.experts[3].down_proj.packed.rows(np.arange(256))
+            np.testing.assert_allclose(found, weights["model.layers.0.mlp.experts.3.down_proj.weight"], rtol=1e-6)
     monkeypatch.setenv("QUIRE_KERNELS", "none")
     for path, projection in load(tmp_path / "model").projections().items():
         if f"{path}.weight" in weights:
