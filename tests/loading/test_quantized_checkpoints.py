@@ -228,6 +228,29 @@ def write_hybrid(folder: Path, name: str) -> tuple[Path, Tensors]:
     return plain, weights
 
 
+def write_hybrid_mixture(folder: Path, name: str) -> Path:
+    """Write the multimodal checkpoint of a Qwen3.5 with experts, and return a folder with its text part in floats."""
+    quantization, encode = FORMATS[name]
+    sizes = {"hidden_size": 256, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 128, "head_dim": 32}
+    plain = make_checkpoint("qwen3_5-moe", folder.with_name("decoded"), **sizes)
+    random, tensors, weights = np.random.default_rng(0), Tensors(), load_file(plain / "model.safetensors")
+    for path, tensor in sorted(weights.items()):
+        own = path.replace("model.", "model.language_model.", 1)
+        if "proj" in path and "in_proj_a" not in path and "in_proj_b" not in path:
+            encoded, weights[path] = encode(random, *tensor.shape)
+            own = own.removesuffix(".weight")
+            tensors |= {f"{own}.{kind}": np.ascontiguousarray(part) for kind, part in encoded.items()}
+        else:
+            tensors[own] = tensor
+    save_file(weights, plain / "model.safetensors")
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    config = {"architectures": ["Qwen3_5MoeForConditionalGeneration"], "quantization_config": quantization}
+    config["text_config"] = json.loads((plain / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config))
+    return plain
+
+
 def load(folder: Path, group: ParallelGroup | None = None) -> CausalLM:
     options = {} if group is None else {"group": group}
     return load_model(resolve_model(str(folder)), dtype="float32", use_tqdm=False, **options)
@@ -271,6 +294,24 @@ def test_without_kernels_weights_are_decoded_exactly(
     for path, projection in load(tmp_path / "model").projections().items():
         if path in weights:
             np.testing.assert_array_equal(np.asarray(projection.linear.weight[projection.rows]), weights[path], path)
+
+
+@each_format
+def test_hybrids_with_experts_compute_with_the_weights_that_are_meant(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = write_hybrid_mixture(tmp_path / "model", name)
+    if load_kernels().functions is not None:
+        model = load(tmp_path / "model")
+        similarities = torch.nn.functional.cosine_similarity(logits_of(model), logits_of(load(plain)))
+        assert similarities.median() > 0.95  # some tokens choose another expert
+        layer = model.layers[0]
+        for linear in (layer.linear_attn.out_proj, layer.mlp.experts[3].up_proj, layer.mlp.shared_expert.up_proj):
+            assert isinstance(linear.packed, BlockWeight) == ("fp8" not in name)
+        for linear in (layer.linear_attn.in_proj_ba, layer.mlp.gate):
+            assert not isinstance(linear.packed, BlockWeight)
+    monkeypatch.setenv("QUIRE_KERNELS", "none")
+    assert torch.equal(logits_of(load(tmp_path / "model")), logits_of(load(plain)))
 
 
 @pytest.mark.skipif(load_kernels().functions is None, reason="quantized weights need kernels")
