@@ -16,7 +16,7 @@ enum class Rule { GATED_DELTA, MAMBA2 };
 constexpr int64_t HISTORY = 3;  // inputs of the convolution before a token's own
 constexpr int64_t TILE = 32;    // columns
 constexpr int WIDTH = TILE / W;
-constexpr int64_t MOST_HEADS = 8;            // that one thread computes together, since they share a key head
+constexpr int64_t MOST_HEADS = 8;            // of Mamba-2 that one thread computes together; they share a key head
 constexpr int TOGETHER = W >= 16 ? 4 : 1;    // tokens of Mamba-2 for which a row of S stays in registers
 
 // One token of the gated delta rule in one tile. Never inlined, so that all tokens have the same instructions.
@@ -239,7 +239,7 @@ void compute(const Layer& layer, const std::vector<const Run*>& starts, int32_t 
             std::memcpy(keys + i * size, layer.state(block) + i % HISTORY * layer.channels,
                         size_t(size) * sizeof(float));
     }
-    int64_t together = MOST_HEADS;  // a power of 2
+    int64_t together = RULE == Rule::MAMBA2 ? MOST_HEADS : 1;  // a power of 2
     while (layer.groups % together || (together > 1 && num_chains * call.num_v_heads < 4 * num_threads * together))
         together /= 2;
     const int64_t num_units = call.num_v_heads / together;
