@@ -304,3 +304,18 @@ def test_a_gpu_gets_the_rotation_of_arrays() -> None:
 def test_windows_bound_the_memory_of_a_sequence() -> None:
     config = read("mistral-window")
     assert config.kv_bytes("float32", 1000) == 16 * config.kv_bytes("float32")
+
+
+def test_older_configs_of_hybrids_name_layers_otherwise() -> None:
+    kinds = ["mamba", "attention", "mamba", "attention"]
+    assert read("granite4", layer_types=kinds) == read("granite4")
+    assert read("granite4", layer_types=None, layers_block_type=kinds) == read("granite4")
+    assert read("lfm2", layer_types=None, full_attn_idxs=[1, 3]) == read("lfm2")
+    names = {"intermediate_size": None, "block_ff_dim": 96, "tie_word_embeddings": None, "tie_embedding": False}
+    assert read("lfm2", **names) == read("lfm2")
+
+
+def test_granite_4_may_have_attention_alone() -> None:
+    config = read("granite4", layer_types=["attention"] * 4, position_embedding_type="rope")
+    assert config.state is None
+    assert all(layer.rope is not None and not layer.has_state for layer in config.layer_configs)
