@@ -49,7 +49,7 @@ class NullRunner:
     def poll_store(self) -> StoreChanges | None:
         return None
 
-    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+    def compare_blocks(self, pairs: Sequence[tuple[int, int, bool]]) -> list[BlockDifference | None]:
         return [None] * len(pairs)
 
     def watch(self, on_end: Callable[[str], None]) -> None:

@@ -14,10 +14,9 @@ from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 
 
-def config_of(kv_dir: Path, **options: Any) -> EngineConfig:
-    return EngineConfig(
-        "random:tiny", kv_dir=str(kv_dir), num_kv_blocks=64, max_model_len=256, device="cpu", use_tqdm=False, **options
-    )
+def config_of(kv_dir: Path, model: str = "random:tiny", **options: Any) -> EngineConfig:
+    base = {"num_kv_blocks": 64, "max_model_len": 256, "device": "cpu", "use_tqdm": False}
+    return EngineConfig(model, kv_dir=str(kv_dir), **base, **options)
 
 
 def start(config: EngineConfig, loaded: LoadedModel | None = None) -> Engine:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from documents import config_of, run, start
+from engine.harness import checkpoint
 from quire.assembly import LoadedModel, load
-from quire.core.block_keys import PUBLIC, extend_keys, tenant_domain
+from quire.core.block_keys import PUBLIC, extend_keys, state_keys, tenant_domain
 from quire.engine.kv_auditor import KVAuditor
 from quire.kernels.loaded import has_exact_kernels
 from quire.prompt import Prompt
@@ -52,17 +53,18 @@ class Audited:
         assert not self.engine.scheduler.kv.pool.num_used
 
 
-def alter(audited: Audited, block: int) -> None:
-    """Flip one bit of a block on disk, and repair its checksums."""
+def alter(audited: Audited, block: int, state_record: int | None = None) -> None:
+    """Flip one bit of a block on disk, or of its state, and repair its checksums."""
     namespace = audited.engine.runner.disk.store.namespace  # type: ignore[union-attr]
     keys: list[bytes] = []
     extend_keys(keys, namespace.root, PROMPT.domains, PROMPT.token_ids, 16, 6)
+    key = keys[block] if state_record is None else state_keys(keys[block], state_record + 1)[-1]
     size = HEADER_BYTES + namespace.block_bytes
     for path in namespace.path.glob("*.seg"):
         data = bytearray(path.read_bytes())
         for at in range(FILE_HEADER_BYTES, len(data) - size + 1, size):
             row = decode_header(namespace.root, namespace.block_bytes, data[at : at + HEADER_BYTES])
-            if row is not None and row.key == keys[block]:
+            if row is not None and row.key == key:
                 data[at + HEADER_BYTES + 100] ^= 1
                 data[at : at + HEADER_BYTES] = encode_header(namespace.root, row, data[at + HEADER_BYTES : at + size])
         path.write_bytes(data)
@@ -99,6 +101,28 @@ def test_a_flipped_bit_with_a_right_checksum_is_found_and_computed_again(
     assert state.request.cached_tokens == ({"disk": 16 * block} if block else {})
     assert state.request.sequences[0].output_token_ids == expected
     assert len(audited.engine.scheduler.swap.on_disk) == 6, "saved again"
+
+
+@pytest.mark.parametrize("altered", [None, (2, None), (5, 0)])  # nothing, KV that is thin on the device, the state
+def test_states_are_audited_with_the_kv(
+    altered: tuple[int, int | None] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hybrid = load(config_of(tmp_path, str(checkpoint("qwen3_5")), skip_tokenizer_init=True))
+    options: dict[str, Any] = {"model": str(checkpoint("qwen3_5")), "skip_tokenizer_init": True}
+    first = Audited(tmp_path, hybrid, **options)
+    expected = run(first.engine, PROMPT).request.sequences[0].output_token_ids
+    if altered is not None:
+        alter(first, *altered)
+    audited = Audited(tmp_path, hybrid, **options)
+    assert run(audited.engine, PROMPT).request.cached_tokens == {"disk": 96}
+    audited.audit()
+    assert audited.results == {("disk", "equal" if altered is None else "different"): 1}
+    if altered is not None:
+        assert f"tokens {16 * altered[0]} to" in caplog.text
+        audited.engine.step()  # learns what was deleted
+        state = run(audited.engine, PROMPT)
+        assert state.request.cached_tokens == {}
+        assert state.request.sequences[0].output_token_ids == expected
 
 
 def test_after_a_second_mismatch_the_disk_is_not_used(tmp_path: Path, loaded: LoadedModel) -> None:

@@ -112,9 +112,9 @@ def test_blocks_are_compared_on_all_ranks() -> None:
     llm = MultiRankLLM("llama", 2)
     drive(llm, [Job(PROMPTS[4])])
     runner = llm.engine.runner
-    assert runner.compare_blocks([(0, 0), (1, 1)]) == [None, None]
+    assert runner.compare_blocks([(0, 0, True), (1, 1, True)]) == [None, None]
     llm.workers[0].built.runner.cache.blocks[1, -1] += 1.0
-    same, different = runner.compare_blocks([(0, 0), (1, 2)])
+    same, different = runner.compare_blocks([(0, 0, True), (1, 2, True)])
     assert same is None
     assert different is not None
 

@@ -69,7 +69,7 @@ class ModelRank:
     def poll_store(self) -> StoreChanges | None:
         return self._runner.poll_store()
 
-    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+    def compare_blocks(self, pairs: Sequence[tuple[int, int, bool]]) -> list[BlockDifference | None]:
         return self._runner.compare_blocks(pairs)
 
     def forget(self, keys: set[bytes]) -> int:

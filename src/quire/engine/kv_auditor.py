@@ -48,6 +48,7 @@ class _Audit:
     first: int  #: block of the prefix
     keys: list[bytes]
     blocks: list[int]  #: of these keys; the auditor holds them
+    is_whole: list[bool]  #: whether each is held whole: a thin one has less to compare
 
 
 class KVAuditor:
@@ -95,16 +96,19 @@ class KVAuditor:
         keys: list[bytes] = []
         extend_keys(keys, hit.root, hit.domains, hit.token_ids, size, num_blocks)
         found = [block for key in keys if (block := pool.find(key)) is not None]
-        if hit.root != engine.root or len(found) < num_blocks or pool.has_thin(found):
+        if hit.root != engine.root or len(found) < num_blocks:
             return False
         block_s = engine.cost_model.recompute(size)
         most = min(_MAX_BLOCKS, max(1, int(_STEP_S / block_s) if block_s > 0.0 else _MAX_BLOCKS), num_blocks)
         if pool.num_available < num_blocks + most + 1:
             return False
         first = self._random.randrange(num_blocks - most + 1)
+        if pool.has_thin(found) and self._random.random() < 0.5:
+            first = num_blocks - most  # the last block is whole
         window = slice(first, first + most)
-        for block in found[window]:
-            pool.acquire(block)
+        is_whole = [not pool.has_thin((block,)) for block in found[window]]
+        for block, whole in zip(found[window], is_whole, strict=True):
+            pool.hold_all([block], int(not whole))
         domain = _AUDIT._replace(salt=str(next(self._nonces)).encode())
         before = tuple(span for span in hit.domains if span[0] < first * size)
         prompt = Prompt(None, hit.token_ids[: window.stop * size + 1], (*before, (first * size, domain)))
@@ -112,7 +116,7 @@ class KVAuditor:
         state = engine.add(engine.input_processor.accept(prompt, params))
         if engine.scheduler.disk is not None:
             engine.scheduler.disk.remove_request(state.request)  # none of its blocks is kept
-        self._audit = _Audit(hit, state, first, keys[window], found[window])
+        self._audit = _Audit(hit, state, first, keys[window], found[window], is_whole)
         return True
 
     def check(self) -> None:
@@ -123,7 +127,9 @@ class KVAuditor:
         for seq in audit.state.request.unfinished:
             if seq.num_computed_tokens < last * self._engine.scheduler.config.block_size:
                 return
-            pairs = list(zip(audit.blocks, seq.block_table[audit.first : last], strict=True))
+            own, pool = seq.block_table[audit.first : last], self._engine.scheduler.kv.pool
+            is_whole = [whole and not pool.has_thin((block,)) for block, whole in zip(own, audit.is_whole, strict=True)]
+            pairs = list(zip(audit.blocks, own, is_whole, strict=True))
             differences = self._engine.runner.compare_blocks(pairs)
             self._end(audit)
             self._conclude(audit, differences)
@@ -142,7 +148,8 @@ class KVAuditor:
             for block in seq.block_table[audit.first :]:
                 pool.invalidate(block)  # no request can find it
         self._engine.abort(request.request_id)
-        pool.release_all(audit.blocks)
+        for block, whole in zip(audit.blocks, audit.is_whole, strict=True):
+            pool.release_table([block], int(not whole))
 
     def _conclude(self, audit: _Audit, differences: list[BlockDifference | None]) -> None:
         differs = next((at for at, each in enumerate(differences) if each is not None), None)

@@ -55,9 +55,10 @@ class KVCache:
         if values is not None:
             self._rows[blocks] = values
 
-    def compare(self, first: int, second: int) -> BlockDifference | None:
-        """Compare two blocks bit by bit; None if they are equal."""
-        one, other = (self._bits(block) for block in (first, second))
+    def compare(self, first: int, second: int, is_whole: bool = True) -> BlockDifference | None:
+        """Compare two blocks, or what thin ones have of them, bit by bit; None if they are equal."""
+        end = None if is_whole else self.layout.thin_numel
+        one, other = (self._bits(block)[:end] for block in (first, second))
         differs = (one != other).nonzero()[0]
         if not len(differs):
             return None

@@ -75,8 +75,9 @@ class Runner(Protocol):
         """Return the disk tier's changes since the last call; None if there are none, or no disk tier."""
         ...
 
-    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
-        """Compare pairs of KV blocks bit by bit, on all ranks; None for equal ones."""
+    def compare_blocks(self, pairs: Sequence[tuple[int, int, bool]]) -> list[BlockDifference | None]:
+        """Compare pairs of KV blocks bit by bit, on all ranks: whole (True), or without the KV of layers with a window
+        and states. None for equal ones."""
         ...
 
 
@@ -152,7 +153,7 @@ class ModelRunner:
         result.stall_s = sum(wait() for wait in staged) + self.model.take_waited_s()
         return result
 
-    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+    def compare_blocks(self, pairs: Sequence[tuple[int, int, bool]]) -> list[BlockDifference | None]:
         return [self.cache.compare(*pair) for pair in pairs]
 
     def poll_store(self) -> StoreChanges | None:

@@ -22,7 +22,7 @@ class RankWorker(Protocol):
         """See `Runner.poll_store`, for this rank's slices."""
         ...
 
-    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+    def compare_blocks(self, pairs: Sequence[tuple[int, int, bool]]) -> list[BlockDifference | None]:
         """See `ModelRunner.compare_blocks`, for this rank's slices."""
         ...
 

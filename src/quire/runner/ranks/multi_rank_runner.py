@@ -91,7 +91,7 @@ class MultiRankRunner:
         waits, self._store_waits = self._store_waits or self._start_calls("poll_store"), []
         return self._stores.merge([self.first.poll_store(), *self._wait_for(waits)])
 
-    def compare_blocks(self, pairs: Sequence[tuple[int, int]]) -> list[BlockDifference | None]:
+    def compare_blocks(self, pairs: Sequence[tuple[int, int, bool]]) -> list[BlockDifference | None]:
         waits = self._start_calls("compare_blocks", pairs)
         of_ranks = [self.first.compare_blocks(pairs), *self._wait_for(waits)]
         return [next(filter(None, each), None) for each in zip(*of_ranks, strict=True)]
