@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from quire.bench.report import Repetition
 from quire.bench.timing import play
 from quire.bench.workload import Workload
-from quire.core.decisions.costs import Costs
+from quire.core.decisions.costs import Costs, find_crossings
 from quire.core.decisions.load_or_compute import RecoveryMode
 from quire.core.decisions.recovery_log import RecoveryRecord
 from quire.core.decisions.recovery_policy import Cost
@@ -153,7 +153,8 @@ class _Watch:
         if self._num_preemptions >= self._next_crossing and isinstance(self._engine.scheduler.recovery.policy, Cost):
             self._next_crossing = self._num_preemptions + _CROSSING_EVERY
             config = self._engine.scheduler.config
-            points = self._engine.costs.model.crossing_points(
+            points = find_crossings(
+                self._engine.costs.model,
                 config.block_bytes // config.block_size,
                 config.max_model_len,
                 granularity=config.block_size,

@@ -249,6 +249,11 @@ class BlockWindow:
     has_states: bool = False
     num_records: int = 1  #: in which other tiers store a whole block; a thin one with states is the first of them
 
+    @classmethod
+    def with_states(cls, num_records: int, thin: int = 0) -> BlockWindow:
+        """Return what blocks with states need, that take `num_records` records with their KV."""
+        return cls(2, thin or -(-cls.WHOLE // num_records), 3, has_states=True, num_records=num_records)
+
     def room(self, num_blocks: int) -> int:
         """Return how many whole blocks take the memory of a sequence with `num_blocks` blocks."""
         num_thin = max(0, num_blocks - self.num_whole)

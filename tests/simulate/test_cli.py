@@ -234,6 +234,7 @@ def test_a_trace_that_cannot_be_read_says_where(tmp_path: Path, text: str, messa
         ('{"cost_model": {}}', "bytes_per_token is None"),
         ('{"cost_model": {}, "bytes_per_token": true}', "bytes_per_token is True"),
         ('{"cost_model": {}, "bytes_per_token": 8}', "profile.json:"),
+        ('{"cost_model": {}, "bytes_per_token": 8, "state_bytes": -1}', "state_bytes is -1"),
         ('{"cost_model": %s, "bytes_per_token": 8, "limits": {"speed": 1}}', "limits is {'speed': 1}, expected"),
     ],
 )
@@ -242,6 +243,21 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path: Path, text: str, message
     path.write_text(text.replace("%s", json.dumps(CostModel().to_dict())))
     with pytest.raises(ValueError, match=message):
         read_profile(path)
+
+
+def test_a_models_recurrent_states_take_memory_and_time(tmp_path: Path) -> None:
+    path = calibrated(tmp_path / "profile.json")
+    figures = []
+    for state_bytes in (0, 5 * 16 * 4096):  # six records with a block's KV
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"state_bytes": state_bytes}))
+        result = quire("simulate", "--profile", str(path), *SMALL, "--json", str(tmp_path / "s.json"))
+        assert result.exit_code == 0, result.output
+        figures.append(json.loads((tmp_path / "s.json").read_text())["figures"])
+    plain, with_states = figures
+    for each, state in zip(plain, with_states, strict=True):
+        assert state["preemptions"]["mean"] > each["preemptions"]["mean"]
+    result = quire("simulate", "--profile", str(path), "--num-blocks", "17")
+    assert "give at least 18" in result.stderr
 
 
 def test_measured_decode_steps_are_not_scaled(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ class KVLayout:
         whole = BlockWindow.WHOLE
         thin = max(whole // 32 if not self.has_states else 1, -(-whole * self.thin_numel // self.block_numel))
         if self.has_states:
-            return BlockWindow(2, thin, 3, has_states=True, num_records=self.num_records)
+            return BlockWindow.with_states(self.num_records, thin)
         if thin > whole * _LARGEST_THIN:
             return None
         tokens = max(layer.window for layer in self.layers)

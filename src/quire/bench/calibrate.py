@@ -93,6 +93,7 @@ def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, An
     return {
         "model": config.model,
         "bytes_per_token": calibration.bytes_per_token,
+        "state_bytes": calibration.state_bytes,
         "block_size": calibration.block_size,
         "max_tokens": calibration.max_tokens,
         "crossing_points": calibration.crossing_points(),

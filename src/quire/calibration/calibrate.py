@@ -13,6 +13,7 @@ from typing import TypeVar
 from quire.calibration.microbenchmark import BlocksLost, Microbenchmark, StepTiming, TransferTiming
 from quire.config import SchedulerConfig
 from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import find_crossings
 from quire.engine.engine import Engine
 
 logger = logging.getLogger("quire")
@@ -89,6 +90,7 @@ class Calibration:
     bytes_per_token: int  #: KV size
     block_size: int
     chunk: int  #: most tokens per step
+    state_bytes: int = 0  #: of a sequence, beside its KV
 
     @property
     def max_tokens(self) -> int:
@@ -96,9 +98,10 @@ class Calibration:
 
     def crossing_points(self) -> list[int]:
         """Lengths at which the cheaper mode changes, by the cost model."""
-        return self.cost_model.crossing_points(
-            self.bytes_per_token, self.max_tokens, granularity=self.block_size, chunk=self.chunk
-        )
+        return find_crossings(
+            self.cost_model, self.bytes_per_token, self.max_tokens, granularity=self.block_size, chunk=self.chunk,
+            state_bytes=self.state_bytes,
+        )  # fmt: skip
 
 
 @dataclass
@@ -161,10 +164,11 @@ def _summarise(
     swaps: Mapping[int, Sequence[_Trial]], steps: Mapping[tuple[int, int], Sequence[_Trial]], config: SchedulerConfig
 ) -> Calibration:
     bytes_per_token = config.block_bytes // config.block_size
+    state_bytes = 0 if config.window is None else (config.window.num_records - 1) * config.block_bytes
     rows = [
         LengthRow(
             length,
-            length * bytes_per_token,
+            length * bytes_per_token + state_bytes,
             Swapping.of([(trial.transfers[0], trial.transfers[1]) for trial in trials]),
             Spread.of(sum(step.seconds for step in trial.steps) for trial in trials),
         )
@@ -177,7 +181,7 @@ def _summarise(
     model = CostModel()
     _learn(model, (trial for trials in (*swaps.values(), *steps.values()) for trial in trials))
     chunk = config.max_tokens_beside_streams or config.max_num_batched_tokens
-    return Calibration(rows, decodes, model, bytes_per_token, config.block_size, chunk)
+    return Calibration(rows, decodes, model, bytes_per_token, config.block_size, chunk, state_bytes)
 
 
 def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0) -> None:

@@ -44,6 +44,7 @@ class HardwareProfile:
     model: str
     costs: Costs
     bytes_per_token: int  #: KV size
+    state_bytes: int = 0  #: recurrent state of a sequence, beside its KV
     swap_is_synchronous: bool = False  #: copies stop the engine instead of running beside it
     has_disk: bool = False  #: includes costs of a disk tier
     limits: EngineLimits = EngineLimits()
@@ -115,6 +116,9 @@ def read_profile(path: str | Path) -> HardwareProfile:
     bytes_per_token = data.get("bytes_per_token")
     if not isinstance(bytes_per_token, int) or isinstance(bytes_per_token, bool) or bytes_per_token < 1:
         raise ValueError(f"{path}: bytes_per_token is {bytes_per_token!r}, expected the KV bytes of a token")
+    state_bytes = data.get("state_bytes", 0)
+    if not isinstance(state_bytes, int) or state_bytes < 0:
+        raise ValueError(f"{path}: state_bytes is {state_bytes!r}, expected the bytes of a sequence's recurrent state")
     try:
         model = CostModel.from_dict(data["cost_model"])
     except ValueError as error:
@@ -139,6 +143,7 @@ def read_profile(path: str | Path) -> HardwareProfile:
         model=str(data.get("model") or "an unnamed model"),
         costs=model,
         bytes_per_token=bytes_per_token,
+        state_bytes=state_bytes,
         has_disk=model.links["disk"].is_calibrated,
         limits=limits,
         measured=", and ".join(

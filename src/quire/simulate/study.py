@@ -13,7 +13,7 @@ from quire.bench.plots import ENOUGH, FEW, PlotRow, draw_rows
 from quire.bench.progress import progress
 from quire.bench.report import Column, Report
 from quire.bench.workload import read_trace
-from quire.config import SchedulerConfig
+from quire.config import BlockWindow, SchedulerConfig
 from quire.simulate import document_study as documents
 from quire.simulate.hardware import PAPER, HardwareProfile, find_profile, with_disk
 from quire.simulate.loads import (
@@ -114,21 +114,32 @@ def scheduler_config(settings: SimulateSettings, profile: HardwareProfile) -> Sc
         return getattr(profile.limits, name) if given is None else given
 
     block_bytes = profile.bytes_per_token * settings.block_size
+    window, num_blocks, longest = None, settings.num_blocks, settings.num_blocks
+    if profile.state_bytes:
+        window = BlockWindow.with_states(1 - -profile.state_bytes // block_bytes)
+        num_blocks //= window.num_records
+        longest = window.longest(num_blocks)
+        if num_blocks < window.num_whole:
+            raise ValueError(
+                f"--num-blocks {settings.num_blocks} hold too few recurrent states, each as large as "
+                f"{window.num_records - 1} blocks; give at least {window.num_whole * window.num_records}"
+            )
     num_spare = 0 if settings.engine == "quire" else 1 + int(settings.watermark * settings.num_blocks)
     has_caching = chosen("enable_prefix_caching")
     if settings.documents and settings.enable_prefix_caching is None:
         has_caching = True  # documents are shared by prefix caching
     return SchedulerConfig(
-        num_blocks=settings.num_blocks,
+        num_blocks=num_blocks,
         block_size=settings.block_size,
         max_num_seqs=chosen("max_num_seqs"),
         max_num_batched_tokens=chosen("max_num_batched_tokens"),
-        max_model_len=settings.max_model_len or (settings.num_blocks - num_spare) * settings.block_size,
+        max_model_len=settings.max_model_len or (longest - num_spare) * settings.block_size,
         enable_prefix_caching=has_caching,
         watermark_blocks=int(settings.watermark * settings.num_blocks),
         num_swap_slots=settings.swap_space // block_bytes,
         block_bytes=block_bytes,
         enable_lookahead=settings.enable_lookahead,
+        window=window,
     )
 
 

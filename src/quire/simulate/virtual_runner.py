@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from quire.core.decisions.costs import EMPTY_STEP, TIERS, Costs, StepShape, transfer_seconds
 from quire.outputs import BlockTransfer, SchedulerOutput, StepOutput, StoreChanges, TransferReport
@@ -31,7 +32,8 @@ class _Batch:
 
     kind: str
     op_ids: deque[int]
-    num_moved: int = 0  #: blocks whose transfer has begun
+    num_records: Mapping[int, int]  #: of transfers with more than one
+    num_moved: int = 0  #: records whose transfer has begun
     piece_size: PieceSize = field(default_factory=PieceSize)
 
 
@@ -48,8 +50,11 @@ class VirtualLink:
         self._ended: list[TransferReport] = []
         self._waiting: set[int] = set()  #: op_ids neither begun nor cancelled
 
-    def submit(self, kind: str, op_ids: Sequence[int], now: float) -> None:
-        self._batches.append(_Batch(kind, deque(op_ids)))
+    def submit(
+        self, kind: str, op_ids: Sequence[int], now: float, num_records: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
+        """Begin transfers. `num_records`: of those with more than one."""
+        self._batches.append(_Batch(kind, deque(op_ids), num_records))
         self._waiting.update(op_ids)
         if self._piece is None:
             self._begin(now)
@@ -86,7 +91,8 @@ class VirtualLink:
                 self._batches.popleft()
 
     def _begin_piece(self, batch: _Batch, op_ids: list[int], now: float) -> None:
-        before, num_bytes = batch.num_moved * self._block_bytes, len(op_ids) * self._block_bytes
+        count = sum(batch.num_records.get(op_id, 1) for op_id in op_ids)
+        before, num_bytes = batch.num_moved * self._block_bytes, count * self._block_bytes
         seconds_before = transfer_seconds(self._costs, batch.kind, before, self._tier)
         seconds = max(0.0, transfer_seconds(self._costs, batch.kind, before + num_bytes, self._tier) - seconds_before)
         batch.piece_size.observe(len(op_ids), seconds)
@@ -99,7 +105,7 @@ class VirtualLink:
             has_more=bool(batch.op_ids),
             tier=self._tier,
         )
-        batch.num_moved += len(op_ids)
+        batch.num_moved += count
         self._piece = now + seconds, report
 
 
@@ -174,15 +180,17 @@ class VirtualRunner:
         """Submit one kind of transfers. Returns the seconds for which the engine stops."""
         stall_s = 0.0
         for tier, link in self.links.items():
-            op_ids = [transfer.op_id for transfer in transfers if transfer.kind == kind and transfer.tier == tier]
-            if not op_ids:
+            own = [transfer for transfer in transfers if transfer.kind == kind and transfer.tier == tier]
+            if not own:
                 continue
+            op_ids = [transfer.op_id for transfer in own]
+            num_records = {transfer.op_id: len(transfer.records) for transfer in own if transfer.records}
             if tier == "host" and self.hardware.swap_is_synchronous:
-                num_bytes = len(op_ids) * self.block_bytes
+                num_bytes = sum(num_records.get(op_id, 1) for op_id in op_ids) * self.block_bytes
                 stall_s = transfer_seconds(self.hardware.costs, kind, num_bytes)
                 result.transfers.append(TransferReport(kind, op_ids, num_bytes, stall_s))
             else:
-                link.submit(kind, op_ids, self.now)
+                link.submit(kind, op_ids, self.now, num_records)
         return stall_s
 
     def _take_reports(self, result: StepOutput) -> None:

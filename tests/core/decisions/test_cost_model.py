@@ -487,7 +487,7 @@ def test_a_learnt_models_crossing_point_is_the_worlds() -> None:
     world.teach_transfers(model, 400)
     alone = StepShape(0, 0)
     truth = next(n for n in range(16, 4096, 16) if 2 * world.transfer(36_864 * n) < world.step(alone.plus_chunk(0, n)))
-    crossings = model.crossing_points(36_864, 2048)
+    crossings = find_crossings(model, 36_864, 2048)
     assert len(crossings) == 1
     assert crossings[0] == pytest.approx(truth, rel=0.2)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from quire.core.decisions.costs import TIERS, StepShape, find_crossings
+from quire.core.decisions.costs import TIERS, StepShape
 from quire.core.decisions.fits import has_changed
 from quire.core.decisions.link_cost import LinkCost
 from quire.core.decisions.step_cost import StepCost
@@ -82,12 +82,6 @@ class CostModel:
     def load(self, num_bytes: int, tier: str = "host") -> float:
         """Seconds that a link is busy with loading bytes from a tier."""
         return self.links[tier].predict("load", num_bytes)
-
-    def crossing_points(
-        self, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
-    ) -> list[int]:
-        """Token counts at which the cheaper of swap and recompute changes (`find_crossings`)."""
-        return find_crossings(self, bytes_per_token, max_tokens, granularity=granularity, chunk=chunk)
 
     def observe_step(self, shape: StepShape, seconds: float) -> None:
         """Record a step. Steps without tokens, or without finite seconds, are ignored."""

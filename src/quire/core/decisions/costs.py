@@ -109,14 +109,21 @@ def transfer_seconds(costs: Costs, kind: str, num_bytes: int, tier: str = "host"
 
 
 def find_crossings(
-    costs: Costs, bytes_per_token: int, max_tokens: int, *, granularity: int = 16, chunk: int | None = None
+    costs: Costs,
+    bytes_per_token: int,
+    max_tokens: int,
+    *,
+    granularity: int = 16,
+    chunk: int | None = None,
+    state_bytes: int = 0,
 ) -> list[int]:
     """Ascending token counts up to `max_tokens` at which the cheaper of swap and recompute changes, at multiples of
-    `granularity` (a block's tokens). `chunk` None computes any length in one step."""
+    `granularity` (a block's tokens). `chunk` None computes any length in one step. `state_bytes` move with any length.
+    """
     crossings: list[int] = []
     was_swap: bool | None = None
     for num_tokens in range(granularity, max_tokens + 1, granularity):
-        num_bytes = num_tokens * bytes_per_token
+        num_bytes = num_tokens * bytes_per_token + state_bytes
         swap = costs.save(num_bytes) + costs.load(num_bytes)
         recompute = costs.recompute(num_tokens, chunk=num_tokens if chunk is None else chunk)
         if swap == recompute:
