@@ -303,14 +303,18 @@ class WindowedBlockPool(BlockPool):
         self.release_all(blocks[at] for at in reversed(whole))
         self.release_outgrown(blocks[at] for at in range(num_outgrown - 1, -1, -1) if at not in whole)
 
-    def outgrow(self, blocks: Iterable[int]) -> None:
-        """Turn one whole hold of each block into an outgrown one."""
+    def outgrow(self, blocks: Iterable[int], *, becomes_thin: bool = False) -> None:
+        """Turn one whole hold of each block into an outgrown one. After the last one it `becomes_thin` at once, or only
+        where memory is missing."""
         for block in blocks:
             self._whole_holds[block] -= 1
             if not self._whole_holds[block]:
                 self._needed -= self._saving
-                self._num_outgrown += 1
-                self._cached[block] = None
+                if becomes_thin:
+                    self._make_thin(block)
+                else:
+                    self._num_outgrown += 1
+                    self._cached[block] = None
 
     def release_all(self, blocks: Iterable[int]) -> None:
         """Release one whole hold of each block."""

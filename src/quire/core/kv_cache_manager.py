@@ -27,6 +27,9 @@ from quire.core.request import Request, Sequence
 from quire.outputs import BlockTransfer, state_ends
 
 
+_NEAR = 16  #: blocks; a state so close behind another one is not kept: computing it again takes little
+
+
 class KVCacheManager:
     """The KV blocks of one engine. Without `enable_prefix_caching` only sequences of one request share blocks."""
 
@@ -326,7 +329,9 @@ class KVCacheManager:
         assert self._windowed is not None
         end = self._count_outgrown(seq.num_computed_tokens)
         if self._has_states:
-            self._windowed.outgrow(seq.block_table[at] for at in seq.states_at if at < end)
+            for at in (each for each in seq.states_at if each < end):
+                is_near = not self._windowed.thin.issuperset(seq.block_table[max(0, at - _NEAR) : at])
+                self._windowed.outgrow([seq.block_table[at]], becomes_thin=is_near)
             seq.states_at = [at for at in seq.states_at if at >= end]
         elif end > seq.num_outgrown:
             self._windowed.outgrow(seq.block_table[seq.num_outgrown : end])
