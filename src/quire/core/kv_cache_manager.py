@@ -26,7 +26,6 @@ from quire.core.block_pool import BlockPool, WindowedBlockPool
 from quire.core.request import Request, Sequence
 from quire.outputs import BlockTransfer, state_ends
 
-
 _NEAR = 16  #: blocks; a state so close behind another one is not kept: computing it again takes little
 
 
