@@ -36,7 +36,7 @@ from quire.tiers.store.offline import list_namespaces
 
 TESTS = Path(__file__).parents[1]
 one_of_each_family = pytest.mark.parametrize(
-    "name", ["llama", "qwen3", "gpt2", "opt-350m", "gemma4-shared", "mistral-window", "qwen3_5", "lfm2"]
+    "name", ["llama", "qwen3", "gpt2", "opt-350m", "gemma4-shared", "mistral-window", "qwen3_5", "lfm2", "granite4"]
 )
 
 
@@ -251,8 +251,17 @@ def rewrite(segment: Path, row: int, at: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "row"),
-    [("llama", 4), ("qwen3", 4), ("gpt2", 4), ("opt-350m", 4), ("qwen3_5", 4), ("qwen3_5", 8), ("lfm2", 8)],
-)  # windows hide early blocks; row 8 is part of a state
+    [
+        ("llama", 4),
+        ("qwen3", 4),
+        ("gpt2", 4),
+        ("opt-350m", 4),
+        ("qwen3_5", 4),
+        ("qwen3_5", 8),
+        ("lfm2", 8),
+        ("granite4-moe", 9),
+    ],
+)  # windows hide early blocks; rows from 8 are parts of states
 def test_a_wrong_byte_in_one_block_would_show(name: str, row: int, tmp_path: Path) -> None:
     """Otherwise the tests above would prove nothing."""
     keep_document(name, tmp_path)
