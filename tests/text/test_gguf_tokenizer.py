@@ -162,7 +162,7 @@ def test_the_end_of_a_turn_is_found_by_its_text_unless_stated(tmp_path: Path) ->
         ("tekken", "camelCase'll 12", ["camel", "Case", "'ll", "Ġ", "1", "2"]),
         ("smollm", "a12 b", ["a", "1", "2", "Ġb"]),
         ("deepseek-v3", "a1234.b", ["a", "123", "4", ".b"]),
-        ("deepseek-llm", "éa 12 b?!\n", ["Ã©a", "Ġ", "1", "2", "Ġb", "?!", "Ċ"]),
+        ("deepseek-llm", "éa 12 b?!\n", ["Ã©", "a", "Ġ", "1", "2", "Ġb", "?!", "Ċ"]),  # from : to ~ are letters, too
         ("deepseek-coder", "ab 12.b", ["ab", "Ġ", "1", "2", ".", "b"]),
         ("default", "a12345.b", ["a", "123", "45", ".", "b"]),
         ("seed-coder", "a12?\n\n", ["a", "1", "2", "?", "ĊĊ"]),
