@@ -84,7 +84,7 @@ class Mamba2(LinearAttention):
     ) -> np.ndarray:
         matrix *= decay
         matrix += k * (v * weight)[:, :, None]
-        return (q * matrix).sum(2)
+        return (q * matrix).sum(2, dtype=np.float64)
 
     def finish(self, o: np.ndarray, z: np.ndarray, norm: np.ndarray | None) -> np.ndarray:
         y = (o * z).reshape(len(o), self.num_key_heads, -1)
