@@ -204,7 +204,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "Lfm2", {**_LLAMA, **_LFM2, "conv_bias": True, "block_multiple_of": 16, "tie_word_embeddings": True}
     ),
     "lfm2-moe": ("Lfm2Moe", {**_LLAMA, **_LFM2, **_EXPERTS, "num_dense_layers": 1}),
-    "granite4": ("GraniteMoeHybrid", {**_LLAMA, **_GRANITE4, "num_local_experts": 0, "mamba_n_groups": 4}),
+    "granite4": ("GraniteMoeHybrid", {**_LLAMA, **_GRANITE4, "num_local_experts": 0, "mamba_n_groups": 2}),
     "granite4-moe": (
         "GraniteMoeHybrid", {**_LLAMA, **_GRANITE4, "num_local_experts": 8, "num_experts_per_tok": 3,
                              "position_embedding_type": "rope"}

@@ -25,6 +25,7 @@ ODD = {
     "gpt2": {"vocab_size": 253, "n_inner": 90, "n_positions": 61},
     "opt": {"vocab_size": 253, "ffn_dim": 90, "max_position_embeddings": 61},
     "llama": {"vocab_size": 253, "intermediate_size": 90},
+    "granite4": {"vocab_size": 253, "mamba_n_groups": 4},
 }
 
 
