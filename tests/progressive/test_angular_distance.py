@@ -19,7 +19,7 @@ from quire.progressive.angular_distance import AngularDistances, measure_distanc
 def raw_states(model: Any, text: list[int]) -> np.ndarray:
     """Return [num_layers + 1, hidden_size] at the last token, recorded by transformers, without the final norm."""
     body = getattr(model.base_model, "decoder", model.base_model)
-    for name in ("norm", "ln_f", "final_layer_norm", "project_out"):
+    for name in ("norm", "ln_f", "final_layer_norm", "embedding_norm", "project_out"):
         if getattr(body, name, None) is not None:
             setattr(body, name, nn.Identity())
     states = model.base_model(input_ids=torch.tensor([text]), output_hidden_states=True).hidden_states
