@@ -88,7 +88,7 @@ class BlockPool:
         for block in blocks:
             self.acquire(block)
 
-    def release_table(self, blocks: Sequence[int], num_outgrown: int, whole_at: Iterable[int] = ()) -> None:
+    def release_table(self, blocks: Sequence[int], num_outgrown: int, whole_at: Sequence[int] = ()) -> None:
         """Release blocks, the last one first. In a `WindowedBlockPool` the first `num_outgrown` are outgrown, but for
         those at `whole_at`, ascending."""
         self.release_all(reversed(blocks))
@@ -298,10 +298,9 @@ class WindowedBlockPool(BlockPool):
         self.acquire_outgrown(blocks[:num_outgrown])
         super().hold_all(blocks[num_outgrown:], 0)
 
-    def release_table(self, blocks: Sequence[int], num_outgrown: int, whole_at: Iterable[int] = ()) -> None:
-        whole = [*whole_at, *range(num_outgrown, len(blocks))]
-        self.release_all(blocks[at] for at in reversed(whole))
-        self.release_outgrown(blocks[at] for at in range(num_outgrown - 1, -1, -1) if at not in whole)
+    def release_table(self, blocks: Sequence[int], num_outgrown: int, whole_at: Sequence[int] = ()) -> None:
+        self.release_all(blocks[at] for at in reversed([*whole_at, *range(num_outgrown, len(blocks))]))
+        self.release_outgrown(blocks[at] for at in range(num_outgrown - 1, -1, -1) if at not in whole_at)
 
     def outgrow(self, blocks: Iterable[int], *, becomes_thin: bool = False) -> None:
         """Turn one whole hold of each block into an outgrown one. After the last one it `becomes_thin` at once, or only

@@ -263,12 +263,16 @@ class LoadOrCompute:
 
     def plan_probe(self, victim: Victim) -> RecoveryPlan | None:
         """Save the victim's last block to measure the link; None if that is not due, not paid for or impossible. On a
-        synchronous link every request would wait for it."""
+        synchronous link every request would wait for it, and a block without the state after it is of no use."""
         costs, last = self._known_costs, victim.num_full_blocks - 1
         is_due = not (victim.is_link_fresh and costs.is_link_usable) and not self._config.swap_is_synchronous
-        if self._num_state_records:
-            is_due = False  # a block without the state after it is of no use
-        if not is_due or victim.request.width > 1 or not victim.can_keep(last) or not victim.is_unsaved[last]:
+        if (
+            not is_due
+            or self._num_state_records
+            or victim.request.width > 1
+            or not victim.can_keep(last)
+            or not victim.is_unsaved[last]
+        ):
             return None
         if costs.save(self._block_bytes) + costs.load(self._block_bytes) > victim.probe_s:
             return None

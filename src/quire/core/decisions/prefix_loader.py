@@ -31,7 +31,8 @@ class PrefixLoader:
             if seq.loading is None:
                 del self._loading[seq_id]
             elif (rest := self._swap.unloaded(seq)) is not None:
-                tiers = self._swap.tiers(seq, rest)
+                first = seq.loading.start // size
+                tiers = seq.loading.tiers[rest.start - first : rest.end - first]
                 is_late = self._decider.is_load_late(seq.num_computed_tokens, rest.end * size, tiers)
                 if is_late and self._swap.cancel_loads(seq, rest):
                     self._recovery.log.record_fallback(seq.request.request_id)
