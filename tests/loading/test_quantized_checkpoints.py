@@ -199,19 +199,13 @@ HYBRIDS: dict[str, tuple[dict[str, Any], Encode]] = {
 }  # fmt: skip
 
 
-def write_hybrid(folder: Path, name: str) -> tuple[Path, Tensors]:
-    """Write Qwen3.5 with a picture part's prefix, quantized, and as a text model that is decoded. Return the decoded
-    one's folder and weights."""
-    quantization, encode = HYBRIDS[name]
-    sizes, has_experts = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}, name == "gptq-experts"
-    sizes |= {"moe_intermediate_size": 128} if has_experts else {}
-    plain = make_checkpoint("qwen3_5-moe" if has_experts else "qwen3_5", folder.with_name("decoded"), **sizes)
-    random, tensors = np.random.default_rng(0), Tensors()
-    weights = load_file(plain / "model.safetensors")
-    quantized = re.compile({"gptq": "mlp", "gptq-experts": r"\.experts\."}.get(name, "_proj(?!_a|_b)"))
+def write_quantized(folder: Path, plain: Path, encode: Encode, quantized: str) -> Tensors:
+    """Write a text model's weights as a multimodal checkpoint's, those that match `quantized` encoded. Decoded ones
+    take their place in the text model; return them all."""
+    random, tensors, weights = np.random.default_rng(0), Tensors(), load_file(plain / "model.safetensors")
     for path, tensor in sorted(weights.items()):
         own = path.replace("model.", "model.language_model.", 1)
-        if quantized.search(path):
+        if re.search(quantized, path):
             encoded, weights[path] = encode(random, *tensor.shape)
             own = own.removesuffix(".weight")
             tensors |= {f"{own}.{kind}": np.ascontiguousarray(part) for kind, part in encoded.items()}
@@ -220,6 +214,18 @@ def write_hybrid(folder: Path, name: str) -> tuple[Path, Tensors]:
     save_file(weights, plain / "model.safetensors")
     folder.mkdir()
     save_file(tensors, folder / "model.safetensors")
+    return weights
+
+
+def write_hybrid(folder: Path, name: str) -> tuple[Path, Tensors]:
+    """Write Qwen3.5 with a picture part's prefix, quantized, and as a text model that is decoded. Return the decoded
+    one's folder and weights."""
+    quantization, encode = HYBRIDS[name]
+    sizes, has_experts = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}, name == "gptq-experts"
+    sizes |= {"moe_intermediate_size": 128} if has_experts else {}
+    plain = make_checkpoint("qwen3_5-moe" if has_experts else "qwen3_5", folder.with_name("decoded"), **sizes)
+    quantized = {"gptq": "mlp", "gptq-experts": r"\.experts\."}.get(name, "_proj(?!_a|_b)")
+    weights = write_quantized(folder, plain, encode, quantized)
     text = json.loads((plain / "config.json").read_text())
     architecture = f"Qwen3_5{'Moe' if has_experts else ''}ForConditionalGeneration"
     config = {"architectures": [architecture], "text_config": text}
@@ -233,18 +239,7 @@ def write_hybrid_mixture(folder: Path, name: str) -> Path:
     quantization, encode = FORMATS[name]
     sizes = {"hidden_size": 256, "moe_intermediate_size": 128, "shared_expert_intermediate_size": 128, "head_dim": 32}
     plain = make_checkpoint("qwen3_5-moe", folder.with_name("decoded"), **sizes)
-    random, tensors, weights = np.random.default_rng(0), Tensors(), load_file(plain / "model.safetensors")
-    for path, tensor in sorted(weights.items()):
-        own = path.replace("model.", "model.language_model.", 1)
-        if "proj" in path and "in_proj_a" not in path and "in_proj_b" not in path:
-            encoded, weights[path] = encode(random, *tensor.shape)
-            own = own.removesuffix(".weight")
-            tensors |= {f"{own}.{kind}": np.ascontiguousarray(part) for kind, part in encoded.items()}
-        else:
-            tensors[own] = tensor
-    save_file(weights, plain / "model.safetensors")
-    folder.mkdir()
-    save_file(tensors, folder / "model.safetensors")
+    write_quantized(folder, plain, encode, "proj(?!_a|_b)")
     config = {"architectures": ["Qwen3_5MoeForConditionalGeneration"], "quantization_config": quantization}
     config["text_config"] = json.loads((plain / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config))
