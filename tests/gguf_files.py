@@ -26,6 +26,9 @@ ARCHITECTURES = {
     "Glm4MoeLiteForCausalLM": "deepseek2",
     "GptOssForCausalLM": "gpt-oss",
     "GraniteForCausalLM": "granite",
+    "GraniteMoeHybridForCausalLM": "granitehybrid",
+    "Lfm2ForCausalLM": "lfm2",
+    "Lfm2MoeForCausalLM": "lfm2moe",
     "LlamaForCausalLM": "llama",
     "Ministral3ForCausalLM": "mistral3",
     "MistralForCausalLM": "llama",
@@ -43,7 +46,7 @@ ARCHITECTURES = {
     "SeedOssForCausalLM": "seed_oss",
     "SmolLM3ForCausalLM": "smollm3",
 }
-PAIRED = ("granite", "llama", "mistral3", "smollm3")
+PAIRED = ("granite", "granitehybrid", "llama", "mistral3", "smollm3")
 FLOATS = {"F32": np.float32, "F16": np.float16}
 Choose = Callable[[str], str]  #: the encoding of a matrix, by its name in the GGUF file
 
@@ -75,9 +78,12 @@ def write_gguf(
         tensors = split_heads(tensors, config)
     if "linear_num_key_heads" in config:
         tensors = reorder_heads(tensors, config, old)
+    if architecture == "granitehybrid":
+        tensors = split_inputs(tensors, config)
     for name, tensor in tensors.items():
         name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("dt_bias", "dt_proj.bias")
-        stored = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        name, suffixes = name.replace("expert_bias", "expert_bias.bias"), (".weight", ".bias")
+        stored = names.get_name(name, suffixes) or names.get_name(name.removeprefix("model."), suffixes)
         if match := re.fullmatch(r"model\.layers\.(\d+)\.router\.(per_expert_)?scale", name):
             stored = f"blk.{match[1]}.ffn_{'down_exps' if match[2] else 'gate_inp'}.scale"
         assert stored is not None
@@ -93,6 +99,8 @@ def write_gguf(
             values = values + 1
         if architecture in PAIRED and part in heads:
             values = by_pairs(values, heads[part])
+        if architecture == "granitehybrid" and part == "ssm_norm":
+            values = values.reshape(config["mamba_n_groups"], -1)
         _add(writer, stored, values, encoding if isinstance(encoding, str) else encoding(stored))
     if (scaling := config.get("rope_parameters") or {}).get("rope_type") == "llama3":
         _add(writer, "rope_freqs.weight", _llama3_factors(config, scaling), "F32")
@@ -170,6 +178,26 @@ def reorder_heads(tensors: dict[str, torch.Tensor], config: dict[str, Any], old:
     return found
 
 
+def split_inputs(tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Separate gate and up of Granite 4's MLPs, and take the exponential of A_log."""
+    shared = "mlp.shared_expert" if config["num_local_experts"] else "mlp"
+    parts = {"shared_mlp": shared, "block_sparse_moe": "mlp.experts"}
+    found: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        stem, _, kind = name.removesuffix(".weight").rpartition(".")
+        prefix, _, part = stem.rpartition(".")
+        if kind == "input_linear":
+            gate, up = tensor.chunk(2, -2)
+            found |= {f"{prefix}.{parts[part]}.gate_proj.weight": gate, f"{prefix}.{parts[part]}.up_proj.weight": up}
+        elif kind == "output_linear":
+            found[f"{prefix}.{parts[part]}.down_proj.weight"] = tensor
+        elif kind in ("A_log", "D"):
+            found[name] = (tensor if kind == "D" else -tensor.exp())[:, None]
+        else:
+            found[name] = tensor.squeeze()
+    return found
+
+
 def split_pairs(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Separate gate and up in gpt-oss's stacks of experts, and transpose matrices."""
     found: dict[str, torch.Tensor] = {}
@@ -204,7 +232,9 @@ def encode(values: np.ndarray, encoding: str) -> tuple[np.ndarray, gguf.GGMLQuan
 
 
 def _add(writer: gguf.GGUFWriter, name: str, values: np.ndarray, encoding: str) -> None:
-    if values.ndim == 1 or len(values) == 1 or name.endswith(".bias"):  # shared_expert_gate too
+    if "ssm_a" in name or "ssm_d" in name or "ssm_norm" in name or "conv" in name.split(".")[-2]:
+        writer.add_tensor(name, values.squeeze() if "conv" in name else values)
+    elif values.ndim == 1 or len(values) == 1 or name.endswith(".bias"):  # shared_expert_gate too
         writer.add_tensor(name, np.atleast_1d(values.squeeze()))
     elif encoding in FLOATS:
         writer.add_tensor(name, values.astype(FLOATS[encoding]))
@@ -287,12 +317,42 @@ def _deepseek2(config: dict[str, Any], old: bool) -> dict[str, Any]:
 
 
 def _hybrid(config: dict[str, Any]) -> dict[str, Any]:
+    third, rest = divmod(int(config["head_dim"] * config["rope_parameters"]["partial_rotary_factor"]) // 2, 3)
     return {
+        "add_full_attention_interval": config["layer_types"].index("full_attention") + 1,
+        "add_rope_dimension_sections": [third + rest, third, third, 0],  # of M-RoPE
         "add_ssm_conv_kernel": config["linear_conv_kernel_dim"],
         "add_ssm_state_size": config["linear_key_head_dim"],
         "add_ssm_group_count": config["linear_num_key_heads"],
         "add_ssm_time_step_rank": config["linear_num_value_heads"],
         "add_ssm_inner_size": config["linear_value_head_dim"] * config["linear_num_value_heads"],
+    }
+
+
+def _lfm2(config: dict[str, Any]) -> dict[str, Any]:
+    heads, is_moe = config["num_key_value_heads"], config["model_type"] == "lfm2_moe"
+    return {
+        "add_head_count_kv": [heads if kind != "conv" else 0 for kind in config["layer_types"]],
+        "add_vocab_size": config["vocab_size"],
+        "add_shortconv_l_cache": config["conv_L_cache"],
+        "add_leading_dense_block_count": config.get("num_dense_layers"),
+        "add_expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID if is_moe else None,
+    }
+
+
+def _granite4(config: dict[str, Any]) -> dict[str, Any]:
+    heads, num_experts = config["num_key_value_heads"], config["num_local_experts"]
+    return {
+        "add_head_count_kv": [heads if kind == "full_attention" else 0 for kind in config["layer_types"]],
+        "add_context_length": 2**20,
+        "add_rope_scaling_finetuned": config["position_embedding_type"] == "rope",
+        "add_ssm_conv_kernel": config["mamba_d_conv"],
+        "add_ssm_state_size": config["mamba_d_state"],
+        "add_ssm_group_count": config["mamba_n_groups"],
+        "add_ssm_time_step_rank": config["mamba_n_heads"],
+        "add_ssm_inner_size": config["mamba_expand"] * config["hidden_size"],
+        "add_expert_shared_feed_forward_length": config["shared_intermediate_size"],
+        "add_expert_used_count": config["num_experts_per_tok"] if num_experts else 0,
     }
 
 
@@ -311,7 +371,7 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any], old: bool) ->
         "add_head_count_kv": config["num_key_value_heads"],
         "add_key_length": config.get("head_dim"),
         "add_value_length": config.get("head_dim"),
-        "add_layer_norm_rms_eps": config["rms_norm_eps"],
+        "add_layer_norm_rms_eps": config.get("rms_norm_eps", config.get("norm_eps")),
         "add_rope_freq_base": rope["rope_theta"],
         "add_rope_dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1)),
         "add_rope_scaling_orig_ctx_len": rope.get("original_max_position_embeddings"),
@@ -335,6 +395,10 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any], old: bool) ->
         written |= _deepseek2(config, old)
     if "linear_num_key_heads" in config:
         written |= _hybrid(config)
+    if "conv_L_cache" in config:
+        written |= _lfm2(config)
+    if "mamba_n_heads" in config:
+        written |= _granite4(config)
     if config["model_type"] == "gpt_oss":
         written["add_expert_feed_forward_length"] = config["intermediate_size"]
     for add, value in written.items():

@@ -6,7 +6,7 @@ import functools
 import math
 import struct
 import tomllib
-from collections.abc import Container
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ _NAMES = Path(__file__).with_name("gguf_names.toml")
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _MAX_FACTORS = 4096
 _MODEL_TYPES = {"mistral3": "ministral3", "gemma3": "gemma3_text", "qwen35": "qwen3_5_text"}
-_MODEL_TYPES |= {"qwen35moe": "qwen3_5_moe_text", "qwen3next": "qwen3_next"}
+_MODEL_TYPES |= {"qwen35moe": "qwen3_5_moe_text", "qwen3next": "qwen3_next", "lfm2moe": "lfm2_moe"}
 _HYBRIDS = ("qwen35", "qwen35moe", "qwen3next")
 _KV = ("key", "value")
 #: Groups of experts and chosen ones, by experts of DeepSeek-V2 and V3, whose older files do not state them.
@@ -93,7 +93,7 @@ def _translate(header: GGUFHeader, prefix: str) -> dict[str, Any]:
         config["architectures"] = ["MixtralForCausalLM"] if prefix == "llama" else config["architectures"]
     if prefix == "olmo2" and config["sliding_window"]:
         config |= {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
-    of_prefix = {"deepseek2": _deepseek2, "gemma4": _gemma4, **dict.fromkeys(_HYBRIDS, _hybrid)}.get(prefix)
+    of_prefix = _OF_PREFIX.get(prefix)
     return config | of_prefix(header, config, shapes) if of_prefix else config
 
 
@@ -132,6 +132,48 @@ def _hybrid(header: GGUFHeader, config: dict[str, Any], tensors: Container[str])
     }
 
 
+def _lfm2(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
+    """Return the fields of LFM2. Its files state the inner size of its MLPs, and not that choices are normalized."""
+    num_layers = config["num_hidden_layers"]
+    attention = "sliding_attention" if config["sliding_window"] else "full_attention"
+    convolves = [f"blk.{i}.shortconv.conv.weight" in tensors for i in range(num_layers)]
+    return {
+        "block_auto_adjust_ff_dim": False,
+        "layer_types": ["conv" if each else attention for each in convolves],
+        "norm_eps": config["rms_norm_eps"],
+        "norm_topk_prob": True,
+        "num_dense_layers": header.values.get("lfm2moe.leading_dense_block_count", 0),
+        "num_key_value_heads": _most_heads(config["num_key_value_heads"]),
+        "use_expert_bias": f"blk.{num_layers - 1}.exp_probs_b.bias" in tensors,
+    }
+
+
+def _granite_hybrid(header: GGUFHeader, config: dict[str, Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of Granite 4. Its files mark RoPE as fine-tuned if it is used."""
+    values, of_state = header.values, "granitehybrid.ssm"
+    has_state = [f"blk.{i}.ssm_a" in tensors for i in range(config["num_hidden_layers"])]
+    inner = "blk.0.ffn_up_shexp.weight" if "num_experts" in config else "blk.0.ffn_up.weight"
+    return {
+        "gate_and_up_apart": True,
+        "layer_types": ["linear_attention" if each else "full_attention" for each in has_state],
+        "mamba_conv_bias": any(f"blk.{i}.ssm_conv1d.bias" in tensors for i in range(len(has_state))),
+        "mamba_d_conv": values[f"{of_state}.conv_kernel"],
+        "mamba_d_head": values[f"{of_state}.inner_size"] // values[f"{of_state}.time_step_rank"],
+        "mamba_d_state": values[f"{of_state}.state_size"],
+        "mamba_n_groups": values[f"{of_state}.group_count"],
+        "mamba_n_heads": values[f"{of_state}.time_step_rank"],
+        "model_type": "granitemoehybrid",
+        "num_key_value_heads": _most_heads(config["num_key_value_heads"]),
+        "position_embedding_type": "rope" if values.get("granitehybrid.rope.scaling.finetuned") else "nope",
+        "shared_intermediate_size": tensors[inner][0],
+    }
+
+
+def _most_heads(counts: int | list[int]) -> int:
+    """Return the number of key and value heads of layers with attention; others have none."""
+    return max(counts) if isinstance(counts, list) else counts
+
+
 def _gemma4(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
     """Return the fields of Gemma 4, whose sliding and global layers differ in heads and in RoPE."""
     values, kinds = header.values, config["layer_types"]
@@ -165,6 +207,15 @@ def _gemma4(header: GGUFHeader, config: dict[str, Any], tensors: Container[str])
         "top_k_experts": config.get("num_experts_per_tok"),
         "use_double_wide_mlp": isinstance(inner, list),
     }  # fmt: skip
+
+
+_OF_PREFIX: dict[str, Callable[[GGUFHeader, dict[str, Any], dict[str, tuple[int, ...]]], dict[str, Any]]] = {
+    "deepseek2": _deepseek2,
+    "gemma4": _gemma4,
+    "granitehybrid": _granite_hybrid,
+    **dict.fromkeys(("lfm2", "lfm2moe"), _lfm2),
+    **dict.fromkeys(_HYBRIDS, _hybrid),
+}
 
 
 def gguf_head_dim(header: GGUFHeader) -> int:

@@ -18,7 +18,8 @@ from quire.loading.reading.reader import position_in_use
 from quire.models.encodings import BLOCKS, BY_NUMBER, HEAD_PARTS, Tiles
 
 #: Architectures with rows of q and k in the order of rotated pairs; transformers rotates halves of heads.
-_PAIRED = ("arcee", "deci", "granite", "granitemoe", "internlm2", "llama", "minicpm", "mistral3", "olmo", "smollm3")
+_PAIRED = ("arcee", "deci", "granite", "granitehybrid", "granitemoe", "internlm2", "llama", "minicpm", "mistral3",
+           "olmo", "smollm3")  # fmt: skip
 #: Architectures whose norms have 1 added to their weights.
 _SHIFTED = ("gemma", "gemma2", "gemma3", "qwen3next", "qwen35", "qwen35moe")
 #: Value heads' tensors, and the size of a head if it is 1.
@@ -63,9 +64,7 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
     end = tensor.start + math.prod(tensor.shape) // values * num_bytes
     if end > header.size:
         raise ModelLoadError(f"{where} ends at byte {end} of {header.size}: the file is truncated; download it again")
-    shape = (1, *tensor.shape) if tensor.name.endswith("ffn_gate_inp_shexp.weight") else tensor.shape
-    shape = (shape[0], 1, *shape[1:]) if tensor.name.endswith("ssm_conv1d.weight") else shape
-    entry = TensorEntry(header.path, tensor.name, shape, encoding, tensor.start, end)
+    entry = TensorEntry(header.path, tensor.name, _shape_of(tensor), encoding, tensor.start, end)
     architecture = metadata.values.get("general.architecture")
     if architecture in _PAIRED and re.fullmatch(r"blk\.\d+\.attn_[qk]\.(weight|bias)", tensor.name):
         head_dim = gguf_head_dim(metadata)
@@ -76,6 +75,16 @@ def _entry(metadata: GGUFHeader, header: GGUFHeader, tensor: GGUFTensor) -> Tens
         entry = _with_tiles(entry, metadata.values, architecture)
     is_shifted = architecture in _SHIFTED and re.search(r"(?<!ssm_)norm\.weight$", tensor.name)
     return replace(entry, addend=-1.0 if is_shifted else 0.0, is_rate=tensor.name.endswith(".ssm_a"))
+
+
+def _shape_of(tensor: GGUFTensor) -> tuple[int, ...]:
+    """Return a tensor's shape in other checkpoints."""
+    shape, kind = tensor.shape, re.sub(r"^blk\.\d+\.", "", tensor.name)
+    if kind == "ffn_gate_inp_shexp.weight":
+        return (1, *shape)
+    if kind in ("ssm_conv1d.weight", "shortconv.conv.weight"):
+        return (shape[0], 1, *shape[1:])
+    return (math.prod(shape),) if kind in ("ssm_a", "ssm_d", "ssm_norm.weight") else shape
 
 
 def _with_tiles(entry: TensorEntry, values: Mapping[str, Any], prefix: str) -> TensorEntry:
@@ -110,8 +119,10 @@ def in_model_names(entries: Mapping[str, TensorEntry], names: Iterable[str]) -> 
         match = _EXPERT.fullmatch(name)
         given = functools.reduce(lambda given, pair: given.replace(*pair), _KNOWN, name)
         base, _, kind = (f"{match[1]}{match[3]}" if match else given).rpartition(".")
-        own = str(known.get_name(f"{base}.{kind}"))
-        owns = [f"{known.get_name(base)}.{kind}", f"{own}.weight", own]  # some have no suffix
+        own, of_base = str(known.get_name(f"{base}.{kind}")), str(known.get_name(base))
+        owns = [f"{of_base}.{kind}", f"{own}.weight", own]  # some have no suffix
+        if prefix == "granitehybrid":  # has no shared expert without others
+            owns.append(f"{of_base.removesuffix('_shexp')}.{kind}")
         if scale := _SCALE.fullmatch(name):
             owns = [f"blk.{scale[1]}.{_SCALES[scale[2]]}"]
         halves = {f"{base}.{part}": f"{known.get_name(base.replace('kv_b', part))}.weight" for part in HEAD_PARTS}

@@ -64,8 +64,8 @@ def save_model(
         if source.config.quantized is not None:
             method = source.config.quantized.method
             raise ValueError(f"{source.name} is quantized ({method}) and cannot be saved; copy its files instead")
-        if getattr(source.config.state, "inputs_apart", False):
-            raise ValueError(f"{source.name} cannot be saved: transformers expects joint inputs of linear attention")
+        if getattr(source.config.state, "inputs_apart", False) or source.config.gate_and_up_apart:
+            raise ValueError(f"{source.name} cannot be saved: transformers expects joint inputs of its layers")
         if source.config.experts is not None and source.config.architecture == "GraniteMoeHybridForCausalLM":
             raise ValueError(f"{source.name} cannot be saved: transformers expects stacked experts; copy its files")
         model, entries = fit_model(source.config, read_headers(source.path), partial(_choose, dtype))

@@ -338,6 +338,7 @@ class ModelConfig:
     attention_out_bias: bool = False
     mlp_bias: bool = False
     gated_mlp: bool = True  #: act(gate) * up instead of act(up)
+    gate_and_up_apart: bool = False  #: in checkpoints of Granite 4, which otherwise join them
     qk_norm: bool = False  #: RMSNorm over each head's q and k
     qk_norm_all_heads: bool = False  #: one over all heads' q and one over all heads' k instead
     norm_has_bias: bool = False  #: LayerNorm instead of RMSNorm

@@ -26,6 +26,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         reader.replaced(intermediate_size=inner, layer_types=kinds),
         "GraniteMoeHybridForCausalLM",
         reads_biases=("attention_bias",),
+        gate_and_up_apart=reader.flag("gate_and_up_apart", False),  # in GGUF files
         **read_multipliers(reader),
     )
     default = ["linear_attention"] * config.num_layers

@@ -120,11 +120,15 @@ class LlamaMLP(Module):
 
 
 class FusedMLP(Module):
-    """A gated MLP whose checkpoint stores gate and up as one projection."""
+    """A gated MLP with gate and up as one projection, in the checkpoint too unless `gate_and_up_apart`."""
 
     def __init__(self, config: ModelConfig, split: ModelSplit, **factory: Any) -> None:
-        both = split.inner.repeated(2)
-        self.gate_up_proj = Linear(config.hidden_size, both, bias=config.mlp_bias, **factory)
+        both: dict[str, Any] = dict.fromkeys(("gate_proj", "up_proj"), split.inner)
+        self.gate_up_proj = (
+            MergedLinear(config.hidden_size, both, bias=config.mlp_bias, **factory)
+            if config.gate_and_up_apart
+            else Linear(config.hidden_size, split.inner.repeated(2), bias=config.mlp_bias, **factory)
+        )
         self.down_proj = Linear(split.inner, config.hidden_size, bias=config.mlp_bias, group=split.group, **factory)
 
     def __call__(self, x: Array) -> Array:
