@@ -56,6 +56,8 @@ class TransferReport:
     has_more: bool = False  #: more pieces of the batch follow
     is_cancelled: bool = False  #: by `SchedulerOutput.cancelled`, before it began
     tier: str = "host"
+    saved_bytes: int = 0  #: plain size of coded records beyond `num_bytes`
+    decode_s: float = 0.0  #: seconds to decode them, beside the link
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class StoreChanges:
     deleted: list[bytes] = field(default_factory=list)  #: deleted on request: to be removed from all tiers
     granted: list[bytes] = field(default_factory=list)  #: claims that this process has now
     expired: list[bytes] = field(default_factory=list)  #: claims that timed out
+    stored_share: float | None = None  #: size of all stored blocks by their plain size
 
 
 @dataclass(slots=True)
@@ -122,6 +125,7 @@ class SchedulerOutput:
     invalidated: list[bytes] = field(default_factory=list)
     total_tokens: int = 0
     stage: int = 1  #: stage of the model
+    codes_saves: bool = True  #: saves to disk are coded, by default
 
 
 @dataclass(slots=True)

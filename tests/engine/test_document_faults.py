@@ -16,6 +16,7 @@ import pytest
 from engine.documents import DOCUMENT, NUM_FULL, DocumentLLM, ask, cached
 from engine.harness import Job, assert_all_greedy, check_books, checkpoint, drive, greedy_params, random_ids
 from quire.tiers.store.block_store import BlockStore
+from quire.tiers.store.layout.segment import Segment
 from quire.tiers.store.offline import list_namespaces
 from unprivileged import open_folder, unprivileged
 
@@ -249,14 +250,14 @@ def corrupt_each_record(directory: Path) -> None:
     (namespace,) = list_namespaces(directory)
     for path in directory.glob("*/*.seg"):
         data = bytearray(path.read_bytes())
-        record_bytes = (len(data) - 128) // FULL
-        assert record_bytes > namespace.block_bytes
+        segment = Segment(0, path, bytes.fromhex(namespace.root), namespace.block_bytes)
+        assert segment.load_index()
         for row in range(FULL):
-            at = 128 + row * record_bytes
+            at, size = segment.offset(row), segment.num_bytes(row)
             if row % 2:
                 data[at + row * 9] ^= 1 << row % 8
             else:
-                data[at + 128 : at + record_bytes] = bytes([255] * namespace.block_bytes)
+                data[at + 128 : at + size] = bytes([255] * (size - 128))
         with path.open("r+b") as file:  # in place, as disk errors are
             file.write(data)
 
@@ -318,11 +319,13 @@ def test_a_damaged_record_of_a_model_with_states_is_a_miss_and_is_saved_again(
     num_records = len(llm.on_disk)
     assert num_records > FULL
     llm.close()
-    (segment,) = tmp_path.glob("*/*.seg")
-    data = bytearray(segment.read_bytes())
-    record_bytes = (len(data) - 128) // num_records
-    data[128 + (row + 1) * record_bytes - 1] ^= 1
-    segment.write_bytes(data)
+    (namespace,) = list_namespaces(tmp_path)
+    (path,) = tmp_path.glob("*/*.seg")
+    segment = Segment(0, path, bytes.fromhex(namespace.root), namespace.block_bytes)
+    assert segment.load_index()
+    data = bytearray(path.read_bytes())
+    data[segment.offset(row) + segment.num_bytes(row) - 1] ^= 1
+    path.write_bytes(data)
     for expected in ({}, {"disk": NUM_FULL}):
         llm = DocumentLLM(name, tmp_path)
         jobs = drive(llm, [ask(1, SHORT), ask(2, SHORT)])

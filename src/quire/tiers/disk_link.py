@@ -28,12 +28,12 @@ class StoreSpace:
         self.block_bytes = block_bytes
         self._announced: dict[bytes, StoredBlock] = {}  #: records of pending saves, by key
 
-    def announce(self, saves: Iterable[BlockTransfer], epoch: int) -> None:
-        """Record key, parent, cost and epoch of blocks that will be written."""
+    def announce(self, saves: Iterable[BlockTransfer], epoch: int, may_code: bool) -> None:
+        """Record key, parent, cost and epoch of blocks that will be written, and whether coding pays."""
         for save in saves:
             assert save.key is not None
             for key in [key for _, _, key in save.records] or [save.key]:
-                self._announced[key] = StoredBlock(key, save.parent, save.cost_s, epoch)
+                self._announced[key] = StoredBlock(key, save.parent, save.cost_s, epoch, may_code)
 
     def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         return self.store.write([self._announced.pop(key) for key in keys], blocks)
@@ -50,10 +50,11 @@ class DiskLink:
 
     def __init__(self, cache: Array, store: BlockStore, block_bytes: int, *, bandwidth: float | None = None) -> None:
         self.store = store
+        self.always_codes = False  #: whatever `submit` is told
         self.has_reports = threading.Event()
         self._space = StoreSpace(store, block_bytes)
         self.worker = TransferWorker(
-            cache, self._space, bandwidth=bandwidth, tier="disk", on_report=self.has_reports.set
+            cache, self._space, bandwidth=bandwidth, tier="disk", on_report=self.has_reports.set, tally=store.tally
         )
         store.on_change = self.has_reports.set
         self._epoch = store.epoch  #: epoch at which the next step's saves are decided
@@ -63,9 +64,10 @@ class DiskLink:
         self._epoch = self.store.epoch
         return self.store.poll()
 
-    def submit(self, transfers: Sequence[BlockTransfer]) -> Done:
-        """Submit transfers (`TransferWorker.submit`)."""
-        self._space.announce((transfer for transfer in transfers if transfer.kind == "save"), self._epoch)
+    def submit(self, transfers: Sequence[BlockTransfer], *, may_code: bool = True) -> Done:
+        """Submit transfers (`TransferWorker.submit`). `may_code`: code saves, if they get smaller."""
+        codes = may_code or self.always_codes
+        self._space.announce((each for each in transfers if each.kind == "save"), self._epoch, codes)
         return self.worker.submit(transfers)
 
     def apply_requests(self, out: SchedulerOutput) -> None:

@@ -80,7 +80,7 @@ class DiskSpace:
 
     def _move(self, move: Move, slot: int, parts: list[Buffer]) -> int:
         """Move neighbouring records. Returns how many are complete; the later ones failed."""
-        num_done, error = move_records(move, self._file, parts, slot * self._record_bytes, self._record_bytes)
+        num_done, error = move_records(move, self._file, parts, slot * self._record_bytes)
         if error is not None:
             self._log_error(move, error)
         elif 2 * num_done == len(parts):

@@ -18,6 +18,7 @@ import numpy as np
 from quire.ops.arrays import Array, as_numpy, is_numpy, torch_dtype
 from quire.outputs import BlockTransfer, TransferReport
 from quire.tiers.pacing import PieceSize, RateLimiter, pop_piece
+from quire.tiers.store.layout.coding import CodingTally
 from quire.tiers.streams import CpuStream, Done
 from quire.tiers.swap_space import SwapSpace, copy_blocks, runs
 
@@ -40,6 +41,7 @@ class _Piece:
     slots: list[int]
     keys: list[bytes]
     failed: set[int] = field(default_factory=set)  #: indices
+    coding: CodingTally = field(default_factory=CodingTally)
 
     @classmethod
     def of(cls, kind: str, transfers: Iterable[BlockTransfer], num_parts: int) -> _Piece:
@@ -89,6 +91,7 @@ class TransferWorker:
         cache: `[num_blocks, num_layers, 2, ...]`, contiguous; a tensor if on a GPU.
         bandwidth: bytes per second of both directions together; None for no limit. May be changed at any time.
         on_report: called in the worker's thread after each report.
+        tally: bytes and seconds of a space that codes blocks.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class TransferWorker:
         clock: Callable[[], float] = time.monotonic,
         tier: str = "host",
         on_report: Callable[[], None] | None = None,
+        tally: CodingTally | None = None,
     ) -> None:
         blocks = cache.reshape(len(cache), -1)
         self._device: Array  # [num_blocks * num_parts, block_bytes]
@@ -122,6 +126,7 @@ class TransferWorker:
         self._clock = clock
         self._tier = tier
         self._on_report = on_report
+        self._tally = tally or CodingTally()
         self._rate_limiter = RateLimiter(bandwidth, clock, self._closing.wait)
         self._ended_at = clock()  #: end of the last piece
         self._changed = threading.Condition()
@@ -234,25 +239,28 @@ class TransferWorker:
         began_at = max(batch.asked_at, self._ended_at)
         try:
             took_s = self._copy(batch, piece)
+            coding = piece.coding = self._tally.pop()
             num_arrived = len(piece.op_ids) - len(piece.failed)
-            busy_s = self._rate_limiter.hold(num_arrived * self._block_bytes, batch.asked_at, took_s)
+            num_bytes = max(0, num_arrived * self._block_bytes - coding.saved_bytes)
+            busy_s = self._rate_limiter.hold(num_bytes, batch.asked_at, took_s - coding.idle_s)
         except Exception as error:
             batch.has_lost, batch.can_go_on = True, False
             self._fail(piece, error)
             return
         finally:
             self._ended_at = self._clock()
-        copy_s = max(self._ended_at - began_at, took_s) if self.bandwidth is None else busy_s
+        if self.bandwidth is None:
+            busy_s = max(self._ended_at - began_at, took_s) - coding.idle_s
         failed = list(dict.fromkeys(piece.op_ids[i] for i in sorted(piece.failed)))
         continues, batch.can_go_on = batch.can_go_on, not failed
         if failed:
             batch.has_lost = True
             self._log_loss(piece, len(failed), "missing or altered")
         else:
-            batch.piece_size.observe(num_arrived, copy_s)  # not for failures: their speed says nothing
+            batch.piece_size.observe(num_arrived, busy_s + coding.idle_s)  # not for failures: their speed says nothing
             if not batch.has_lost:
                 self._log_success(piece.kind)
-        self._report(piece, failed, copy_s, continues=continues, has_more=bool(batch.rest))
+        self._report(piece, failed, busy_s, continues=continues, has_more=bool(batch.rest))
 
     def _copy(self, batch: _Batch, piece: _Piece) -> float:
         """Copy a piece's bytes, without a bandwidth limit. Returns the seconds."""
@@ -327,8 +335,11 @@ class TransferWorker:
     def _report(
         self, piece: _Piece, failed: list[int], copy_s: float = 0.0, *, continues: bool = False, has_more: bool = False
     ) -> None:
-        num_bytes = len(piece.op_ids) * self._block_bytes
-        self._add(TransferReport(piece.kind, piece.ops, num_bytes, copy_s, list(failed), continues, has_more))
+        coding = piece.coding
+        num_bytes = len(piece.op_ids) * self._block_bytes - coding.saved_bytes
+        report = TransferReport(piece.kind, piece.ops, num_bytes, copy_s, list(failed), continues, has_more)
+        report.saved_bytes, report.decode_s = coding.saved_bytes, coding.decode_s
+        self._add(report)
 
     def _add(self, report: TransferReport) -> None:
         report.tier = self._tier

@@ -34,9 +34,15 @@ def keys(*numbers: int) -> list[bytes]:
 
 
 def contents(wanted: Sequence[bytes], block_bytes: int = BLOCK_BYTES) -> Any:
-    """Return the contents of these keys' blocks as an array, which spares processes importing torch."""
+    """Return the contents of these keys' blocks as an array, which spares processes importing torch. A third of them
+    get smaller as coded bfloat16."""
     rows = [hashlib.shake_128(key).digest(block_bytes) for key in wanted]
-    return np.frombuffer(bytearray(b"".join(rows)), dtype=np.uint8).reshape(-1, block_bytes)
+    blocks = np.frombuffer(bytearray(b"".join(rows)), dtype=np.uint8).reshape(-1, block_bytes)
+    if block_bytes % 2 == 0:
+        shrinks = [each[0] % 3 == 0 for each in wanted]
+        words = blocks.view(np.uint16)
+        words[shrinks] = words[shrinks] & 0x807F | 0x3F80  # one exponent
+    return blocks
 
 
 def chain(*numbers: int, after: bytes = ROOT, cost_s: float = 0.0, epoch: int | None = None) -> list[StoredBlock]:

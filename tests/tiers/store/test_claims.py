@@ -98,7 +98,7 @@ def test_a_closed_store_holds_nothing(stores: tuple[BlockStore, BlockStore]) -> 
 def test_a_failed_write_keeps_the_claim(stores: tuple[BlockStore, BlockStore], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = stores
     granted(first, 1)
-    monkeypatch.setattr(first._writer, "append", lambda rows, data: 0)
+    monkeypatch.setattr(first._writer, "append", lambda rows, data, codes: 0)
     assert write(first, chain(1)) == [0]
     second.claim(key(1), 0.0)
     assert poll_until(second, lambda told: bool(told.expired)).expired == keys(1)

@@ -9,7 +9,7 @@ import pytest
 
 from quire.tiers.store.block_store import BlockStore
 from quire.tiers.store.layout.deletions import Deletions
-from quire.tiers.store.layout.record import VERSION, FileHeader
+from quire.tiers.store.layout.record import SEGMENT_VERSIONS, FileHeader
 from quire.tiers.store.layout.segment import Segment
 from tiers.store.stores import (
     BLOCK_BYTES,
@@ -165,7 +165,7 @@ def test_a_segment_of_another_namespace_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_segment_of_another_version_is_never_touched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = stored(tmp_path)
-    content = FileHeader(VERSION + 1, BLOCK_BYTES, 1 << 20, ROOT).encode() + bytes(2000)
+    content = FileHeader(SEGMENT_VERSIONS[-1] + 1, BLOCK_BYTES, 1 << 20, ROOT).encode() + bytes(2000)
     path.write_bytes(content)
     path.with_suffix(".idx").unlink()
     store = open_store(tmp_path, max_bytes=8000)

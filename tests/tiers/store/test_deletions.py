@@ -131,10 +131,10 @@ def test_a_deletion_in_the_middle_of_a_write_wins(
     other.refresh()
     append = other._writer.append
 
-    def interrupted(rows: list, data: list) -> int:
+    def interrupted(rows: list, data: list, codes: list) -> int:
         if moment == "before":
             mine.delete(keys(1))
-        num_done = append(rows, data)
+        num_done = append(rows, data, codes)
         if moment == "after":
             refresh, mine._catalog.refresh = mine._catalog.refresh, lambda: mine._catalog.refresh_deletions()
             mine.delete(keys(1))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from quire.tiers.store.block_store import BlockStore
 from tiers.store.stores import BLOCK_BYTES, ROOT, chain, key, open_store, readable, write
 
+DTYPES = ("", "bfloat16", "bfloat16")  #: one store codes nothing
 NUM_KEYS = 12  #: a tree: number n follows n // 2
 
 _stores = st.integers(0, 2)
@@ -55,7 +56,7 @@ def stop_suddenly(store: BlockStore) -> None:
 @given(_operations)
 def test_deleted_blocks_are_never_found_and_others_always(operations: list[tuple[str, int, list[int]]]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        stores = [open_store(Path(name)) for _ in range(3)]
+        stores = [open_store(Path(name), dtype=dtype) for dtype in DTYPES]
         there: set[int] = set()
         told = [set[int]() for _ in range(3)]  #: blocks that each engine believes to be there
         unaware: list[set[int]] = [set(), set(), set()]  #: deleted, but not reported to this one
@@ -101,7 +102,7 @@ def test_deleted_blocks_are_never_found_and_others_always(operations: list[tuple
                     path.unlink(missing_ok=True)  # or compacted meanwhile
             else:
                 store.close() if operation == "reopen" else stop_suddenly(store)
-                stores[i] = open_store(Path(name))
+                stores[i] = open_store(Path(name), dtype=DTYPES[i])
                 told[i], unaware[i] = set(), set()
         for i, store in enumerate(stores):
             store.refresh()

@@ -36,12 +36,13 @@ def ls(kv_dir: KvDir, json: Json = None) -> None:
         for document in each.documents
     ]
     print_table(
-        ("namespace", "model", "blocks", "size", "last used"),
+        ("namespace", "model", "blocks", "coded", "size", "last used"),
         [
-            (each.name, each.model, each.num_blocks, format_size(each.num_bytes), show_time(each.newest_use))
+            (each.name, each.model, each.num_blocks, each.num_coded, format_size(each.num_bytes),
+             show_time(each.newest_use))
             for each in namespaces
         ],
-    )
+    )  # fmt: skip
     if rows:
         typer.echo()
         print_table(("namespace", "document", "tokens", "blocks found"), rows)
@@ -59,8 +60,8 @@ def verify(kv_dir: KvDir, json: Json = None) -> None:
         task = progress.add_task("checking", total=None)
         found = check(kv_dir, lambda done, total: progress.update(task, completed=done, total=total))
     print_table(
-        ("intact blocks", "read", "damaged", "torn ends"),
-        [(found.num_blocks, format_size(found.num_bytes), len(found.damaged), len(found.torn))],
+        ("intact blocks", "coded", "read", "damaged", "torn ends"),
+        [(found.num_blocks, found.num_coded, format_size(found.num_bytes), len(found.damaged), len(found.torn))],
     )
     for place in found.damaged:
         typer.echo(f"damaged: {place}")

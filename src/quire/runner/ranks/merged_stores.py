@@ -45,6 +45,8 @@ class MergedStores:
             if rank == 0:
                 first_added.update(change.added)
         merged = StoreChanges(deleted=list(deleted))
+        if changes[0] is not None:
+            merged.stored_share = changes[0].stored_share
         for key, was_stored in before.items():
             is_stored = key in self._ranks_with and self._ranks_with[key] == self._all
             if is_stored and (not was_stored or key in deleted or key in first_added):

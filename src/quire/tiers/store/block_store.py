@@ -20,6 +20,7 @@ from quire.outputs import StoreChanges
 from quire.tiers.store.catalog import Catalog, StoreStats
 from quire.tiers.store.claims import CLAIM_EVERY_S, ClaimQueue
 from quire.tiers.store.compaction import compact
+from quire.tiers.store.layout.coding import CodingTally, ExponentCoder
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import locked, remove_unlocked
 from quire.tiers.store.layout.generation import Generation
@@ -46,11 +47,13 @@ class StoredBlock:
     parent: bytes  #: 32 bytes: the previous key, or the namespace's root
     cost_s: float = 0.0  #: predicted seconds to compute it, for eviction
     epoch: int | None = None  #: `BlockStore.epoch` when its storage was decided; None for the epoch of the `write`
+    may_code: bool = True  #: code its exponents, if that is smaller
 
 
 class BlockStore:
     """The blocks of one namespace with a `root` of 32 bytes, described by `facts`. The directory holds all namespaces,
-    within `max_bytes` for all processes; a read-only one is only read. ValueError if it cannot be used."""
+    within `max_bytes` for all processes; a read-only one is only read. `dtype` is that of
+    blocks to code. ValueError if the directory cannot be used."""
 
     def __init__(
         self,
@@ -61,8 +64,11 @@ class BlockStore:
         block_bytes: int,
         max_bytes: int,
         facts: Mapping[str, str] = {},
+        dtype: str = "",
     ) -> None:
         self.block_bytes = block_bytes
+        self.coder = ExponentCoder.of(dtype, block_bytes)
+        self.tally = CodingTally()  #: of reads and writes
         self.on_change: Callable[[], None] | None = None  #: called by any thread when `poll` has changes
         self._is_closed = False
         self._is_notified = False  #: `on_change` was called since the last `poll`
@@ -112,8 +118,8 @@ class BlockStore:
         self._seen = self._generation.read()  # before the deletions, so that none is missed
         self._catalog = Catalog(self.namespace, self._deletions, _weakly(self._notify))
         self._claims = ClaimQueue(where, self._catalog, self.is_read_only)
-        self._writer = Writer(self.namespace, self._catalog, max_bytes)
-        self._reader = Reader(root, self._catalog)
+        self._writer = Writer(self.namespace, self._catalog, max_bytes, self.coder, self.tally)
+        self._reader = Reader(root, self._catalog, self.tally)
         self._refreshed = self._seen
         self._applied = Generation.deletions(self._seen)
         self._refreshed_at = time.monotonic()
@@ -281,7 +287,8 @@ class BlockStore:
             refused = self._catalog.find_deleted(rows)
             first = {row.key: i for i, row in reversed(list(enumerate(rows)))}  # each key once
             new = [i for i in sorted(first.values()) if i not in refused and rows[i].key not in self._catalog]
-            num_done = self._writer.append([rows[i] for i in new], [data[i] for i in new])
+            codes = [blocks[i].may_code for i in new]
+            num_done = self._writer.append([rows[i] for i in new], [data[i] for i in new], codes)
             written = new[:num_done]
             self._catalog.stats.writes += num_done
             self._catalog.refresh_deletions()

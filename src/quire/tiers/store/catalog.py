@@ -18,7 +18,7 @@ from quire.tiers.store.index import Index, find_descendants, pack_location, unpa
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile
 from quire.tiers.store.layout.namespace import Namespace
-from quire.tiers.store.layout.record import VERSION, Row
+from quire.tiers.store.layout.record import FILE_HEADER_BYTES, HEADER_BYTES, SEGMENT_VERSIONS, Row
 from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
 
 logger = logging.getLogger("quire")
@@ -86,10 +86,16 @@ class Catalog:
                 added=[key for key, is_added in self._found.items() if is_added],
                 removed=[key for key, is_added in self._found.items() if not is_added],
                 deleted=list(self._deleted),
+                stored_share=self._stored_share(),
             )
             self._found, self._deleted = {}, {}
             self.has_changed = False
         return changes
+
+    def _stored_share(self) -> float:
+        segments = self.segments.values()
+        plain = sum(segment.num_rows * segment.record_bytes for segment in segments)
+        return sum(segment.size - FILE_HEADER_BYTES for segment in segments) / plain if plain else 1.0
 
     def report_again(self, key: bytes) -> bool:
         """Report a stored key as added once more. Returns whether it is stored."""
@@ -121,14 +127,14 @@ class Catalog:
                 self.segments[path.name] = self._by_number[segment.number] = segment
         return created
 
-    def append(self, segment: Segment, rows: Iterable[Row]) -> bool:
-        """Add the rows of written records. Returns False if the file was removed meanwhile."""
+    def append(self, segment: Segment, rows: Iterable[tuple[Row, int]]) -> bool:
+        """Add the rows of written records with their sizes. Returns False if the file was removed meanwhile."""
         with self.lock:
             if segment.is_gone:
                 return False
             first = segment.num_rows
-            for row in rows:
-                segment.append(row)
+            for row, num_bytes in rows:
+                segment.append(row, num_bytes)
             self._add_rows(segment, list(segment.enumerate_rows(first)))
         self._notify()
         return True
@@ -215,7 +221,7 @@ class Catalog:
         if segment.is_sealed:
             return
         with self._reading_growth, contextlib.suppress(OSError):
-            if has_index or segment.path.stat().st_size >= segment.size + segment.record_bytes:
+            if has_index or segment.path.stat().st_size >= segment.size + HEADER_BYTES:
                 first = segment.scan(OpenFile(segment.path))
                 segment.is_sealed = has_index
                 self._add(segment, first)
@@ -276,7 +282,7 @@ class Catalog:
         try:
             file = OpenFile(segment.path)
             header = read_file_header(file)
-            if header is None or header.version != VERSION or header.block_bytes != segment.block_bytes:
+            if header is None or header.version not in SEGMENT_VERSIONS or header.block_bytes != segment.block_bytes:
                 self._ignore(name, "is damaged" if header is None else "is of another version")
                 return True
             if header.root != segment.root:

@@ -8,7 +8,7 @@ import os
 
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.layout.files import OpenFile
-from quire.tiers.store.layout.record import FILE_HEADER_BYTES, HEADER_BYTES, Row, is_intact
+from quire.tiers.store.layout.record import FILE_HEADER_BYTES, HEADER_BYTES, Row, read_record
 from quire.tiers.store.layout.segment import Segment
 from quire.tiers.store.writer import Writer
 
@@ -59,15 +59,14 @@ def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool
 
 
 def _copy(catalog: Catalog, writer: Writer, segment: Segment, file: OpenFile, alive: list[tuple[int, Row]]) -> None:
-    new = writer.new_segment(FILE_HEADER_BYTES + len(alive) * segment.record_bytes)
+    new = writer.new_segment(FILE_HEADER_BYTES + sum(segment.num_bytes(number) for number, _ in alive))
     try:
         for number, row in alive:
-            record = memoryview(os.pread(file.fd, segment.record_bytes, segment.offset(number)))
-            header, data = record[:HEADER_BYTES], record[HEADER_BYTES:]
-            if len(record) == segment.record_bytes and is_intact(segment.root, row.key, header, data):
-                if not new.write([header, data]):
+            record = memoryview(os.pread(file.fd, segment.num_bytes(number), segment.offset(number)))
+            if read_record(segment.root, segment.block_bytes, record) == row:
+                if not new.write([record[:HEADER_BYTES], record[HEADER_BYTES:]]):
                     raise OSError("the disk is full")
-                catalog.append(new.segment, [row])
+                catalog.append(new.segment, [(row, len(record))])
     except OSError:
         with contextlib.suppress(OSError):
             new.segment.path.unlink()

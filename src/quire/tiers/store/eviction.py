@@ -13,7 +13,7 @@ from pathlib import Path
 
 from quire.config import format_size
 from quire.tiers.store.layout.files import OpenFile
-from quire.tiers.store.layout.record import VERSION
+from quire.tiers.store.layout.record import SEGMENT_VERSIONS
 from quire.tiers.store.layout.segment import NAME, Segment, read_cost, read_file_header
 
 logger = logging.getLogger("quire")
@@ -136,7 +136,7 @@ def _scanned_cost(segment: SegmentFile) -> float | None:
         header = read_file_header(file)
         if header is None:  # damaged
             return 0.0
-        if header.version != VERSION:
+        if header.version not in SEGMENT_VERSIONS:
             return None
         known = Segment(0, segment.path, header.root, header.block_bytes)
         known.scan(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, check_directory, locked
 from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import LOCK, Namespace, read_labels, read_namespace
-from quire.tiers.store.layout.record import HEADER_BYTES, VERSION, decode_header, is_intact
+from quire.tiers.store.layout.record import SEGMENT_VERSIONS, read_record
 from quire.tiers.store.layout.segment import NAME, Segment, read_file_header
 
 Progress = Callable[[int, int], None]  #: processed and total bytes
@@ -40,6 +41,7 @@ class NamespaceStats:
     facts: dict[str, str]
     block_bytes: int
     num_blocks: int = 0
+    num_coded: int = 0  #: blocks with coded exponents
     num_bytes: int = 0  #: size of all files
     dead_bytes: int = 0  #: deleted but not compacted
     num_segments: int = 0
@@ -53,6 +55,7 @@ class Verification:
     """Result of `verify`."""
 
     num_blocks: int = 0  #: intact
+    num_coded: int = 0  #: of these, with coded exponents
     num_bytes: int = 0  #: read
     damaged: list[str] = field(default_factory=list)  #: location and damage
     torn: list[str] = field(default_factory=list)  #: unfinished segments of killed writers: nothing is lost
@@ -180,7 +183,7 @@ def _load(namespace: Namespace, path: Path) -> Segment | None:
     try:
         file = OpenFile(path)
         header = read_file_header(file)
-        if header is None or (header.version, header.root) != (VERSION, namespace.root):
+        if header is None or header.version not in SEGMENT_VERSIONS or header.root != namespace.root:
             return None
         segment = Segment(0, path, namespace.root, namespace.block_bytes)
         if not segment.load_index():
@@ -196,7 +199,7 @@ def _measure(namespace: Namespace) -> NamespaceStats:
     )
     deletions = Deletions(namespace.path, namespace.root, read_only=True)
     deletions.refresh()
-    keys = set[bytes]()
+    keys: dict[bytes, bool] = {}  #: of stored blocks: whether they are coded
     uses: list[float] = []
     for path in namespace.path.iterdir():
         try:
@@ -208,12 +211,12 @@ def _measure(namespace: Namespace) -> NamespaceStats:
         if segment is not None:
             stats.num_segments += 1
             uses.append(found.st_mtime)
-            for _, row in segment.enumerate_rows():
+            for number, row in segment.enumerate_rows():
                 if deletions.is_dead(row):
-                    stats.dead_bytes += segment.record_bytes
+                    stats.dead_bytes += segment.num_bytes(number)
                 else:
-                    keys.add(row.key)
-    stats.num_blocks = len(keys)
+                    keys[row.key] = segment.is_coded(number)
+    stats.num_blocks, stats.num_coded = len(keys), sum(keys.values())
     stats.oldest_use, stats.newest_use = (min(uses), max(uses)) if uses else (None, None)
     stats.documents = [
         Document(each.name, each.num_tokens, each.domain, len(each.keys), sum(key in keys for key in each.keys))
@@ -230,27 +233,27 @@ def _verify_segment(namespace: Namespace, path: Path, found: Verification) -> No
     if header is None:
         found.damaged.append(f"{path}: its header")
         return
-    if header.version != VERSION:
+    if header.version not in SEGMENT_VERSIONS:
         return
     segment = Segment(0, path, namespace.root, namespace.block_bytes)
-    num_rows = (size - segment.offset(0)) // segment.record_bytes
+    segment.scan(file)
+    intact = {number for number, _ in segment.enumerate_rows()}
     bad: list[int] = []
-    with path.open("rb") as source:
-        source.seek(segment.offset(0))
-        for number in range(num_rows):
-            record = memoryview(source.read(segment.record_bytes))
-            head, data = record[:HEADER_BYTES], record[HEADER_BYTES:]
-            row = decode_header(namespace.root, len(data), head)
-            if row is not None and is_intact(namespace.root, row.key, head, data):
-                found.num_blocks += 1
-            else:
-                bad.append(number)
-    is_torn = bool((size - segment.offset(0)) % segment.record_bytes)
-    while bad and bad[-1] == num_rows - 1 and not segment.index_path.exists():
+    for number in range(segment.num_rows):
+        record = memoryview(os.pread(file.fd, segment.num_bytes(number), segment.offset(number)))
+        if number in intact and read_record(segment.root, segment.block_bytes, record) is not None:
+            found.num_blocks += 1
+            found.num_coded += segment.is_coded(number)
+        else:
+            bad.append(number)
+    num_rows, is_sealed, is_torn = segment.num_rows, segment.index_path.exists(), segment.size < size
+    while bad and bad[-1] == num_rows - 1 and not is_sealed:
         bad.pop()  # its writer was killed while writing
         num_rows -= 1
         is_torn = True
+    if is_sealed and is_torn:
+        bad.append(num_rows)
     found.damaged += [f"{path}: record {number}, at byte {segment.offset(number)}" for number in bad]
-    if is_torn:
+    if is_torn and not is_sealed:
         found.torn.append(str(path))
     found.num_bytes += size

@@ -1,4 +1,5 @@
-"""Read and check many blocks from their segments, neighbours in one call."""
+"""Read and check many blocks from their segments, neighbours in one call. A thread decodes coded ones during the next
+call."""
 
 from __future__ import annotations
 
@@ -6,11 +7,14 @@ import contextlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 from quire.tiers.store.catalog import Catalog
-from quire.tiers.store.layout.files import OpenFile
-from quire.tiers.store.layout.record import HEADER_BYTES, is_intact
+from quire.tiers.store.layout.coding import CodingTally
+from quire.tiers.store.layout.files import OpenFile, count_whole
+from quire.tiers.store.layout.record import HEADER_BYTES, decode_block, is_intact
 from quire.tiers.store.layout.segment import Segment
 
 _MAX_FILES = 64  #: open at once
@@ -24,9 +28,11 @@ _Wanted = tuple[int, int]  # row of a segment, index of the key
 class Reader:
     """One thread at a time."""
 
-    def __init__(self, root: bytes, catalog: Catalog) -> None:
+    def __init__(self, root: bytes, catalog: Catalog, tally: CodingTally) -> None:
         self._root = root
         self._catalog = catalog
+        self._tally = tally
+        self._decoder = ThreadPoolExecutor(1, "quire-kv-decoder")
         self._files: OrderedDict[int, OpenFile] = OrderedDict()  #: by the segment's number, least recent first
 
     def read(self, keys: Sequence[bytes], into: Sequence[memoryview]) -> list[int]:
@@ -45,6 +51,7 @@ class Reader:
 
     def close(self) -> None:
         self._files.clear()
+        self._decoder.shutdown(wait=False)
 
     def _read(self, keys: Sequence[bytes], into: Sequence[memoryview], wanted: Sequence[int]) -> list[int]:
         by_segment: dict[int, tuple[Segment, list[_Wanted]]] = {}
@@ -61,35 +68,72 @@ class Reader:
     def _read_segment(
         self, segment: Segment, locations: list[_Wanted], keys: Sequence[bytes], into: Sequence[memoryview]
     ) -> list[int]:
-        missing: list[int] = []
         try:
             file = self._open(segment)
         except OSError as error:
             if isinstance(error, FileNotFoundError):  # compacted, evicted, or unlinked by hand
                 self._catalog.refresh()
             return [i for _, i in locations]
-        for run in _runs(locations, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))):
-            headers = memoryview(bytearray(HEADER_BYTES * len(run)))
-            parts: list[memoryview] = []
-            for n, (_, i) in enumerate(run):
-                parts += [headers[n * HEADER_BYTES : (n + 1) * HEADER_BYTES], into[i]]
-            try:
-                num_bytes = os.preadv(file.fd, parts, segment.offset(run[0][0]))
-            except OSError:
-                num_bytes = 0
-            bad: list[_Wanted] = []
-            for n, (row, i) in enumerate(run):
-                is_whole = (n + 1) * segment.record_bytes <= num_bytes
-                if not is_whole or not is_intact(self._root, keys[i], parts[2 * n], into[i]):
-                    bad.append((row, i))
-            if bad and not file.is_at(segment.path):  # unlinked since it was opened
-                self._files.pop(segment.number, None)
-                self._catalog.refresh()
+        bad: list[_Wanted] = []
+        finish: Callable[[], list[_Wanted]] = list  # waits for the decoding of a run, and returns its bad records
+        try:
+            for run in _runs(locations, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))):
+                parts = self._read_run(file, segment, run, into)
+                bad += finish()
+                check = partial(self._find_bad, run, parts, keys, into)
+                is_coded = any(segment.is_coded(row) for row, _ in run)
+                finish = partial(self._wait_for, self._decoder.submit(check)) if is_coded else partial(list, check())
+        finally:  # nothing is written to a buffer afterwards
+            bad += finish()
+        if bad and not file.is_at(segment.path):  # unlinked since it was opened
+            self._files.pop(segment.number, None)
+            self._catalog.refresh()
+        else:
+            for row, i in bad:
+                self._catalog.discard(keys[i], segment, row)
+        return [i for _, i in bad]
+
+    def _read_run(
+        self, file: OpenFile, segment: Segment, run: list[_Wanted], into: Sequence[memoryview]
+    ) -> list[memoryview]:
+        """Read neighbouring records: two buffers for each complete one."""
+        headers = memoryview(bytearray(HEADER_BYTES * len(run)))
+        coded = memoryview(bytearray(sum(segment.num_bytes(row) for row, _ in run if segment.is_coded(row))))
+        parts: list[memoryview] = []
+        for n, (row, i) in enumerate(run):
+            data = into[i]
+            if segment.is_coded(row):
+                size = segment.num_bytes(row) - HEADER_BYTES
+                data, coded = coded[:size], coded[size:]
+            parts += [headers[n * HEADER_BYTES : (n + 1) * HEADER_BYTES], data]
+        try:
+            num_bytes = os.preadv(file.fd, parts, segment.offset(run[0][0]))
+        except OSError:
+            num_bytes = 0
+        return parts[: 2 * count_whole(parts, num_bytes)]
+
+    def _find_bad(
+        self, run: list[_Wanted], parts: list[memoryview], keys: Sequence[bytes], into: Sequence[memoryview]
+    ) -> list[_Wanted]:
+        """Check and decode records. Returns missing and damaged ones."""
+        bad = run[len(parts) // 2 :]
+        for (row, i), header, data in zip(run, parts[::2], parts[1::2], strict=False):
+            if data is into[i]:
+                is_good = is_intact(self._root, keys[i], header, data)
             else:
-                for row, i in bad:
-                    self._catalog.discard(keys[i], segment, row)
-            missing += [i for _, i in bad]
-        return missing
+                began = time.perf_counter()
+                is_good = decode_block(self._root, keys[i], header, data, into[i])
+                self._tally.decode_s += time.perf_counter() - began
+                self._tally.saved_bytes += len(into[i]) - len(data)
+            if not is_good:
+                bad.append((row, i))
+        return bad
+
+    def _wait_for(self, decoding: Future[list[_Wanted]]) -> list[_Wanted]:
+        began = time.perf_counter()
+        bad = decoding.result()
+        self._tally.idle_s += time.perf_counter() - began
+        return bad
 
     def _open(self, segment: Segment) -> OpenFile:
         file = self._files.pop(segment.number, None)

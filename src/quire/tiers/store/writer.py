@@ -16,13 +16,14 @@ from pathlib import Path
 from quire.config import format_size
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.eviction import NoRoomError, make_room, survey
+from quire.tiers.store.layout.coding import CodingTally, ExponentCoder
 from quire.tiers.store.layout.files import OpenFile, append, locked, make_directory, move_records
 from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import Namespace
 from quire.tiers.store.layout.record import (
     FILE_HEADER_BYTES,
     HEADER_BYTES,
-    VERSION,
+    SEGMENT_VERSIONS,
     Buffer,
     FileHeader,
     Row,
@@ -46,21 +47,25 @@ class ActiveSegment:
         self.file = OpenFile(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         try:
             self.file.lock()
-            header = FileHeader(VERSION, segment.block_bytes, capacity, segment.root)
+            header = FileHeader(SEGMENT_VERSIONS[-1], segment.block_bytes, capacity, segment.root)
             append(self.file, 0, header.encode())
             temporary.rename(segment.path)
         except OSError:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
-        self.num_rows_left = (capacity - FILE_HEADER_BYTES) // segment.record_bytes
+        self._capacity = capacity
+
+    def count_fitting(self, sizes: Sequence[int]) -> int:
+        """How many records of these sizes fit."""
+        room = self._capacity - self.segment.size
+        return sum(end <= room for end in itertools.accumulate(sizes))
 
     def write(self, parts: Sequence[Buffer]) -> int:
         """Append records, two buffers each. Returns how many are complete; raises OSError if all failed."""
-        num_done, error = move_records(os.pwritev, self.file, parts, self.segment.size, self.segment.record_bytes)
+        num_done, error = move_records(os.pwritev, self.file, parts, self.segment.size)
         if error is not None and not num_done:
             raise error
-        self.num_rows_left -= num_done
         return num_done
 
     def seal(self) -> None:
@@ -75,11 +80,15 @@ class ActiveSegment:
 class Writer:
     """Appends batches of records; disk errors pause it instead of raising. Its user holds `busy`."""
 
-    def __init__(self, namespace: Namespace, catalog: Catalog, max_bytes: int) -> None:
+    def __init__(
+        self, namespace: Namespace, catalog: Catalog, max_bytes: int, coder: ExponentCoder | None, tally: CodingTally
+    ) -> None:
         self.busy = threading.Lock()
         self.active: ActiveSegment | None = None
         self._namespace = namespace
         self._catalog = catalog
+        self._coder = coder
+        self._tally = tally
         self._max_bytes = max_bytes
         self._record_bytes = HEADER_BYTES + namespace.block_bytes
         least = FILE_HEADER_BYTES + _MIN_ROWS * self._record_bytes
@@ -98,20 +107,23 @@ class Writer:
     def is_paused(self) -> bool:
         return time.monotonic() < self._paused_until
 
-    def append(self, rows: Sequence[Row], data: Sequence[Buffer]) -> int:
-        """Write records in order, in as few segments as possible. Returns how many were written."""
+    def append(self, rows: Sequence[Row], data: Sequence[memoryview], codes: Sequence[bool]) -> int:
+        """Write records in order, in as few segments as possible, coded where `codes` says so and that is smaller.
+        Returns how many were written."""
         num_done = 0
+        parts: list[Buffer] = []
+        for row, block, may_code in zip(rows, data, codes, strict=True):
+            parts += self._encode(row, block, may_code=may_code)
+        sizes = [len(header) + len(content) for header, content in zip(parts[::2], parts[1::2], strict=True)]
         try:
             while num_done < len(rows) and not self.is_paused:
-                active = self._segment_for(len(rows) - num_done)
-                some = slice(num_done, num_done + active.num_rows_left)
-                parts: list[Buffer] = []
-                for row, block in zip(rows[some], data[some], strict=True):
-                    parts += [encode_header(self._namespace.root, row, block), block]
-                num_written = active.write(parts)
-                if self._catalog.append(active.segment, rows[num_done : num_done + num_written]):
+                active = self._segment_for(sizes[num_done:])
+                end = num_done + active.count_fitting(sizes[num_done:])
+                num_written = active.write(parts[2 * num_done : 2 * end])
+                written = slice(num_done, num_done + num_written)
+                if self._catalog.append(active.segment, zip(rows[written], sizes[written], strict=True)):
                     num_done += num_written
-                if 2 * num_written < len(parts):  # the disk is full
+                if written.stop < end:  # the disk is full
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if num_done:
                 self._record_success()
@@ -119,15 +131,26 @@ class Writer:
             self._pause(error)
         return num_done
 
+    def _encode(self, row: Row, block: memoryview, *, may_code: bool) -> list[Buffer]:
+        """The header and data of a record."""
+        root, coder = self._namespace.root, self._coder
+        if may_code and coder is not None:
+            began = time.perf_counter()
+            coded = coder.encode(block)
+            self._tally.idle_s += time.perf_counter() - began
+            if coded is not None:
+                self._tally.saved_bytes += len(block) - len(coded)
+                return [encode_header(root, row, block, coder.kind, coded), coded]
+        return [encode_header(root, row, block), block]
+
     def erase(self, keys: Sequence[bytes]) -> None:
         """Erase blocks that were deleted while they were written."""
-        nothing = bytes(self._record_bytes)
         for location in self._catalog.locate(keys):
             if location is not None:
                 segment, number = location
                 with contextlib.suppress(OSError):
                     file = OpenFile(segment.path, os.O_RDWR)
-                    os.pwrite(file.fd, nothing, segment.offset(number))
+                    os.pwrite(file.fd, bytes(segment.num_bytes(number)), segment.offset(number))
                 self._catalog.erase_row(segment, number)
                 if segment.is_sealed:
                     segment.save_index()
@@ -165,9 +188,10 @@ class Writer:
             if not active.segment.is_gone:
                 active.seal()
 
-    def _segment_for(self, num_rows: int) -> ActiveSegment:
-        """The active segment if all rows fit, else a new one."""
-        if self.active is not None and (self.active.segment.is_gone or self.active.num_rows_left < num_rows):
+    def _segment_for(self, sizes: Sequence[int]) -> ActiveSegment:
+        """The active segment if records of these sizes fit, else a new one."""
+        active = self.active
+        if active is not None and (active.segment.is_gone or active.count_fitting(sizes) < len(sizes)):
             self.seal()
         if self.active is None:
             least = max(self.segment_bytes // 16, FILE_HEADER_BYTES + self._record_bytes)

@@ -10,6 +10,7 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from quire.tiers.store.layout.record import Buffer
@@ -126,21 +127,27 @@ def append(file: OpenFile, at: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def move_records(
-    move: Move, file: OpenFile, parts: Sequence[Buffer], at: int, record_bytes: int
-) -> tuple[int, OSError | None]:
+def move_records(move: Move, file: OpenFile, parts: Sequence[Buffer], at: int) -> tuple[int, OSError | None]:
     """Write or read neighbouring records, two buffers each. Returns how many are complete, and the error after them."""
     num_done = 0
     while 2 * num_done < len(parts):
         some = parts[2 * num_done : 2 * (num_done + _MAX_RECORDS)]
         try:
-            num_bytes = move(file.fd, some, at + num_done * record_bytes)
+            num_bytes = move(file.fd, some, at)
         except OSError as error:
             return num_done, error
-        if num_bytes < record_bytes:  # the disk is full, or the file was truncated
+        num_whole = count_whole(some, num_bytes)
+        if not num_whole:  # the disk is full, or the file was truncated
             break
-        num_done += num_bytes // record_bytes
+        num_done += num_whole
+        at += sum(len(part) for part in some[: 2 * num_whole])
     return num_done, None
+
+
+def count_whole(parts: Sequence[Buffer], num_bytes: int) -> int:
+    """How many records, two buffers each, `num_bytes` fill."""
+    ends = accumulate(len(header) + len(data) for header, data in zip(parts[::2], parts[1::2], strict=True))
+    return sum(end <= num_bytes for end in ends)
 
 
 def remove_unlocked(folder: Path, pattern: str) -> None:

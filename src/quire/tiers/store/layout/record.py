@@ -1,10 +1,10 @@
 """Binary format of blocks in segments and swap files.
 
     file header    magic, version, block_bytes, capacity in bytes, root, checksum: 128 bytes
-    record         header: magic, kind, length, cost, epoch, key, parent, checksum over that and the data,
-                   checksum over the header: 128 bytes; then the data
+    record         header: magic, kind, length of the data, cost, epoch, key, parent, checksum over that and the block,
+                   checksum over the header: 128 bytes; then the data: the block, plain or coded (coding.py)
 
-All records of a segment have the same size. Its headers can be scanned without the data.
+Headers can be scanned without the data. All records of version 1 are plain, as those of a swap file.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from typing import NamedTuple
 
 import xxhash
 
-VERSION = 1
+from quire.tiers.store.layout.coding import CODED_KINDS, decode
+
+VERSION = 1  #: of a namespace's other files
+SEGMENT_VERSIONS = (1, 2)  #: the last one is written
 KEY_BYTES = 32
 FILE_HEADER_BYTES = 128
 HEADER_BYTES = 128
 
 _FILE_MAGIC = b"quireseg"
 _FILE_FIELDS = struct.Struct("<8sI4xQQ32s")  # magic, version, block_bytes, capacity, root
-_MAGIC = b"qblk"
-_BLOCK = 1  # the only kind so far
+MAGIC = b"qblk"
+_PLAIN = 1  # kinds of records, beside `CODED_KINDS`
 _FIELDS = struct.Struct("<4sB3xQdQ32s32s")  # magic, kind, length, cost, epoch, key, parent
 _CHECKSUM = struct.Struct("<Q")
 CHECKSUM_BYTES = _CHECKSUM.size
@@ -61,10 +64,11 @@ class FileHeader:
         return FileHeader(version, block_bytes, capacity, root)
 
 
-def encode_header(root: bytes, row: Row, data: Buffer) -> bytes:
-    """The header of a record with contiguous data."""
-    fields = _FIELDS.pack(_MAGIC, _BLOCK, len(data), row.cost_s, row.epoch, row.key, row.parent)
-    return with_checksum(fields + data_checksum(fields, data), HEADER_BYTES, root)
+def encode_header(root: bytes, row: Row, block: Buffer, kind: int = _PLAIN, coded: Buffer | None = None) -> bytes:
+    """The header of a record of a contiguous block, plain or as `coded` data of this kind."""
+    length = len(block if coded is None else coded)
+    fields = _FIELDS.pack(MAGIC, kind, length, row.cost_s, row.epoch, row.key, row.parent)
+    return with_checksum(fields + data_checksum(fields, block), HEADER_BYTES, root)
 
 
 def decode_header(root: bytes, block_bytes: int, header: Buffer) -> Row | None:
@@ -72,17 +76,39 @@ def decode_header(root: bytes, block_bytes: int, header: Buffer) -> Row | None:
     if len(header) != HEADER_BYTES or not has_checksum(header, root):
         return None
     magic, kind, length, cost_s, epoch, key, parent = _FIELDS.unpack_from(header)
-    if (magic, kind, length) != (_MAGIC, _BLOCK, block_bytes):
+    if magic != MAGIC or not (length < block_bytes if kind in CODED_KINDS else (kind, length) == (_PLAIN, block_bytes)):
         return None
     return Row(key, parent, cost_s, epoch)
 
 
-def is_intact(root: bytes, key: bytes, header: Buffer, data: Buffer) -> bool:
-    """Whether header and data are the unaltered record of this key in this namespace."""
-    row = decode_header(root, len(data), header)
+def data_length(header: Buffer) -> int:
+    """The bytes of data after a header."""
+    return int(_FIELDS.unpack_from(header)[2])
+
+
+def is_intact(root: bytes, key: bytes, header: Buffer, block: Buffer) -> bool:
+    """Whether header and (decoded) block are the unaltered record of this key in this namespace."""
+    row = decode_header(root, len(block), header)
     if row is None or row.key != key:
         return False
-    return bytes(header[_FIELDS.size : _DATA_CHECKSUM_END]) == data_checksum(bytes(header[: _FIELDS.size]), data)
+    return bytes(header[_FIELDS.size : _DATA_CHECKSUM_END]) == data_checksum(bytes(header[: _FIELDS.size]), block)
+
+
+def decode_block(root: bytes, key: bytes, header: Buffer, data: memoryview, into: memoryview) -> bool:
+    """Decode the coded record of this key. Returns False if it is damaged, or is none; `into` is then undefined."""
+    kind = header[4]
+    return kind in CODED_KINDS and decode(kind, data, into) and is_intact(root, key, header, into)
+
+
+def read_record(root: bytes, block_bytes: int, record: memoryview) -> Row | None:
+    """The fields of an intact record, plain or coded; else None."""
+    header, data = record[:HEADER_BYTES], record[HEADER_BYTES:]
+    row = decode_header(root, block_bytes, header)
+    if row is None or len(data) != data_length(header):
+        return None
+    if len(data) == block_bytes:
+        return row if is_intact(root, row.key, header, data) else None
+    return row if decode_block(root, row.key, header, data, memoryview(bytearray(block_bytes))) else None
 
 
 def data_checksum(fields: bytes, data: Buffer) -> bytes:

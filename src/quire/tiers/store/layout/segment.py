@@ -1,4 +1,5 @@
-"""A segment in memory: one row per record. The `.idx` of a sealed segment has a header and those rows."""
+"""A segment in memory: one row and one end per record. The `.idx` of a sealed segment has a header and all rows, then,
+from version 2 on, all ends."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import contextlib
 import os
 import re
 import struct
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +16,11 @@ from quire.tiers.store.layout.record import (
     CHECKSUM_BYTES,
     FILE_HEADER_BYTES,
     HEADER_BYTES,
-    VERSION,
+    MAGIC,
+    SEGMENT_VERSIONS,
     FileHeader,
     Row,
+    data_length,
     decode_header,
     has_checksum,
     with_checksum,
@@ -29,6 +33,8 @@ _NO_ROW = bytes(_ROW.size)  # a torn or altered record
 _INDEX_HEADER = struct.Struct("<8sI4xQQd32s")  # magic, version, file size, block_bytes, cost of all, root
 _INDEX_MAGIC = b"quireidx"
 _INDEX_HEADER_BYTES = _INDEX_HEADER.size + CHECKSUM_BYTES
+_INDEX_VERSION = SEGMENT_VERSIONS[-1]
+_CHUNK_BYTES = 1 << 20  #: read at once in search of a header
 
 
 class Segment:
@@ -40,6 +46,7 @@ class Segment:
         self.root = root
         self.block_bytes = block_bytes
         self.rows = bytearray()
+        self._ends = array("Q")  #: offset after each row's record
         self.size = FILE_HEADER_BYTES  #: of the file, up to the last known row
         self.is_sealed = False  #: has an index and never grows again
         self.is_ours = False  #: written by this process
@@ -50,6 +57,7 @@ class Segment:
 
     @property
     def record_bytes(self) -> int:
+        """Size of a plain record, the largest."""
         return HEADER_BYTES + self.block_bytes
 
     @property
@@ -61,7 +69,14 @@ class Segment:
         return self.path.with_suffix(".idx")
 
     def offset(self, row: int) -> int:
-        return FILE_HEADER_BYTES + row * self.record_bytes
+        return self._ends[row - 1] if row else FILE_HEADER_BYTES
+
+    def num_bytes(self, row: int) -> int:
+        """Size of a record."""
+        return self._ends[row] - self.offset(row)
+
+    def is_coded(self, row: int) -> bool:
+        return self.num_bytes(row) < self.record_bytes
 
     def row(self, number: int) -> Row:
         return Row(*_ROW.unpack_from(self.rows, number * _ROW.size))
@@ -73,9 +88,13 @@ class Segment:
             if row.key != _NO_KEY:
                 yield number, row
 
-    def append(self, row: Row) -> None:
-        self.rows += _ROW.pack(*row)
-        self.size += self.record_bytes
+    def append(self, row: Row, num_bytes: int) -> None:
+        self._add(_ROW.pack(*row), self.size + num_bytes)
+
+    def _add(self, row: bytes, end: int) -> None:
+        self.rows += row
+        self._ends.append(end)
+        self.size = end
 
     def erase(self, number: int) -> None:
         """Remove a row whose record was erased."""
@@ -89,12 +108,18 @@ class Segment:
         except OSError:
             return False
         header = _decode_index_header(data[:_INDEX_HEADER_BYTES])
-        if header is None or (header[0], header[1], header[3]) != (size, self.block_bytes, self.root):
+        if header is None or header[1:4] != (size, self.block_bytes, self.root):
             return False
         rows = data[_INDEX_HEADER_BYTES:]
-        if len(rows) % _ROW.size != CHECKSUM_BYTES or not has_checksum(rows):
+        row_bytes = _ROW.size if header[0] == 1 else _ROW.size + self._ends.itemsize
+        num_rows, rest = divmod(len(rows), row_bytes)
+        if rest != CHECKSUM_BYTES or not has_checksum(rows):
             return False
-        self.rows = bytearray(rows[:-CHECKSUM_BYTES])
+        self.rows = bytearray(rows[: num_rows * _ROW.size])
+        self._ends = array("Q", rows[num_rows * _ROW.size : num_rows * row_bytes])
+        if not self._ends:  # of version 1
+            first, last = (FILE_HEADER_BYTES + number * self.record_bytes for number in (1, num_rows))
+            self._ends = array("Q", range(first, last + 1, self.record_bytes))
         self.size = size
         self.is_sealed = True
         return True
@@ -102,25 +127,39 @@ class Segment:
     def save_index(self) -> None:
         """Seal the segment and write its index. A failure only costs time later."""
         cost_s = sum(row.cost_s for _, row in self.enumerate_rows())
-        header = _INDEX_HEADER.pack(_INDEX_MAGIC, VERSION, self.size, self.block_bytes, cost_s, self.root)
+        header = _INDEX_HEADER.pack(_INDEX_MAGIC, _INDEX_VERSION, self.size, self.block_bytes, cost_s, self.root)
         with contextlib.suppress(OSError):
-            write_whole(self.index_path, with_checksum(header), with_checksum(bytes(self.rows)))
+            rows = bytes(self.rows) + self._ends.tobytes()
+            write_whole(self.index_path, with_checksum(header), with_checksum(rows))
         self.is_sealed = True
 
     def scan(self, file: OpenFile) -> int:
         """Add rows for new records; return the first's number. A damaged one is lost only if an intact one follows."""
-        first, size = self.num_rows, file.size
-        found: list[Row | None] = []
-        num_whole = 0
-        for number in range(first, (size - FILE_HEADER_BYTES) // self.record_bytes):
-            header = os.pread(file.fd, HEADER_BYTES, self.offset(number))
-            found.append(decode_header(self.root, self.block_bytes, header))
-            if found[-1] is not None:
-                num_whole = len(found)
-        for row in found[:num_whole]:
-            self.rows += _NO_ROW if row is None else _ROW.pack(*row)
-        self.size = self.offset(self.num_rows)
+        first, at, size = self.num_rows, self.size, file.size
+        while at + HEADER_BYTES <= size:
+            header = os.pread(file.fd, HEADER_BYTES, at)
+            row = decode_header(self.root, self.block_bytes, header)
+            if row is None:
+                at = self._find_header(file, at + 1)
+                continue
+            end = at + HEADER_BYTES + data_length(header)
+            if end > size:
+                break
+            if at > self.size:
+                self._add(_NO_ROW, at)
+            self._add(_ROW.pack(*row), end)
+            at = end
         return first
+
+    def _find_header(self, file: OpenFile, at: int) -> int:
+        """The offset of the next intact header, or the file's end."""
+        while len(chunk := os.pread(file.fd, _CHUNK_BYTES, at)) >= HEADER_BYTES:
+            for found in re.finditer(MAGIC, chunk):
+                header = os.pread(file.fd, HEADER_BYTES, at + found.start())
+                if decode_header(self.root, self.block_bytes, header) is not None:
+                    return at + found.start()
+            at += len(chunk) - len(MAGIC) + 1
+        return file.size
 
 
 _NO_KEY = bytes(32)
@@ -137,12 +176,13 @@ def read_cost(index_path: Path) -> float | None:
             header = _decode_index_header(file.read(_INDEX_HEADER_BYTES))
     except OSError:
         return None
-    return None if header is None else header[2]
+    return None if header is None else header[4]
 
 
-def _decode_index_header(header: bytes) -> tuple[int, int, float, bytes] | None:
-    """Decode (file size, block_bytes, cost, root)."""
+def _decode_index_header(header: bytes) -> tuple[int, int, int, bytes, float] | None:
+    """Decode (version, file size, block_bytes, root, cost)."""
     if len(header) != _INDEX_HEADER_BYTES or not has_checksum(header):
         return None
     magic, version, size, block_bytes, cost_s, root = _INDEX_HEADER.unpack_from(header)
-    return (size, block_bytes, cost_s, root) if (magic, version) == (_INDEX_MAGIC, VERSION) else None
+    is_known = magic == _INDEX_MAGIC and version in SEGMENT_VERSIONS
+    return (version, size, block_bytes, root, cost_s) if is_known else None

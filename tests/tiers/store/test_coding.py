@@ -1,0 +1,367 @@
+"""Coded records: every bit comes back, or the block is a miss; plain and coded ones share a directory."""
+
+from __future__ import annotations
+
+import resource
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zstandard
+
+from quire.kernels.build import LEVELS
+from quire.kernels.exponents import join_exponents, split_exponents
+from quire.kernels.loaded import runnable_levels
+from quire.tiers.store import offline
+from quire.tiers.store.block_store import BlockStore
+from quire.tiers.store.layout import coding, segment
+from quire.tiers.store.layout.coding import ExponentCoder, decode
+from quire.tiers.store.layout.files import OpenFile
+from quire.tiers.store.layout.record import (
+    FILE_HEADER_BYTES,
+    HEADER_BYTES,
+    FileHeader,
+    Row,
+    decode_block,
+    decode_header,
+    encode_header,
+    with_checksum,
+)
+from quire.tiers.store.layout.segment import Segment
+from tiers.store.stores import ROOT, chain, key, keys, open_store, segments
+from tiers.store.test_damage import flip
+from tiers.store.test_processes import end, start
+
+BLOCK_BYTES = 2048
+KINDS = pytest.mark.parametrize("kind", [2, 3])
+PLAIN_RECORD = HEADER_BYTES + BLOCK_BYTES
+
+
+def floats(number: int, dtype: str = "bfloat16") -> np.ndarray:
+    """Return a block's bytes: normal numbers, or for every third number, bytes that do not shrink."""
+    rng = np.random.default_rng(number)
+    if number % 3 == 0:
+        return rng.integers(0, 256, BLOCK_BYTES, np.uint8)
+    words = rng.standard_normal(BLOCK_BYTES, np.float32).view(np.uint32)
+    return (words >> 16).astype(np.uint16).view(np.uint8)[:BLOCK_BYTES] if dtype == "bfloat16" else words.view(np.uint8)
+
+
+def open_coded(directory: Path, **changed: Any) -> BlockStore:
+    return open_store(directory, **({"block_bytes": BLOCK_BYTES, "dtype": "bfloat16"} | changed))
+
+
+def write(store: BlockStore, *numbers: int, after: bytes = ROOT) -> list[int]:
+    return store.write(chain(*numbers, after=after), np.stack([floats(number) for number in numbers]))
+
+
+def readable(store: BlockStore, *numbers: int) -> list[int]:
+    """Return the numbers of readable blocks, and check their bytes."""
+    into = np.full((len(numbers), BLOCK_BYTES), 99, np.uint8)
+    failed = set(store.read(keys(*numbers), into))
+    for i, number in enumerate(numbers):
+        assert i in failed or np.array_equal(into[i], floats(number)), "a wrong byte"
+    return [number for i, number in enumerate(numbers) if i not in failed]
+
+
+def stored(directory: Path, *numbers: int) -> Segment:
+    """Return a sealed segment of these blocks."""
+    store = open_coded(directory)
+    assert write(store, *numbers) == []
+    store.close()
+    (path,) = segments(directory)
+    found = Segment(0, path, ROOT, BLOCK_BYTES)
+    assert found.load_index()
+    return found
+
+
+@pytest.fixture(params=["none", *LEVELS])
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param != "none" and request.param not in runnable_levels():
+        pytest.skip("this processor does not run it")
+    monkeypatch.setenv("QUIRE_KERNELS", request.param)
+    return str(request.param)
+
+
+def every_pattern(kind: int) -> np.ndarray:
+    """All bfloat16; for float32, each with some lower halves: with zeros, denormals, infinities and NaNs."""
+    upper = np.arange(1 << 16, dtype=np.uint32)
+    if kind == 2:
+        return upper.astype(np.uint16)
+    return np.concatenate([upper << 16 | lower for lower in (0, 1, 0x8000, 0xFFFF, 0x1234)])
+
+
+@KINDS
+def test_every_bit_pattern_comes_back_at_every_level(kind: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coding, "_MOST", 20.0)  # all exponents alike often do not shrink
+    for size in (1, 7, 1 << 16):
+        patterns = every_pattern(kind)[-size:]
+        exponents = np.empty(patterns.size, np.uint8)
+        rest = np.empty(patterns.nbytes - patterns.size, np.uint8)
+        split_exponents(patterns, exponents, rest)
+        assert np.array_equal(exponents, patterns >> 8 * patterns.itemsize - 9 & 0xFF)
+        again = np.zeros_like(patterns)
+        join_exponents(again, exponents, rest)
+        assert np.array_equal(again, patterns)
+        coded = ExponentCoder(kind).encode(patterns.tobytes())
+        assert coded is not None
+        again[:] = 0
+        assert decode(kind, coded, again.view(np.uint8).data)
+        assert np.array_equal(again, patterns)
+
+
+def test_normal_numbers_shrink_and_noise_stays_plain() -> None:
+    for dtype, share in (("bfloat16", 0.75), ("float32", 0.87)):
+        coder = ExponentCoder.of(dtype, BLOCK_BYTES)
+        assert coder is not None
+        block = floats(1, dtype).tobytes()
+        coded = coder.encode(block)
+        assert coded is not None
+        assert len(coded) < share * len(block)
+        assert coder.encode(floats(3).tobytes()) is None
+        saved_bytes, seconds = coder.measure()
+        assert saved_bytes > 0
+        assert seconds > 0
+    assert ExponentCoder.of("float16", 64) is None
+    assert ExponentCoder.of("int8", 64) is None
+    assert ExponentCoder.of("bfloat16", 63) is None
+
+
+def test_both_kinds_share_a_segment_and_survive_a_restart_without_an_index(tmp_path: Path) -> None:
+    numbers = range(1, 10)
+    found = stored(tmp_path, *numbers)
+    assert [found.is_coded(row) for row in range(9)] == [number % 3 > 0 for number in numbers]
+    assert found.path.stat().st_size < FILE_HEADER_BYTES + 3 * PLAIN_RECORD + 6 * (HEADER_BYTES + 0.75 * BLOCK_BYTES)
+    scanned = Segment(0, found.path, ROOT, BLOCK_BYTES)
+    found.index_path.unlink()
+    scanned.scan(OpenFile(found.path))
+    assert (scanned.rows, scanned.size) == (found.rows, found.size)
+    assert [scanned.offset(row) for row in range(9)] == [found.offset(row) for row in range(9)]
+    for dtype in ("bfloat16", ""):  # one that codes nothing reads them too
+        store = open_coded(tmp_path, dtype=dtype)
+        assert readable(store, *numbers) == list(numbers)
+        changes = store.poll()
+        assert changes is not None
+        assert changes.stored_share == pytest.approx((found.size - 128) / (9 * PLAIN_RECORD))
+        store.close()
+    (stats,) = offline.list_namespaces(tmp_path / "kv")
+    assert (stats.num_blocks, stats.num_coded) == (9, 6)
+    verified = offline.verify(tmp_path / "kv")
+    assert (verified.num_blocks, verified.num_coded, verified.damaged, verified.torn) == (9, 6, [], [])
+
+
+def test_the_engine_may_have_blocks_stored_plain(tmp_path: Path) -> None:
+    store = open_coded(tmp_path)
+    blocks = [block.__class__(block.key, block.parent, may_code=False) for block in chain(1, 2)]
+    assert store.write(blocks, np.stack([floats(1), floats(2)])) == []
+    assert write(store, 4, after=key(2)) == []
+    tally = store.tally.pop()
+    assert 0 < tally.saved_bytes < BLOCK_BYTES
+    assert tally.idle_s > 0
+    store.close()
+    (path,) = segments(tmp_path)
+    found = Segment(0, path, ROOT, BLOCK_BYTES)
+    assert found.load_index()
+    assert [found.is_coded(row) for row in range(3)] == [False, False, True]
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_flipped_bit_of_a_coded_record_is_a_miss(tmp_path: Path, with_index: bool) -> None:
+    found = stored(tmp_path, 1, 2, 4)
+    intact = found.path.read_bytes()
+    missed = 0
+    for at in [*range(found.offset(1), found.offset(1) + 160, 5), *range(found.offset(1) + 160, found.offset(2), 37)]:
+        flip(found.path, at)
+        if not with_index:
+            found.index_path.unlink(missing_ok=True)
+        store = open_coded(tmp_path, dtype="")
+        assert readable(store, 1, 2, 4) in ([1, 4], [1, 2, 4]), at
+        missed += store.stats.failed_checks > 0 or 2 not in readable(store, 2)
+        assert readable(store, 1, 4) == [1, 4], "its neighbours are found"
+        assert write(store, 2) == []
+        assert readable(store, 2) == [2]
+        store.close()
+        for other in segments(tmp_path):
+            if other != found.path:
+                other.unlink()
+        found.path.write_bytes(intact)
+    assert missed > 70, "nearly every bit counts"
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_a_file_that_was_cut_loses_what_it_lost(tmp_path: Path, with_index: bool) -> None:
+    found = stored(tmp_path, 1, 2, 3, 4)
+    data = found.path.read_bytes()
+    for end_of_file in (found.offset(1) + 60, found.offset(2) - 1, found.offset(2), found.offset(3) + 500):
+        found.path.write_bytes(data[:end_of_file])
+        if not with_index:
+            found.index_path.unlink(missing_ok=True)
+        store = open_coded(tmp_path)
+        whole = (
+            [number for row, number in enumerate((1, 2, 3, 4)) if found.offset(row + 1) <= end_of_file]
+            if (end_of_file < found.offset(3))
+            else [1, 2, 3]
+        )
+        assert readable(store, 1, 2, 3, 4) == whole, end_of_file
+        store.close()
+        for other in segments(tmp_path):
+            if other != found.path:
+                other.unlink()
+
+
+def forged(block: np.ndarray, coded: bytes) -> tuple[bytes, memoryview]:
+    """Return a coded record with valid checksums and this data."""
+    row = Row(key(1), ROOT, 0.0, 0)
+    return encode_header(ROOT, row, block.tobytes(), 2, coded), memoryview(coded)
+
+
+def test_frames_that_expand_beyond_the_block_are_refused_before_they_are_decoded() -> None:
+    block = floats(1)
+    coded = ExponentCoder(2).encode(block.tobytes())
+    assert coded is not None
+    half = BLOCK_BYTES // 2
+    into = memoryview(bytearray(BLOCK_BYTES))
+    assert decode_block(ROOT, key(1), *forged(block, coded), into)
+    assert not decode_block(ROOT, key(2), *forged(block, coded), into)
+    bomb = zstandard.ZstdCompressor(level=1).compress(bytes(1 << 30))
+    unsized = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(bytes(1 << 20))
+    # A frame header that names the block's size, before the content of the bomb: one segment, checksum-free.
+    lying = struct.pack("<IBH", 0xFD2FB528, 0x60, half - 256) + bomb[zstandard.frame_header_size(bomb) :]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for frame in (bomb, unsized, lying, b"", b"?" * 40, coded[half:-1], coded[half : half + 9]):
+        assert not decode_block(ROOT, key(1), *forged(block, coded[:half] + frame), into)
+    assert not decode_block(ROOT, key(1), *forged(block, coded[: half - 1]), into)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10, "in KiB"
+
+
+def test_unknown_kinds_and_wrong_lengths_are_no_records() -> None:
+    row = Row(key(1), ROOT, 0.0, 0)
+    block = floats(1).tobytes()
+    for kind, data in ((4, block[:100]), (2, block), (2, block + b"1"), (1, block[:100])):
+        assert decode_header(ROOT, BLOCK_BYTES, encode_header(ROOT, row, block, kind, data)) is None
+    assert decode_header(ROOT, BLOCK_BYTES, encode_header(ROOT, row, block, 3, block[:100])) == row
+
+
+def make_old(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Store three blocks as a Quire before coding did: version 1, and an index without ends."""
+    store = open_coded(directory, dtype="")
+    assert write(store, 1, 2, 3) == []
+    store.close()
+    (path,) = segments(directory)
+    data = bytearray(path.read_bytes())
+    header = FileHeader.decode(bytes(data[:128]))
+    assert header is not None
+    data[:128] = FileHeader(1, header.block_bytes, header.capacity, ROOT).encode()
+    path.write_bytes(data)
+    index = path.with_suffix(".idx")
+    found = Segment(0, path, ROOT, BLOCK_BYTES)
+    assert found.load_index()
+    fields = segment._INDEX_HEADER.pack(b"quireidx", 1, found.size, BLOCK_BYTES, 0.0, ROOT)
+    index.write_bytes(with_checksum(fields) + with_checksum(bytes(found.rows)))
+    return path
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+def test_old_directories_stay_readable_and_get_coded_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_index: bool
+) -> None:
+    path = make_old(tmp_path, monkeypatch)
+    if with_index:
+        found = Segment(0, path, ROOT, BLOCK_BYTES)
+        assert found.load_index()
+        assert [found.num_bytes(row) for row in range(3)] == [PLAIN_RECORD] * 3
+    else:
+        path.with_suffix(".idx").unlink()
+    store = open_coded(tmp_path)
+    assert store.num_blocks == 3
+    assert write(store, 4, 5, after=key(3)) == []
+    assert readable(store, 1, 2, 3, 4, 5) == [1, 2, 3, 4, 5]
+    assert store.delete(keys(3)) == 3
+    store.compact()
+    assert readable(store, 1, 2, 3, 4, 5) == [1, 2]
+    store.close()
+    assert offline.verify(tmp_path / "kv").damaged == []
+
+
+def test_compaction_copies_coded_records_as_they_are(tmp_path: Path) -> None:
+    found = stored(tmp_path, 1, 2, 4, 5)
+    sizes = [found.num_bytes(row) for row in range(4)]
+    store = open_coded(tmp_path, dtype="")
+    store.delete(keys(5))
+    store.compact()
+    assert readable(store, 1, 2, 4, 5) == [1, 2, 4]
+    store.close()
+    (path,) = segments(tmp_path)
+    assert path != found.path
+    assert path.stat().st_size == FILE_HEADER_BYTES + sum(sizes[:3])
+
+
+def test_more_coded_blocks_fit_the_budget_which_holds(tmp_path: Path) -> None:
+    most = 64 * PLAIN_RECORD
+    kept: dict[str, int] = {}
+    for dtype in ("", "bfloat16"):
+        store = open_coded(tmp_path / dtype, dtype=dtype, max_bytes=most)
+        numbers = [number for number in range(400) if number % 3]
+        for first in range(0, len(numbers), 5):
+            some = numbers[first : first + 5]
+            assert write(store, *some) == []
+            used = sum(path.stat().st_size for path in (tmp_path / dtype).rglob("kv/*/*"))
+            assert used <= most + 2000, "but for an index"
+            assert readable(store, *some) == some
+        kept[dtype] = len(readable(store, *numbers))
+        assert kept[dtype] == store.num_blocks
+        assert store.stats.evicted_segments > 0
+        store.close()
+    assert kept["bfloat16"] > 1.2 * kept[""]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tiers.store.test_coding import *
+store = open_coded(Path(sys.argv[1]))
+assert write(store, 1, 2, 3, 4) == []
+print("ready", flush=True)
+number = 10
+while True:
+    write(store, *range(number, number + 5))
+    number += 5
+"""
+
+
+def test_two_processes_of_which_one_is_killed(tmp_path: Path) -> None:
+    mine = open_coded(tmp_path, dtype="")
+    process = start(WRITER, tmp_path)
+    mine.refresh()
+    assert readable(mine, 1, 2, 3, 4) == [1, 2, 3, 4], "of a segment that is being written"
+    assert write(mine, 5, 6, after=key(4)) == []
+    end(process)
+    store = open_coded(tmp_path)
+    found = {int(number) for number in range(1, 2000) if key(number) in store}
+    assert found >= {1, 2, 3, 4, 5, 6}
+    assert set(readable(store, *found)) == found
+    assert store.stats.failed_checks == 0
+    store.close()
+    mine.close()
+
+
+@pytest.fixture
+def damaged_middle(tmp_path: Path) -> Path:
+    found = stored(tmp_path, 1, 2, 4)
+    flip(found.path, found.offset(1) + 3)
+    return found.path
+
+
+def test_verifying_tells_a_damaged_header_in_the_middle_from_a_torn_end(tmp_path: Path, damaged_middle: Path) -> None:
+    verified = offline.verify(tmp_path / "kv")
+    assert verified.num_blocks == 2
+    assert len(verified.damaged) == 1
+    assert "record 1" in verified.damaged[0]
+    with damaged_middle.open("ab") as file:
+        file.write(b"qblk" * 100)
+    assert len(offline.verify(tmp_path / "kv").damaged) == 2
+    damaged_middle.with_suffix(".idx").unlink()
+    verified = offline.verify(tmp_path / "kv")
+    assert len(verified.damaged) == 1
+    assert verified.torn == [str(damaged_middle)]
