@@ -149,6 +149,9 @@ class EngineConfig(EnvironmentSettings):
         16 * 2**30, "Size limit of kv_dir, for all models and processes together.", read=parse_size, at_least=2**20
     )
     kv_dir_keep_prompts: bool = setting(False, "Keep the KV of whole prompts in kv_dir, not only of documents.")
+    kv_dir_coding: str = setting(
+        "auto", "Code KV in kv_dir, losslessly: on, off, auto (where that loads sooner).", choices=("auto", "on", "off")
+    )
 
     kv_audit_rate: float = setting(
         6.0,

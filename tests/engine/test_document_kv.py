@@ -40,9 +40,9 @@ one_of_each_family = pytest.mark.parametrize(
 )
 
 
-def keep_document(name: str, directory: Path) -> None:
+def keep_document(name: str, directory: Path, **options: Any) -> None:
     """Have an engine compute the document and exit."""
-    llm = DocumentLLM(name, directory)
+    llm = DocumentLLM(name, directory, **options)
     job = ask(0)
     assert_all_greedy(name, drive(llm, [job]))
     assert cached(job) == {}
@@ -239,7 +239,9 @@ def rewrite(segment: Path, row: int, at: int) -> None:
     (namespace,) = list_namespaces(segment.parents[1])
     root = bytes.fromhex(namespace.root)
     data = bytearray(segment.read_bytes())
-    start = Segment(0, segment, root, namespace.block_bytes).offset(row)
+    whole = Segment(0, segment, root, namespace.block_bytes)
+    assert whole.load_index()
+    start = whole.offset(row)
     end = start + HEADER_BYTES + namespace.block_bytes
     told = decode_header(root, namespace.block_bytes, data[start : start + HEADER_BYTES])
     assert told is not None
@@ -264,7 +266,7 @@ def rewrite(segment: Path, row: int, at: int) -> None:
 )  # windows hide early blocks; rows from 8 are parts of states
 def test_a_wrong_byte_in_one_block_would_show(name: str, row: int, tmp_path: Path) -> None:
     """Otherwise the tests above would prove nothing."""
-    keep_document(name, tmp_path)
+    keep_document(name, tmp_path, kv_dir_coding="off")
     (segment,) = tmp_path.glob("*/*.seg")
     rewrite(segment, row=row, at=3)
     llm = DocumentLLM(name, tmp_path)

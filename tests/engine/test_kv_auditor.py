@@ -35,7 +35,8 @@ class Audited:
 
     def __init__(self, directory: Path, loaded: LoadedModel, **options: Any) -> None:
         dtype = str(loaded.model.dtype).removeprefix("torch.")
-        self.engine = start(config_of(directory, kv_dir_keep_prompts=True, dtype=dtype, **options), loaded)
+        options |= {"kv_dir_keep_prompts": True, "kv_dir_coding": "off"}  # so that `alter` finds the bits
+        self.engine = start(config_of(directory, dtype=dtype, **options), loaded)
         self.engine.auditor = KVAuditor(self.engine, 1e9, seed=1)
         self.results: Counter[tuple[str, str]] = Counter()
         self.engine.on_stats.append(lambda stats: self.results.update(stats.audits))

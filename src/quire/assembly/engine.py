@@ -127,6 +127,9 @@ def make_engine(
     if isinstance(runner, MultiRankRunner):
         engine.on_close.append(runner.close)
     costs.keep(engine, loaded, first.transfer_worker)
+    if first.disk is not None and (coder := first.disk.store.coder) is not None:
+        saved_bytes, seconds = coder.measure()
+        costs.model.decode_s_per_byte = seconds / saved_bytes
     is_exact = has_exact_kernels(loaded.device, name_of(loaded.model.dtype))
     if is_exact and config.enable_prefix_caching and config.kv_audit_rate:
         engine.auditor = KVAuditor(engine, config.kv_audit_rate)

@@ -179,6 +179,7 @@ def _open_disk_tier(
         block_bytes=block_bytes,
         max_bytes=config.kv_dir_size,
         facts=asdict(namespace),
+        dtype="" if config.kv_dir_coding == "off" else name_of(cache.blocks.dtype),
     )
     logger.info(
         "kv_dir: %d blocks (%s) of this model in %s, at most %s for all models",
@@ -187,7 +188,9 @@ def _open_disk_tier(
         config.kv_dir,
         format_size(config.kv_dir_size),
     )
-    return DiskLink(cache.blocks, store, block_bytes)
+    link = DiskLink(cache.blocks, store, block_bytes)
+    link.always_codes = config.kv_dir_coding == "on"
+    return link
 
 
 def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bool = False) -> Namespace:

@@ -311,9 +311,12 @@ class Engine:
             time.sleep(_STAGE_POLL_S)  # all requests wait for a stage
         if (changes := self.runner.poll_store()) is not None:
             scheduler.apply_store_changes(changes)
+            if changes.stored_share is not None:
+                self.cost_model.stored_share = changes.stored_share
         self.step_stats.begin()
         started = self.clock()
         out = scheduler.schedule()
+        out.codes_saves = self.cost_model.pays_to_code
         scheduled = self.clock()
         num_ready = len(scheduler.queue.requests) - len(scheduler.queue.blocked)
         is_busy = (

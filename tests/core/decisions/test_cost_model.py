@@ -513,3 +513,34 @@ def test_isotonic_sequences_never_fall_and_keep_the_mean(pairs: list[tuple[float
     before = sum(value * weight for value, weight in pairs)
     assert sum(v * w for v, w in zip(result, weights, strict=True)) == pytest.approx(before, abs=1e-6)
     assert isotonic(sorted(values), weights) == pytest.approx(sorted(values))
+
+
+def model_of_disk(bytes_per_s: float) -> CostModel:
+    model = CostModel()
+    for num_bytes in (1 << 20, 1 << 22, 1 << 23, 1 << 24) * 3:
+        model.observe_transfer("load", num_bytes, num_bytes / bytes_per_s, tier="disk")
+    return model
+
+
+def test_loads_from_disk_are_predicted_by_stored_bytes_and_decoding() -> None:
+    model, num_bytes = model_of_disk(1e8), 10_000_000
+    plain = model.load(num_bytes, "disk")
+    assert plain == pytest.approx(0.1, rel=0.05)
+    model.stored_share = 0.7
+    assert model.load(num_bytes, "disk") == pytest.approx(0.07, rel=0.05), "decoding is faster than the disk"
+    for _ in range(100):
+        model.observe_decoding(3_000_000, 0.3)
+    assert model.load(num_bytes, "disk") == pytest.approx(0.3, rel=0.05), "of slow decoding"
+    assert model.load(num_bytes) < plain, "no other link has coded blocks"
+    before = model.decode_s_per_byte
+    model.observe_decoding(0, 0.0)
+    model.observe_decoding(100, float("nan"))
+    assert model.decode_s_per_byte == before
+
+
+def test_coding_pays_on_disks_that_are_slower_than_decoding_the_saved_bytes() -> None:
+    assert CostModel().pays_to_code, "an unknown disk may be slow"
+    for bytes_per_s, pays in ((1e8, True), (4e8, True), (6e8, False), (1e10, False)):
+        model = model_of_disk(bytes_per_s)
+        model.decode_s_per_byte = 2e-9
+        assert model.pays_to_code == pays, bytes_per_s

@@ -15,6 +15,9 @@ from quire.core.decisions.step_cost import StepCost
 
 VERSION = 3  #: of `to_dict`
 
+_READ_BYTES = 8 << 20  #: a usual read from disk
+_PRIOR_DECODE_S = 2e-9
+_DECODE_WEIGHT = 0.1  #: of the last piece
 _SHORTEST_S = 1e-9  #: counts for a clock that stands still
 
 
@@ -25,6 +28,8 @@ class CostModel:
     def __init__(self) -> None:
         self.steps = StepCost()
         self.links = {tier: LinkCost() for tier in TIERS}
+        self.stored_share = 1.0  #: size of all blocks on disk by their plain size
+        self.decode_s_per_byte = _PRIOR_DECODE_S  #: for each byte that coding has saved
         self.num_refreshes = 0
         #: By model stage: its share of layers, and its step costs. 0 is the whole model.
         self._stages: dict[int, tuple[float, StepCost]] = {0: (1.0, self.steps)}
@@ -80,8 +85,17 @@ class CostModel:
         return self.links[tier].predict("save", num_bytes)
 
     def load(self, num_bytes: int, tier: str = "host") -> float:
-        """Seconds that a link is busy with loading bytes from a tier."""
-        return self.links[tier].predict("load", num_bytes)
+        """Seconds to load blocks of a plain size from a tier. Coded ones are decoded beside the link."""
+        if tier != "disk":
+            return self.links[tier].predict("load", num_bytes)
+        stored = round(num_bytes * self.stored_share)
+        return max(self.links[tier].predict("load", stored), (num_bytes - stored) * self.decode_s_per_byte)
+
+    @property
+    def pays_to_code(self) -> bool:
+        """Whether decoding takes less time than reading the bytes that it saves; true for an unknown disk."""
+        loads = self.links["disk"].loads
+        return not loads.is_calibrated or loads.predict(_READ_BYTES) > _READ_BYTES * self.decode_s_per_byte
 
     def observe_step(self, shape: StepShape, seconds: float) -> None:
         """Record a step. Steps without tokens, or without finite seconds, are ignored."""
@@ -102,6 +116,11 @@ class CostModel:
             return
         has_changed = self.links[tier].observe(kind, num_bytes, max(seconds, _SHORTEST_S), continues=continues)
         self.num_refreshes += has_changed
+
+    def observe_decoding(self, saved_bytes: int, seconds: float) -> None:
+        """Record the decoding of a piece of a load; ignores one without coded blocks."""
+        if saved_bytes > 0 and 0.0 < seconds < math.inf:
+            self.decode_s_per_byte += _DECODE_WEIGHT * (seconds / saved_bytes - self.decode_s_per_byte)
 
     def observe_failure(self, kind: str, tier: str = "host") -> None:
         """Record a failed transfer, "save" or "load". Its duration says nothing."""

@@ -52,6 +52,7 @@ class CostObserver:
         elif report.is_cancelled:
             self._end_run(tier, kind)
         elif report.num_bytes:
+            model.observe_decoding(report.saved_bytes, report.decode_s)
             self._add_piece(report)
         if tier != "host" or was_failing == model.is_failing(kind):
             return
