@@ -16,6 +16,7 @@ from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.gguf_config import read_gguf
 from quire.loading.remote import open_file, remote_file
 from quire.loading.source import read_json_object
+from quire.loading.stage_manifest import is_plane_pack, read_stage_manifest
 from quire.models.encodings import BLOCKS, Tiles
 
 SINGLE_FILE = "model.safetensors"
@@ -85,10 +86,12 @@ class ScatteredEntry(TensorEntry):
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """Return a checkpoint's weight files by name: one, or the shards of its index; or a GGUF file's parts. Raises as
-    `read_headers`."""
+    """Return a checkpoint's stored weight files by name: one, or the shards of its index; or a GGUF file's parts, or
+    coded files. Raises as `read_headers`."""
     if is_gguf(directory):
         return [header.path for header in read_gguf(directory)]
+    if is_plane_pack(directory):
+        return sorted(directory / group.file for group in read_stage_manifest(directory).groups)
     return _find_files(directory)[0]
 
 
@@ -122,15 +125,19 @@ def _find_files(directory: Path) -> tuple[list[Path], Mapping[str, str]]:
 
 def read_headers(directory: Path) -> dict[str, TensorEntry]:
     """Return tensors by name, in the order of files and offsets; ModelLoadError for broken files or index. For a GGUF
-    file, see `read_gguf_entries`."""
+    file, see `read_gguf_entries`. A pack with planes has those of the original files, which `open_file` decodes."""
     if is_gguf(directory):
         from quire.loading.gguf_tensors import read_gguf_entries  # makes entries
 
         return read_gguf_entries(directory)
+    if is_plane_pack(directory):
+        from quire.loading.planes.index import plane_index  # makes entries
+
+        return dict(plane_index(directory).entries)
     entries: dict[str, TensorEntry] = {}
     files, weight_map = _find_files(directory)
     for file in files:
-        entries |= _read_header(file)
+        entries |= read_header(file)
     absent = [name for name in weight_map if name not in entries]
     if absent:
         raise ModelLoadError(
@@ -140,13 +147,14 @@ def read_headers(directory: Path) -> dict[str, TensorEntry]:
     return entries
 
 
-def _read_header(path: Path) -> dict[str, TensorEntry]:
+def read_header(path: Path) -> dict[str, TensorEntry]:
+    """Return a safetensors file's tensors by name, in the order of offsets. ModelLoadError for a broken file."""
     size = 0
     try:
         with open_file(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            return _parse_header(path, file, size)
+            return parse_header(path, file, size)
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -155,7 +163,7 @@ def _read_header(path: Path) -> dict[str, TensorEntry]:
         ) from None
 
 
-def _parse_header(path: Path, file: BinaryIO, size: int) -> dict[str, TensorEntry]:
+def parse_header(path: Path, file: BinaryIO, size: int) -> dict[str, TensorEntry]:
     """Check that tensors are contiguous up to the file's end; raise ValueError and the like otherwise."""
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):

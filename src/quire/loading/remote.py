@@ -34,9 +34,10 @@ LISTING = "quire-remote.json"
 SMALL_FILES = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json", "quire-stages.json",
+    "quire-planes.json",
     "model.safetensors.index.json",
 )  # fmt: skip
-_INDEX_FILE, _STAGES_FILE, _SINGLE_FILE = SMALL_FILES[-1], SMALL_FILES[-2], "model.safetensors"
+_INDEX_FILE, _STAGES_FILE, _SINGLE_FILE = SMALL_FILES[-1], SMALL_FILES[-3], "model.safetensors"
 _MAX_SMALL_BYTES = 100 * 10**6
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "1h"}  # read_timeout limits a silence
 _RETRIES: Any = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}  # after 0.1 s, then doubled
@@ -125,15 +126,23 @@ def file_size(path: Path) -> int | None:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file on disk or on a server. Raises OSError, or ModelLoadError for a remote file, as reading does."""
+    """Open a file on disk, on a server, or an original one of a pack with planes. Raises OSError, or ModelLoadError for
+    the latter two, as reading does."""
     if (remote := remote_file(path)) is not None:
-        return io.BufferedReader(_RawReader(remote), 2**18)
+        return io.BufferedReader(RangeStream(remote.size, remote.reader()), 2**18)
+    if not path.is_file() and (path.parent / "quire-planes.json").is_file():
+        from quire.loading.planes import decoding, index  # they read stored files through this
+
+        if (original := index.original_file(path)) is not None:
+            return decoding.open_original(original)
     return path.open("rb")
 
 
-class _RawReader(io.RawIOBase):
-    def __init__(self, file: RemoteFile) -> None:
-        self._size, self._read, self._position = file.size, file.reader(), 0
+class RangeStream(io.RawIOBase):
+    """A stream of `size` bytes that reads ranges."""
+
+    def __init__(self, size: int, read: Callable[[int, int], memoryview]) -> None:
+        self._size, self._read, self._position = size, read, 0
 
     def readable(self) -> bool:
         return True

@@ -1,8 +1,9 @@
 """The manifest of a pack: a checkpoint in stages, with adapters for all stages but the last.
 
 A pack is an ordinary checkpoint directory with one safetensors file per layer group, a manifest, and adapters in PEFT's
-format. Other programs load it as the original model. Manifests are not trusted: file names must stay inside the
-directory, and contradictions are errors.
+format. Other programs load it as the original model. A pack with planes (`loading.planes`) has coded files instead,
+which only Quire reads. Manifests are not trusted: file names must stay inside the directory, and contradictions are
+errors.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 STAGES_FILE = "quire-stages.json"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")  #: PEFT's names
 VERSION = 1
-UNIT = "layer"  #: the unit of groups and stages
+PLANES_FILE = "quire-planes.json"  #: of a pack with planes
+UNITS = ("layer", "plane")  #: of groups and stages
+WHOLE_BITS = 7  #: of a mantissa: all
 _DTYPES = ("float32", "bfloat16", "float16")
 _SHA256, _XXH3 = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{32}")
 _WEIGHTS = re.compile("sha256:[0-9a-f]{64}")
@@ -41,7 +44,7 @@ class PackedFile:
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """The layers that one stage adds, and their file."""
+    """The layers that one stage adds, or whose mantissas it completes, and their file."""
 
     file: str
     layers: tuple[int, ...]  #: ascending indices in the full model; the first group also has all other tensors
@@ -70,14 +73,42 @@ class StageManifest:
     stages: tuple[Stage, ...]  #: one per group
     files: Mapping[str, PackedFile]  #: all files but the manifest, by name
     plan: Mapping[str, Any] = field(default_factory=dict)  #: `StagePlan.to_dict` and its origin, for human readers
+    mantissa_bits: int | None = None  #: with planes: bits of the weights before the last stage; `WHOLE_BITS` are all
+
+    @property
+    def has_rest(self) -> bool:
+        """Return whether the last group completes the mantissas of all layers."""
+        return self.mantissa_bits is not None and self.mantissa_bits < WHOLE_BITS
+
+    @property
+    def layer_groups(self) -> tuple[LayerGroup, ...]:
+        """The groups that add layers."""
+        return self.groups[:-1] if self.has_rest else self.groups
+
+    def mantissa_bits_of(self, stage: int) -> int:
+        """Return the mantissa bits that weights have in a stage, of 7."""
+        return WHOLE_BITS if self.mantissa_bits is None or stage == len(self.stages) else self.mantissa_bits
 
     def stage_bytes(self, number: int) -> int:
         """Return the bytes of all layer groups up to a stage."""
         return sum(self.files[group.file].num_bytes for group in self.groups[:number])
 
 
+def without_precision(manifest: StageManifest) -> StageManifest:
+    """Return the manifest for loading all bits of a layer at once."""
+    if not manifest.has_rest:
+        return manifest
+    groups = manifest.layer_groups
+    last = replace(manifest.stages[-1], number=len(groups))
+    return replace(manifest, groups=groups, stages=(*manifest.stages[: len(groups) - 1], last))
+
+
 def is_pack(directory: Path) -> bool:
     return (directory / STAGES_FILE).is_file()
+
+
+def is_plane_pack(directory: Path) -> bool:
+    return (directory / PLANES_FILE).is_file()
 
 
 def adapter_files(folder: str) -> tuple[str, ...]:
@@ -92,8 +123,10 @@ def read_stage_manifest(directory: Path) -> StageManifest:
         raise unreadable(directory / STAGES_FILE, error) from None
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(directory, f"cannot be read ({error})") from None
-    if not isinstance(values, dict) or values.get("quire_stages") != VERSION or values.get("unit") != UNIT:
-        raise _broken(directory, f"does not have version {VERSION} with unit {UNIT}")
+    if not isinstance(values, dict) or (values.get("quire_stages"), values.get("unit")) != (VERSION, _unit(values)):
+        raise _broken(
+            directory, f"does not have version {VERSION} with unit {UNITS[0]}, or {UNITS[1]} if it has planes"
+        )
     try:
         manifest = _parse(directory, values)
         _check(manifest)
@@ -107,7 +140,7 @@ def write_stage_manifest(manifest: StageManifest) -> None:
     _check(manifest)
     values = {
         "quire_stages": VERSION,
-        "unit": UNIT,
+        "unit": _unit(vars(manifest)),
         "architecture": manifest.architecture,
         "num_layers": manifest.num_layers,
         "dtype": manifest.dtype,
@@ -120,8 +153,12 @@ def write_stage_manifest(manifest: StageManifest) -> None:
             {name: value for name, value in vars(file).items() if value != ""} for file in manifest.files.values()
         ],
         "plan": dict(manifest.plan),
-    }
+    } | ({} if manifest.mantissa_bits is None else {"mantissa_bits": manifest.mantissa_bits})
     replace_file(manifest.directory / STAGES_FILE, json.dumps(values, indent=1) + "\n", mode=0o644)
+
+
+def _unit(values: Mapping[str, Any]) -> str:
+    return UNITS[values.get("mantissa_bits") is not None]
 
 
 def check_against(manifest: StageManifest, config: ModelConfig) -> None:
@@ -132,7 +169,7 @@ def check_against(manifest: StageManifest, config: ModelConfig) -> None:
             f"is of a {manifest.architecture} with {manifest.num_layers} layers, while config.json beside it describes "
             f"a {config.architecture} with {config.num_layers}: they belong to different models",
         )
-    if (problem := missing_kv([group.layers for group in manifest.groups], config)) is not None:
+    if (problem := missing_kv([group.layers for group in manifest.layer_groups], config)) is not None:
         raise _broken(manifest.directory, problem)
 
 
@@ -155,7 +192,7 @@ def check_files(manifest: StageManifest) -> None:
 
 
 def _needed_files(manifest: StageManifest) -> list[str]:
-    needed = [group.file for group in manifest.groups]
+    needed = [group.file for group in manifest.groups] + [PLANES_FILE] * (manifest.mantissa_bits is not None)
     for stage in manifest.stages:
         needed += adapter_files(stage.adapter) if stage.adapter is not None else ()
     return needed
@@ -193,7 +230,8 @@ def _parse(directory: Path, values: Mapping[str, Any]) -> StageManifest:
 
 
 _Record = TypeVar("_Record")
-_TYPES = {"str": str, "str | None": str, "int": int, "tuple[int, ...]": list, "Mapping[str, Any]": dict}
+_TYPES = {"str": str, "str | None": str, "int": int, "int | None": int, "tuple[int, ...]": list}
+_TYPES |= {"Mapping[str, Any]": dict}
 
 
 def _records(kind: type[_Record], values: Mapping[str, Any], key: str) -> tuple[_Record, ...]:
@@ -228,6 +266,8 @@ def _check(manifest: StageManifest) -> None:
         raise ValueError(f"has weights in {manifest.dtype!r}, not in one of {', '.join(_DTYPES)}")
     if not _WEIGHTS.fullmatch(manifest.weights):
         raise ValueError(f"has {manifest.weights!r} as the weights' digest, expected sha256:...")
+    if manifest.mantissa_bits is not None and not 0 <= manifest.mantissa_bits <= WHOLE_BITS:
+        raise ValueError(f"has {manifest.mantissa_bits} as mantissa_bits, expected 0 to {WHOLE_BITS}")
     _check_layers(manifest)
     for stage in manifest.stages:
         if stage.number == len(manifest.stages) and stage.adapter is not None:
@@ -238,7 +278,7 @@ def _check(manifest: StageManifest) -> None:
 
 
 def _check_layers(manifest: StageManifest) -> None:
-    layers = sorted(layer for group in manifest.groups for layer in group.layers)
+    layers = sorted(layer for group in manifest.layer_groups for layer in group.layers)
     if manifest.num_layers < 1 or len(layers) != manifest.num_layers or layers != list(range(manifest.num_layers)):
         raise ValueError(f"has groups that do not contain each of its {manifest.num_layers} layers once")
     if not all(group.layers for group in manifest.groups):

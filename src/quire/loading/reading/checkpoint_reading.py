@@ -11,6 +11,7 @@ from pathlib import Path
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import stat_weights
+from quire.loading.planes.index import plane_index
 from quire.loading.reading.reader import (
     BUFFER_BYTES,
     ByteReader,
@@ -29,6 +30,7 @@ from quire.loading.stage_manifest import (
     check_files,
     is_pack,
     read_stage_manifest,
+    without_precision,
 )
 
 #: Read while the engine is imported. This does not raise the peak: buffers are freed as the model grows.
@@ -65,6 +67,7 @@ class CheckpointReading:
         self.directory = directory
         if manifest is not None:
             check_files(manifest)
+            manifest = without_precision(manifest)
         self.started_ns = time.time_ns()
         self.files = stat_weights(directory)  #: before reading
         self.manifest = manifest
@@ -75,8 +78,8 @@ class CheckpointReading:
         if manifest is None:
             self.groups = [ReadGroup(tuple(runs_in_order_of_use(self.entries.values())), None)]
         else:
-            groups = manifest.groups[:last_stage]
-            self.groups = [_group_of(manifest, group, self.entries) for group in groups]
+            make = _group_of if manifest.mantissa_bits is None else _decoded_group
+            self.groups = [make(manifest, group, self.entries) for group in manifest.groups[:last_stage]]
         self._reader: ByteReader | None = None
         self._reread: set[tuple[int, object]] = set()  # group and state of damaged remote files that were read again
         self._found: list[tuple[int, ...] | None] = []  # state of each group's file when its last reader started
@@ -125,7 +128,8 @@ class CheckpointReading:
     def _make_reader(self, first_group: int) -> ByteReader:
         self._found = [self._stat(group) for group in range(len(self.groups))]
         runs = [run for group in self.groups[first_group:] for run in group.runs]
-        is_pinned = first_group == 0 or not self.groups[first_group].is_whole  # a retry may read a repaired file
+        has_checks = self.manifest is not None and self.manifest.mantissa_bits is not None
+        is_pinned = first_group == 0 or not (has_checks or self.groups[first_group].is_whole)  # else of a repaired file
         return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes, is_pinned=is_pinned)
 
     def _stat(self, group: int) -> tuple[int, ...] | None:
@@ -170,16 +174,28 @@ def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, 
     """Return a group, whose file must contain the manifest's layers."""
     path, packed = manifest.directory / group.file, manifest.files[group.file]
     run = run_of_file(path, packed.num_bytes, entries.values())
-    names = [entry.name for entry in run.tensors]
-    found = {int(position) for position in map(position_in_use, names) if position >= 0 and math.isfinite(position)}
-    if found != set(group.layers):
-        raise _misfit(manifest, f"expects layers {list(group.layers)} in {group.file}, which contains {sorted(found)}")
+    _check_layers(manifest, group, run.tensors)
     return ReadGroup((run,), packed, is_whole=True)
 
 
+def _decoded_group(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, TensorEntry]) -> ReadGroup:
+    """As `_group_of` with planes. Each chunk has a checksum, so the file needs no check."""
+    files = plane_index(manifest.directory).coded_files
+    own = [entry for entry in entries.values() if files[entry.name] == group.file]
+    _check_layers(manifest, group, own)
+    return ReadGroup(tuple(runs_in_order_of_use(own)), replace(manifest.files[group.file], sample=""))
+
+
+def _check_layers(manifest: StageManifest, group: LayerGroup, entries: Iterable[TensorEntry]) -> None:
+    positions = [position_in_use(entry.name) for entry in entries]
+    found = {int(position) for position in positions if position >= 0 and math.isfinite(position)}
+    if found != set(group.layers):
+        raise _misfit(manifest, f"expects layers {list(group.layers)} in {group.file}, which contains {sorted(found)}")
+
+
 def _of_group(group: ReadGroup, entries: Iterable[TensorEntry]) -> Iterator[TensorEntry]:
-    files = {run.file for run in group.runs}
-    return (entry for entry in entries if entry.file in files)
+    names = {tensor.name for run in group.runs for tensor in run.tensors}
+    return (entry for entry in entries if entry.name in names)
 
 
 def _misfit(manifest: StageManifest, what: str) -> ModelLoadError:

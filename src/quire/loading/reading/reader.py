@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry
 from quire.loading.errors import ModelLoadError, UnreadableError
+from quire.loading.planes.index import original_file
 from quire.loading.remote import RemoteFile, remote_file
 from quire.system.page_cache import resident_share
 
@@ -135,6 +137,7 @@ class _Range:
     run: Run
     start: int
     end: int
+    cost: int  #: bytes to read
 
 
 class ByteReader:
@@ -152,7 +155,7 @@ class ByteReader:
         is_pinned: bool = True,
     ) -> None:
         if num_reads is None:
-            num_reads = NUM_REMOTE_READS if runs and remote_file(runs[0].file) is not None else NUM_READS
+            num_reads = NUM_REMOTE_READS if runs and _is_remote(runs[0].file) else NUM_READS
         self._ranges = [each for run in runs for each in _cut(run)]
         self._closing = threading.Event()
         self._pace = Pace(bandwidth, wait=self._closing.wait)
@@ -164,7 +167,7 @@ class ByteReader:
         self._next_read = 0  #: index of the next range to read
         self._next_given = 0
         self._done: dict[int, Piece | BaseException] = {}
-        self._files: dict[Path, _OpenFile | _RemoteReads] = {}
+        self._files: dict[Path, Any] = {}  #: `_OpenFile` and the like
         count = min(num_reads, len(self._ranges))
         self._threads = [threading.Thread(target=self._work, name="quire-read", daemon=True) for _ in range(count)]
 
@@ -254,7 +257,7 @@ class ByteReader:
         return None
 
     def _read(self, each: _Range, buffer: mmap.mmap) -> Piece:
-        due = self._pace.begin(each.end - each.start)
+        due = self._pace.begin(each.cost)
         file, tensors = self._open(each.run.file), each.run.tensors
         if tensors and isinstance(tensors[0], ScatteredEntry):
             data = file.gather(tensors[0].ranges(each.start, each.end), buffer)
@@ -263,13 +266,17 @@ class ByteReader:
         self._pace.end(due)
         return Piece(each.run, each.start, each.end, data, buffer)
 
-    def _open(self, path: Path) -> _OpenFile | _RemoteReads:
+    def _open(self, path: Path) -> Any:
         with self._changed:
             if path not in self._files:
-                remote = remote_file(path)
-                self._files[path] = (
-                    _OpenFile(path, self._uses_direct_io) if remote is None else _RemoteReads(remote, self._is_pinned)
-                )
+                if (original := original_file(path)) is not None:
+                    from quire.loading.planes.decoding import DecodedReads  # with numpy
+
+                    self._files[path] = DecodedReads(original, lambda path, *range_: self._open(path).read(*range_))
+                elif (remote := remote_file(path)) is not None:
+                    self._files[path] = _RemoteReads(remote, self._is_pinned)
+                else:
+                    self._files[path] = _OpenFile(path, self._uses_direct_io)
             return self._files[path]
 
 
@@ -371,11 +378,24 @@ class _OpenFile:
 
 
 def _cut(run: Run) -> Iterator[_Range]:
-    start = run.start
+    """Cut at multiples of a piece's size, or a decoded file between its chunks."""
+    start, original = run.start, original_file(run.file)
+    is_scattered = any(isinstance(entry, ScatteredEntry) for entry in run.tensors)
     while start < run.end:
         end = min(run.end, (start // PIECE_BYTES + 1) * PIECE_BYTES)
-        yield _Range(run, start, end)
+        cost = end - start
+        if original is not None and not is_scattered:
+            chunks = original.chunks_in(start, min(run.end, start + PIECE_BYTES))
+            whole = [chunk.end for chunk in chunks if chunk.end <= start + PIECE_BYTES]
+            end = min(run.end, max(whole, default=start + PIECE_BYTES))
+            cost = original.stored_bytes(start, end)
+        yield _Range(run, start, end, cost)
         start = end
+
+
+def _is_remote(path: Path) -> bool:
+    original = original_file(path)
+    return remote_file(original.chunks[0].parts[0].file if original and original.chunks else path) is not None
 
 
 def _make_buffer(file: Path) -> mmap.mmap:
