@@ -1,4 +1,4 @@
-"""The plan of a model's stages: the layers left out at first, and the groups in which they return."""
+"""The plan of a model's stages: the layers or mantissa bits left out at first, and the groups in which they return."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from quire.loading.stage_manifest import WHOLE_BITS
+
 
 @dataclass(frozen=True)
 class StagePlan:
-    """All layers in `groups` of arrival; later ones are contiguous, and form one block. Else ValueError."""
+    """All layers in `groups` of arrival; later ones are contiguous, and form one block. With `mantissa_bits`, weights
+    are stored as planes; if these are not all 7, a last stage completes all layers. Else ValueError."""
 
     num_layers: int
     groups: tuple[tuple[int, ...], ...]
+    mantissa_bits: int | None = None
 
     def __post_init__(self) -> None:
+        if self.mantissa_bits is not None and not 0 <= self.mantissa_bits <= WHOLE_BITS:
+            raise ValueError(f"mantissa_bits must be 0 to {WHOLE_BITS} (all), not {self.mantissa_bits}")
         layers = sorted(layer for group in self.groups for layer in group)
         if layers != list(range(self.num_layers)) or not all(self.groups):
             raise ValueError(f"the groups {self.groups} do not hold each of {self.num_layers} layers once")
@@ -26,8 +32,17 @@ class StagePlan:
                 raise ValueError(f"the layers {list(run)} are not contiguous; a plan leaves out one block")
 
     @property
+    def has_rest(self) -> bool:
+        """Return whether the last stage completes mantissas."""
+        return self.mantissa_bits is not None and self.mantissa_bits < WHOLE_BITS
+
+    @property
     def num_stages(self) -> int:
-        return len(self.groups)
+        return len(self.groups) + self.has_rest
+
+    def adds(self, stage: int) -> tuple[int, ...]:
+        """The layers that a stage adds or completes."""
+        return self.groups[stage - 1] if stage <= len(self.groups) else tuple(range(self.num_layers))
 
     def layers_in_place(self, stage: int) -> tuple[int, ...]:
         """A stage's layers, ascending; stages count from 1."""
@@ -37,7 +52,8 @@ class StagePlan:
         return tuple(sorted(layer for group in self.groups[stage:] for layer in group))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"quire_plan": 1, "num_layers": self.num_layers, "groups": [list(group) for group in self.groups]}
+        values = {"quire_plan": 1, "num_layers": self.num_layers, "groups": [list(group) for group in self.groups]}
+        return values if self.mantissa_bits is None else values | {"mantissa_bits": self.mantissa_bits}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StagePlan:
@@ -45,6 +61,8 @@ class StagePlan:
         if data.get("quire_plan") != 1:
             raise ValueError("this is not a plan of stages (quire_plan: 1); make one with `quire stages plan`")
         try:
-            return cls(int(data["num_layers"]), tuple(tuple(map(int, group)) for group in data["groups"]))
+            bits = data.get("mantissa_bits")
+            groups = tuple(tuple(map(int, group)) for group in data["groups"])
+            return cls(int(data["num_layers"]), groups, None if bits is None else int(bits))
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is not a plan of stages: {error}") from None

@@ -12,5 +12,6 @@ app = App(
 app.command(epilog=plan.EXAMPLE)(plan.plan)
 app.command(epilog=heal.EXAMPLE)(heal.heal)
 app.command(epilog=pack.PACK_EXAMPLE)(pack.pack)
+app.command(epilog=pack.UNPACK_EXAMPLE)(pack.unpack)
 app.command(epilog=pack.VERIFY_EXAMPLE)(pack.verify)
 app.command(epilog=pack.SHOW_EXAMPLE)(pack.show)

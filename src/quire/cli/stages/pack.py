@@ -1,10 +1,11 @@
-"""`quire stages pack`, `verify` and `show`: packs, checkpoints stored in stages."""
+"""`quire stages pack`, `unpack`, `verify` and `show`: packs, checkpoints stored in stages."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +14,12 @@ from quire.cli.stages.texts import by_stage
 from quire.cli.tables import print_table, write_figures
 from quire.config import format_size
 
-PACK_EXAMPLE = "Example: quire stages pack --model quire-mini --plan plan.json --adapter 1=healed --out mini-pack"
+if TYPE_CHECKING:
+    from quire.progressive.stage_plan import StagePlan
+
+PACK_EXAMPLE = "Example: quire stages pack --model quire-mini --out mini-pack"
 VERIFY_EXAMPLE = "Example: quire stages verify mini-pack"
+UNPACK_EXAMPLE = "Example: quire stages unpack mini-pack --out original"
 SHOW_EXAMPLE = "Example: quire stages show mini-pack"
 
 _ORIGIN = ("model", "method", "distance")  # facts of a plan file that a pack keeps
@@ -25,26 +30,35 @@ Progress = Annotated[bool, typer.Option("--progress/--no-progress", help="Show a
 
 def pack(
     model: Annotated[str, typer.Option(callback=check_model, help=MODEL_HELP)],
-    plan: Annotated[Path, typer.Option(help="Plan file of `quire stages plan`.")],
     out: Annotated[Path, typer.Option(help="The new directory.")],
+    plan: Annotated[Path | None, typer.Option(help="Plan file of `quire stages plan`, for stages of layers.")] = None,
+    mantissa_bits: Annotated[
+        int | None,
+        typer.Option(min=0, max=7, help="Store bit planes; weights have N of 7 mantissa bits before the last stage."),
+    ] = None,
+    stages: Annotated[
+        int | None, typer.Option(min=1, max=2, help="Without a plan: 2 stages by precision, or 1: an archive.")
+    ] = None,
     adapter: Annotated[
         list[str] | None, typer.Option(metavar="STAGE=DIR", help="A stage's adapter in PEFT's format; may be repeated.")
     ] = None,
     progress: Progress = True,
 ) -> None:
-    """Write a model as a pack: a checkpoint with one file per stage, and the stages' adapters.
+    """Write a model as a pack: in stages, or as a smaller archive.
 
-    Other tools load a pack as the original model.
+    Without a plan, stage 1 has all exponents, signs and one mantissa bit, 0.3 of the bytes, and the last stage the
+    others; together they have about two thirds. Only Quire reads these bit planes; `quire stages unpack` restores the
+    original files. With a plan, a pack has one file per group of layers, which other tools load as the original model,
+    and adapters; --mantissa-bits stores these groups as bit planes too.
     """
     from quire.progressive.packs.pack import pack as write
-    from quire.progressive.plans import read_plan
 
-    stages, facts = read_plan(plan)
+    given, facts = _plan_of(model, plan, mantissa_bits, stages)
     if facts.get("model", model) != model:
         typer.echo(f"note: {plan} was made for {facts['model']}", err=True)
     manifest = write(
         model,
-        stages,
+        given,
         out,
         adapters=by_stage("--adapter", adapter),
         origin={name: facts[name] for name in _ORIGIN if name in facts},
@@ -53,6 +67,41 @@ def pack(
     size = sum(file.num_bytes for file in manifest.files.values())
     first = manifest.stage_bytes(1) / manifest.stage_bytes(len(manifest.stages))
     typer.echo(f"{out}: {len(manifest.stages)} stages, {format_size(size)}; stage 1 has {first:.1%} of the weights")
+
+
+def _plan_of(
+    model: str, plan: Path | None, mantissa_bits: int | None, stages: int | None
+) -> tuple[StagePlan, dict[str, Any]]:
+    """Return the plan of a file, or one by precision, and the facts in its file."""
+    from quire.loading import resolve_model
+    from quire.progressive.plans import read_plan
+    from quire.progressive.stage_plan import StagePlan
+
+    if stages is not None and plan is not None:
+        raise ValueError("a plan has its own stages; leave out --stages")
+    if plan is None:
+        bits = mantissa_bits if mantissa_bits is not None else 7 if stages == 1 else 1
+        if stages is not None and (stages == 1) != (bits == 7):
+            raise ValueError(f"--mantissa-bits {bits} makes {1 if bits == 7 else 2} stages; leave out --stages")
+        num_layers = resolve_model(model).config.num_layers
+        return StagePlan(num_layers, (tuple(range(num_layers)),), bits), {}
+    given, facts = read_plan(plan)
+    return given if mantissa_bits is None else replace(given, mantissa_bits=mantissa_bits), facts
+
+
+def unpack(
+    directory: Pack, out: Annotated[Path, typer.Option(help="The new directory.")], progress: Progress = True
+) -> None:
+    """Restore the original files of a pack with bit planes, byte for byte."""
+    from quire.loading.planes.index import plane_index
+    from quire.loading.progress import bytes_progress
+    from quire.loading.stage_manifest import is_plane_pack
+    from quire.progressive.packs.plane_files import unpack as write
+
+    files = plane_index(directory).files.values() if is_plane_pack(directory) else ()
+    with bytes_progress("Unpacking", sum(file.num_bytes for file in files), progress) as advance:
+        write(directory, out, advance)
+    typer.echo(f"{out} has the original files")
 
 
 def verify(directory: Pack, progress: Progress = True) -> None:
@@ -83,17 +132,19 @@ def show(directory: Pack, json: Json = None) -> None:
             "adds": _ranges(group.layers),
             "num_bytes": manifest.stage_bytes(stage.number),
             "share": manifest.stage_bytes(stage.number) / whole,
+            "mantissa_bits": manifest.mantissa_bits_of(stage.number),
             "adapter": stage.adapter,
         }
         for stage, group in zip(manifest.stages, manifest.groups, strict=True)
     ]
     print_table(
-        ("stage", "layers", "adds", "weights", "of all", "adapter"),
+        ("stage", "layers", "adds", "weights", "of all", "mantissa bits", "adapter"),
         [
-            (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}", row["adapter"] or "none")
+            (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}", row["mantissa_bits"],
+             row["adapter"] or "none")
             for row in rows
         ],
-    )
+    )  # fmt: skip
     typer.echo(f"\n{manifest.architecture}, {manifest.num_layers} layers, {manifest.dtype}, {manifest.weights}")
     write_figures(json, {"weights": manifest.weights, "num_layers": manifest.num_layers, "stages": rows})
 

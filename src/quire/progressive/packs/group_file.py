@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +17,7 @@ import xxhash
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.modules.fitting import fit_model
+from quire.loading.remote import open_file
 from quire.loading.save import tensors_header
 from quire.loading.stage_manifest import PackedFile
 from quire.models.model_config import ModelConfig
@@ -33,6 +37,7 @@ class TensorOrder:
         self._rank = {name: rank for rank, name in enumerate(self.shapes)}
         layers = self.model.checkpoint_names["layers"]
         self._first_layer = next(rank for name, rank in self._rank.items() if name.startswith(f"{layers}."))
+        self.linear: set[str] = set()  #: tensors of linear layers and embeddings, by `group`
         self._in_layer = re.compile(rf"{re.escape(layers.removeprefix(self.model.optional_prefix))}\.(\d+)\.")
 
     def layer_of(self, name: str) -> int | None:
@@ -43,7 +48,9 @@ class TensorOrder:
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
         """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head.
         Raises ModelLoadError if the tensors do not match the config."""
-        fit_model(self.model.config, entries, lambda *_: numpy_dtype("float32"))
+        _, matched = fit_model(self.model.config, entries, lambda *_: numpy_dtype("float32"))
+        linear = {name for path, layer in self.model.weighted_layers() for name, _ in layer.checkpoint_tensors(path)}
+        self.linear = {entry.name for name, entry in matched.items() if name in linear and len(entry.shape) > 1}
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]
         for name in sorted(entries, key=self._order):
@@ -98,11 +105,11 @@ class FileCopy:
 def _read(path: Path, start: int, num_bytes: int | None) -> Iterator[memoryview]:
     buffer = memoryview(bytearray(PIECE_BYTES))
     try:
-        with path.open("rb", buffering=0) as file:
-            left = os.fstat(file.fileno()).st_size if num_bytes is None else num_bytes
+        with open_file(path) as file:
+            left = file.seek(0, os.SEEK_END) if num_bytes is None else num_bytes
             file.seek(start)
             while left:
-                count = file.readinto(buffer[:left])
+                count = file.readinto(buffer[:left])  # type: ignore[attr-defined]
                 if not count:
                     raise ModelLoadError(f"{path} became shorter while it was read; try again when it is whole")
                 yield buffer[:count]
@@ -150,3 +157,25 @@ def _alignment_rank(entry: TensorEntry) -> int:
     for size in entry.shape:
         numbers *= size
     return 8 - entry.num_bytes // numbers
+
+
+@contextlib.contextmanager
+def new_directory(out: Path, num_bytes: int) -> Iterator[Path]:
+    """Yield a temporary directory that is renamed to `out` on success, and removed on failure. Raises ValueError."""
+    out = Path(os.path.realpath(out))
+    try:
+        if os.path.lexists(out) and (os.path.ismount(out) or not out.is_dir() or any(out.iterdir())):
+            raise ValueError(f"{out} is there already and not an empty directory; name a new one")
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if num_bytes > (free := shutil.disk_usage(out.parent).free):
+            raise ValueError(f"{out} needs {num_bytes} bytes, and only {free} are free there")
+        made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+        try:
+            yield made
+            made.chmod(0o755)
+            made.rename(out)
+        except BaseException:  # Ctrl-C as well
+            shutil.rmtree(made, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise ValueError(f"{out} could not be written: {error.strerror or error}") from None

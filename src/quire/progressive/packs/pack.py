@@ -1,14 +1,11 @@
-"""Pack a checkpoint into a file per layer group; renamed once complete and synced to disk."""
+"""Pack a checkpoint into a file per layer group, or coded planes; renamed once complete and synced to disk."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from quire.loading.progress import bytes_progress
 from quire.loading.source import ModelSource, resolve_model
 from quire.loading.stage_manifest import (
     ADAPTER_FILES,
+    PLANES_FILE,
     STAGES_FILE,
     LayerGroup,
     PackedFile,
@@ -29,13 +27,14 @@ from quire.loading.stage_manifest import (
     missing_kv,
     write_stage_manifest,
 )
-from quire.progressive.packs.group_file import TensorOrder, copy_file, describe_file, write_tensors
+from quire.progressive.packs.group_file import TensorOrder, copy_file, describe_file, new_directory, write_tensors
+from quire.progressive.packs.plane_files import PlaneWriter
 from quire.progressive.packs.verify import adapter_digest, check_adapter
 from quire.progressive.stage_plan import StagePlan
 
 #: Files of a checkpoint beside its weights: config, tokenizer, texts for people.
 _COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.md", "*.model", "LICENSE*", "NOTICE*")
-_NOT_COMPANIONS = ("*.index.json", "adapter_config.json", MANIFEST_FILE, STAGES_FILE)
+_NOT_COMPANIONS = ("*.index.json", "adapter_config.json", MANIFEST_FILE, STAGES_FILE, PLANES_FILE)
 
 
 def pack(
@@ -59,12 +58,23 @@ def pack(
     dtype = checkpoint_dtype(entries)
     if dtype is None:
         raise ModelLoadError(f"{source.path} has no weights in float32, bfloat16 or float16")
+    if plan.has_rest and dtype == "float16":
+        raise ValueError(f"{source.name} has float16 weights, which have no precision stages; give --mantissa-bits 7")
     shards = order.group(entries, plan.groups)
     total = sum(entry.num_bytes for entry in entries.values())
-    with _new_directory(out, total) as directory, bytes_progress("Packing", total, use_tqdm) as advance:
-        groups, digests = _write_shards(directory, shards, entries, advance)
+    with new_directory(out, total) as directory, bytes_progress("Packing", total, use_tqdm) as advance:
+        if plan.mantissa_bits is None:
+            write = partial(write_tensors, directory, advance=advance)
+            groups, digests = _write_shards("model", len(shards), shards, entries, write)
+            index = _write_index(directory, shards, groups, total)
+        else:
+            writer = PlaneWriter(directory, plan.mantissa_bits, order.linear, advance)
+            groups, digests = _write_shards("planes", plan.num_stages, shards, entries, writer.write_group)
+            rest = _file_name("planes", plan.num_stages, plan.num_stages) if plan.has_rest else None
+            *rests, index = writer.finish(rest, source.path)
+            groups += rests
         files = [replace(each, sample=sample_file(directory / each.name, each.num_bytes)) for each in groups]
-        files += [*_copy_companions(source.path, directory), _write_index(directory, shards, groups, total)]
+        files += [*_copy_companions(source.path, directory), index]
         stages, added = _copy_stages(directory, plan, adapters)
         files += added
         manifest = StageManifest(
@@ -73,10 +83,11 @@ def pack(
             num_layers=plan.num_layers,
             dtype=dtype,
             weights=combine_digests(entries, digests),
-            groups=tuple(LayerGroup(file.name, group) for file, group in zip(groups, plan.groups, strict=True)),
+            groups=tuple(LayerGroup(file.name, plan.adds(stage)) for stage, file in enumerate(groups, 1)),
             stages=tuple(stages),
             files={file.name: file for file in files},
             plan={**(origin or {}), **plan.to_dict()},
+            mantissa_bits=plan.mantissa_bits,
         )
         write_stage_manifest(manifest)
     return replace(manifest, directory=out)
@@ -101,16 +112,24 @@ def _check_parts(source: ModelSource, plan: StagePlan, order: TensorOrder, adapt
 
 
 def _write_shards(
-    directory: Path, shards: Sequence[Sequence[str]], entries: Mapping[str, TensorEntry], advance: Callable[[int], None]
+    kind: str,
+    num_files: int,
+    shards: Sequence[Sequence[str]],
+    entries: Mapping[str, TensorEntry],
+    write: Callable[[str, Mapping[str, TensorEntry]], tuple[PackedFile, dict[str, bytes]]],
 ) -> tuple[list[PackedFile], dict[str, bytes]]:
     files: list[PackedFile] = []
     digests: dict[str, bytes] = {}
     for number, names in enumerate(shards, 1):
-        name = f"model-{number:05}-of-{len(shards):05}.safetensors"
-        file, found = write_tensors(directory, name, {tensor: entries[tensor] for tensor in names}, advance)
+        name = _file_name(kind, number, num_files)
+        file, found = write(name, {tensor: entries[tensor] for tensor in names})
         files.append(file)
         digests.update(found)
     return files, digests
+
+
+def _file_name(kind: str, number: int, num_files: int) -> str:
+    return f"{kind}-{number:05}-of-{num_files:05}.safetensors"
 
 
 def _copy_stages(
@@ -144,25 +163,3 @@ def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
     for path in found:
         check_inside(source, path)
     return [copy_file(path, directory, path.name) for path in sorted(found)]
-
-
-@contextlib.contextmanager
-def _new_directory(out: Path, num_bytes: int) -> Iterator[Path]:
-    """Yield a temporary directory that is renamed to `out` on success, and removed on failure. Raises ValueError."""
-    out = Path(os.path.realpath(out))
-    try:
-        if os.path.lexists(out) and (os.path.ismount(out) or not out.is_dir() or any(out.iterdir())):
-            raise ValueError(f"{out} is there already and not an empty directory; name a new one")
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if num_bytes > (free := shutil.disk_usage(out.parent).free):
-            raise ValueError(f"{out} needs {num_bytes} bytes, and only {free} are free there")
-        made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-        try:
-            yield made
-            made.chmod(0o755)
-            made.rename(out)
-        except BaseException:  # Ctrl-C as well
-            shutil.rmtree(made, ignore_errors=True)
-            raise
-    except OSError as error:
-        raise ValueError(f"{out} could not be written: {error.strerror or error}") from None

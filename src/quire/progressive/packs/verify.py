@@ -9,6 +9,7 @@ from pathlib import Path
 from quire.loading.checkpoint import read_headers, weight_files
 from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
+from quire.loading.planes.index import plane_index
 from quire.loading.source import resolve_model
 from quire.loading.stage_manifest import (
     ADAPTER_FILES,
@@ -61,12 +62,14 @@ def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> Non
     order, entries = TensorOrder(config), read_headers(directory)
     if [file.name for file in weight_files(directory)] != sorted(group.file for group in manifest.groups):
         raise ModelLoadError(f"{directory} has weights in other files than {STAGES_FILE} names; pack the model again")
-    groups = order.group(entries, [group.layers for group in manifest.groups])
-    for names, group in zip(groups, manifest.groups, strict=True):
+    groups = order.group(entries, [group.layers for group in manifest.layer_groups])
+    is_plain = manifest.mantissa_bits is None
+    files = {name: each.file.name for name, each in entries.items()} if is_plain else plane_index(directory).coded_files
+    for names, group in zip(groups, manifest.layer_groups, strict=True):
         for name in names:
-            if entries[name].file.name != group.file:
+            if files[name] != group.file:
                 raise ModelLoadError(
-                    f"{entries[name].file} holds {name}, which by {STAGES_FILE} belongs to {group.file}; pack the "
+                    f"{directory / files[name]} holds {name}, which by {STAGES_FILE} belongs to {group.file}; pack the "
                     "model again"
                 )
     if (weights := hash_checkpoint(directory, advance=advance)) != manifest.weights:
