@@ -57,7 +57,7 @@ class TransferReport:
     is_cancelled: bool = False  #: by `SchedulerOutput.cancelled`, before it began
     tier: str = "host"
     saved_bytes: int = 0  #: plain size of coded records beyond `num_bytes`
-    decode_s: float = 0.0  #: seconds to decode them, beside the link
+    coding_s: float = 0.0  #: seconds to code or decode them, beside `copy_s`
 
 
 @dataclass(slots=True)

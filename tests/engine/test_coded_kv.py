@@ -68,7 +68,7 @@ def test_loads_of_coded_blocks_teach_the_link_their_stored_bytes(tmp_path: Path)
     moved, saved = sum(each.num_bytes for each in loads), sum(each.saved_bytes for each in loads)
     assert moved + saved == NUM_FULL // 4 * stats.block_bytes
     assert saved > 0.1 * moved
-    assert sum(each.decode_s for each in loads) > 0
+    assert sum(each.coding_s for each in loads) > 0
     assert sum(each.copy_s for each in loads) == pytest.approx(moved / link.bandwidth, rel=0.1), "of stored bytes"
     assert llm.engine.cost_model.stored_share == pytest.approx(moved / (moved + saved), abs=0.1)
     llm.close()

@@ -242,7 +242,7 @@ class TransferWorker:
             coding = piece.coding = self._tally.pop()
             num_arrived = len(piece.op_ids) - len(piece.failed)
             num_bytes = max(0, num_arrived * self._block_bytes - coding.saved_bytes)
-            busy_s = self._rate_limiter.hold(num_bytes, batch.asked_at, took_s - coding.idle_s)
+            busy_s = self._rate_limiter.hold(num_bytes, batch.asked_at, took_s - coding.seconds)
         except Exception as error:
             batch.has_lost, batch.can_go_on = True, False
             self._fail(piece, error)
@@ -250,14 +250,14 @@ class TransferWorker:
         finally:
             self._ended_at = self._clock()
         if self.bandwidth is None:
-            busy_s = max(self._ended_at - began_at, took_s) - coding.idle_s
+            busy_s = max(self._ended_at - began_at, took_s) - coding.seconds
         failed = list(dict.fromkeys(piece.op_ids[i] for i in sorted(piece.failed)))
         continues, batch.can_go_on = batch.can_go_on, not failed
         if failed:
             batch.has_lost = True
             self._log_loss(piece, len(failed), "missing or altered")
         else:
-            batch.piece_size.observe(num_arrived, busy_s + coding.idle_s)  # not for failures: their speed says nothing
+            batch.piece_size.observe(num_arrived, busy_s + coding.seconds)  # not for failures: their speed says nothing
             if not batch.has_lost:
                 self._log_success(piece.kind)
         self._report(piece, failed, busy_s, continues=continues, has_more=bool(batch.rest))
@@ -338,7 +338,7 @@ class TransferWorker:
         coding = piece.coding
         num_bytes = len(piece.op_ids) * self._block_bytes - coding.saved_bytes
         report = TransferReport(piece.kind, piece.ops, num_bytes, copy_s, list(failed), continues, has_more)
-        report.saved_bytes, report.decode_s = coding.saved_bytes, coding.decode_s
+        report.saved_bytes, report.coding_s = coding.saved_bytes, coding.seconds
         self._add(report)
 
     def _add(self, report: TransferReport) -> None:

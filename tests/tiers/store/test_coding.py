@@ -158,7 +158,7 @@ def test_the_engine_may_have_blocks_stored_plain(tmp_path: Path) -> None:
     assert write(store, 4, after=key(2)) == []
     tally = store.tally.pop()
     assert 0 < tally.saved_bytes < BLOCK_BYTES
-    assert tally.idle_s > 0
+    assert tally.seconds > 0
     store.close()
     (path,) = segments(tmp_path)
     found = Segment(0, path, ROOT, BLOCK_BYTES)

@@ -85,11 +85,11 @@ class CostModel:
         return self.links[tier].predict("save", num_bytes)
 
     def load(self, num_bytes: int, tier: str = "host") -> float:
-        """Seconds to load blocks of a plain size from a tier. Coded ones are decoded beside the link."""
+        """Seconds to load blocks of a plain size from a tier, decoding included."""
         if tier != "disk":
             return self.links[tier].predict("load", num_bytes)
         stored = round(num_bytes * self.stored_share)
-        return max(self.links[tier].predict("load", stored), (num_bytes - stored) * self.decode_s_per_byte)
+        return self.links[tier].predict("load", stored) + (num_bytes - stored) * self.decode_s_per_byte
 
     @property
     def pays_to_code(self) -> bool:

@@ -52,7 +52,8 @@ class CostObserver:
         elif report.is_cancelled:
             self._end_run(tier, kind)
         elif report.num_bytes:
-            model.observe_decoding(report.saved_bytes, report.decode_s)
+            if kind == "load":
+                model.observe_decoding(report.saved_bytes, report.coding_s)
             self._add_piece(report)
         if tier != "host" or was_failing == model.is_failing(kind):
             return

@@ -1,5 +1,5 @@
-"""Read and check many blocks from their segments, neighbours in one call. A thread decodes coded ones during the next
-call."""
+"""Read and check many blocks from their segments, neighbours in one call. The system reads ahead while some are
+decoded."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import contextlib
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from collections.abc import Iterator, Sequence
 
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.layout.coding import CodingTally
@@ -19,7 +17,7 @@ from quire.tiers.store.layout.segment import Segment
 
 _MAX_FILES = 64  #: open at once
 _MAX_RECORDS = 512  # per call: two buffers each, and systems take 1,024
-_MAX_BYTES = 2 << 20  # per call: checksums are faster while the data is in cache
+_MAX_BYTES = 1 << 20  # per call: checksums are faster while the data is in cache
 _TOUCH_EVERY_S = 60.0
 
 _Wanted = tuple[int, int]  # row of a segment, index of the key
@@ -32,7 +30,6 @@ class Reader:
         self._root = root
         self._catalog = catalog
         self._tally = tally
-        self._decoder = ThreadPoolExecutor(1, "quire-kv-decoder")
         self._files: OrderedDict[int, OpenFile] = OrderedDict()  #: by the segment's number, least recent first
 
     def read(self, keys: Sequence[bytes], into: Sequence[memoryview]) -> list[int]:
@@ -51,7 +48,6 @@ class Reader:
 
     def close(self) -> None:
         self._files.clear()
-        self._decoder.shutdown(wait=False)
 
     def _read(self, keys: Sequence[bytes], into: Sequence[memoryview], wanted: Sequence[int]) -> list[int]:
         by_segment: dict[int, tuple[Segment, list[_Wanted]]] = {}
@@ -75,16 +71,13 @@ class Reader:
                 self._catalog.refresh()
             return [i for _, i in locations]
         bad: list[_Wanted] = []
-        finish: Callable[[], list[_Wanted]] = list  # waits for the decoding of a run, and returns its bad records
-        try:
-            for run in _runs(locations, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))):
-                parts = self._read_run(file, segment, run, into)
-                bad += finish()
-                check = partial(self._find_bad, run, parts, keys, into)
-                is_coded = any(segment.is_coded(row) for row, _ in run)
-                finish = partial(self._wait_for, self._decoder.submit(check)) if is_coded else partial(list, check())
-        finally:  # nothing is written to a buffer afterwards
-            bad += finish()
+        runs = list(_runs(locations, max(1, min(_MAX_RECORDS, _MAX_BYTES // segment.record_bytes))))
+        for run, following in zip(runs, [*runs[1:], []], strict=True):
+            parts = self._read_run(file, segment, run, into)
+            if following and segment.is_coded(run[0][0]):
+                start = segment.offset(following[0][0])
+                file.read_ahead(start, segment.offset(following[-1][0] + 1) - start)
+            bad += self._find_bad(run, parts, keys, into)
         if bad and not file.is_at(segment.path):  # unlinked since it was opened
             self._files.pop(segment.number, None)
             self._catalog.refresh()
@@ -123,16 +116,10 @@ class Reader:
             else:
                 began = time.perf_counter()
                 is_good = decode_block(self._root, keys[i], header, data, into[i])
-                self._tally.decode_s += time.perf_counter() - began
+                self._tally.seconds += time.perf_counter() - began
                 self._tally.saved_bytes += len(into[i]) - len(data)
             if not is_good:
                 bad.append((row, i))
-        return bad
-
-    def _wait_for(self, decoding: Future[list[_Wanted]]) -> list[_Wanted]:
-        began = time.perf_counter()
-        bad = decoding.result()
-        self._tally.idle_s += time.perf_counter() - began
         return bad
 
     def _open(self, segment: Segment) -> OpenFile:

@@ -137,7 +137,7 @@ class Writer:
         if may_code and coder is not None:
             began = time.perf_counter()
             coded = coder.encode(block)
-            self._tally.idle_s += time.perf_counter() - began
+            self._tally.seconds += time.perf_counter() - began
             if coded is not None:
                 self._tally.saved_bytes += len(block) - len(coded)
                 return [encode_header(root, row, block, coder.kind, coded), coded]

@@ -27,13 +27,12 @@ class CodingTally:
     """Bytes and seconds of coding in the transfers of one thread."""
 
     saved_bytes: int = 0  #: plain less coded size
-    decode_s: float = 0.0
-    idle_s: float = 0.0  #: the link waited for coding
+    seconds: float = 0.0
 
     def pop(self) -> CodingTally:
         """Return the counts since the last call."""
         counts = replace(self)
-        self.saved_bytes, self.decode_s, self.idle_s = 0, 0.0, 0.0
+        self.saved_bytes, self.seconds = 0, 0.0
         return counts
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from quire.tiers.store.layout.record import Buffer
 
 _LOCK_PATIENCE_S = 5.0  #: work under a lock takes milliseconds
+_AHEAD_BYTES = 128 << 10  # Linux may read no more for one call
 _MAX_RECORDS = 512  # per call: two buffers each, and systems take 1,024
 
 Move = Callable[[int, Sequence[Buffer], int], int]  #: os.pwritev or os.preadv
@@ -58,6 +59,12 @@ class OpenFile:
         except OSError as error:
             return False if error.errno in (errno.EWOULDBLOCK, errno.EACCES) else None
         return True
+
+    def read_ahead(self, at: int, num_bytes: int) -> None:
+        """Have the system read bytes into its cache, meanwhile, where it can."""
+        with contextlib.suppress(AttributeError, OSError):
+            for start in range(at, at + num_bytes, _AHEAD_BYTES):
+                os.posix_fadvise(self.fd, start, min(_AHEAD_BYTES, at + num_bytes - start), os.POSIX_FADV_WILLNEED)
 
     def unlink_from(self, path: Path) -> None:
         """Unlink and truncate the file, since others may keep it open for long. Their reads come short."""
