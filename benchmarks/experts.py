@@ -33,7 +33,9 @@ _BLOCK_SIZE = 16
 class ExpertsSettings(Settings):
     """Options of the benchmark."""
 
-    weights: tuple[str, ...] = setting("none,int8,int4", "Quantizations, or mxfp4.", read=names, metavar="KIND[,...]")
+    weights: tuple[str, ...] = setting(
+        "none,int8,int4", "Quantizations, packed12 or mxfp4.", read=names, metavar="KIND[,...]"
+    )
     contexts: tuple[int, ...] = setting("16", "Tokens, of zeros.", read=integers, metavar="TOKENS[,...]")
     runs: int = setting(8, "Measurements of each kind.", at_least=1)
 
@@ -135,8 +137,9 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
             if kind == "mxfp4":
                 write_mxfp4(config.model, Path(directory))
             source = resolve_model(directory if kind == "mxfp4" else config.model)
-            quantization = "none" if kind == "mxfp4" else kind
-            model = load_model(source, dtype=config.dtype, quantization=quantization)
+            quantization = "none" if kind in ("mxfp4", "packed12") else kind
+            weights = "packed12" if kind == "packed12" else "plain"
+            model = load_model(source, dtype=config.dtype, quantization=quantization, weights=weights)
         experts, others = active_bytes(model)
         for context in settings.contexts:
             passes, taken, read = decode(model, context), [], []
@@ -160,7 +163,7 @@ def measure(config: EngineConfig, settings: ExpertsSettings) -> Iterator[dict[st
             }
 
 
-@options(without=("quantization", "device"))
+@options(without=("quantization", "weights", "device"))
 def main(settings: ExpertsSettings, engine: EngineConfig, json: Json = None) -> None:
     """Decoding one stream against the time to read the weights in use, its KV and its state."""
     columns = (

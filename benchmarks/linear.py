@@ -37,8 +37,8 @@ class LinearSettings(Settings):
 
     rows: tuple[int, ...] = setting("1,4,16,32,256", "Rows of each product.", read=integers, at_least=1)
     weights: tuple[str, ...] = setting(
-        "plain,onednn,int8,int4",
-        "Kinds of weights: plain (the model's own), onednn, int8, int4, or an encoding of GGUF such as Q4_0.",
+        "plain,packed12,onednn,int8,int4",
+        "Kinds of weights: plain (the model's own), packed12, onednn, int8, int4, or an encoding of GGUF such as Q4_0.",
         read=names,
         metavar="KIND[,...]",
     )
@@ -79,12 +79,15 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
             )
             rows &= 0x7B  # scales in float16 stay finite
             return BlockWeight([BlockRows(kind, rows)], shape[1], dtype, library)
-        packed = pack_weight(weight) if kind == "plain" else quantize_weight(weight, kind)
+        if kind in ("plain", "packed12"):
+            packed: PackedWeight | None = pack_weight(weight, is_compact=kind == "packed12")
+        else:
+            packed = quantize_weight(weight, kind)
         if packed is None:
             raise ValueError(f"there is no packed product for {dtype} here")
         return packed
 
-    known = ("plain", "onednn", *BITS, *(kind for kind in TYPES if kind in BLOCKS))
+    known = ("plain", "packed12", "onednn", *BITS, *(kind for kind in TYPES if kind in BLOCKS))
     if unknown := set(settings.weights) - set(known):
         raise ValueError(f"weights={', '.join(sorted(unknown))} is not one of {', '.join(known)}")
     set_num_threads(config.num_threads or default_num_threads())
@@ -167,7 +170,7 @@ def run(config: EngineConfig, settings: LinearSettings, json_path: Path | None =
     report.publish(json_path)
 
 
-@options(without=("quantization", "device"))
+@options(without=("quantization", "weights", "device"))
 def main(settings: LinearSettings, engine: EngineConfig, json: Json = None) -> None:
     """All linear layers of a model once, by rows and kind of weight, against the time to read their bytes."""
     run(engine, settings, json)

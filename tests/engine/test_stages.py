@@ -120,7 +120,7 @@ def test_a_stage_gives_the_tokens_of_transformers_without_its_layers(
     changed = [a.token_ids != b.token_ids for a, b in zip(healed(name), bare(name), strict=True)]
     assert sum(changed) > len(changed) // 2, "the adapter hardly does anything"
     if not is_packed:
-        monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+        monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
     llm = make_llm(name, max_num_batched_tokens=7)
     runner = llm.engine.runner
     runner.add_stage(make_stage(name, runner.model))

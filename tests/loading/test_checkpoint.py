@@ -29,7 +29,7 @@ def load(directory: Path, **options: Any) -> CausalLM:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep models unpacked, so their weights can be inspected."""
-    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
     monkeypatch.setattr("quire.models.latent_attention.panel_kernels", lambda dtype: None)
 
 

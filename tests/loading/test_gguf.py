@@ -152,7 +152,7 @@ def test_every_encoding_is_decoded_as_by_the_gguf_package(encoding: str, tmp_pat
     path = write_gguf(directory, tmp_path / "model.gguf", encoding)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quire.models.linear.stored_weight.StoredParts.pack", lambda *_: None)
-        patch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+        patch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
         model = load(path, dtype="float32")
     found = {name: np.asarray(view) for name, view in model.checkpoint_tensors().items()}
     reader = gguf.GGUFReader(path)
@@ -264,7 +264,7 @@ def test_projections_of_hybrids_keep_their_encoding(variant: str, encoding: str,
     model = load(path, dtype="float32")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("quire.models.linear.stored_weight.StoredParts.pack", lambda *_: None)
-        patch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+        patch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
         decoded = load(path, dtype="float32")
     for (name, layer), (_, plain) in zip(model.weighted_layers(), decoded.weighted_layers(), strict=True):
         assert layer.weight is None, name

@@ -67,7 +67,7 @@ def load_tiny(**options: object) -> CausalLM:
 
 @pytest.fixture
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
 
 
 def test_every_preset_has_the_parameters_of_its_model() -> None:

@@ -53,7 +53,7 @@ def test_any_part_of_any_tensor_comes_as_it_is(data: st.DataObject, tmp_path_fac
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen2"])
 def test_random_weights_are_those_of_one_rank(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
     monkeypatch.setattr("quire.loading.modules.fill.CHUNK", 1009)  # less than most tensors, more than a row
     directory = make_checkpoint(name, tmp_path, vocab_size=253)
     (directory / "model.safetensors").unlink()

@@ -20,7 +20,7 @@ from quire.text.tokenizer import Tokenizer
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
 
 
 def tensors_of(name: Any, **options: Any) -> dict[str, torch.Tensor]:

@@ -42,7 +42,7 @@ def test_packing_frees_the_plain_weight_and_may_be_asked_twice() -> None:
 
 
 def test_float16_falls_back_to_the_plain_product_where_it_cannot_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
     layer = Linear(64, 32, bias=False, dtype=torch.float32, device="cpu")
     assert layer.weight is not None
     layer.weight.normal_()

@@ -135,6 +135,7 @@ def _load(
         retries=is_progressive,
         group=group,
     )
+    loader.lay_out(config.weights)
     _check_room(config, source, loader, device)
     start.end("config")
     # Persistent KV needs the weights' digest, which is known only once all bytes have passed.

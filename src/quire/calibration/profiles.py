@@ -68,6 +68,7 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         "model": repr(model.config),
         "dtype": name_of(model.dtype),
         "quantization": model.quantization,
+        "weights": model.weights,
         "block_size": config.block_size,
         "threads": num_threads(),
         "kernels": load_kernels().level if device == "cpu" else "none",

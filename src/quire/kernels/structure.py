@@ -12,6 +12,7 @@ _TYPES = {
     "int64": ctypes.c_int64,
     "uint64": ctypes.c_uint64,
     "int32": ctypes.c_int32,
+    "uint32": ctypes.c_uint32,
     "float": ctypes.c_float,
 }
 _Pointer = ctypes.c_void_p

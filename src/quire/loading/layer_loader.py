@@ -116,6 +116,11 @@ class LayerLoader:
     def is_random(self) -> bool:
         return self._reading is None
 
+    def lay_out(self, weights: str) -> None:
+        """Choose the layout of packed weights, before `start`; see `CausalLM.lay_out`."""
+        self.model.lay_out(weights)
+        self._units = ModelUnits(self.model, self._manifest)
+
     def start(self) -> None:
         seconds_ago = 0.0
         if self._reading is not None:
@@ -380,9 +385,10 @@ def _end(closing: threading.Event, thread: threading.Thread) -> None:
         thread.join(_EXIT_WAIT_S)
 
 
-def load_model(source: ModelSource, *, use_tqdm: bool = True, **options: Any) -> CausalLM:
+def load_model(source: ModelSource, *, use_tqdm: bool = True, weights: str = "auto", **options: Any) -> CausalLM:
     """Load a model in eval mode, packed for this CPU where that helps. Options and errors: see `LayerLoader`."""
     with LayerLoader(source, **options) as loader:
+        loader.lay_out(weights)
         wait_with_progress(loader, loader.last_stage, use_tqdm)
     return loader.model
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
@@ -23,6 +24,13 @@ from quire.ops.module import Module, ModuleList
 
 Attend = Callable[..., Array]
 """attend(layer_index, q, k, v, sinks=None) -> output; see `AttentionBackend.attend`."""
+
+
+#: Levels that multiply few rows by compact weights faster than by plain ones (benchmarks.linear). Level generic decodes
+#: slowly, and amx was not measured.
+PACKED12_LEVELS = ("avx2", "avx512", "avx512bf16")
+
+logger = logging.getLogger("quire")
 
 
 class CausalLM(Module):
@@ -46,6 +54,7 @@ class CausalLM(Module):
         self.dtype = dtype
         self.device = device  #: cpu, cuda or meta
         self.quantization = "none"
+        self.weights = "plain"  #: or packed12
         self._stage: ServableStage | None = None
         self._passes = RecordedPasses()  # a stage has its own
         self.waited_s = 0.0  #: seconds of waiting for arriving layers in forward passes
@@ -190,6 +199,24 @@ class CausalLM(Module):
                 module.quantization = quantization
         if quantization != "none":
             self.lm_head.quantization = HEAD_QUANTIZATION
+
+    def lay_out(self, weights: str) -> None:
+        """Make packing give linear layers in bfloat16 a layout: plain, packed12, or auto (the faster one)."""
+        level, reason = load_kernels().level, ""
+        if name_of(self.dtype) != "bfloat16":
+            reason = f"the model is in {name_of(self.dtype)}, not in bfloat16"
+        elif self.quantization != "none":
+            reason = f"weights in {self.quantization} are smaller"
+        elif self.device == "cuda" or level == "none":
+            reason = "it needs the kernels of a CPU"
+        if reason and weights == "packed12":
+            logger.info("weights=packed12 has no effect: %s", reason)
+        if weights == "auto":
+            weights = "packed12" if level in PACKED12_LEVELS else "plain"
+        self.weights = "plain" if reason else weights
+        for module in self.modules():
+            if isinstance(module, Linear):
+                module.is_compact = self.weights == "packed12"
 
     def weight_bytes(self) -> int:
         """Return the current memory of the weights, with shared tensors counted once."""

@@ -15,7 +15,7 @@ from quire.models.base import Attend
 from quire.models.encodings import BLOCKS, FLOATS, HEAD_PARTS
 from quire.models.layers import RMSNorm, select_rows
 from quire.models.linear.layer import Linear
-from quire.models.linear.panel_weight import SERIAL_PRODUCTS, PanelWeight, panel_kernels
+from quire.models.linear.panel_weight import SERIAL_PRODUCTS, pack_panels, panel_kernels
 from quire.models.linear.stored_weight import StoredWeight, decode_rows
 from quire.models.model_config import LatentConfig, ModelConfig
 from quire.models.parallel import ModelSplit
@@ -39,10 +39,10 @@ class _Heads(ctypes.Structure):
 class HeadWeights:
     """A weight per head, [num_heads, out_features, in_features] of float32 or bfloat16, packed in panels."""
 
-    def __init__(self, weight: np.ndarray, library: ctypes.CDLL) -> None:
+    def __init__(self, weight: np.ndarray, library: ctypes.CDLL, *, is_compact: bool = False) -> None:
         own = new_empty(weight.shape, weight.dtype)  # dense, so that panels are packed in place
         own[...] = weight
-        self._heads = [PanelWeight(each, library) for each in own]
+        self._heads = [pack_panels(each, library, is_compact=is_compact) for each in own]
         calls = [head.call(None) for head in self._heads]
         self._calls = (type(calls[0]) * len(calls))(*calls)
         self._multiply = getattr(library, f"quire_heads_{weight.dtype.name}")
@@ -116,7 +116,8 @@ class LatentProjection(Linear):
             self.stored, self.weight = None, parts.decode(self.dtype, device)
         library = panel_kernels(self.dtype) if device == "cpu" else None
         if library is not None:
-            self.packed = _Packed(HeadWeights(each, library) for each in self._parts(as_numpy(self.weight)))
+            both = self._parts(as_numpy(self.weight))
+            self.packed = _Packed(HeadWeights(each, library, is_compact=self.is_compact) for each in both)
             self.weight = None
 
     def packed_bytes(self) -> int:

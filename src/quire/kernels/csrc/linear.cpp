@@ -10,6 +10,7 @@
 
 #include "kept.h"
 #include "linear_amx.h"
+#include "panels.h"
 
 namespace {
 
@@ -17,6 +18,7 @@ constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows laid out together: at most 
 constexpr int64_t SLICE = 2048;           // most inputs laid out at once, if all are too many
 constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums kept for the next slice
 constexpr int64_t TASKS_PER_THREAD = 16;  // of several calls, whose numbers of rows differ
+constexpr int64_t DECODED = 16 * PART;     // depth of a compact panel that is decoded at once for many rows
 constexpr int64_t WIDE_ROWS = 9;          // from this on, widening a panel of bfloat16 pays
 
 // -- epilogue: from a tile's sums to the output ------------------------------------------------------------------------
@@ -102,20 +104,23 @@ struct Block {
     int64_t first_row, rows, first, end;
 };
 
-// A block's rows by a panel, tile by tile. With several tiles, each step prefetches a bit of the next panel at `ahead`, so
-// that its first tile need not wait for memory.
+template <class Tile>
+inline int64_t tile_rows(const Block<Tile>& block) {
+    return round_up(divide_up(block.rows, divide_up(block.rows, Tile::MOST)), Tile::ROWS);
+}
+
+// A block's rows, from `first_row` on, by the inputs [from, to) of its slice of a panel, tile by tile. With several tiles, each step prefetches a
+// bit of the next panel at `ahead`, so that its first tile need not wait for memory.
 template <class Right, class Tile, class Finish>
-inline void multiply_tiles(const Block<Tile>& block, const Right* panel, int64_t depth, float* sums, const char* ahead,
-                           int64_t bytes_ahead, Finish&& finish_tile) {
+inline void multiply_tiles(const Block<Tile>& block, int64_t first_row, const Right* panel, int64_t from, int64_t to, int64_t depth, float* sums, const char* ahead, int64_t bytes_ahead, Finish&& finish_tile) {
     const int64_t tiles = divide_up(block.rows, Tile::MOST), slice = block.end - block.first;
-    const int64_t tile_rows = round_up(divide_up(block.rows, tiles), Tile::ROWS);
-    const int64_t part = tiles > 1 ? smaller(slice, Tile::DEPTH_PART) : slice;
+    const int64_t part = tiles > 1 ? smaller(to - from, Tile::DEPTH_PART) : to - from;
     const int64_t lines = tiles > 1 || ASKS_AHEAD ? divide_up(bytes_ahead / 64, tiles) : 0;
-    for (int64_t first = 0; first < slice; first += part) {
-        const int64_t end = smaller(first + part, slice);
-        for (int64_t row = 0; row < block.rows; row += tile_rows) {
-            const int64_t count = smaller(tile_rows, block.rows - row);
-            Tile::multiply(block.left, row, count, slice, first, end, block.first + first > 0, panel,
+    for (int64_t first = from; first < to; first += part) {
+        const int64_t end = smaller(first + part, to);
+        for (int64_t row = first_row; row < block.rows; row += tile_rows(block)) {
+            const int64_t count = smaller(tile_rows(block), block.rows - row);
+            Tile::multiply(block.left, row, count, slice, first, end, block.first + first > 0, panel - from * OUTPUTS,
                            sums + row * OUTPUTS, ahead, lines);
             ahead += (end - first) / 32 * lines * 64;
             if (block.first + end == depth) finish_tile(row, count);
@@ -123,22 +128,85 @@ inline void multiply_tiles(const Block<Tile>& block, const Right* panel, int64_t
     }
 }
 
-// Multiplies all rows of a block by one panel. Without products of bfloat16, a panel is widened once for many rows. Both
-// ways add up in the same order.
+// As above for a panel in memory. Without products of bfloat16, it is widened once for many rows, which adds up in the
+// same order.
 template <class T, class Tile, class Finish>
-inline void multiply(const Block<Tile>& block, const T* panel, int64_t depth, float* sums, float* wide,
-                     Finish&& finish_tile) {
-    panel += block.first * OUTPUTS;
-    const char* next = reinterpret_cast<const char*>(panel) +
-                       (block.rows > Tile::MOST ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD);
-    constexpr int64_t bytes_ahead = OUTPUTS * 32 * sizeof(T);
+inline void multiply_plain(const Block<Tile>& block, int64_t first_row, const T* panel, int64_t from, int64_t to, int64_t depth,
+                           float* sums, float* wide, const char* ahead, int64_t bytes_ahead, Finish&& finish_tile) {
     if constexpr (WIDENS<T>)
         if (block.rows >= WIDE_ROWS) {
-            widen(panel, block.end - block.first, wide);
+            widen(panel, to - from, wide);
             const Block<RowTile<float>> same{block.left, block.first_row, block.rows, block.first, block.end};
-            return multiply_tiles(same, wide, depth, sums, next, bytes_ahead, finish_tile);
+            return multiply_tiles(same, first_row, wide, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
         }
-    multiply_tiles(block, panel, depth, sums, next, bytes_ahead, finish_tile);
+    multiply_tiles(block, first_row, panel, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
+}
+
+// Multiplies all rows of a block by one panel. Words that are not in memory are decoded in registers for few rows, else
+// part by part into the cache. The sums are the same.
+template <class T, class Tile, class Finish>
+inline void multiply(const Block<Tile>& block, const PanelReader<T>& panel, int64_t depth, float* sums, float* wide,
+                     T* decoded, Finish&& finish_tile) {
+    const int64_t slice = block.end - block.first;
+    if (panel.is_plain()) {
+        const T* from = panel.data() + block.first * OUTPUTS;
+        const int64_t next = block.rows > Tile::MOST ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD;
+        return multiply_plain(block, 0, from, 0, slice, depth, sums, wide, reinterpret_cast<const char*>(from) + next,
+                              OUTPUTS * 32 * int64_t(sizeof(T)), finish_tile);
+    }
+    constexpr bool reads_words = std::is_same_v<Tile, RowTile<T>>;
+    if constexpr (reads_words)
+        if (block.rows <= Tile::MOST || (WIDENS<T> && block.rows < WIDE_ROWS)) {  // storing words needs registers, too
+            for (int64_t row = 0, count; row < block.rows; row += count) {
+                count = smaller(tile_rows(block), block.rows - row);
+                panel.with_source(block.first, [&](const auto& source) {
+                    Tile::multiply(block.left, row, count, slice, 0, slice, block.first > 0, source,
+                                   sums + row * OUTPUTS, 0);
+                });
+                if (block.end == depth) finish_tile(row, count);
+            }
+            return;
+        }
+    for (int64_t from = 0; from < slice; from += DECODED) {
+        const int64_t to = smaller(from + DECODED, slice), first = block.first + from;
+        const auto multiply_rest = [&](int64_t row) {
+            multiply_plain<T>(block, row, decoded, from, to, depth, sums, wide, panel.near(block.first + to),
+                              panel.near(32) - panel.near(0), finish_tile);
+        };
+        if constexpr (reads_words && !WIDENS<T>) {  // the first tile decodes for the others
+            const int64_t count = tile_rows(block);
+            panel.with_source(first, [&](const auto& source) {
+                using Source = std::decay_t<decltype(source)>;
+                Tile::multiply(block.left, 0, count, slice, from, to, first > 0, StoringSource<T, Source>{source, decoded},
+                               sums, 0);
+            });
+            if (block.first + to == depth) finish_tile(0, count);
+            multiply_rest(count);
+            continue;
+        }
+        panel.read(first, block.first + to, decoded);
+        multiply_rest(0);
+    }
+}
+
+// Multiplies few rows by two panels at once; returns false if it does not.
+template <class T, class Tile>
+inline bool multiply_both(const Block<Tile>& block, const PanelReader<T>& one, const PanelReader<T>& other, float* sums,
+                          float* other_sums) {
+    bool is_done = false;
+    if constexpr (PAIRED_ROWS > 0 && std::is_same_v<Tile, RowTile<T>>)
+        one.with_source(0, [&](const auto& first) {
+            other.with_source(0, [&](const auto& second) {
+                using First = std::decay_t<decltype(first)>;
+                using Second = std::decay_t<decltype(second)>;
+                if constexpr (std::is_same_v<First, Second>) {
+                    Tile::multiply(block.left, 0, block.rows, block.end, 0, block.end, false,
+                                   PairSource<First, Second>{first, second}, sums, other_sums - sums);
+                    is_done = true;
+                }
+            });
+        });
+    return is_done;
 }
 
 // Division of a call: blocks of rows by groups of panels. A block's rows stay in the L2 cache while a group's panels
@@ -150,7 +218,7 @@ struct Cut {
         : depth(round_up(call.in_features, DEPTH<T>)), panels(divide_up(call.out_features, OUTPUTS)) {
         constexpr int64_t bytes = sizeof(typename Tile::Left);
         const int64_t slices = call.num_rows * depth * bytes <= BLOCK_BYTES ? 1 : divide_up(depth, SLICE);
-        slice = round_up(divide_up(depth, slices), DEPTH<T>);
+        slice = slices > 1 ? round_up(divide_up(depth, slices), PART) : depth;
         const int64_t most = larger(1, BLOCK_BYTES / (slice * bytes) / Tile::MOST) * Tile::MOST;
         blocks = divide_up(call.num_rows, most);
         block_rows = round_up(divide_up(call.num_rows, blocks), Tile::ROWS);
@@ -171,7 +239,7 @@ struct Cut {
 // One task of a call: a block of rows by a group of panels. `block` is the thread's last one, and may be this one.
 template <class T, class Tile>
 void multiply_group(const QuireLinear& call, const Cut<T, Tile>& cut, int64_t task, Block<Tile>& block, float* wide,
-                    float* sums) {
+                    T* decoded, float* sums) {
     const int64_t first_row = task / cut.groups * cut.block_rows, group = task % cut.groups;
     const int64_t first_panel = cut.panels * group / cut.groups, end_panel = cut.panels * (group + 1) / cut.groups;
     for (int64_t first = 0; first < cut.depth; first += cut.slice) {
@@ -181,17 +249,34 @@ void multiply_group(const QuireLinear& call, const Cut<T, Tile>& cut, int64_t ta
             Tile::lay_out(static_cast<const T*>(call.x) + first_row * call.x_stride + first, call.x_stride, block.rows,
                           smaller(block.end, call.in_features) - first, block.end - first, block.left);
         }
-        for (int64_t panel = first_panel; panel < end_panel; ++panel) {
-            const int64_t at = panel * cut.depth * OUTPUTS, column = panel * OUTPUTS;
-            float* own = sums + (panel - first_panel) % cut.panels_kept * 2 * cut.num_sums;
-            float* up_own = own + cut.num_sums;
-            if (call.up)
-                multiply<T>(block, static_cast<const T*>(call.up) + at, cut.depth, up_own, wide, [](int64_t, int64_t) {});
-            multiply<T>(block, static_cast<const T*>(call.weight) + at, cut.depth, own, wide,
-                        [&](int64_t row, int64_t count) {
-                            finish<T>(call, own + row * OUTPUTS, call.up ? up_own + row * OUTPUTS : nullptr,
-                                      first_row + row, count, column);
-                        });
+        const auto of = [&](const QuireWeight* weight, int64_t panel) { return PanelReader<T>(*weight, panel, cut.depth); };
+        const auto sums_of = [&](int64_t panel) {
+            return sums + (panel - first_panel) % cut.panels_kept * 2 * cut.num_sums;
+        };
+        const auto finish_panel = [&](int64_t panel, const float* own, int64_t row, int64_t count) {
+            finish<T>(call, own + row * OUTPUTS, call.up ? own + cut.num_sums + row * OUTPUTS : nullptr, first_row + row,
+                      count, panel * OUTPUTS);
+        };
+        const auto multiply_one = [&](int64_t panel) {
+            float *own = sums_of(panel), *up = own + cut.num_sums;
+            if (call.up) multiply(block, of(call.up, panel), cut.depth, up, wide, decoded, [](int64_t, int64_t) {});
+            multiply(block, of(call.weight, panel), cut.depth, own, wide, decoded,
+                     [&](int64_t row, int64_t count) { finish_panel(panel, own, row, count); });
+        };
+        // The panels of a pair are those of both weights, or from both halves: each half is read sequentially.
+        const bool is_paired = block.rows <= PAIRED_ROWS && cut.slice == cut.depth;
+        const int64_t half = is_paired && !call.up ? (end_panel - first_panel) / 2 : 0;
+        for (int64_t panel = first_panel; panel < end_panel - half; ++panel) {
+            const int64_t other = panel - first_panel < half ? panel + end_panel - half - first_panel : panel;
+            float *own = sums_of(panel), *second = own + cut.num_sums;
+            if (is_paired && (call.up || other != panel) &&
+                multiply_both(block, of(call.weight, panel), of(call.up ? call.up : call.weight, other), own, second)) {
+                finish_panel(panel, own, 0, block.rows);
+                if (!call.up) finish_panel(other, second, 0, block.rows);
+                continue;
+            }
+            multiply_one(panel);
+            if (other != panel) multiply_one(other);
         }
     }
 }
@@ -213,10 +298,11 @@ void run(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
     }
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
     {
-        static thread_local Kept kept_left, kept_sums, kept_wide;
+        static thread_local Kept kept_left, kept_sums, kept_wide, kept_decoded;
         Block<Tile> block{kept_left.of<Left>(left_size), -1, 0, 0, 0};
         float* wide = wide_size ? kept_wide.of<float>(wide_size) : nullptr;
         float* sums = kept_sums.of<float>(sums_size);
+        T* decoded = kept_decoded.of<T>(DECODED * OUTPUTS);
 #if defined(__AMX_BF16__)
         using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, Tiles, int>;
         const Registers registers{int(smaller(most_rows, Tile::ROWS))};
@@ -229,7 +315,7 @@ void run(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
                 first_task += count;
                 block.first_row = -1;
             }
-            multiply_group(calls[call], cuts[call], task - first_task, block, wide, sums);
+            multiply_group(calls[call], cuts[call], task - first_task, block, wide, decoded, sums);
         }
     }
 }
@@ -270,51 +356,7 @@ void multiply_heads(const QuireHeads& call) {
                     size_t(call.num_copied) * sizeof(T));
 }
 
-// -- packing ----------------------------------------------------------------------------------------------------------
-
-// Adjacent inputs form one word, so packing transposes words of either type.
-template <class T>
-void pack(const QuirePack& call) {
-    const int64_t depth = round_up(call.in_features, DEPTH<T>), words = depth / EACH<T>;
-    Kept kept;
-    uint32_t* rows = kept.of<uint32_t>(OUTPUTS * words);  // a copy, since a panel may be packed in place
-    for (int64_t panel = 0; panel < divide_up(call.out_features, OUTPUTS); ++panel) {
-        for (int64_t i = 0; i < OUTPUTS; ++i) {
-            const int64_t row = panel * OUTPUTS + i, count = row < call.out_features ? call.in_features : 0;
-            char* to = reinterpret_cast<char*>(rows + i * words);
-            std::memcpy(to, static_cast<const T*>(call.weight) + row * call.stride, size_t(count) * sizeof(T));
-            std::memset(to + count * sizeof(T), 0, size_t(depth - count) * sizeof(T));
-        }
-        uint32_t* to = static_cast<uint32_t*>(call.packed) + panel * words * OUTPUTS;
-        int64_t at = 0;
-        for (; at + W <= words; at += W)
-            for (int64_t half = 0; half < OUTPUTS; half += W) {
-                Words block[W];
-                for (int i = 0; i < W; ++i) block[i] = load<Words>(rows + (half + i) * words + at);
-                transpose(block);
-                for (int i = 0; i < W; ++i) store(to + (at + i) * OUTPUTS + half, block[i]);
-            }
-        for (; at < words; ++at)
-            for (int64_t i = 0; i < OUTPUTS; ++i) to[at * OUTPUTS + i] = rows[i * words + at];
-    }
-}
-
-template <class T>
-int32_t unpack(const QuireRows& call) {
-    for (int64_t i = 0; i < call.num_ids; ++i)
-        if (call.ids[i] < 0 || call.ids[i] >= call.out_features) return 0;
-    const int64_t words = round_up(call.in_features, DEPTH<T>) / EACH<T>;
-#pragma omp parallel for num_threads(call.num_threads) if (call.num_threads > 1) schedule(static)
-    for (int64_t i = 0; i < call.num_ids; ++i) {
-        const int64_t id = call.ids[i];
-        const uint32_t* from = static_cast<const uint32_t*>(call.packed) + id / OUTPUTS * words * OUTPUTS + id % OUTPUTS;
-        char* to = static_cast<char*>(call.to) + i * call.in_features * int64_t(sizeof(T));
-        const int64_t whole = call.in_features / EACH<T>;
-        for (int64_t at = 0; at < whole; ++at, from += OUTPUTS) std::memcpy(to + at * 4, from, 4);
-        std::memcpy(to + whole * 4, from, size_t(call.in_features % EACH<T>) * sizeof(T));
-    }
-    return 1;
-}
+// -- low-rank adapters ------------------------------------------------------------------------------------------------
 
 // to = from, or to += from, in float32.
 template <bool ADDS, class From, class To>
@@ -348,9 +390,6 @@ void low_rank(const QuireLowRank& call) {
 
 }  // namespace
 
-int64_t quire_linear_panel() { return OUTPUTS; }
-int64_t quire_linear_depth_float32() { return DEPTH<float>; }
-int64_t quire_linear_depth_bfloat16() { return DEPTH<BFloat16>; }
 void quire_linear_float32(const QuireLinear* call) { run<float>(*call); }
 void quire_linear_bfloat16(const QuireLinear* call) { run<BFloat16>(*call); }
 void quire_linears_float32(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
@@ -361,9 +400,5 @@ void quire_linears_bfloat16(const QuireLinear* calls, int64_t num_calls, int64_t
 }
 void quire_heads_float32(const QuireHeads* call) { multiply_heads<float>(*call); }
 void quire_heads_bfloat16(const QuireHeads* call) { multiply_heads<BFloat16>(*call); }
-void quire_pack_float32(const QuirePack* call) { pack<float>(*call); }
-void quire_pack_bfloat16(const QuirePack* call) { pack<BFloat16>(*call); }
-int32_t quire_rows_float32(const QuireRows* call) { return unpack<float>(*call); }
-int32_t quire_rows_bfloat16(const QuireRows* call) { return unpack<BFloat16>(*call); }
 void quire_low_rank_float32(const QuireLowRank* call) { low_rank<float>(*call); }
 void quire_low_rank_bfloat16(const QuireLowRank* call) { low_rank<BFloat16>(*call); }

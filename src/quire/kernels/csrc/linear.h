@@ -10,13 +10,28 @@
 
 extern "C" {
 
+// A panel of a compact weight. High bytes of bfloat16 without their signs are mostly few neighbours, so four bits name one
+// of them and the sign (panels.h).
+struct QuirePanel {
+    int64_t start;    // in bytes
+    uint8_t high[8];  // by code; 255 for a plain panel
+};
+
+struct QuireWeight {
+    const void* data;          // packed panels
+    const QuirePanel* panels;  // of a compact weight, or null
+    uint32_t kept, middle;     // products and rows use (word & kept) | middle of each 32 bits
+};
+
 // out = x W^T + b, silu(x W^T + b), or with U and c: silu(x W^T + b) * (x U^T + c).
 struct QuireLinear {
     const void* x;  // [num_rows, in_features], rows are `x_stride` elements apart
     int64_t x_stride, num_rows, in_features, out_features;
-    const void *weight, *bias;  // packed; [out_features], or null
-    const void *up, *up_bias;   // U and c, or null
-    void* out;                  // [num_rows, out_features], rows are `out_stride` elements apart
+    const QuireWeight* weight;
+    const void* bias;  // [out_features], or null
+    const QuireWeight* up;  // U, or null
+    const void* up_bias;    // c, or null
+    void* out;              // [num_rows, out_features], rows are `out_stride` elements apart
     int64_t out_stride;
     int32_t silu, num_threads;
 };
@@ -36,9 +51,19 @@ struct QuirePack {
     void* packed;  // may be the weight itself, if it is dense and has whole panels and depth
 };
 
+// Makes compact panels of bfloat16. The first call fills `panels`, one more than there are, with starts; the second one
+// with memory for the last start fills `packed`.
+struct QuireCompact {
+    const void* weight;  // [out_features, in_features], rows are `stride` elements apart
+    int64_t stride, in_features, out_features;
+    QuirePanel* panels;
+    void* packed;  // or null
+    int32_t num_threads;
+};
+
 // to[i] = row ids[i] of the unpacked weight. Returns 1, or 0 without any effect if an id is out of range.
 struct QuireRows {
-    const void* packed;
+    const QuireWeight* weight;
     int64_t in_features, out_features, num_ids;
     const int64_t* ids;
     void* to;  // [num_ids, in_features], dense
@@ -49,8 +74,8 @@ struct QuireRows {
 struct QuireLowRank {
     const void* x;  // [num_rows, in_features], rows are `x_stride` elements apart
     int64_t x_stride, num_rows, in_features, rank, out_features;
-    const void *down, *up;  // packed float32: [rank, in_features], [out_features, rank]
-    void* y;                // [num_rows, out_features], dense
+    const QuireWeight *down, *up;  // float32: [rank, in_features], [out_features, rank]
+    void* y;                       // [num_rows, out_features], dense
     int32_t num_threads;
 };
 
@@ -67,6 +92,7 @@ QUIRE_EXPORT void quire_heads_float32(const QuireHeads*);
 QUIRE_EXPORT void quire_heads_bfloat16(const QuireHeads*);
 QUIRE_EXPORT void quire_pack_float32(const QuirePack*);
 QUIRE_EXPORT void quire_pack_bfloat16(const QuirePack*);
+QUIRE_EXPORT void quire_compact(const QuireCompact*);
 QUIRE_EXPORT int32_t quire_rows_float32(const QuireRows*);
 QUIRE_EXPORT int32_t quire_rows_bfloat16(const QuireRows*);
 QUIRE_EXPORT void quire_low_rank_float32(const QuireLowRank*);

@@ -34,12 +34,66 @@ template <class T>
 constexpr bool WIDENS = sizeof(T) == 2;  // words of pairs need registers, too: 4 rows at most, or panels widened before
 #endif
 
+// Up to so many rows, two panels are multiplied at once, whose sums do not wait for each other.
+#if defined(__AVX512BF16__)
+constexpr int64_t PAIRED_ROWS = 0;
+#else
+constexpr int64_t PAIRED_ROWS = W == 16 ? 2 : 1;
+#endif
+
 constexpr int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 constexpr int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 #if defined(__AVX512BF16__)
 inline int32_t word_at(const BFloat16* x) { return load<int32_t>(x); }
 #endif
+
+// Calls use(i) with constants 0 to N - 1. An array with other indices would be stored in each step.
+template <class Use, int... i>
+__attribute__((always_inline)) inline void for_each(Use&& use, std::integer_sequence<int, i...>) {
+    (use(std::integral_constant<int, i>{}), ...);
+}
+template <int N, class Use>
+__attribute__((always_inline)) inline void for_each(Use&& use) {
+    for_each(use, std::make_integer_sequence<int, N>{});
+}
+
+// A source yields a panel's words in the order of depth, `STEPS` steps at a time, each of `HALVES` vectors.
+// That of a plain panel prefetches `lines` lines from `ahead` per 32 of depth.
+template <class T>
+struct PlainSource {
+    static constexpr int STEPS = 1, HALVES = 2;
+    const T* panel;
+    const char* ahead;
+    int64_t lines;
+
+    __attribute__((always_inline)) void read(int64_t step, Words (&words)[1][2]) {
+        constexpr int64_t steps = 32 / EACH<T>;
+        for (int64_t line = step / EACH<T> % steps; line < lines; line += steps, ahead += 64) ask_for(ahead);
+        words[0][0] = load<Words>(panel);
+        words[0][1] = load<Words>(panel + EACH<T> * W);
+        panel += EACH<T> * OUTPUTS;
+    }
+};
+
+// Two panels at once: the sums of one alone would wait for each other.
+template <class First, class Second>
+struct PairSource {
+    static constexpr int STEPS = First::STEPS, HALVES = 4;
+    static_assert(STEPS == Second::STEPS);
+    First first;
+    Second second;
+
+    __attribute__((always_inline)) void read(int64_t step, Words (&words)[STEPS][4]) {
+        Words one[STEPS][2], other[STEPS][2];
+        first.read(step, one);
+        second.read(step, other);
+        for_each<2 * STEPS>([&](auto at) __attribute__((always_inline)) {
+            words[at / 2][at % 2] = one[at / 2][at % 2];
+            words[at / 2][2 + at % 2] = other[at / 2][at % 2];
+        });
+    }
+};
 
 // Rows for fused multiply-add or pairs: dense and zero-padded, with a stride that spreads them over the L1 cache's sets.
 template <class T>
@@ -72,65 +126,76 @@ struct RowTile {
     // Computes sums[rows][OUTPUTS] for rows of x from `row` on. Prefetches `lines` lines per 32 of depth.
     static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end, bool adds,
                          const T* panel, float* sums, const char* ahead, int64_t lines) {
-        with_rows<MOST>(rows, left + row * stride(depth) + first, stride(depth), end - first, adds,
-                        panel + first * OUTPUTS, sums, ahead, lines);
+        multiply(left, row, rows, depth, first, end, adds, PlainSource<T>{panel + first * OUTPUTS, ahead, lines},
+                 sums, 0);
+    }
+
+    // As above with the words of a source, which begins at `first`. Sums of a second panel are `apart` elements behind.
+    template <class Source>
+    static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end, bool adds,
+                         const Source& source, float* sums, int64_t apart) {
+        with_rows<Source::HALVES == 2 ? MOST : PAIRED_ROWS>(rows, left + row * stride(depth) + first, stride(depth),
+                                                            end - first, adds, source, sums, apart);
     }
 
   private:
     template <int64_t rows, class... Arguments>
-    static void with_rows(int64_t count, Arguments... arguments) {
+    static void with_rows(int64_t count, const Arguments&... arguments) {
         if (count == rows) return add_up<rows>(arguments...);
         if constexpr (rows > 1) with_rows<rows - 1>(count, arguments...);
     }
 
-    template <int64_t rows>
+    template <int64_t rows, class Source>
     __attribute__((noinline)) static void add_up(const Left* left, int64_t between, int64_t depth, bool adds,
-                                                 const T* panel, float* sums, const char* ahead, int64_t lines) {
-        Floats sum[rows][2] = {};
+                                                 Source source, float* sums, int64_t apart) {
+        constexpr int HALVES = Source::HALVES;
+        Floats sum[rows][HALVES] = {};
+        const auto at = [&](int64_t row, int half) { return sums + half / 2 * apart + row * OUTPUTS + half % 2 * W; };
         // Loops over the sums are unrolled: the compiler would store an array in each step that prefetches.
         if (adds)
 #pragma GCC unroll 12
             for (int64_t row = 0; row < rows; ++row)
-#pragma GCC unroll 2
-                for (int half = 0; half < 2; ++half) sum[row][half] = load_floats(sums + row * OUTPUTS + half * W);
-        for (int64_t step = 0; step < depth; step += EACH<T>, panel += EACH<T> * OUTPUTS) {
-            constexpr int64_t steps = 32 / EACH<T>;
-            for (int64_t line = step / EACH<T> % steps; line < lines; line += steps, ahead += 64)
-                ask_for(ahead);
-            const Words words[2] = {load<Words>(panel), load<Words>(panel + EACH<T> * W)};
+#pragma GCC unroll 4
+                for (int half = 0; half < HALVES; ++half) sum[row][half] = load_floats(at(row, half));
+        const auto add = [&](int64_t step, const Words(&words)[HALVES]) __attribute__((always_inline)) {
 #if defined(__AVX512BF16__)
             if constexpr (sizeof(T) == 2) {
 #pragma GCC unroll 12
-                for (int64_t row = 0; row < rows; ++row)
-#pragma GCC unroll 2
-                    for (int half = 0; half < 2; ++half)
-                        sum[row][half] = (Floats)_mm512_dpbf16_ps((__m512)sum[row][half], (__m512bh)words[half],
-                                                                  (__m512bh)_mm512_set1_epi32(
-                                                                      word_at(left + row * between + step)));
-                continue;
+                for (int64_t row = 0; row < rows; ++row) {
+                    const __m512bh x = (__m512bh)_mm512_set1_epi32(word_at(left + row * between + step));
+                    for_each<HALVES>([&](auto half) __attribute__((always_inline)) {
+                        sum[row][half] = (Floats)_mm512_dpbf16_ps((__m512)sum[row][half], (__m512bh)words[half], x);
+                    });
+                }
+                return;
             }
 #endif
 #pragma GCC unroll 2
             for (int64_t each = 0; each < EACH<T>; ++each) {
-                Floats right[2];
-                for (int half = 0; half < 2; ++half) {
+                Floats right[HALVES];
+                for_each<HALVES>([&](auto half) __attribute__((always_inline)) {
                     if (EACH<T> == 1)
                         right[half] = bits_as<Floats>(words[half]);
                     else
                         right[half] = bits_as<Floats>(each ? words[half] & 0xffff0000u : words[half] << 16);
-                }
+                });
 #pragma GCC unroll 12
                 for (int64_t row = 0; row < rows; ++row) {
                     const Floats x = splat(to_float(left[row * between + step + each]));
-                    sum[row][0] += x * right[0];
-                    sum[row][1] += x * right[1];
+                    for_each<HALVES>([&](auto half) __attribute__((always_inline)) { sum[row][half] += x * right[half]; });
                 }
             }
+        };
+        for (int64_t step = 0; step < depth; step += Source::STEPS * EACH<T>) {
+            Words words[Source::STEPS][HALVES];
+            source.read(step, words);
+            add(step, words[0]);
+            if (Source::STEPS == 2 && step + EACH<T> < depth) add(step + EACH<T>, words[Source::STEPS - 1]);
         }
 #pragma GCC unroll 12
         for (int64_t row = 0; row < rows; ++row)
-#pragma GCC unroll 2
-            for (int half = 0; half < 2; ++half) store(sums + row * OUTPUTS + half * W, sum[row][half]);
+#pragma GCC unroll 4
+            for (int half = 0; half < HALVES; ++half) store(at(row, half), sum[row][half]);
     }
 };
 

@@ -85,9 +85,11 @@ def finish_tables(model: CausalLM, unit: Unit) -> None:
 
 
 def tied_head_bytes(model: CausalLM) -> int:
-    """Return the memory of a packed tied head beside the embedding's table."""
+    """Return the memory of a packed tied head beside the embedding's table, or less what it saves of that."""
     if not model.config.tie_word_embeddings:
         return 0
+    if model.weights == "packed12" and model.embed_tokens.stored is None:
+        return model.lm_head.packed_bytes() - model.lm_head.plain_bytes()
     is_shared = model.quantization == "none" and panel_kernels(model.dtype) is not None
     return model.lm_head.packed_bytes() if model.quantization != "none" and not is_shared else 0
 
@@ -158,6 +160,7 @@ class ModelUnits:
         """Replace the layers of a failed stage by empty ones, which frees their memory. No reader has seen them."""
         model = build_model(self._model.config, self._model.dtype, "meta", self._model.split.group)
         model.quantize(self._model.quantization)
+        model.lay_out(self._model.weights)
         for i, unit in enumerate(units_of(model)):
             if self._stage_of(unit) == number and unit.layer is not None:
                 self._in_place.discard(unit.name)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.interface import PackedWeight
-from quire.models.linear.panel_weight import PanelWeight, pack_weight
+from quire.models.linear.panel_weight import COMPACT_SHARE, PanelWeight, pack_weight
 from quire.models.linear.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 from quire.models.linear.stored_weight import StoredParts
 from quire.models.parallel.group import ALONE, ParallelGroup
@@ -111,6 +111,7 @@ class Linear(WeightLayer):
         super().__init__(in_features, out_features, dtype, device)
         self.bias = empty((self.out_features,), dtype, device) if bias else None
         self.quantization = "none"  # applied by pack()
+        self.is_compact = False  # as well, to weights of bfloat16 that are not quantized or stored in blocks
         self.adapter: LinearAdapter | None = None  # the weights stay unchanged
         self._group = group
         self._is_addend = not self.inputs.is_whole
@@ -146,7 +147,8 @@ class Linear(WeightLayer):
     def gated(self, x: Array, up: Linear) -> Array:
         """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike."""
         packed, other = self.packed, cast(Any, up.packed)
-        is_alike = type(packed) is type(other) and self.adapter is None and up.adapter is None
+        is_alike = type(packed) is type(other) or (isinstance(packed, PanelWeight) and isinstance(other, PanelWeight))
+        is_alike &= self.adapter is None and up.adapter is None
         if is_alike and isinstance(packed, PanelWeight | QuantizedWeight | BlockWeight):
             return packed.gated_product(x, self.bias, other, up.bias)
         return ops.multiply(self.silu(x), up(x))
@@ -163,12 +165,13 @@ class Linear(WeightLayer):
             return
         if self.quantization != "none":
             self.packed, self.weight = quantize_weight(self.weight, self.quantization), None
-        elif (packed := pack_weight(self.weight)) is not None:
+        elif (packed := pack_weight(self.weight, is_compact=self.is_compact)) is not None:
             self.packed, self.weight = packed, None
 
     def packed_bytes(self) -> int:
         if self.quantization == "none":
-            return super().packed_bytes()
+            share = COMPACT_SHARE if self.is_compact and self.stored is None else 1
+            return int(share * super().packed_bytes())
         return quantized_bytes(self.out_features, self.in_features, self.quantization)
 
     def projections(self, name: str) -> Iterator[tuple[str, Projection]]:

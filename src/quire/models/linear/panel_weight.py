@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Self
 
 import numpy as np
 
@@ -14,6 +15,10 @@ from quire.ops.arrays import Array, DType, as_numpy, is_on_host, name_of, takes_
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
+_ALL_BITS = 2**32 - 1
+_WORTHWHILE = 0.85  #: most bytes of a compact weight, as a share of the plain one's
+#: A compact weight's usual share of the plain one's bytes.
+COMPACT_SHARE = 0.755
 #: Up to this size, one thread is faster than waking a second one.
 SERIAL_PRODUCTS = 2**18
 _SERIAL_ROWS = 16
@@ -37,10 +42,30 @@ class _Pack(ctypes.Structure):
     _fields_ = layout("pointer weight", "int64 stride in_features out_features", "pointer packed")
 
 
+class _Panel(ctypes.Structure):
+    """`QuirePanel` there."""
+
+    _fields_ = (("start", ctypes.c_int64), ("high", ctypes.c_uint8 * 8))
+
+
+class _WeightPanels(ctypes.Structure):
+    """`QuireWeight` there."""
+
+    _fields_ = layout("pointer data panels", "uint32 kept middle")
+
+
+class _CompactPack(ctypes.Structure):
+    """`QuireCompact` there."""
+
+    _fields_ = layout(
+        "pointer weight", "int64 stride in_features out_features", "pointer panels packed", "int32 num_threads"
+    )
+
+
 class _PanelRows(ctypes.Structure):
     """`QuireRows` there."""
 
-    _fields_ = layout("pointer packed", "int64 in_features out_features num_ids", "pointer ids to", "int32 num_threads")
+    _fields_ = layout("pointer weight", "int64 in_features out_features num_ids", "pointer ids to", "int32 num_threads")
 
 
 class PanelWeight:
@@ -49,31 +74,26 @@ class PanelWeight:
     call_kind = 0
 
     def __init__(self, weight: Array, library: ctypes.CDLL) -> None:
-        weight = as_numpy(weight)
-        name = weight.dtype.name
+        weight = dense_rows(as_numpy(weight))
+        self._dtype, name = weight.dtype, weight.dtype.name
         self.out_features, self.in_features = weight.shape
         self._multiply = getattr(library, f"quire_linear_{name}")
+        self._multiply.restype = None
         self._read_rows = getattr(library, f"quire_rows_{name}")
-        panel, depth = (_whole_number(library, each) for each in ("quire_linear_panel", f"quire_linear_depth_{name}"))
-        num_rows, num_columns = -(-self.out_features // panel) * panel, -(-self.in_features // depth) * depth
-        is_whole = (num_rows, num_columns) == weight.shape and weight.flags.c_contiguous
-        weight = dense_rows(weight)
-        self._packed = weight if is_whole else new_empty((num_rows, num_columns), weight.dtype)
-        self.address = address(self._packed)  #: in kernel calls
+        self._packed = self._pack(weight, library)
         self.num_bytes = self._packed.nbytes
+        self._weight = _WeightPanels(address(self._packed), None, _ALL_BITS, 0)
+        self.address = ctypes.addressof(self._weight)  #: in kernel calls
+
+    def _pack(self, weight: np.ndarray, library: ctypes.CDLL) -> np.ndarray:
+        name = weight.dtype.name
+        panel, depth = (_whole_number(library, each) for each in ("quire_linear_panel", f"quire_linear_depth_{name}"))
+        shape = (-(-self.out_features // panel) * panel, -(-self.in_features // depth) * depth)
+        packed = weight if shape == weight.shape and weight.flags.c_contiguous else new_empty(shape, weight.dtype)
         pack = getattr(library, f"quire_pack_{name}")
-        pack.restype = self._multiply.restype = None
-        pack(
-            ctypes.byref(
-                _Pack(
-                    address(weight),
-                    weight.strides[0] // weight.itemsize,
-                    self.in_features,
-                    self.out_features,
-                    self.address,
-                )
-            )
-        )
+        pack.restype = None
+        pack(ctypes.byref(_Pack(*_source(weight), address(packed))))
+        return packed
 
     @staticmethod
     def supports(dtype: DType) -> bool:
@@ -99,7 +119,7 @@ class PanelWeight:
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Return rows of the unpacked weight: int64 [n] -> [n, in_features]. Raises IndexError for a bad id."""
         ids = dense(ids)
-        to = np.empty((len(ids), self.in_features), self._packed.dtype)
+        to = np.empty((len(ids), self.in_features), self._dtype)
         count = num_threads() if len(ids) > _SERIAL_ROWS else 1
         call = _PanelRows(self.address, self.in_features, self.out_features, len(ids), address(ids), address(to), count)
         if not self._read_rows(ctypes.byref(call)):
@@ -114,7 +134,7 @@ class PanelWeight:
         up_bias: np.ndarray | None,
         silu: bool,
     ) -> np.ndarray:
-        assert x.dtype == self._packed.dtype
+        assert x.dtype == self._dtype
         assert x.shape[1] == self.in_features
         x = dense_rows(x)
         num_rows = len(x)
@@ -139,16 +159,62 @@ class PanelWeight:
         return out
 
 
+class CompactWeight(PanelWeight):
+    """A weight of bfloat16 with 12 bits per number, which kernels decode to the same words: products have the bits of
+    `PanelWeight`. Panels with many unusual exponents stay plain."""
+
+    def __init__(self, weight: Array, library: ctypes.CDLL, panels: ctypes.Array[_Panel] | None = None) -> None:
+        weight = dense_rows(as_numpy(weight))
+        self._panels = measure_panels(weight, library) if panels is None else panels
+        super().__init__(weight, library)
+        self.num_bytes += ctypes.sizeof(self._panels)
+        self._weight.panels = ctypes.addressof(self._panels)
+
+    @classmethod
+    def of(cls, weight: Array, library: ctypes.CDLL) -> Self | None:
+        """Return a compact weight, or None if it saves less than 15 %."""
+        weight = dense_rows(as_numpy(weight))
+        panels = measure_panels(weight, library)
+        is_small = panels[-1].start + ctypes.sizeof(panels) <= _WORTHWHILE * weight.nbytes
+        return cls(weight, library, panels) if is_small else None
+
+    def _pack(self, weight: np.ndarray, library: ctypes.CDLL) -> np.ndarray:
+        packed = new_empty((self._panels[-1].start,), np.dtype(np.uint8))
+        pack = _CompactPack(*_source(weight), ctypes.addressof(self._panels), address(packed), num_threads())
+        library.quire_compact(ctypes.byref(pack))
+        return packed
+
+
+def measure_panels(weight: np.ndarray, library: ctypes.CDLL) -> ctypes.Array[_Panel]:
+    """Return the panels of a compact weight, and one more that starts at its end."""
+    panels = (_Panel * (-(-len(weight) // _whole_number(library, "quire_linear_panel")) + 1))()
+    pack = _CompactPack(*_source(weight), ctypes.addressof(panels), None, num_threads())
+    library.quire_compact(ctypes.byref(pack))
+    return panels
+
+
+def _source(weight: np.ndarray) -> tuple[int, int, int, int]:
+    out_features, in_features = weight.shape
+    return address(weight), weight.strides[0] // weight.itemsize, in_features, out_features
+
+
 def panel_kernels(dtype: DType) -> ctypes.CDLL | None:
     """Return the kernels if they support weights of this dtype."""
     return load_kernels().functions if PanelWeight.supports(dtype) else None
 
 
-def pack_weight(weight: Array) -> PanelWeight | None:
-    """Pack a weight, [out_features, in_features], which may be overwritten. Returns None without such kernels."""
+def pack_weight(weight: Array, *, is_compact: bool = False) -> PanelWeight | None:
+    """Pack a weight, [out_features, in_features], which may be overwritten; a compact one if that saves enough.
+    Returns None without such kernels."""
     if not is_on_host(weight) or 0 in weight.shape or (library := panel_kernels(weight.dtype)) is None:
         return None
-    return PanelWeight(weight, library)
+    return pack_panels(weight, library, is_compact=is_compact)
+
+
+def pack_panels(weight: Array, library: ctypes.CDLL, *, is_compact: bool) -> PanelWeight:
+    """As `pack_weight` with these kernels."""
+    compact = CompactWeight.of(weight, library) if is_compact and name_of(weight.dtype) == "bfloat16" else None
+    return PanelWeight(weight, library) if compact is None else compact
 
 
 def _whole_number(library: ctypes.CDLL, name: str) -> int:
