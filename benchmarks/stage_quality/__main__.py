@@ -30,6 +30,9 @@ def main(
     control: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Adapter of the whole model, trained on the same data.")
     ] = None,
+    mantissa_bits: Annotated[
+        str, typer.Option(metavar="M[,...]", help="Also the whole model with M mantissa bits of each weight, 0 to 6.")
+    ] = "",
     limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N questions.")] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of an answer.")] = 10,
     dtype: Dtype = "float32",
@@ -43,7 +46,8 @@ def main(
     from quire.progressive.healing.reference import load_reference
     from quire.progressive.questions import read_questions
 
-    stage_plan, variants = _variants(model, plan, by_stage("--adapter", adapter), control)
+    bits = [int(each) for each in mantissa_bits.split(",") if each]
+    stage_plan, variants = _variants(model, plan, by_stage("--adapter", adapter), control, bits)
     if paper and stage_plan.num_stages != 3:
         raise ValueError(f"the paper has 3 stages, and this plan has {stage_plan.num_stages}; leave out --paper")
     try:
@@ -78,7 +82,7 @@ def main(
 
 
 def _variants(
-    model: str, plan: Path | None, adapters: dict[int, Path], control: Path | None
+    model: str, plan: Path | None, adapters: dict[int, Path], control: Path | None, mantissa_bits: list[int]
 ) -> tuple[StagePlan, list[Variant]]:
     from benchmarks.stage_quality.variants import variants_of, variants_of_pack
     from quire.loading import resolve_model
@@ -91,9 +95,9 @@ def _variants(
             raise ValueError(f"{model} is not a pack; name the file of `quire stages plan` with --plan")
         if adapters:
             raise ValueError("a pack has its own adapters; to use others, add --plan")
-        return variants_of_pack(read_stage_manifest(source.path), control)
+        return variants_of_pack(read_stage_manifest(source.path), control, mantissa_bits)
     found = plan_for(plan, source.config.num_layers)
-    return found, variants_of(found, adapters, control)
+    return found, variants_of(found, adapters, control, mantissa_bits)
 
 
 def _rows(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[dict[str, Any]]:
@@ -105,7 +109,7 @@ def _rows(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[
         variant = each.variant
         row = {"stage": variant.stage, "kind": variant.kind, "num_layers": len(plan.layers_in_place(variant.stage))}
         row |= {"exact_match": each.exact_match, "f1": each.f1, "won_back": won_back(each, answered)}
-        row |= {"adapter": _name(variant.adapter)}
+        row |= {"adapter": _name(variant.adapter), "mantissa_bits": variant.mantissa_bits}
         if paper and variant.kind in ("healed", "full"):
             row["paper"] = PAPER[variant.stage]
         rows.append(row)

@@ -32,11 +32,14 @@ class Variant:
     """A way to run a stage."""
 
     stage: int
-    kind: str  #: bare or healed; of the last stage: full, control
+    kind: str  #: bare or healed; of the last stage: full, truncated, control
     adapter: Path | None = None  #: a folder in PEFT's format
+    mantissa_bits: int | None = None  #: of the weights, if they are truncated
 
     @property
     def name(self) -> str:
+        if self.mantissa_bits is not None:
+            return f"{self.mantissa_bits} mantissa bits"
         return self.kind if self.kind in ("full", "control") else f"stage {self.stage}, {self.kind}"
 
 
@@ -60,8 +63,13 @@ class VariantAnswers:
         return 100 * sum(self.f1s) / len(self.f1s)
 
 
-def variants_of(plan: StagePlan, adapters: Mapping[int, Path], control: Path | None = None) -> list[Variant]:
-    """List all variants to measure, with adapters by stage.
+def variants_of(
+    plan: StagePlan,
+    adapters: Mapping[int, Path],
+    control: Path | None = None,
+    mantissa_bits: Sequence[int] = (),
+) -> list[Variant]:
+    """List all variants to measure, with adapters by stage, and the whole model with truncated weights.
 
     `control` is an adapter for the full model, trained on the same data: it shows what healing teaches besides
     repairing the gap, such as the format of answers. Raises ValueError for an invalid stage.
@@ -76,17 +84,20 @@ def variants_of(plan: StagePlan, adapters: Mapping[int, Path], control: Path | N
         if stage in adapters:
             found.append(Variant(stage, "healed", adapter=adapters[stage]))
     found.append(Variant(last, "full"))
+    found += [Variant(last, "truncated", mantissa_bits=bits) for bits in mantissa_bits]
     if control is not None:
         found.append(Variant(last, "control", adapter=control))
     return found
 
 
-def variants_of_pack(manifest: StageManifest, control: Path | None = None) -> tuple[StagePlan, list[Variant]]:
+def variants_of_pack(
+    manifest: StageManifest, control: Path | None = None, mantissa_bits: Sequence[int] = ()
+) -> tuple[StagePlan, list[Variant]]:
     """As `variants_of`, by a pack's manifest."""
     plan = StagePlan(manifest.num_layers, tuple(group.layers for group in manifest.groups))
     folder = manifest.directory
     adapters = {stage.number: folder / stage.adapter for stage in manifest.stages if stage.adapter}
-    return plan, variants_of(plan, adapters, control)
+    return plan, variants_of(plan, adapters, control, mantissa_bits)
 
 
 @contextmanager
@@ -100,7 +111,26 @@ def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
         stack.callback(_restore_layers, model, removed)
         if variant.adapter is not None:
             stack.enter_context(_adapted(model, variant.adapter))
+        if variant.mantissa_bits is not None:
+            stack.enter_context(truncated(model, variant.mantissa_bits))
         yield
+
+
+@contextmanager
+def truncated(model: Any, mantissa_bits: int) -> Iterator[None]:
+    """Keep the top mantissa bits of float32 matrices; of the missing bits of bfloat16, the highest is set."""
+    matrices = [each.data for each in model.parameters() if each.ndim > 1]
+    kept = [each.clone() for each in matrices]
+    missing = 23 - mantissa_bits
+    for each in matrices:
+        words = each.view(torch.int32)
+        words &= -1 << missing
+        words |= 1 << (missing - 1)
+    try:
+        yield
+    finally:
+        for each, before in zip(matrices, kept, strict=True):
+            each.copy_(before)
 
 
 @contextmanager
