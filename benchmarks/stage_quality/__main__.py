@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchmarks.script import start
-from quire.cli.options import Json
+from quire.cli.options import Json, Plot
 from quire.cli.stages.texts import Dtype, Model, by_stage, progress_bar
 from quire.cli.tables import print_table, write_figures
 
@@ -40,8 +40,10 @@ def main(
         bool, typer.Option("--paper", help="Also print ProgressiveServe's figures (Llama-2-7B on TriviaQA).")
     ] = False,
     json: Json = None,
+    plot: Plot = None,
 ) -> None:
-    """Answer the same questions greedily with every stage: bare, healed, full, and with the control."""
+    """Answer the same questions greedily with every stage: bare, healed, full, truncated, and with the control."""
+    from benchmarks.stage_quality.picture import add_shares, draw
     from benchmarks.stage_quality.variants import compare, evaluate_stages
     from quire.progressive.healing.reference import load_reference
     from quire.progressive.questions import read_questions
@@ -62,6 +64,7 @@ def main(
         )  # fmt: skip
     pairs = compare(answered)
     rows = _rows(answered, stage_plan, paper)
+    add_shares(model, stage_plan, rows)
     write_figures(  # before the tables: an error in printing loses no answers
         json,
         {
@@ -76,6 +79,10 @@ def main(
             "predictions": {each.variant.name: each.predictions for each in answered},
         },
     )
+    if plot is not None:
+        from quire.bench.plots import save_plot
+
+        save_plot(plot, lambda figure: draw(figure, model, rows))
     _show(answered, rows, paper)
     typer.echo()
     _show_pairs(pairs, len(asked))
@@ -118,11 +125,12 @@ def _rows(answered: list[VariantAnswers], plan: StagePlan, paper: bool) -> list[
 
 def _show(answered: list[VariantAnswers], rows: list[dict[str, Any]], paper: bool) -> None:
     """Print a row per variant."""
-    head = ["", "layers", "EM", "F1", "won back"] + ["paper's EM", "F1"] * paper
+    head = ["", "layers", "bytes", "EM", "F1", "won back"] + ["paper's EM", "F1"] * paper
     lines = []
     for each, row in zip(answered, rows, strict=True):
         share = None if row["kind"] in ("full", "control") else row["won_back"]
-        line = [each.variant.name, row["num_layers"], f"{each.exact_match:.2f}", f"{each.f1:.2f}"]
+        line = [each.variant.name, row["num_layers"], f"{row['share']:.1%}"]
+        line += [f"{each.exact_match:.2f}", f"{each.f1:.2f}"]
         line.append("" if share is None else f"{100 * share:.0f} %")
         beside = [f"{value:.2f}" for value in row["paper"]] if "paper" in row else ["", ""]
         lines.append(line + beside * paper)

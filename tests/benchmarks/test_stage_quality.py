@@ -19,6 +19,7 @@ from benchmarks.stage_quality.variants import (
     answer,
     compare,
     staged,
+    truncated,
     variants_of,
     variants_of_pack,
     won_back,
@@ -81,6 +82,18 @@ def test_a_variant_is_its_stage_and_leaves_the_model_whole(tmp_path: Path) -> No
         ):
             pass
     assert torch.equal(logits(whole), expected)
+
+
+@pytest.mark.parametrize(("mantissa_bits", "expected"), [(0, 1.5), (1, 1.75), (2, 1.625), (6, 1.6640625)])
+def test_truncated_weights_keep_their_top_bits_and_come_back(mantissa_bits: int, expected: float) -> None:
+    whole = torch.nn.Linear(2, 1)
+    with torch.no_grad():
+        whole.weight[:] = torch.tensor([1.65625 + 2**-7, -1.65625])  # mantissas 1010101 and 1010100
+        whole.bias[:] = 1.3
+    with truncated(whole, mantissa_bits):
+        assert whole.weight.tolist() == [[expected, -expected]]
+        assert whole.bias.item() == pytest.approx(1.3)
+    assert whole.weight.tolist() == [[1.65625 + 2**-7, -1.65625]]
 
 
 def test_an_answer_is_the_same_alone_and_in_a_batch() -> None:
@@ -160,11 +173,15 @@ def test_the_script_scores_and_compares_every_stage(tmp_path: Path) -> None:
     answers = [text.partition("\n")[0].strip() for text in said]
     assert len(set(answers)) > 1
     write_questions(questions, answers)
-    result = run(*given, "--limit", 6, "--paper")
+    result = run(*given, "--limit", 6, "--paper", "--mantissa-bits", "1,4", "--plot", tmp_path / "plot.png")
     assert result.exit_code == 0, result.output
     found: dict[str, Any] = json.loads(figures.read_text())
     scores = {(row["stage"], row["kind"]): row["exact_match"] for row in found["results"]}
-    assert set(scores) == {(1, "bare"), (2, "bare"), (3, "full")}
+    assert set(scores) == {(1, "bare"), (2, "bare"), (3, "full"), (3, "truncated")}
+    shares = [row["share"] for row in found["results"]]
+    assert shares[0] < shares[1] < shares[2] == 1
+    assert 0.1 < shares[3] < shares[4] < found["results"][2]["coded_share"] < 0.9
+    assert (tmp_path / "plot.png").stat().st_size > 10_000
     assert scores[3, "full"] == 100
     assert scores[1, "bare"] < 100
     assert found["num_questions"] == 6
