@@ -18,8 +18,10 @@ def store(directory: Path, name: str, dtype: str, coding: str) -> tuple[Namespac
     llm = DocumentLLM(name, directory, dtype=dtype, kv_dir_coding=coding)
     job = ask(0, greedy_params(NUM_TOKENS))
     drive(llm, [job])
+    shown = llm.engine.snapshot()
     llm.close()
     (stats,) = list_namespaces(directory)
+    assert shown.disk_bytes == pytest.approx(sum(path.stat().st_size for path in directory.glob("*/*.seg")), rel=0.1)
     return stats, outputs(job)[0]
 
 

@@ -184,7 +184,7 @@ def _open_disk_tier(
     logger.info(
         "kv_dir: %d blocks (%s) of this model in %s, at most %s for all models",
         store.num_blocks,
-        format_size(store.num_blocks * block_bytes),
+        format_size(store.num_bytes),
         config.kv_dir,
         format_size(config.kv_dir_size),
     )

@@ -312,7 +312,7 @@ class Engine:
         if (changes := self.runner.poll_store()) is not None:
             scheduler.apply_store_changes(changes)
             if changes.stored_share is not None:
-                self.cost_model.stored_share = changes.stored_share
+                self.cost_model.stored_share = self.step_stats.stored_share = changes.stored_share
         self.step_stats.begin()
         started = self.clock()
         out = scheduler.schedule()

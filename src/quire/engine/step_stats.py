@@ -16,6 +16,7 @@ class StepStats:
         self._scheduler = scheduler
         self._forecaster = forecaster
         self.audits: Counter[tuple[str, str]] = Counter()  #: since the last step that was reported
+        self.stored_share = 1.0  #: see `StoreChanges`
         self.begin()
 
     def begin(self) -> None:
@@ -57,7 +58,7 @@ class StepStats:
             request.blocked_on.value for request in scheduler.queue.blocked.values() if request.blocked_on
         )
         stats.num_disk_blocks = len(scheduler.swap.on_disk)
-        stats.disk_bytes = stats.num_disk_blocks * block_bytes
+        stats.disk_bytes = round(stats.num_disk_blocks * block_bytes * self.stored_share)
         stats.num_preempted = scheduler.queue.num_preempted
         stats.num_blocks = kv.pool.num_blocks
         stats.num_used_blocks = kv.pool.num_used

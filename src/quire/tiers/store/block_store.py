@@ -20,7 +20,7 @@ from quire.outputs import StoreChanges
 from quire.tiers.store.catalog import Catalog, StoreStats
 from quire.tiers.store.claims import CLAIM_EVERY_S, ClaimQueue
 from quire.tiers.store.compaction import compact
-from quire.tiers.store.layout.coding import CodingTally, ExponentCoder
+from quire.tiers.store.layout.coding import CodingTally, kind_of
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import locked, remove_unlocked
 from quire.tiers.store.layout.generation import Generation
@@ -67,7 +67,7 @@ class BlockStore:
         dtype: str = "",
     ) -> None:
         self.block_bytes = block_bytes
-        self.coder = ExponentCoder.of(dtype, block_bytes)
+        self.coded_kind = kind_of(dtype, block_bytes)
         self.tally = CodingTally()  #: of reads and writes
         self.on_change: Callable[[], None] | None = None  #: called by any thread when `poll` has changes
         self._is_closed = False
@@ -118,7 +118,7 @@ class BlockStore:
         self._seen = self._generation.read()  # before the deletions, so that none is missed
         self._catalog = Catalog(self.namespace, self._deletions, _weakly(self._notify))
         self._claims = ClaimQueue(where, self._catalog, self.is_read_only)
-        self._writer = Writer(self.namespace, self._catalog, max_bytes, self.coder, self.tally)
+        self._writer = Writer(self.namespace, self._catalog, max_bytes, self.coded_kind, self.tally)
         self._reader = Reader(root, self._catalog, self.tally)
         self._refreshed = self._seen
         self._applied = Generation.deletions(self._seen)

@@ -16,7 +16,7 @@ from pathlib import Path
 from quire.config import format_size
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.eviction import NoRoomError, make_room, survey
-from quire.tiers.store.layout.coding import CodingTally, ExponentCoder
+from quire.tiers.store.layout.coding import CodingTally, encode
 from quire.tiers.store.layout.files import OpenFile, append, locked, make_directory, move_records
 from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import Namespace
@@ -81,13 +81,13 @@ class Writer:
     """Appends batches of records; disk errors pause it instead of raising. Its user holds `busy`."""
 
     def __init__(
-        self, namespace: Namespace, catalog: Catalog, max_bytes: int, coder: ExponentCoder | None, tally: CodingTally
+        self, namespace: Namespace, catalog: Catalog, max_bytes: int, coded_kind: int | None, tally: CodingTally
     ) -> None:
         self.busy = threading.Lock()
         self.active: ActiveSegment | None = None
         self._namespace = namespace
         self._catalog = catalog
-        self._coder = coder
+        self._coded_kind = coded_kind
         self._tally = tally
         self._max_bytes = max_bytes
         self._record_bytes = HEADER_BYTES + namespace.block_bytes
@@ -133,14 +133,14 @@ class Writer:
 
     def _encode(self, row: Row, block: memoryview, *, may_code: bool) -> list[Buffer]:
         """The header and data of a record."""
-        root, coder = self._namespace.root, self._coder
-        if may_code and coder is not None:
+        root, kind = self._namespace.root, self._coded_kind
+        if may_code and kind is not None:
             began = time.perf_counter()
-            coded = coder.encode(block)
+            coded = encode(kind, block)
             self._tally.seconds += time.perf_counter() - began
             if coded is not None:
                 self._tally.saved_bytes += len(block) - len(coded)
-                return [encode_header(root, row, block, coder.kind, coded), coded]
+                return [encode_header(root, row, block, kind, coded), coded]
         return [encode_header(root, row, block), block]
 
     def erase(self, keys: Sequence[bytes]) -> None:
