@@ -3,9 +3,10 @@ all heads read. The weights from latents to keys are applied to queries, those t
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from quire.models.layers import RMSNorm, select_rows
 from quire.models.linear.layer import Linear
 from quire.models.linear.panel_weight import SERIAL_PRODUCTS, pack_panels, panel_kernels
 from quire.models.linear.stored_weight import StoredWeight, decode_rows
+from quire.models.linear.truncation import check_bits
 from quire.models.model_config import LatentConfig, ModelConfig
 from quire.models.parallel import ModelSplit
 from quire.models.parallel.split import Share, TensorShare
@@ -42,19 +44,29 @@ class HeadWeights:
     def __init__(self, weight: np.ndarray, library: ctypes.CDLL, *, is_compact: bool = False) -> None:
         own = new_empty(weight.shape, weight.dtype)  # dense, so that panels are packed in place
         own[...] = weight
-        self._heads = [pack_panels(each, library, is_compact=is_compact) for each in own]
-        calls = [head.call(None) for head in self._heads]
-        self._calls = (type(calls[0]) * len(calls))(*calls)
+        self.heads = [pack_panels(each, library, is_compact=is_compact) for each in own]
+        self.shape, self.dtype = weight.shape, weight.dtype
         self._multiply = getattr(library, f"quire_heads_{weight.dtype.name}")
         self._multiply.restype = None
-        self._shape = weight.shape
-        self.num_bytes = sum(head.num_bytes for head in self._heads)
+        self.num_bytes = sum(head.num_bytes for head in self.heads)
+        self._make_calls()
+
+    def _make_calls(self) -> None:
+        calls = [head.call(None) for head in self.heads]
+        self._calls = (type(calls[0]) * len(calls))(*calls)
+
+    def truncated(self, mantissa_bits: int) -> Self:
+        """See `TruncatableWeight`."""
+        view = copy.copy(self)
+        view.heads = [head.truncated(mantissa_bits) for head in self.heads]
+        view._make_calls()
+        return view
 
     @takes_tensors
     def product(self, x: np.ndarray, num_copied: int) -> np.ndarray:
         """Compute x W^T per head, [num_rows, num_heads, out_features + num_copied], from x, [num_rows, num_heads,
         in_features + num_copied], whose last features are copied behind it."""
-        x, (num_heads, out_features, in_features) = dense(x), self._shape
+        x, (num_heads, out_features, in_features) = dense(x), self.shape
         out = new_output((len(x), num_heads, out_features + num_copied), x.dtype)
         is_small = x.size // (in_features + num_copied) * in_features * out_features <= SERIAL_PRODUCTS
         pointers = (ctypes.addressof(self._calls), address(x), address(out))
@@ -67,6 +79,22 @@ class _Packed(tuple[HeadWeights, HeadWeights]):
     @property
     def num_bytes(self) -> int:
         return sum(each.num_bytes for each in self)
+
+    def truncated(self, mantissa_bits: int) -> _Packed:
+        """See `TruncatableWeight`."""
+        return _Packed(each.truncated(mantissa_bits) for each in self)
+
+    def add_bits(self, first_row: int, words: np.ndarray) -> None:
+        """See `TruncatableWeight`: rows of all heads' keys and values in turn."""
+        (_, rank, nope_dim), (num_heads, value_dim, _) = (each.shape for each in self)
+        size = nope_dim + value_dim
+        check_bits(first_row, words, (num_heads * size, rank), self[0].dtype)
+        for head in range(first_row // size, -(-(first_row + len(words)) // size)):
+            own = np.zeros((size, rank), words.dtype)
+            first, last = max(first_row, head * size), min(first_row + len(words), (head + 1) * size)
+            own[first - head * size : last - head * size] = words[first - first_row : last - first_row]
+            self[0].heads[head].add_bits(0, own[:nope_dim].T)
+            self[1].heads[head].add_bits(0, own[nope_dim:])
 
 
 class HeadRows(StoredWeight):

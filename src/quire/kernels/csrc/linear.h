@@ -61,6 +61,16 @@ struct QuireCompact {
     int32_t num_threads;
 };
 
+// Adds bits to the rows from `first_row` on: word |= words. Only this call may write these rows; others may write others,
+// or multiply by a view of the weight that keeps none of the bits. Returns 1, or 0 if a compact weight got other bits than
+// of mantissas.
+struct QuireBits {
+    const QuireWeight* weight;
+    int64_t in_features, out_features, first_row, num_rows;
+    const void* words;  // [num_rows, in_features], dense
+    int32_t num_threads;
+};
+
 // to[i] = row ids[i] of the unpacked weight. Returns 1, or 0 without any effect if an id is out of range.
 struct QuireRows {
     const QuireWeight* weight;
@@ -93,6 +103,8 @@ QUIRE_EXPORT void quire_heads_bfloat16(const QuireHeads*);
 QUIRE_EXPORT void quire_pack_float32(const QuirePack*);
 QUIRE_EXPORT void quire_pack_bfloat16(const QuirePack*);
 QUIRE_EXPORT void quire_compact(const QuireCompact*);
+QUIRE_EXPORT int32_t quire_add_bits_float32(const QuireBits*);
+QUIRE_EXPORT int32_t quire_add_bits_bfloat16(const QuireBits*);
 QUIRE_EXPORT int32_t quire_rows_float32(const QuireRows*);
 QUIRE_EXPORT int32_t quire_rows_bfloat16(const QuireRows*);
 QUIRE_EXPORT void quire_low_rank_float32(const QuireLowRank*);

@@ -5,15 +5,16 @@
 
 namespace {
 
-// Copies a panel's rows in panel order. Adjacent inputs form one word, so packing transposes words of either type.
+// Copies a panel's rows in panel order, of which those from `first` to `end` exist. Adjacent inputs form one word, so
+// packing transposes words of either type.
 template <class T>
-void pack_panel(const void* weight, int64_t stride, int64_t in_features, int64_t out_features, int64_t panel,
+void pack_panel(const void* weight, int64_t stride, int64_t in_features, int64_t first, int64_t end, int64_t panel,
                 uint32_t* rows, uint32_t* to) {
     const int64_t depth = round_up(in_features, DEPTH<T>), words = depth / EACH<T>;
     for (int64_t i = 0; i < OUTPUTS; ++i) {
-        const int64_t row = panel * OUTPUTS + i, count = row < out_features ? in_features : 0;
+        const int64_t row = panel * OUTPUTS + i, count = first <= row && row < end ? in_features : 0;
         char* to = reinterpret_cast<char*>(rows + i * words);
-        std::memcpy(to, static_cast<const T*>(weight) + row * stride, size_t(count) * sizeof(T));
+        if (count) std::memcpy(to, static_cast<const T*>(weight) + (row - first) * stride, size_t(count) * sizeof(T));
         std::memset(to + count * sizeof(T), 0, size_t(depth - count) * sizeof(T));
     }
     int64_t at = 0;
@@ -34,7 +35,7 @@ void pack(const QuirePack& call) {
     Kept kept;
     uint32_t* rows = kept.of<uint32_t>(OUTPUTS * words);  // a copy, since a panel may be packed in place
     for (int64_t panel = 0; panel < divide_up(call.out_features, OUTPUTS); ++panel)
-        pack_panel<T>(call.weight, call.stride, call.in_features, call.out_features, panel, rows,
+        pack_panel<T>(call.weight, call.stride, call.in_features, 0, call.out_features, panel, rows,
                       static_cast<uint32_t*>(call.packed) + panel * words * OUTPUTS);
 }
 
@@ -177,13 +178,67 @@ void compact(const QuireCompact& call) {
             const QuirePanel& entry = call.panels[panel];
             uint8_t* to = static_cast<uint8_t*>(call.packed) + entry.start;
             const bool is_plain = entry.high[0] == 255;
-            pack_panel<BFloat16>(call.weight, call.stride, call.in_features, call.out_features, panel, rows,
+            pack_panel<BFloat16>(call.weight, call.stride, call.in_features, 0, call.out_features, panel, rows,
                                  is_plain ? reinterpret_cast<uint32_t*>(to) : reinterpret_cast<uint32_t*>(words));
             if (!is_plain)
                 encode(words, depth, call.in_features, smaller(OUTPUTS, call.out_features - panel * OUTPUTS), entry.high,
                        to);
         }
     }
+}
+
+// -- more bits --------------------------------------------------------------------------------------------------------
+
+// to |= bits. Threads may share a panel, of which each changes other bits.
+template <class Word>
+void add_bits_to(Word* to, const Word* bits, int64_t size, bool is_shared) {
+    if (!is_shared)
+        for (int64_t i = 0; i < size; ++i) to[i] = Word(to[i] | bits[i]);
+    else
+        for (int64_t i = 0; i < size; ++i)
+            if (bits[i]) __atomic_fetch_or(to + i, bits[i], __ATOMIC_RELAXED);
+}
+
+void add_bits_to(const CompactPanel& panel, const uint16_t* words, int64_t depth, bool is_shared) {
+    uint8_t low[STEP_WEIGHTS], high[STEP_WEIGHTS];
+    for (int64_t step = 0; step < depth; step += 2) {
+        split(words + step * OUTPUTS, low, high);
+        const uint8_t* to = panel.units + step / 4 * UNIT_BYTES + (1 + step / 2 % 2) * STEP_WEIGHTS;
+        add_bits_to(const_cast<uint8_t*>(to), low, STEP_WEIGHTS, is_shared);
+    }
+    for (int64_t part = 0, i = 0; part < divide_up(depth, PART); ++part)
+        for (; i < panel.ends[part]; ++i)
+            if (const uint16_t bits = words[part * PART * OUTPUTS + (panel.exceptions[i] >> 16)])  // of this call's rows
+                const_cast<uint32_t&>(panel.exceptions[i]) |= bits;
+}
+
+template <class T>
+int32_t add_bits(const QuireBits& call) {
+    const int64_t depth = round_up(call.in_features, DEPTH<T>), words = depth / EACH<T>;
+    const int64_t end = call.first_row + call.num_rows;
+    bool is_right = true;
+#pragma omp parallel num_threads(call.num_threads) if (call.num_threads > 1)
+    {
+        static thread_local Kept kept_rows, kept_bits;
+        uint32_t *rows = kept_rows.of<uint32_t>(OUTPUTS * words), *bits = kept_bits.of<uint32_t>(OUTPUTS * words);
+#pragma omp for schedule(dynamic) reduction(&& : is_right)
+        for (int64_t panel = call.first_row / OUTPUTS; panel < divide_up(end, OUTPUTS); ++panel) {
+            pack_panel<T>(call.words, call.in_features, call.in_features, call.first_row, end, panel, rows, bits);
+            const int64_t last = smaller((panel + 1) * OUTPUTS, call.out_features);
+            const bool is_shared = panel * OUTPUTS < call.first_row || end < last;
+            const PanelReader<T> reader(*call.weight, panel, depth);
+            uint8_t* data = reinterpret_cast<uint8_t*>(const_cast<T*>(reader.data()));
+            if (!reader.is_compact()) {
+                add_bits_to(reinterpret_cast<uint32_t*>(data), bits, OUTPUTS * words, is_shared);
+                continue;
+            }
+            uint32_t seen = 0;
+            for (int64_t i = 0; i < OUTPUTS * words; ++i) seen |= bits[i];
+            is_right = is_right && !(seen & 0xff80ff80u);
+            if (is_right) add_bits_to(CompactPanel(data, depth), reinterpret_cast<uint16_t*>(bits), depth, is_shared);
+        }
+    }
+    return is_right;
 }
 
 // -- rows -------------------------------------------------------------------------------------------------------------
@@ -241,5 +296,7 @@ int64_t quire_linear_depth_bfloat16() { return DEPTH<BFloat16>; }
 void quire_pack_float32(const QuirePack* call) { pack<float>(*call); }
 void quire_pack_bfloat16(const QuirePack* call) { pack<BFloat16>(*call); }
 void quire_compact(const QuireCompact* call) { compact(*call); }
+int32_t quire_add_bits_float32(const QuireBits* call) { return add_bits<float>(*call); }
+int32_t quire_add_bits_bfloat16(const QuireBits* call) { return add_bits<BFloat16>(*call); }
 int32_t quire_rows_float32(const QuireRows* call) { return unpack<float>(*call); }
 int32_t quire_rows_bfloat16(const QuireRows* call) { return unpack<BFloat16>(*call); }

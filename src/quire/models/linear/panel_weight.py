@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from typing import Self
 
@@ -11,6 +12,7 @@ from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense, dense_rows, layout
 from quire.models.linear.interface import Activation
+from quire.models.linear.truncation import check_bits, truncation
 from quire.ops.arrays import Array, DType, as_numpy, is_on_host, name_of, takes_tensors
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
@@ -62,6 +64,14 @@ class _CompactPack(ctypes.Structure):
     )
 
 
+class _Bits(ctypes.Structure):
+    """`QuireBits` there."""
+
+    _fields_ = layout(
+        "pointer weight", "int64 in_features out_features first_row num_rows", "pointer words", "int32 num_threads"
+    )
+
+
 class _PanelRows(ctypes.Structure):
     """`QuireRows` there."""
 
@@ -80,6 +90,7 @@ class PanelWeight:
         self._multiply = getattr(library, f"quire_linear_{name}")
         self._multiply.restype = None
         self._read_rows = getattr(library, f"quire_rows_{name}")
+        self._add_bits = getattr(library, f"quire_add_bits_{name}")
         self._packed = self._pack(weight, library)
         self.num_bytes = self._packed.nbytes
         self._weight = _WeightPanels(address(self._packed), None, _ALL_BITS, 0)
@@ -125,6 +136,25 @@ class PanelWeight:
         if not self._read_rows(ctypes.byref(call)):
             raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
         return to
+
+    def truncated(self, mantissa_bits: int) -> Self:
+        """See `TruncatableWeight`."""
+        kept, middle = truncation(self._dtype, mantissa_bits)
+        each = 4 // self._dtype.itemsize  # words in 32 bits
+        repeated = sum(1 << 32 // each * i for i in range(each))
+        view = copy.copy(self)
+        view._weight = _WeightPanels(self._weight.data, self._weight.panels, kept * repeated, middle * repeated)
+        view.address = ctypes.addressof(view._weight)
+        return view
+
+    def add_bits(self, first_row: int, words: np.ndarray) -> None:
+        """See `TruncatableWeight`."""
+        check_bits(first_row, words, (self.out_features, self.in_features), self._dtype)
+        words = dense(words)
+        sizes = (self.in_features, self.out_features, first_row, len(words))
+        call = _Bits(self.address, *sizes, address(words), num_threads())
+        if len(words) and not self._add_bits(ctypes.byref(call)):
+            raise ValueError("a compact weight takes bits of mantissas only")
 
     def _call(
         self,
