@@ -111,7 +111,7 @@ class CodedKvBench:
         for mode, bench in self.benches.items():
             for _ in range(_NUM_TO_LEARN):
                 self._load(bench, is_cold=mb_per_s == _COLD)
-            found.predicted_s[mode] = bench.engine.cost_model.load(bench.num_bytes, "disk")
+            found.predicted_s[mode] = bench.engine.cost_model.load(bench.plain_bytes, "disk")
         for turn in range(self._settings.runs):
             for mode in _MODES if turn % 2 else _MODES[::-1]:
                 began = time.process_time()

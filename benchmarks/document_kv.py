@@ -154,8 +154,13 @@ class DocumentBench:
         assert disk is not None, "the engine has a KV directory"
         self.link = disk.worker
         block_size = engine.scheduler.config.block_size
-        self.num_bytes = settings.document_tokens // block_size * engine.scheduler.config.block_bytes
+        self.plain_bytes = settings.document_tokens // block_size * engine.scheduler.config.block_bytes
         self._costs = engine.costs.model
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of a document on disk."""
+        return round(self.plain_bytes * self.engine.cost_model.stored_share)
 
     def document(self) -> list[int]:
         """Make a new document with its question."""
