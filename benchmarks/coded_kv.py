@@ -55,7 +55,6 @@ class Loads:
     ttft_s: dict[str, list[float]] = field(default_factory=lambda: {mode: [] for mode in _MODES})
     predicted_s: dict[str, float] = field(default_factory=dict)
     cpu_s: dict[str, list[float]] = field(default_factory=lambda: {mode: [] for mode in _MODES})  #: of all threads
-    pays: bool = False  #: whether blocks would be coded, after the loads of plain ones
 
 
 class SlowDisk:
@@ -117,7 +116,6 @@ class CodedKvBench:
                 began = time.process_time()
                 found.ttft_s[mode].append(self._load(self.benches[mode], is_cold=mb_per_s == _COLD))
                 found.cpu_s[mode].append(time.process_time() - began)
-        found.pays = self.benches["plain"].engine.cost_model.pays_to_code
         return found
 
     def _load(self, bench: DocumentBench, *, is_cold: bool) -> float:
@@ -140,7 +138,6 @@ COLUMNS = (
     Column("ratio", "of plain", digits=2),
     Column("predicted_s", "predicted load ms", scale=1e3, digits=1),
     Column("cpu_s", "CPU ms", scale=1e3, digits=1),
-    Column("choice", "auto writes"),
 )
 
 
@@ -155,7 +152,6 @@ def figures(loads: Loads) -> list[dict[str, Any]]:
             "ratio": statistics.median(ratios) if mode == "coded" else 1.0,
             "predicted_s": loads.predicted_s[mode],
             "cpu_s": statistics.median(loads.cpu_s[mode]),
-            "choice": "coded" if loads.pays else "plain",
         }
         for mode in _MODES
     ]
@@ -183,8 +179,8 @@ def main(engine: EngineConfig, settings: CodedKvSettings, json: Json = None) -> 
             stack.callback(benches[mode].close)
         bench = CodedKvBench(benches, disk, settings)
         sizes = {mode: _bytes_on_disk(each) for mode, each in benches.items()}
-        decoder = benches["coded"].engine.cost_model.decode_s_per_byte
         measured = [bench.measure(mb_per_s) for mb_per_s in (*settings.bandwidth, _COLD)]
+        decoder = benches["coded"].engine.cost_model.decode_s_per_byte
     report = Report(
         "coded-kv",
         f"KV on disk, coded and plain: {config.model} in {config.dtype}, {settings.document_tokens} tokens",
@@ -196,7 +192,7 @@ def main(engine: EngineConfig, settings: CodedKvSettings, json: Json = None) -> 
     report.more = {"bytes": sizes, "different": bench.num_different, "decode_s_per_saved_byte": decoder}
     report.notes.append(
         f"On disk: {format_size(sizes['coded'])} coded, {format_size(sizes['plain'])} plain ({share:.3f}). Decoding: "
-        f"{1e-9 / decoder / (1 - share):.2f} GB/s of plain bytes, alone. Answers with other tokens: "
+        f"{1e-9 / decoder / (1 - share):.2f} GB/s of plain bytes in the last loads. Answers with other tokens: "
         f"{bench.num_different}."
     )
     report.publish(json)

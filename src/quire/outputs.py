@@ -125,7 +125,7 @@ class SchedulerOutput:
     invalidated: list[bytes] = field(default_factory=list)
     total_tokens: int = 0
     stage: int = 1  #: stage of the model
-    codes_saves: bool = True  #: saves to disk are coded, by default
+    codes_saves: bool = False  #: saves to disk are coded, whatever the store has measured
 
 
 @dataclass(slots=True)

@@ -47,7 +47,6 @@ def test_both_engines_load_the_same_document_and_say_the_same(tmp_path: Path) ->
         rows = figures(bench.measure(0.2))
     assert bench.num_different == 0
     assert [(row["disk"], row["mode"]) for row in rows] == [("0.2 MB/s", "plain"), ("0.2 MB/s", "coded")]
-    assert rows[0]["choice"] == "coded"
     assert rows[1]["ratio"] > 0
     for llm in llms:
         llm.close()

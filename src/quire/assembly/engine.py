@@ -30,7 +30,6 @@ from quire.runner.ranks.group import RankGroup
 from quire.runner.ranks.interface import RankHandle
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.sampling_params import SamplingParams
-from quire.tiers.store.layout.coding import measure_decoding
 from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
@@ -128,8 +127,6 @@ def make_engine(
     if isinstance(runner, MultiRankRunner):
         engine.on_close.append(runner.close)
     costs.keep(engine, loaded, first.transfer_worker)
-    if first.disk is not None and (kind := first.disk.store.coded_kind) is not None:
-        costs.model.decode_s_per_byte = measure_decoding(kind)
     is_exact = has_exact_kernels(loaded.device, name_of(loaded.model.dtype))
     if is_exact and config.enable_prefix_caching and config.kv_audit_rate:
         engine.auditor = KVAuditor(engine, config.kv_audit_rate)

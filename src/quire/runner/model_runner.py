@@ -178,7 +178,7 @@ class ModelRunner:
         if self.transfer_worker is not None and "host" in by_tier:
             staged.append(self.transfer_worker.submit(by_tier["host"]))
         if self.disk is not None and "disk" in by_tier:
-            staged.append(self.disk.submit(by_tier["disk"], may_code=out.codes_saves))
+            staged.append(self.disk.submit(by_tier["disk"], must_code=out.codes_saves))
         return staged
 
     def _collect_reports(self, result: StepOutput, *, wait: bool) -> None:

@@ -28,12 +28,12 @@ class StoreSpace:
         self.block_bytes = block_bytes
         self._announced: dict[bytes, StoredBlock] = {}  #: records of pending saves, by key
 
-    def announce(self, saves: Iterable[BlockTransfer], epoch: int, may_code: bool) -> None:
-        """Record key, parent, cost and epoch of blocks that will be written, and whether coding pays."""
+    def announce(self, saves: Iterable[BlockTransfer], epoch: int, must_code: bool) -> None:
+        """Record key, parent, cost and epoch of blocks that will be written, and whether to code them."""
         for save in saves:
             assert save.key is not None
             for key in [key for _, _, key in save.records] or [save.key]:
-                self._announced[key] = StoredBlock(key, save.parent, save.cost_s, epoch, may_code)
+                self._announced[key] = StoredBlock(key, save.parent, save.cost_s, epoch, must_code)
 
     def write(self, slots: list[int], keys: list[bytes], blocks: np.ndarray) -> list[int]:
         return self.store.write([self._announced.pop(key) for key in keys], blocks)
@@ -64,9 +64,9 @@ class DiskLink:
         self._epoch = self.store.epoch
         return self.store.poll()
 
-    def submit(self, transfers: Sequence[BlockTransfer], *, may_code: bool = True) -> Done:
-        """Submit transfers (`TransferWorker.submit`). `may_code`: code saves, if they get smaller."""
-        codes = may_code or self.always_codes
+    def submit(self, transfers: Sequence[BlockTransfer], *, must_code: bool = False) -> Done:
+        """Submit transfers (`TransferWorker.submit`). `must_code`: see `StoredBlock`."""
+        codes = must_code or self.always_codes
         self._space.announce((each for each in transfers if each.kind == "save"), self._epoch, codes)
         return self.worker.submit(transfers)
 

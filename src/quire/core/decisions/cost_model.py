@@ -16,7 +16,7 @@ from quire.core.decisions.step_cost import StepCost
 VERSION = 3  #: of `to_dict`
 
 _READ_BYTES = 8 << 20  #: a usual read from disk
-_PRIOR_DECODE_S = 2e-9
+_PRIOR_DECODE_S = 1e-9
 _DECODE_WEIGHT = 0.1  #: of the last piece
 _SHORTEST_S = 1e-9  #: counts for a clock that stands still
 
@@ -93,9 +93,9 @@ class CostModel:
 
     @property
     def pays_to_code(self) -> bool:
-        """Whether decoding takes less time than reading the bytes that it saves; true for an unknown disk."""
+        """Whether loads show that decoding takes less time than reading the bytes that it saves."""
         loads = self.links["disk"].loads
-        return not loads.is_calibrated or loads.predict(_READ_BYTES) > _READ_BYTES * self.decode_s_per_byte
+        return loads.is_calibrated and loads.predict(_READ_BYTES) > _READ_BYTES * self.decode_s_per_byte
 
     def observe_step(self, shape: StepShape, seconds: float) -> None:
         """Record a step. Steps without tokens, or without finite seconds, are ignored."""

@@ -47,7 +47,7 @@ class StoredBlock:
     parent: bytes  #: 32 bytes: the previous key, or the namespace's root
     cost_s: float = 0.0  #: predicted seconds to compute it, for eviction
     epoch: int | None = None  #: `BlockStore.epoch` when its storage was decided; None for the epoch of the `write`
-    may_code: bool = True  #: code its exponents, if that is smaller
+    must_code: bool = False  #: code its exponents if that is smaller, whatever the store has measured
 
 
 class BlockStore:
@@ -287,7 +287,7 @@ class BlockStore:
             refused = self._catalog.find_deleted(rows)
             first = {row.key: i for i, row in reversed(list(enumerate(rows)))}  # each key once
             new = [i for i in sorted(first.values()) if i not in refused and rows[i].key not in self._catalog]
-            codes = [blocks[i].may_code for i in new]
+            codes = [blocks[i].must_code for i in new]
             num_done = self._writer.append([rows[i] for i in new], [data[i] for i in new], codes)
             written = new[:num_done]
             self._catalog.stats.writes += num_done

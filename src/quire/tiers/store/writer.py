@@ -16,7 +16,7 @@ from pathlib import Path
 from quire.config import format_size
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.eviction import NoRoomError, make_room, survey
-from quire.tiers.store.layout.coding import CodingTally, encode
+from quire.tiers.store.layout.coding import CodingTally, decode, encode
 from quire.tiers.store.layout.files import OpenFile, append, locked, make_directory, move_records
 from quire.tiers.store.layout.generation import bump_generation
 from quire.tiers.store.layout.namespace import Namespace
@@ -35,6 +35,7 @@ logger = logging.getLogger("quire")
 
 SEGMENT_BYTES = 256 << 20
 _MIN_ROWS = 4  #: per segment
+_TRIAL_BYTES = 2 << 20  #: of a segment, to measure reads with
 _PAUSE_S = 5.0  #: after the disk was full or failed
 
 
@@ -89,6 +90,7 @@ class Writer:
         self._catalog = catalog
         self._coded_kind = coded_kind
         self._tally = tally
+        self._pays_to_code, self._is_measured = True, False
         self._max_bytes = max_bytes
         self._record_bytes = HEADER_BYTES + namespace.block_bytes
         least = FILE_HEADER_BYTES + _MIN_ROWS * self._record_bytes
@@ -108,12 +110,12 @@ class Writer:
         return time.monotonic() < self._paused_until
 
     def append(self, rows: Sequence[Row], data: Sequence[memoryview], codes: Sequence[bool]) -> int:
-        """Write records in order, in as few segments as possible, coded where `codes` says so and that is smaller.
-        Returns how many were written."""
+        """Write records in order, in as few segments as possible, coded where that is smaller and `codes` says so or it
+        pays. Returns how many were written."""
         num_done = 0
         parts: list[Buffer] = []
-        for row, block, may_code in zip(rows, data, codes, strict=True):
-            parts += self._encode(row, block, may_code=may_code)
+        for row, block, must_code in zip(rows, data, codes, strict=True):
+            parts += self._encode(row, block, codes=must_code or self._pays_to_code)
         sizes = [len(header) + len(content) for header, content in zip(parts[::2], parts[1::2], strict=True)]
         try:
             while num_done < len(rows) and not self.is_paused:
@@ -125,16 +127,39 @@ class Writer:
                     num_done += num_written
                 if written.stop < end:  # the disk is full
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                if not self._is_measured and active.segment.size >= _TRIAL_BYTES:
+                    self._measure(active, [part for part in parts[1::2] if len(part) < self._namespace.block_bytes])
             if num_done:
                 self._record_success()
         except OSError as error:
             self._pause(error)
         return num_done
 
-    def _encode(self, row: Row, block: memoryview, *, may_code: bool) -> list[Buffer]:
+    def _measure(self, active: ActiveSegment, coded: Sequence[Buffer]) -> None:
+        """Measure once whether reading the bytes that coding saves takes longer than decoding, without cached pages."""
+        file, size, block = active.file, active.segment.size, memoryview(bytearray(self._namespace.block_bytes))
+        if self._coded_kind is None or not coded:
+            return
+        began = time.perf_counter()
+        with contextlib.suppress(AttributeError, OSError):
+            os.fdatasync(file.fd)
+            os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            times = [time.perf_counter()]
+            file.read_ahead(0, size)
+            os.pread(file.fd, size, 0)
+            times.append(time.perf_counter())
+            for data in coded:
+                decode(self._coded_kind, memoryview(data), block)
+            times.append(time.perf_counter())
+            saved_bytes = len(coded) * len(block) - sum(len(data) for data in coded)
+            self._pays_to_code = (times[1] - times[0]) / size > (times[2] - times[1]) / saved_bytes
+        self._is_measured = True
+        self._tally.seconds += time.perf_counter() - began
+
+    def _encode(self, row: Row, block: memoryview, *, codes: bool) -> list[Buffer]:
         """The header and data of a record."""
         root, kind = self._namespace.root, self._coded_kind
-        if may_code and kind is not None:
+        if codes and kind is not None:
             began = time.perf_counter()
             coded = encode(kind, block)
             self._tally.seconds += time.perf_counter() - began

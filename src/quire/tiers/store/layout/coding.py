@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +22,6 @@ _KIND_OF = {"bfloat16": 2, "float32": 3}
 #: Nearly no matches, since exponents are independent: smaller than zstd's level 1, and decoded in half the time.
 _PARAMETERS = {"strategy": 1, "min_match": 7, "hash_log": 6, "chain_log": 6, "search_log": 1, "window_log": 20}
 _MOST = 0.9  #: share of a block's bytes above which it stays plain
-_TRIAL_FLOATS = 1 << 18
 
 
 @dataclass(slots=True)
@@ -72,19 +70,6 @@ def decode(kind: int, coded: memoryview | bytes, into: memoryview) -> bool:
         return False
     join_exponents(floats, exponents, np.frombuffer(coded, np.uint8, start))
     return True
-
-
-def measure_decoding(kind: int) -> float:
-    """Decode normal numbers. Returns the seconds for each byte that coding saves."""
-    words = np.random.default_rng(0).standard_normal(_TRIAL_FLOATS, np.float32).view(f"u{CODED_KINDS[kind]}")
-    words = words[words.size // _TRIAL_FLOATS - 1 :: words.size // _TRIAL_FLOATS].copy()  # the upper halves
-    coded = encode(kind, words.tobytes())
-    assert coded is not None, "normal numbers have similar exponents"
-    times = [time.perf_counter()]
-    for _ in range(3):
-        decode(kind, coded, words.view(np.uint8).data)
-        times.append(time.perf_counter())
-    return float(np.diff(times).min()) / (words.nbytes - len(coded))
 
 
 @functools.cache

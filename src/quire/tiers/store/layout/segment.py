@@ -1,5 +1,5 @@
-"""A segment in memory: one row and one end per record. The `.idx` of a sealed segment has a header and all rows, then,
-from version 2 on, all ends."""
+"""A segment in memory: one row and one end per record. The `.idx` of a sealed segment has a header, all rows and all
+ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from quire.tiers.store.layout.record import (
     FILE_HEADER_BYTES,
     HEADER_BYTES,
     MAGIC,
-    SEGMENT_VERSIONS,
     FileHeader,
     Row,
     data_length,
@@ -33,7 +32,7 @@ _NO_ROW = bytes(_ROW.size)  # a torn or altered record
 _INDEX_HEADER = struct.Struct("<8sI4xQQd32s")  # magic, version, file size, block_bytes, cost of all, root
 _INDEX_MAGIC = b"quireidx"
 _INDEX_HEADER_BYTES = _INDEX_HEADER.size + CHECKSUM_BYTES
-_INDEX_VERSION = SEGMENT_VERSIONS[-1]
+_INDEX_VERSION = 2  # an older index is made again
 _CHUNK_BYTES = 1 << 20  #: read at once in search of a header
 
 
@@ -108,18 +107,14 @@ class Segment:
         except OSError:
             return False
         header = _decode_index_header(data[:_INDEX_HEADER_BYTES])
-        if header is None or header[1:4] != (size, self.block_bytes, self.root):
+        if header is None or (header[0], header[1], header[3]) != (size, self.block_bytes, self.root):
             return False
         rows = data[_INDEX_HEADER_BYTES:]
-        row_bytes = _ROW.size if header[0] == 1 else _ROW.size + self._ends.itemsize
-        num_rows, rest = divmod(len(rows), row_bytes)
+        num_rows, rest = divmod(len(rows), _ROW.size + self._ends.itemsize)
         if rest != CHECKSUM_BYTES or not has_checksum(rows):
             return False
         self.rows = bytearray(rows[: num_rows * _ROW.size])
-        self._ends = array("Q", rows[num_rows * _ROW.size : num_rows * row_bytes])
-        if not self._ends:  # of version 1
-            first, last = (FILE_HEADER_BYTES + number * self.record_bytes for number in (1, num_rows))
-            self._ends = array("Q", range(first, last + 1, self.record_bytes))
+        self._ends = array("Q", rows[num_rows * _ROW.size : -CHECKSUM_BYTES])
         self.size = size
         self.is_sealed = True
         return True
@@ -176,13 +171,12 @@ def read_cost(index_path: Path) -> float | None:
             header = _decode_index_header(file.read(_INDEX_HEADER_BYTES))
     except OSError:
         return None
-    return None if header is None else header[4]
+    return None if header is None else header[2]
 
 
-def _decode_index_header(header: bytes) -> tuple[int, int, int, bytes, float] | None:
-    """Decode (version, file size, block_bytes, root, cost)."""
+def _decode_index_header(header: bytes) -> tuple[int, int, float, bytes] | None:
+    """Decode (file size, block_bytes, cost, root)."""
     if len(header) != _INDEX_HEADER_BYTES or not has_checksum(header):
         return None
     magic, version, size, block_bytes, cost_s, root = _INDEX_HEADER.unpack_from(header)
-    is_known = magic == _INDEX_MAGIC and version in SEGMENT_VERSIONS
-    return (version, size, block_bytes, root, cost_s) if is_known else None
+    return (size, block_bytes, cost_s, root) if (magic, version) == (_INDEX_MAGIC, _INDEX_VERSION) else None
