@@ -118,6 +118,7 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
                 taken[kind].append(_pass(shapes, weights, inputs, skips, takes_tensors=kind == "onednn"))
         bandwidth = max(read[1:])
         operations = 2 * num_rows * sum(rows * depth for rows, depth in shapes if (rows, depth) != skips)
+        first = next(iter(kinds))
         for kind, weights in kinds.items():
             each = [w.num_bytes for shape, w in zip(shapes, weights, strict=True) if shape != skips]
             least = min(taken[kind][1:])
@@ -128,6 +129,8 @@ def measure(config: EngineConfig, settings: LinearSettings) -> list[dict[str, An
                     "weight_bytes": sum(each),
                     "wall_s": summarise(taken[kind][1:]),
                     "least_s": least,
+                    "ratio": summarise([a / b for a, b in zip(taken[kind][1:], taken[first][1:], strict=True)]),
+                    "least_ratio": least / min(taken[first][1:]),
                     "read_s": sum(each) / bandwidth,
                     "read_share": 100 * sum(each) / bandwidth / least,
                     "gops": operations / least / 1e9,
@@ -159,6 +162,7 @@ def run(config: EngineConfig, settings: LinearSettings, json_path: Path | None =
         Column("weights", "weights"),
         Column("weight_bytes", "MB", scale=1e-6, digits=0),
         Column("wall_s", "ms", scale=1e3, digits=1),
+        Column("ratio", "to the first", digits=2),
         Column("read_s", "read alone ms", scale=1e3, digits=1),
         Column("read_share", "of read", digits=0, unit=" %"),
         Column("gops", "GOP/s", digits=0),

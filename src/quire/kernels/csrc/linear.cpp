@@ -18,7 +18,7 @@ constexpr int64_t BLOCK_BYTES = 1 << 19;  // of rows laid out together: at most 
 constexpr int64_t SLICE = 2048;           // most inputs laid out at once, if all are too many
 constexpr int64_t SUMS_BYTES = 8 << 20;   // of sums kept for the next slice
 constexpr int64_t TASKS_PER_THREAD = 16;  // of several calls, whose numbers of rows differ
-constexpr int64_t DECODED = 16 * PART;     // depth of a compact panel that is decoded at once for many rows
+constexpr int64_t DECODED = 32 * PART;     // depth of a compact panel that is decoded at once for many rows
 constexpr int64_t WIDE_ROWS = 9;          // from this on, widening a panel of bfloat16 pays
 
 // -- epilogue: from a tile's sums to the output ------------------------------------------------------------------------
@@ -104,15 +104,22 @@ struct Block {
     int64_t first_row, rows, first, end;
 };
 
+// The same block for a widened panel, which adds up in the same order.
+template <class Tile>
+inline Block<RowTile<float>> widened(const Block<Tile>& block) {
+    return {block.left, block.first_row, block.rows, block.first, block.end};
+}
+
 template <class Tile>
 inline int64_t tile_rows(const Block<Tile>& block) {
     return round_up(divide_up(block.rows, divide_up(block.rows, Tile::MOST)), Tile::ROWS);
 }
 
-// A block's rows, from `first_row` on, by the inputs [from, to) of its slice of a panel, tile by tile. With several tiles, each step prefetches a
-// bit of the next panel at `ahead`, so that its first tile need not wait for memory.
+// A block's rows, from `first_row` on, by the inputs [from, to) of its slice of a panel, tile by tile. With several tiles,
+// each step prefetches a bit of the next panel at `ahead`, so that its first tile need not wait for memory.
 template <class Right, class Tile, class Finish>
-inline void multiply_tiles(const Block<Tile>& block, int64_t first_row, const Right* panel, int64_t from, int64_t to, int64_t depth, float* sums, const char* ahead, int64_t bytes_ahead, Finish&& finish_tile) {
+inline void multiply_tiles(const Block<Tile>& block, int64_t first_row, const Right* panel, int64_t from, int64_t to,
+                           int64_t depth, float* sums, const char* ahead, int64_t bytes_ahead, Finish&& finish_tile) {
     const int64_t tiles = divide_up(block.rows, Tile::MOST), slice = block.end - block.first;
     const int64_t part = tiles > 1 ? smaller(to - from, Tile::DEPTH_PART) : to - from;
     const int64_t lines = tiles > 1 || ASKS_AHEAD ? divide_up(bytes_ahead / 64, tiles) : 0;
@@ -128,20 +135,6 @@ inline void multiply_tiles(const Block<Tile>& block, int64_t first_row, const Ri
     }
 }
 
-// As above for a panel in memory. Without products of bfloat16, it is widened once for many rows, which adds up in the
-// same order.
-template <class T, class Tile, class Finish>
-inline void multiply_plain(const Block<Tile>& block, int64_t first_row, const T* panel, int64_t from, int64_t to, int64_t depth,
-                           float* sums, float* wide, const char* ahead, int64_t bytes_ahead, Finish&& finish_tile) {
-    if constexpr (WIDENS<T>)
-        if (block.rows >= WIDE_ROWS) {
-            widen(panel, to - from, wide);
-            const Block<RowTile<float>> same{block.left, block.first_row, block.rows, block.first, block.end};
-            return multiply_tiles(same, first_row, wide, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
-        }
-    multiply_tiles(block, first_row, panel, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
-}
-
 // Multiplies all rows of a block by one panel. Words that are not in memory are decoded in registers for few rows, else
 // part by part into the cache. The sums are the same.
 template <class T, class Tile, class Finish>
@@ -151,41 +144,49 @@ inline void multiply(const Block<Tile>& block, const PanelReader<T>& panel, int6
     if (panel.is_plain()) {
         const T* from = panel.data() + block.first * OUTPUTS;
         const int64_t next = block.rows > Tile::MOST ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD;
-        return multiply_plain(block, 0, from, 0, slice, depth, sums, wide, reinterpret_cast<const char*>(from) + next,
-                              OUTPUTS * 32 * int64_t(sizeof(T)), finish_tile);
+        const char* ahead = reinterpret_cast<const char*>(from) + next;
+        const int64_t bytes_ahead = OUTPUTS * 32 * int64_t(sizeof(T));
+        if constexpr (WIDENS<T>)
+            if (block.rows >= WIDE_ROWS) {
+                widen(from, slice, wide);
+                return multiply_tiles(widened(block), 0, wide, 0, slice, depth, sums, ahead, bytes_ahead, finish_tile);
+            }
+        return multiply_tiles(block, 0, from, 0, slice, depth, sums, ahead, bytes_ahead, finish_tile);
     }
+    // Several tiles read the next panel ahead.
+    const int64_t distance = block.rows > Tile::MOST ? panel.near(depth) - panel.near(0) : COMPACT_AHEAD;
     constexpr bool reads_words = std::is_same_v<Tile, RowTile<T>>;
     if constexpr (reads_words)
-        if (block.rows <= Tile::MOST || (WIDENS<T> && block.rows < WIDE_ROWS)) {  // storing words needs registers, too
+        if (block.rows <= (WIDENS<T> ? WIDE_ROWS - 1 : 3 * Tile::MOST)) {  // decoding again costs less than storing
             for (int64_t row = 0, count; row < block.rows; row += count) {
                 count = smaller(tile_rows(block), block.rows - row);
                 panel.with_source(block.first, [&](const auto& source) {
                     Tile::multiply(block.left, row, count, slice, 0, slice, block.first > 0, source,
                                    sums + row * OUTPUTS, 0);
-                });
+                }, distance);
                 if (block.end == depth) finish_tile(row, count);
             }
             return;
         }
     for (int64_t from = 0; from < slice; from += DECODED) {
         const int64_t to = smaller(from + DECODED, slice), first = block.first + from;
-        const auto multiply_rest = [&](int64_t row) {
-            multiply_plain<T>(block, row, decoded, from, to, depth, sums, wide, panel.near(block.first + to),
-                              panel.near(32) - panel.near(0), finish_tile);
-        };
-        if constexpr (reads_words && !WIDENS<T>) {  // the first tile decodes for the others
+        const char* ahead = panel.near(block.first + to);
+        const int64_t bytes_ahead = panel.near(32) - panel.near(0);
+        if constexpr (WIDENS<T>) {
+            panel.read_wide(first, block.first + to, wide);
+            multiply_tiles(widened(block), 0, wide, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
+        } else if constexpr (reads_words) {  // the first tile decodes for the others
             const int64_t count = tile_rows(block);
             panel.with_source(first, [&](const auto& source) {
-                using Source = std::decay_t<decltype(source)>;
-                Tile::multiply(block.left, 0, count, slice, from, to, first > 0, StoringSource<T, Source>{source, decoded},
-                               sums, 0);
-            });
+                const StoringSource<T, std::decay_t<decltype(source)>> storing{source, decoded};
+                Tile::multiply(block.left, 0, count, slice, from, to, first > 0, storing, sums, 0);
+            }, distance);
             if (block.first + to == depth) finish_tile(0, count);
-            multiply_rest(count);
-            continue;
+            multiply_tiles(block, count, decoded, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
+        } else {
+            panel.read(first, block.first + to, decoded);
+            multiply_tiles(block, 0, decoded, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
         }
-        panel.read(first, block.first + to, decoded);
-        multiply_rest(0);
     }
 }
 
@@ -292,7 +293,7 @@ void run(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
         const Cut<T, Tile>& cut = cuts.emplace_back(calls[i], num_calls, num_threads);
         num_tasks += cut.blocks * cut.groups;
         left_size = larger(left_size, Tile::size(cut.block_rows, cut.slice));
-        if (WIDENS<T> && calls[i].num_rows >= WIDE_ROWS) wide_size = larger(wide_size, cut.slice * OUTPUTS);
+        if (WIDENS<T> && calls[i].num_rows >= WIDE_ROWS) wide_size = larger(wide_size, round_up(cut.slice, 4) * OUTPUTS);
         sums_size = larger(sums_size, 2 * cut.panels_kept * cut.num_sums);
         most_rows = larger(most_rows, calls[i].num_rows);
     }

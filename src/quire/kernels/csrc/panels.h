@@ -104,14 +104,15 @@ template <bool masks>
 struct CompactSource {
     static constexpr int STEPS = 2, HALVES = 2;
 
-    CompactSource(const CompactPanel& panel, int64_t first, const uint8_t* high, const QuireWeight& weight)
+    CompactSource(const CompactPanel& panel, int64_t first, const uint8_t* high, const QuireWeight& weight, int64_t distance)
         : unit(panel.units + first / 4 * UNIT_BYTES), end(panel.ends + first / PART), exceptions(panel.exceptions),
           exception(exceptions + (first ? end[-1] : 0)), last(exception), table(table_of(load<uint64_t>(high))),
-          mask(weight) {}
+          ahead(reinterpret_cast<const char*>(unit) + distance), mask(weight) {}
 
     __attribute__((always_inline)) void read(int64_t step, Words (&words)[2][2]) {
         if (step % PART == 0) last = exceptions + *end++;
-        for (int64_t line = 0; line < UNIT_BYTES; line += 64) ask_for(unit + COMPACT_AHEAD + line);
+        for (int64_t line = 0; line < UNIT_BYTES; line += 64) ask_for(ahead + line);
+        ahead += UNIT_BYTES;
         const Bytes codes = load<Bytes>(unit);
         const Bytes low[2] = {load<Bytes>(unit + STEP_WEIGHTS), load<Bytes>(unit + 2 * STEP_WEIGHTS)};
         const Bytes high[2] = {look_up(table, low_nibbles(codes)), look_up(table, high_nibbles(codes))};
@@ -134,6 +135,7 @@ struct CompactSource {
     const uint8_t* unit;
     const uint32_t *end, *exceptions, *exception, *last;
     Bytes table;
+    const char* ahead;
     Mask mask;
 };
 
@@ -172,12 +174,12 @@ class PanelReader {
 
     // Calls use(source) with the words from input `first` on, a multiple of PART.
     template <class Use>
-    void with_source(int64_t first, Use&& use) const {
+    void with_source(int64_t first, Use&& use, int64_t distance = COMPACT_AHEAD) const {
         if constexpr (sizeof(T) == 2)
             if (is_compact()) {
                 const CompactPanel panel(data_, depth_);
-                if (is_masked()) return use(CompactSource<true>(panel, first, entry_->high, weight_));
-                return use(CompactSource<false>(panel, first, entry_->high, weight_));
+                if (is_masked()) return use(CompactSource<true>(panel, first, entry_->high, weight_, distance));
+                return use(CompactSource<false>(panel, first, entry_->high, weight_, distance));
             }
         const T* panel = data() + first * OUTPUTS;
         if (is_masked()) return use(MaskedSource<T>{panel, Mask(weight_)});
@@ -187,15 +189,34 @@ class PanelReader {
 
     // to = the inputs [first, end) of a plain panel; `first` is a multiple of PART. Writes all words of a unit.
     __attribute__((noinline)) void read(int64_t first, int64_t end, T* to) const {
-        with_source(first, [&](auto source) {
-            constexpr int STEPS = source.STEPS;
-            StoringSource<T, decltype(source)> storing{source, to};
-            Words words[STEPS][2];
-            for (int64_t step = 0; step < end - first; step += STEPS * EACH<T>) storing.read(step, words);
+        each_words(first, end, [&](auto, Words words) {
+            store(to, words);
+            to += EACH<T> * W;
+        });
+    }
+
+    // As above, from pairs of inputs to one after the other. Writes all words of a unit.
+    __attribute__((noinline)) void read_wide(int64_t first, int64_t end, float* to) const {
+        each_words(first, end, [&](auto i, Words words) {
+            store(to + i % 2 * W, words << 16);
+            store(to + OUTPUTS + i % 2 * W, words & 0xffff0000u);
+            to += i % 2 * 2 * OUTPUTS;
         });
     }
 
   private:
+    template <class Use>
+    void each_words(int64_t first, int64_t end, Use&& use) const {
+        with_source(first, [&](auto source) {
+            constexpr int STEPS = source.STEPS;
+            Words words[STEPS][2];
+            for (int64_t step = 0; step < end - first; step += STEPS * EACH<T>) {
+                source.read(step, words);
+                for_each<2 * STEPS>([&](auto i) { use(i, words[i / 2][i % 2]); });
+            }
+        });
+    }
+
     const QuireWeight& weight_;
     const QuirePanel* entry_;
     int64_t depth_;
