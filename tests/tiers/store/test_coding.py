@@ -160,7 +160,7 @@ def test_blocks_are_coded_once_the_disk_is_known_to_be_slower_than_decoding(
         return decode(*arguments)
 
     def slow_pread(fd: int, num_bytes: int, at: int) -> bytes:
-        now[0] += read_s if num_bytes > 4000 else 0.0  # of a segment
+        now[0] += read_s if num_bytes >= 4000 else 0.0  # of a segment
         return pread(fd, num_bytes, at)
 
     monkeypatch.setattr(writer, "_TRIAL_BYTES", 4000)

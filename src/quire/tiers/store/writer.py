@@ -137,7 +137,7 @@ class Writer:
 
     def _measure(self, active: ActiveSegment, coded: Sequence[Buffer]) -> None:
         """Measure once whether reading the bytes that coding saves takes longer than decoding, without cached pages."""
-        file, size, block = active.file, active.segment.size, memoryview(bytearray(self._namespace.block_bytes))
+        file, size, block = active.file, _TRIAL_BYTES, memoryview(bytearray(self._namespace.block_bytes))
         if self._coded_kind is None or not coded:
             return
         began = time.perf_counter()
