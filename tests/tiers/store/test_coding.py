@@ -13,8 +13,8 @@ import pytest
 import zstandard
 
 from quire.kernels.build import LEVELS
-from quire.kernels.exponents import join_exponents, split_exponents
 from quire.kernels.loaded import runnable_levels
+from quire.kernels.planes import FORMATS, join_words, split_words
 from quire.tiers.store import offline, writer
 from quire.tiers.store.block_store import BlockStore, StoredBlock
 from quire.tiers.store.layout import coding, segment
@@ -98,12 +98,11 @@ def test_every_bit_pattern_comes_back_at_every_level(kind: int, level: str, monk
     monkeypatch.setattr(coding, "_MOST", 20.0)  # all exponents alike often do not shrink
     for size in (1, 7, 1 << 16):
         patterns = every_pattern(kind)[-size:]
-        exponents = np.empty(patterns.size, np.uint8)
-        rest = np.empty(patterns.nbytes - patterns.size, np.uint8)
-        split_exponents(patterns, exponents, rest)
+        form = FORMATS["BF16" if kind == 2 else "F32"]
+        exponents, heads, low = (np.frombuffer(each, np.uint8) for each in split_words(patterns[None], form, 8))
         assert np.array_equal(exponents, patterns >> 8 * patterns.itemsize - 9 & 0xFF)
         again = np.zeros_like(patterns)
-        join_exponents(again, exponents, rest)
+        join_words(again[None], form, 8, exponents, heads, low)
         assert np.array_equal(again, patterns)
         coded = encode(kind, patterns.tobytes())
         assert coded is not None

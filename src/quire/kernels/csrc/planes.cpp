@@ -83,6 +83,22 @@ void join(const QuirePlanes& call) {
 
 }  // namespace
 
+void quire_split_planes(const void* words, uint8_t* exponents, uint8_t* heads, uint8_t* low, int64_t size,
+                        int32_t item_bytes) {
+    const auto split = [&](int64_t i, uint16_t upper) {
+        exponents[i] = uint8_t(upper >> 7);
+        heads[i] = uint8_t((upper >> 8 & 0x80) | (upper & 0x7f));
+    };
+    const auto *halves = static_cast<const uint16_t*>(words);
+    const auto *wide = static_cast<const uint32_t*>(words);
+    if (item_bytes == 2) {
+        for (int64_t i = 0; i < size; ++i) split(i, halves[i]);
+        return;
+    }
+    for (int64_t i = 0; i < size; ++i) split(i, uint16_t(wide[i] >> 16));
+    for (int64_t i = 0; i < size; ++i) std::memcpy(low + 2 * i, wide + i, 2);  // little-endian
+}
+
 void quire_join_planes(const QuirePlanes* call) {
     if (call->item_bytes == 4)
         join<uint32_t, 2>(*call);

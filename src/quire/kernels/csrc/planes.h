@@ -19,4 +19,8 @@ struct QuirePlanes {
     int32_t item_bytes, low_bytes;  // 2 and 0 (bfloat16), 2 and 1 (float16), or 4 and 2 (float32)
 };
 QUIRE_EXPORT void quire_join_planes(const QuirePlanes*);
+
+// Splits bfloat16 (item_bytes 2) or float32 (4) into exponents, sign and head (a byte each), and low bytes.
+QUIRE_EXPORT void quire_split_planes(const void* words, uint8_t* exponents, uint8_t* heads, uint8_t* low, int64_t size,
+                                     int32_t item_bytes);
 }

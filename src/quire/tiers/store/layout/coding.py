@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from quire.kernels.exponents import join_exponents, split_exponents
+from quire.kernels.planes import FORMATS, join_words, split_words
 
 #: Bytes per float by kind of coded record.
 CODED_KINDS = {2: 2, 3: 4}
 _KIND_OF = {"bfloat16": 2, "float32": 3}
+_FORMATS = {2: "BF16", 3: "F32"}
 
 #: Nearly no matches, since exponents are independent: smaller than zstd's level 1, and decoded in half the time.
 _PARAMETERS = {"strategy": 1, "min_match": 7, "hash_log": 6, "chain_log": 6, "search_log": 1, "window_log": 20}
@@ -47,9 +48,8 @@ def kind_of(dtype: str, block_bytes: int) -> int | None:
 def encode(kind: int, block: memoryview | bytes) -> bytes | None:
     """Code a block; None if it hardly shrinks."""
     floats = np.frombuffer(block, f"u{CODED_KINDS[kind]}")
-    exponents, rest = np.empty(floats.size, np.uint8), np.empty(floats.nbytes - floats.size, np.uint8)
-    split_exponents(floats, exponents, rest)
-    coded = rest.tobytes() + _coders(threading.get_ident())[0].compress(exponents.data)
+    exponents, heads, low = split_words(floats[None], FORMATS[_FORMATS[kind]], 8)
+    coded = heads + low + _coders(threading.get_ident())[0].compress(exponents)
     return coded if len(coded) <= _MOST * floats.nbytes else None
 
 
@@ -68,7 +68,8 @@ def decode(kind: int, coded: memoryview | bytes, into: memoryview) -> bool:
         return False
     if exponents.size != floats.size:
         return False
-    join_exponents(floats, exponents, np.frombuffer(coded, np.uint8, start))
+    others = np.frombuffer(coded, np.uint8, start)
+    join_words(floats[None], FORMATS[_FORMATS[kind]], 8, exponents, others[: floats.size], others[floats.size :])
     return True
 
 
