@@ -143,7 +143,7 @@ class ChunkReader:
                 raise OSError(f"{run.file} is truncated")
             position += count
         self._pace.end(due)
-        return Piece(run, start, end, memoryview(buffer)[: end - start], buffer)
+        return Piece(run, start, end, memoryview(buffer)[: end - start], buffer, end - start)
 
 
 def _pinned() -> mmap.mmap:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,18 @@ from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
 from command_line import app
+from quire.kernels.planes import FORMATS, join_words, split_words
 from quire.loading import ModelLoadError, known_digest, resolve_model
 from quire.loading.checkpoint import read_headers
 from quire.loading.digest import hash_checkpoint
 from quire.loading.layer_loader import LayerLoader
-from quire.loading.planes.floats import join_words, split_words
-from quire.loading.planes.index import FORMATS, original_file
+from quire.loading.planes.index import original_file
 from quire.loading.reading.checkpoint_reading import read_checkpoint
 from quire.loading.reading.reader import ByteReader, runs_in_order_of_use
 from quire.loading.save import save_model
 from quire.loading.stage_manifest import PLANES_FILE, STAGES_FILE, read_stage_manifest
 from quire.models.base import CausalLM
+from quire.models.linear.truncation import PlainWeight
 from quire.models.parallel import ALONE
 from quire.progressive.packs import plane_files
 from quire.progressive.packs.pack import pack
@@ -38,7 +40,7 @@ from quire.progressive.packs.verify import verify
 from quire.progressive.stage_plan import StagePlan
 from range_server import serve_directory
 from ranks import load, on_ranks
-from tensors import tensors_of
+from tensors import logits_of_tokens, tensors_of
 
 DTYPES = {"BF16": torch.bfloat16, "F32": torch.float32, "F16": torch.float16}
 WHOLE = ((0, 1, 2),)
@@ -55,6 +57,8 @@ def make(directory: Path, name: str = "llama", dtype: torch.dtype = torch.bfloat
     make_checkpoint(name, directory)
     tensors = {key: each.to(dtype) for key, each in load_file(directory / "model.safetensors").items()}
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"dtype": str(dtype).removeprefix("torch.")}))
     return directory
 
 
@@ -80,7 +84,7 @@ def same(a: CausalLM, b: CausalLM) -> bool:
 @pytest.fixture
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps weights in rows, so that tests see their tensors."""
-    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight: None)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda weight, **_: None)
 
 
 # -- the same bits -----------------------------------------------------------------------------------------------------
@@ -320,10 +324,13 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "more bits": (_tensor(UP, "top_bits", 3), PLANES_FILE),
     "no number of bits": (_tensor(UP, "top_bits", "3"), PLANES_FILE),
     "no tensor": (lambda pack: _edit_index(pack, lambda v: v["tensors"].pop(UP)), PLANES_FILE),
-    "a path as a name": (lambda pack: _edit_index(pack, lambda v: v["files"][0].update(name="../x")), PLANES_FILE),
+    "a path as a name": (
+        lambda pack: _edit_index(pack, lambda v: v["files"].update({"../x": v["files"].popitem()[1]})),
+        PLANES_FILE,
+    ),
     "a header of another shape": (
         lambda pack: _edit_index(
-            pack, lambda v: v["files"][0].update(header=v["files"][0]["header"].replace("[96,64]", "[64,96]"))
+            pack, lambda v: v["files"].update({k: h.replace("[96,64]", "[64,96]") for k, h in v["files"].items()})
         ),
         PLANES_FILE,
     ),
@@ -388,3 +395,96 @@ def test_the_commands_pack_show_and_unpack(original: Path, tmp_path: Path) -> No
     plain = tmp_path / "plain"
     pack(str(original), StagePlan(3, ((0, 2), (1,))), plain, use_tqdm=False)
     assert "quire save" in quire("unpack", plain, "--out", tmp_path / "no").stderr
+
+
+# -- stages by precision -----------------------------------------------------------------------------------------------
+
+
+def _truncate(directory: Path, bits: int) -> None:
+    """Truncate the mantissas of a checkpoint's matrices as stage 1 does."""
+    tensors = load_file(directory / "model.safetensors")
+    for name, tensor in tensors.items():
+        if len(tensor.shape) > 1 and "router" not in name and ".gate.weight" not in name:
+            tensors[name] = PlainWeight(tensor).truncated(bits).rows(torch.arange(len(tensor)))
+    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
+
+
+@torch.inference_mode()
+def logits(model: CausalLM) -> torch.Tensor:
+    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
+
+    return logits_of_tokens(model, torch.tensor([5, 6, 7]), torch.arange(3), attend)
+
+
+@pytest.mark.parametrize("level", ["", "none"])
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("llama", "BF16"), ("llama-tied", "F32"), ("gpt2", "BF16"), ("mixtral", "F32")]
+)
+@pytest.mark.parametrize("groups", [WHOLE, ((0, 2), (1,))], ids=["whole", "depth"])
+def test_the_first_stage_lacks_bits_and_the_last_is_the_original(
+    name: str, dtype: str, level: str, groups: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QUIRE_KERNELS", level)
+    original, truncated = make(tmp_path / "model", name, DTYPES[dtype]), make(tmp_path / "m", name, DTYPES[dtype])
+    _truncate(truncated, 2)
+    packed = pack_planes(original, tmp_path / "pack", 2, groups)
+    with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed)) as loader:
+        loader.start()
+        loader.wait_stage(loader.last_stage)
+        first, last = loader.stage(len(groups)), loader.stage(loader.last_stage)
+        assert (first.mantissa_bits, last.mantissa_bits, loader.last_stage) == (2, None, len(groups) + 1)
+        whole, less = (logits(load(each, ALONE, dtype="auto")) for each in (original, truncated))
+        assert not torch.equal(whole, less)
+        for stage, expected in ((first, less), (last, whole), (first, less), (last, whole)):
+            loader.model.switch_to(stage)
+            assert torch.equal(logits(loader.model), expected)
+        progress = loader.progress()
+        assert progress.bytes_loaded == progress.bytes_total
+
+
+def test_ranks_get_their_parts_of_each_stage(tmp_path: Path) -> None:
+    packed = pack_planes(make(tmp_path / "model", dtype=torch.float32), tmp_path / "pack", 1)
+
+    def run(group: Any) -> list[torch.Tensor]:
+        with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed), group=group) as loader:
+            loader.start()
+            loader.wait_stage(2)
+            found = []
+            for number in (1, 2):
+                loader.model.switch_to(loader.stage(number))
+                found.append(logits(loader.model))
+            return found
+
+    expected = run(ALONE)
+    assert not torch.allclose(*expected, atol=1e-2)
+    for found in on_ranks(2, run):
+        for a, b in zip(found, expected, strict=True):
+            assert torch.allclose(a, b, atol=1e-4)
+
+
+def test_weights_that_change_have_one_stage(original: Path, tmp_path: Path) -> None:
+    packed = pack_planes(original, tmp_path / "pack", 1)
+    for options in ({"dtype": "float32"}, {"quantization": "int8"}):
+        with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed), **options) as loader:
+            loader.start()
+            loader.wait_stage(1)
+            assert loader.num_stages == 1
+            assert torch.equal(logits(loader.model), logits(load(original, ALONE, **({"dtype": "auto"} | options))))
+
+
+def test_a_damaged_rest_keeps_the_first_stage(packed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sound = (packed / SECOND).read_bytes()
+    _change(packed, SECOND, 0.8)
+    with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed), retries=True) as loader:
+        loader.start()
+        loader.wait_stage(1)
+        while not loader.progress().error:
+            time.sleep(0.01)
+        assert loader.stage_ready == 1
+        loader.model.switch_to(loader.stage(1))
+        before = logits(loader.model)
+        assert SECOND in caplog.text
+        (packed / SECOND).write_bytes(sound)
+        loader.wait_stage(2)
+        assert torch.equal(logits(loader.model), before)

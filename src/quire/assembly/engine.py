@@ -169,10 +169,11 @@ def _make_promoter(loaded: LoadedModel, runner: ModelRunner | MultiRankRunner, n
         arrivals = MultiRankArrivals(arrivals, runner)
     num_layers = manifest.num_layers
     stages = manifest.stages[: arrivals.last_stage]
-    namespaces = [
-        replace(namespace, layers=Namespace.name_layers(stage.layers, num_layers, stage.adapter_digest))
+    names = [
+        Namespace.name_layers(stage.layers, num_layers, stage.adapter_digest, manifest.mantissa_bits_of(stage.number))
         for stage in stages
     ]
+    namespaces = [replace(namespace, layers=name) for name in names]
     shares = [len(stage.layers) / num_layers for stage in stages]
     ready = arrivals.stage_ready
     first = arrivals.stage(ready) if ready or loaded.loader is None else loaded.loader.arriving_stage(1)

@@ -122,6 +122,8 @@ def _load(
     is_random = source.path is None or config.load_format == "random"
     if reading is None and source.path is not None and not is_random:
         reading = read_checkpoint(source.path, bandwidth=config.storage_bandwidth, last_stage=config.last_stage)
+    if reading is not None and not is_progressive and config.last_stage is None:
+        reading.read_at_once()
     weights = None if reading is None else _known_digest(reading)
     loader = LayerLoader(
         source,

@@ -17,7 +17,7 @@ from quire.loading.errors import ModelLoadError, UnreadableError
 from quire.loading.modules.fitting import choose_served_dtype, fit_model
 from quire.loading.modules.group_loader import GroupLoader, LoadHooks, LoadingClosed
 from quire.loading.modules.loaded_stages import LoadedStages
-from quire.loading.modules.units import ModelUnits, Unit, finish_tables
+from quire.loading.modules.units import ModelUnits, Unit, finish_tables, truncate
 from quire.loading.progress import LoadStatus, bytes_progress
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.source import ModelSource
@@ -27,7 +27,7 @@ from quire.models.model_config import ModelConfig
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.models.stages import ServableStage
-from quire.ops.arrays import DType
+from quire.ops.arrays import DType, name_of
 from quire.ops.backend import dtype_for
 from quire.ops.module import Module
 from quire.outputs import LoadProgress
@@ -89,8 +89,9 @@ class LayerLoader:
         self._seed = seed
         self._retries = retries
         self._reading = _open(source, load_format, reading)
+        at_once = quantization != "none" or device != "cpu"
+        self.model, self._names = _fit(source, partial(_choose, dtype, device), group, self._reading, at_once)
         self._manifest = None if self._reading is None else self._reading.manifest
-        self.model, self._names = _fit(source, partial(_choose, dtype, device), group, self._reading)
         self.model.device = device
         self.model.quantize(quantization)
         self.num_stages = 1 if self._manifest is None else len(self._manifest.stages)
@@ -311,6 +312,8 @@ class LayerLoader:
 
     def _install(self, unit: Unit) -> None:
         finish_tables(self.model, unit)
+        if self._manifest is not None and (bits := self._manifest.mantissa_bits_of(1)) is not None:
+            truncate(self.model, unit, bits)
         if not self.throttle.is_stepping:  # freed plain weights lie between packed ones: up to 250 MiB
             give_memory_back()
         with self._changed:
@@ -362,11 +365,16 @@ def _fit(
     choose: Callable[[ModelConfig, str | None], DType],
     group: ParallelGroup,
     reading: CheckpointReading | None,
+    at_once: bool,
 ) -> tuple[CausalLM, dict[TensorEntry, str]]:
     """Build the model on the meta device. Returns the model's name of each tensor to read as well."""
     if reading is None:
         return build_model(source.config, choose(source.config, None), "meta", group), {}
     model, matched = fit_model(source.config, reading.entries, choose, group)
+    manifest = reading.manifest
+    if manifest is not None and manifest.has_rest and (at_once or name_of(model.dtype) != manifest.dtype):
+        logger.info("all bits of a layer are loaded at once: only unchanged weights on a CPU have precision stages")
+        reading.read_at_once()
     if group.size > 1:
         matched = {name: replace(entry, whole=None) for name, entry in matched.items()}
         reading.narrow(matched.values())

@@ -26,6 +26,7 @@ STAGES_FILE = "quire-stages.json"
 ADAPTER_FILES = ("adapter_model.safetensors", "adapter_config.json")  #: PEFT's names
 VERSION = 1
 PLANES_FILE = "quire-planes.json"  #: of a pack with planes
+FIRST, REST = ".first", ".rest"  #: suffixes of views of its original files (`loading.planes.index`)
 UNITS = ("layer", "plane")  #: of groups and stages
 WHOLE_BITS = 7  #: of a mantissa: all
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -85,9 +86,9 @@ class StageManifest:
         """The groups that add layers."""
         return self.groups[:-1] if self.has_rest else self.groups
 
-    def mantissa_bits_of(self, stage: int) -> int:
-        """Return the mantissa bits that weights have in a stage, of 7."""
-        return WHOLE_BITS if self.mantissa_bits is None or stage == len(self.stages) else self.mantissa_bits
+    def mantissa_bits_of(self, stage: int) -> int | None:
+        """Return the mantissa bits of weights in a stage; None: all."""
+        return self.mantissa_bits if self.has_rest and stage < len(self.stages) else None
 
     def stage_bytes(self, number: int) -> int:
         """Return the bytes of all layer groups up to a stage."""
@@ -100,7 +101,8 @@ def without_precision(manifest: StageManifest) -> StageManifest:
         return manifest
     groups = manifest.layer_groups
     last = replace(manifest.stages[-1], number=len(groups))
-    return replace(manifest, groups=groups, stages=(*manifest.stages[: len(groups) - 1], last))
+    stages = (*manifest.stages[: len(groups) - 1], last)
+    return replace(manifest, groups=groups, stages=stages, mantissa_bits=WHOLE_BITS)
 
 
 def is_pack(directory: Path) -> bool:
@@ -123,7 +125,8 @@ def read_stage_manifest(directory: Path) -> StageManifest:
         raise unreadable(directory / STAGES_FILE, error) from None
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(directory, f"cannot be read ({error})") from None
-    if not isinstance(values, dict) or (values.get("quire_stages"), values.get("unit")) != (VERSION, _unit(values)):
+    unit = UNITS[isinstance(values, dict) and values.get("mantissa_bits") is not None]
+    if not isinstance(values, dict) or (values.get("quire_stages"), values.get("unit")) != (VERSION, unit):
         raise _broken(
             directory, f"does not have version {VERSION} with unit {UNITS[0]}, or {UNITS[1]} if it has planes"
         )
@@ -140,7 +143,7 @@ def write_stage_manifest(manifest: StageManifest) -> None:
     _check(manifest)
     values = {
         "quire_stages": VERSION,
-        "unit": _unit(vars(manifest)),
+        "unit": UNITS[manifest.mantissa_bits is not None],
         "architecture": manifest.architecture,
         "num_layers": manifest.num_layers,
         "dtype": manifest.dtype,
@@ -155,10 +158,6 @@ def write_stage_manifest(manifest: StageManifest) -> None:
         "plan": dict(manifest.plan),
     } | ({} if manifest.mantissa_bits is None else {"mantissa_bits": manifest.mantissa_bits})
     replace_file(manifest.directory / STAGES_FILE, json.dumps(values, indent=1) + "\n", mode=0o644)
-
-
-def _unit(values: Mapping[str, Any]) -> str:
-    return UNITS[values.get("mantissa_bits") is not None]
 
 
 def check_against(manifest: StageManifest, config: ModelConfig) -> None:

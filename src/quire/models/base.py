@@ -55,6 +55,7 @@ class CausalLM(Module):
         self.device = device  #: cpu, cuda or meta
         self.quantization = "none"
         self.weights = "plain"  #: or packed12
+        self.mantissa_bits: int | None = None  #: of linear layers; None: all
         self._stage: ServableStage | None = None
         self._passes = RecordedPasses()  # a stage has its own
         self.waited_s = 0.0  #: seconds of waiting for arriving layers in forward passes
@@ -92,13 +93,18 @@ class CausalLM(Module):
         return self.layers if self._stage is None else self._stage.layers
 
     def switch_to(self, stage: ServableStage) -> None:
-        """Use a stage's layers and adapter from the next forward pass on."""
+        """Use a stage's layers, adapter and mantissa bits from the next forward pass on."""
         if self._stage is stage:
             return
         if self._stage is not None and self._stage.adapter is not None:
             self._stage.adapter.detach()
         if stage.adapter is not None:
             stage.adapter.attach()
+        if stage.mantissa_bits != self.mantissa_bits:
+            self.mantissa_bits = stage.mantissa_bits
+            for module in self.modules():
+                if isinstance(module, WeightLayer) and module.views:
+                    module.packed = module.views[stage.mantissa_bits]
         self._stage = stage
 
     @property
@@ -222,7 +228,8 @@ class CausalLM(Module):
         """Return the current memory of the weights, with shared tensors counted once."""
         plain = {id(array): array.nbytes for module in self.modules() for _, array in module.named_parameters()}
         layers = [module for module in self.modules() if isinstance(module, WeightLayer)]
-        packed = {id(layer.packed): layer.packed.num_bytes for layer in layers if layer.packed is not None}
+        whole = [layer.views.get(None, layer.packed) for layer in layers]
+        packed = {id(each): each.num_bytes for each in whole if each is not None}
         return sum(plain.values()) + sum(packed.values())
 
 

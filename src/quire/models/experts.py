@@ -45,9 +45,9 @@ class _Experts(ctypes.Structure):
 
 
 class ExpertRouter(Linear):
-    """A small linear layer whose outputs choose or weigh experts. It is never quantized."""
+    """A small linear layer whose outputs choose or weigh experts. It is never quantized or truncated."""
 
-    is_quantizable = False
+    is_quantizable = has_precisions = False
 
 
 class FloatRouter(ExpertRouter):
@@ -137,7 +137,7 @@ class Experts(ModuleList):
                 module.takes_adapter = False
         self.config = config.experts
         self._hidden, self._inner = config.hidden_size, split.expert_inner.size
-        self._calls: list[_Calls] | None = None
+        self._calls: dict[Any, list[_Calls] | None] = {}  #: by the view of the first weight
         self.factors: np.ndarray | None = None  #: float32 [num_experts], of the experts' weights
 
     def __call__(
@@ -146,18 +146,20 @@ class Experts(ModuleList):
         """Compute this rank's part of the output, [num_tokens, hidden], from logits [num_tokens, num_experts]. Adds
         `shared`, [num_tokens, hidden], times the sigmoid of `shared_gate`, [num_tokens, 1], if it is given.
         `choice_bias`, float32 [num_experts], is added to scores for the choice."""
-        if self._calls is None:
-            self._calls = _calls_of(self)
-        compute = self._reference if self._calls is None else self._compute
-        return compute(x, logits, shared, shared_gate, choice_bias)
+        first: Any = self[0]
+        view = first.down_proj.packed
+        if view not in self._calls:
+            self._calls[view] = _calls_of(self)
+        if (calls := self._calls[view]) is None:
+            return self._reference(x, logits, shared, shared_gate, choice_bias)
+        return self._compute(x, logits, shared, shared_gate, choice_bias, calls)
 
     @takes_tensors
     def _compute(
         self, x: np.ndarray, logits: np.ndarray, shared: np.ndarray | None, shared_gate: np.ndarray | None,
-        choice_bias: np.ndarray | None,
+        choice_bias: np.ndarray | None, calls: list[_Calls],
     ) -> np.ndarray:  # fmt: skip
-        assert self._calls is not None
-        config, (gate, *ups, down) = self.config, self._calls
+        config, (gate, *ups, down) = self.config, calls
         x = dense_rows(x)
         num_rows = len(x)
         out = new_output((num_rows, self._hidden), x.dtype)

@@ -131,7 +131,7 @@ class LatentProjection(Linear):
     """The weight from latents to all heads' keys and values, [heads * (nope_dim + value_dim), rank], applied per head
     to queries and outputs. It stays in the model's dtype."""
 
-    is_quantizable = takes_adapter = False
+    is_quantizable = takes_adapter = has_precisions = False
     packed: Any = None  #: weights of queries and of outputs
 
     def __init__(self, latent: LatentConfig, heads: Share, *, dtype: DType, device: str) -> None:

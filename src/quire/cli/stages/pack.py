@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -13,9 +13,6 @@ from quire.cli.options import MODEL_HELP, Json, check_model
 from quire.cli.stages.texts import by_stage
 from quire.cli.tables import print_table, write_figures
 from quire.config import format_size
-
-if TYPE_CHECKING:
-    from quire.progressive.stage_plan import StagePlan
 
 PACK_EXAMPLE = "Example: quire stages pack --model quire-mini --out mini-pack"
 VERIFY_EXAMPLE = "Example: quire stages verify mini-pack"
@@ -46,10 +43,8 @@ def pack(
 ) -> None:
     """Write a model as a pack: in stages, or as a smaller archive.
 
-    Without a plan, stage 1 has all exponents, signs and one mantissa bit, 0.3 of the bytes, and the last stage the
-    others; together they have about two thirds. Only Quire reads these bit planes; `quire stages unpack` restores the
-    original files. With a plan, a pack has one file per group of layers, which other tools load as the original model,
-    and adapters; --mantissa-bits stores these groups as bit planes too.
+    Without a plan, stage 1 has exponents, signs and one mantissa bit, the last stage all bits, in two thirds of the
+    bytes; only Quire reads these planes. With a plan, other tools load a pack as the original model.
     """
     from quire.progressive.packs.pack import pack as write
 
@@ -71,8 +66,8 @@ def pack(
 
 def _plan_of(
     model: str, plan: Path | None, mantissa_bits: int | None, stages: int | None
-) -> tuple[StagePlan, dict[str, Any]]:
-    """Return the plan of a file, or one by precision, and the facts in its file."""
+) -> tuple[Any, dict[str, Any]]:
+    """Return the `StagePlan` of a file, or one by precision, and the facts in its file."""
     from quire.loading import resolve_model
     from quire.progressive.plans import read_plan
     from quire.progressive.stage_plan import StagePlan
@@ -93,13 +88,12 @@ def unpack(
     directory: Pack, out: Annotated[Path, typer.Option(help="The new directory.")], progress: Progress = True
 ) -> None:
     """Restore the original files of a pack with bit planes, byte for byte."""
-    from quire.loading.planes.index import plane_index
+    from quire.loading.checkpoint import read_headers
     from quire.loading.progress import bytes_progress
-    from quire.loading.stage_manifest import is_plane_pack
     from quire.progressive.packs.plane_files import unpack as write
 
-    files = plane_index(directory).files.values() if is_plane_pack(directory) else ()
-    with bytes_progress("Unpacking", sum(file.num_bytes for file in files), progress) as advance:
+    total = sum(entry.num_bytes for entry in read_headers(directory).values())
+    with bytes_progress("Unpacking", total, progress) as advance:
         write(directory, out, advance)
     typer.echo(f"{out} has the original files")
 
@@ -140,8 +134,8 @@ def show(directory: Pack, json: Json = None) -> None:
     print_table(
         ("stage", "layers", "adds", "weights", "of all", "mantissa bits", "adapter"),
         [
-            (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}", row["mantissa_bits"],
-             row["adapter"] or "none")
+            (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}",
+             "all" if row["mantissa_bits"] is None else row["mantissa_bits"], row["adapter"] or "none")
             for row in rows
         ],
     )  # fmt: skip

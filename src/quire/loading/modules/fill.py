@@ -12,6 +12,7 @@ from quire.loading.checkpoint import DTYPE_NAMES, TensorEntry
 from quire.loading.errors import ModelLoadError
 from quire.loading.reading.reader import PIECE_BYTES, ByteReader, runs_in_order_of_use
 from quire.models.encodings import BLOCKS, MAX_EXPONENT
+from quire.models.linear.layer import Conv1DLinear, WeightLayer
 from quire.models.parallel.split import TensorShare
 from quire.ops.arrays import (
     Array,
@@ -155,6 +156,30 @@ class TensorFill:
             for start in range(0, len(piece), _STRIP):
                 view[start : start + _STRIP] = piece[start : start + _STRIP]
             self._is_suspect = self._is_suspect or not is_finite(piece)
+
+
+class RestFill:
+    """Adds mantissa bits to a linear layer's rows from `first_row` on, while a tensor's bytes arrive in order."""
+
+    def __init__(self, layer: WeightLayer, first_row: int, entry: TensorEntry) -> None:
+        self._layer, self._row, self._entry = layer, first_row, entry
+        self._dtype = np.dtype(f"u{_TYPES[entry.dtype].itemsize}")
+        self._waiting = bytearray()
+
+    def add(self, data: memoryview) -> None:
+        """Add the next bytes of the tensor."""
+        self._waiting += data
+        words = np.frombuffer(self._waiting, self._dtype)
+        if isinstance(self._layer, Conv1DLinear):
+            if words.nbytes < self._entry.num_bytes:
+                return
+            rows = np.ascontiguousarray(words.reshape(self._entry.shape).T)
+        else:
+            words = words[: len(words) // self._layer.in_features * self._layer.in_features]
+            rows = words.reshape(-1, self._layer.in_features)
+        self._layer.add_bits(self._row, rows)
+        self._row += len(rows)
+        self._waiting = self._waiting[words.nbytes :]
 
 
 def _own_rows(values: np.ndarray, shape: tuple[int, ...], entry: TensorEntry) -> np.ndarray:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from quire.loading.checkpoint import TensorEntry
 from quire.loading.digest import RunningDigest
 from quire.loading.errors import ModelLoadError
-from quire.loading.modules.fill import TensorFill, fill_random
+from quire.loading.modules.fill import RestFill, TensorFill, fill_random
 from quire.loading.modules.loaded_stages import GroupCheck
 from quire.loading.modules.units import ModelUnits, Unit
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.reading.reader import ByteReader
+from quire.loading.stage_manifest import REST
 from quire.models.base import CausalLM
+from quire.models.linear.layer import WeightLayer
 
 
 class LoadingClosed(Exception):
@@ -58,6 +60,9 @@ class GroupLoader:
         self._unit_of: dict[str, Unit] = {}
         self.restart()
         self._fills: dict[str, TensorFill] = {}  #: the tensors that are arriving
+        self._rests: dict[str, RestFill] = {}  #: the tensors whose mantissas are arriving
+        #: In a group that completes mantissas: layers and first rows of the model's tensors.
+        self._rows: dict[str, tuple[WeightLayer, int]] = {}
         self._reader: ByteReader | None = None
 
     @property
@@ -108,6 +113,10 @@ class GroupLoader:
 
     def _read_group(self, reading: CheckpointReading, number: int) -> None:
         group = reading.groups[number - 1]
+        if group.view == REST:
+            layers = self._model.weighted_layers()
+            parts = [(layer, part) for path, layer in layers for part in layer.parts(path)]
+            self._rows = {f"{name}.weight": (layer, rows.start) for layer, (name, rows, _) in parts}
         if self._reader is None:
             self._reader = reading.reader(number - 1)
         check = GroupCheck(reading.directory, group)
@@ -126,7 +135,7 @@ class GroupLoader:
                 for entry, offset, data in piece.parts():
                     self._add(entry, offset, data)
                 self._reader.release(piece)
-                self._hooks.on_bytes(piece.end - at)
+                self._hooks.on_bytes(piece.cost)
                 at = piece.end
         check.finish()
 
@@ -144,6 +153,11 @@ class GroupLoader:
 
     def _add_to(self, entry: TensorEntry, name: str, offset: int, data: memoryview) -> None:
         unit = self._unit_of[name]
+        if self._rows:
+            if not offset:
+                self._rests[name] = RestFill(*self._rows[name], entry)
+            self._rests[name].add(data)
+            return
         if not offset:
             self._fills[name] = TensorFill(unit.view(name, self._model.device), entry)
         if data:

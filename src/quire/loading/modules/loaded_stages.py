@@ -148,19 +148,22 @@ class LoadedStages:
         if number in self._arriving:
             self._made[number] = self._arriving[number]
             return
-        stand_ins, adapter = self._read_parts(number)
+        stand_ins, adapter, bits = self._read_parts(number)
         layers = [stand_ins.get(i, layer) for i, layer in enumerate(self._model.layers)]
-        self._made[number] = ServableStage(number, layers, adapter)
+        self._made[number] = ServableStage(number, layers, adapter, bits)
 
     def arriving(self, number: int, source: LayerSource) -> ServableStage:
         """Return a stage at once, with layers that a forward pass waits for; raises as `make`."""
         if number not in self._made and number not in self._arriving:
-            stand_ins, adapter = self._read_parts(number)
-            self._arriving[number] = ServableStage(number, ArrivingLayers(source, number, stand_ins), adapter)
+            stand_ins, adapter, bits = self._read_parts(number)
+            layers = ArrivingLayers(source, number, stand_ins)
+            self._arriving[number] = ServableStage(number, layers, adapter, bits)
         return self._made.get(number) or self._arriving[number]
 
-    def _read_parts(self, number: int) -> tuple[dict[int, Module], Adapter | None]:
-        return ({}, None) if self._manifest is None else read_stage_parts(self._manifest, number, self._model)
+    def _read_parts(self, number: int) -> tuple[dict[int, Module], Adapter | None, int | None]:
+        if self._manifest is None:
+            return {}, None, None
+        return *read_stage_parts(self._manifest, number, self._model), self._manifest.mantissa_bits_of(number)
 
     def leave_out(self, number: int, error: Exception) -> None:
         """Skip a stage. Later stages need only its layers."""

@@ -84,6 +84,15 @@ def finish_tables(model: CausalLM, unit: Unit) -> None:
             module.pack(model.device)
 
 
+def truncate(model: CausalLM, unit: Unit, bits: int) -> None:
+    """Let a filled unit, and a tied head with it, compute with the top bits of mantissas."""
+    head = [model.lm_head] if unit.module is model.embed_tokens and model.config.tie_word_embeddings else []
+    for layer in [*unit.module.modules(), *head]:
+        if isinstance(layer, WeightLayer):
+            layer.truncate(bits)
+    model.mantissa_bits = bits
+
+
 def tied_head_bytes(model: CausalLM) -> int:
     """Return the memory of a packed tied head beside the embedding's table, or less what it saves of that."""
     if not model.config.tie_word_embeddings:

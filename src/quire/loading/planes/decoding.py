@@ -13,9 +13,9 @@ import numpy as np
 import xxhash
 import zstandard
 
+from quire.kernels.planes import FORMATS, join_words
 from quire.loading.errors import ModelLoadError
-from quire.loading.planes.floats import join_words
-from quire.loading.planes.index import FORMATS, CodedChunk, OriginalFile, Part
+from quire.loading.planes.index import CodedChunk, OriginalFile, Part
 from quire.loading.remote import RangeStream, open_file
 
 ReadStored = Callable[[Path, int, int, mmap.mmap], memoryview]
@@ -68,8 +68,12 @@ class DecodedReads(threading.local):
             return
         form, size = FORMATS[chunk.entry.dtype], chunk.entry.shape[-1]
         num_rows = len(out) // (size * form.item_bytes)
+        words = np.frombuffer(out, f"<u{form.item_bytes}").reshape(num_rows, size)
+        if not chunk.frame_bytes:
+            join_words(words, form, chunk.top_bits, None, None, np.frombuffer(top, np.uint8))
+            return
         in_top, _ = form.plane_bytes(num_rows, size, chunk.top_bits)
-        frame, planes = top[: chunk.frame_bytes], np.frombuffer(b"".join([top[chunk.frame_bytes :], *others]), np.uint8)
+        frame, planes = top[: chunk.frame_bytes], np.frombuffer(top, np.uint8)[chunk.frame_bytes :]
         try:  # a frame of another size is refused before memory is taken for it
             if zstandard.get_frame_parameters(frame).content_size != num_rows * size:
                 raise zstandard.ZstdError("the exponents have another size")
@@ -77,12 +81,12 @@ class DecodedReads(threading.local):
         except zstandard.ZstdError as error:
             raise _damaged(chunk, chunk.parts[0], str(error)) from None
         join_words(
-            np.frombuffer(out, f"<u{form.item_bytes}").reshape(num_rows, size),
+            words,
             form,
             chunk.top_bits,
             np.frombuffer(exponents, np.uint8),
             planes[:in_top],
-            planes[in_top:],
+            np.frombuffer(others[0], np.uint8) if others else planes[in_top:],
         )
 
     def _read_part(self, number: int, chunk: CodedChunk, part: Part) -> memoryview:

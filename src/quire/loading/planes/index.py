@@ -18,37 +18,13 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from quire.kernels.planes import FORMATS
 from quire.loading.checkpoint import TensorEntry, parse_header, read_header
 from quire.loading.errors import ModelLoadError, unreadable
-from quire.loading.stage_manifest import PLANES_FILE, StageManifest, is_plane_pack, read_stage_manifest
+from quire.loading.stage_manifest import FIRST, PLANES_FILE, REST, StageManifest, read_stage_manifest
 
 VERSION = 1
 CHUNK_BYTES = 2 * 2**20  #: of a chunk in the original file, at most
-
-
-@dataclass(frozen=True)
-class FloatFormat:
-    """A sign, an exponent, the head of the mantissa, and further bytes of it."""
-
-    item_bytes: int
-    head_bits: int
-    low_bytes: int
-
-    def plane_bytes(self, num_rows: int, size: int, top_bits: int) -> tuple[int, int]:
-        """Return the bytes of the top plane of rows of `size` weights, and of rest and low planes."""
-        rest_bits = 1 + self.head_bits - top_bits
-        return num_rows * packed_bytes(size, top_bits), num_rows * (
-            packed_bytes(size, rest_bits) + size * self.low_bytes
-        )
-
-
-#: By safetensors' dtypes.
-FORMATS = {"BF16": FloatFormat(2, 7, 0), "F32": FloatFormat(4, 7, 2), "F16": FloatFormat(2, 2, 1)}
-
-
-def packed_bytes(size: int, bits: int) -> int:
-    """Return the bytes of a packed row of `size` fields."""
-    return -(-size * bits // 8)
 
 
 class Part(NamedTuple):
@@ -62,12 +38,12 @@ class Part(NamedTuple):
 
 class CodedChunk(NamedTuple):
     """Bytes of an original file, stored as they are, or as exponents and top plane with the rest behind them or in a
-    second part."""
+    second part. A view may have one of the two: bits of the other are 0."""
 
     start: int
     end: int
     entry: TensorEntry
-    frame_bytes: int  #: size of the coded exponents
+    frame_bytes: int  #: size of the coded exponents; 0 without them and the top plane
     top_bits: int  #: in the top plane: the sign and some mantissa bits; 0: stored as they are
     parts: tuple[Part, ...]
 
@@ -95,10 +71,10 @@ class OriginalFile:
 
 @dataclass(frozen=True)
 class PlaneIndex:
-    files: Mapping[Path, OriginalFile]
+    originals: Mapping[Path, OriginalFile]
+    views: Mapping[Path, OriginalFile]  #: of their first parts alone (`FIRST`), and of the second ones (`REST`)
     entries: Mapping[str, TensorEntry]  #: in the original files
-    coded_files: Mapping[str, str]  #: names of the files with tensors' first parts
-    index_text: bytes | None  #: the original index of shards
+    coded_files: Mapping[str, Sequence[str]]  #: names of the files with tensors' parts
 
 
 def plane_index(directory: Path) -> PlaneIndex:
@@ -111,10 +87,10 @@ def plane_index(directory: Path) -> PlaneIndex:
 
 
 def original_file(path: Path) -> OriginalFile | None:
-    """Return the original file that a path in a pack stands for; None for other paths. Raises ModelLoadError."""
-    if path.is_file() or not is_plane_pack(path.parent):
-        return None
-    return plane_index(path.parent).files.get(path)
+    """Return the original file that a path in a pack with planes stands for; None for stored files. Raises
+    ModelLoadError."""
+    index = plane_index(path.parent)
+    return index.originals.get(path) or index.views.get(path)
 
 
 @functools.lru_cache(maxsize=4)
@@ -136,26 +112,26 @@ def _parse(manifest: StageManifest, values: Mapping[str, Any]) -> PlaneIndex:
     stored: dict[str, list[TensorEntry]] = {}
     for name, entry in (each for header in headers for each in header.items()):
         stored.setdefault(name, []).append(entry)
-    files, entries = {}, {}
+    originals, views, entries = {}, dict[Path, OriginalFile](), {}
     if values["quire_planes"] != VERSION:
         raise ValueError(f"it does not have version {VERSION}")
-    for each in values["files"]:
-        path, header = directory / Path(each["name"]).name, each["header"].encode("latin-1")
+    for given, text in values["files"].items():
+        path, header = directory / Path(given).name, text.encode("latin-1")
         if path.suffix != ".safetensors" or path.exists():
             raise ValueError(f"it names {path.name!r:.100} as an original file")
-        found = _entries_of(path, header)
-        parts = (_chunks_of(entry, values["tensors"][name], stored[name]) for name, entry in found.items())
-        files[path] = OriginalFile(header, [*chain.from_iterable(parts)])
+        ends = [each["data_offsets"][1] for name, each in json.loads(header[8:]).items() if name != "__metadata__"]
+        found = parse_header(path, io.BytesIO(header), len(header) + max(ends, default=0))
+        found_chunks = (_chunks_of(entry, values["tensors"][name], stored[name]) for name, entry in found.items())
+        chunks = [*chain.from_iterable(found_chunks)]
+        originals[path] = OriginalFile(header, chunks)
+        first = [each._replace(parts=each.parts[:1]) for each in chunks]
+        rest = [each._replace(parts=each.parts[1:], frame_bytes=0) for each in chunks if len(each.parts) > 1]
+        views |= {path.with_suffix(FIRST): OriginalFile(b"", first), path.with_suffix(REST): OriginalFile(b"", rest)}
         entries.update(found)
     if stored.keys() != entries.keys():
         raise ValueError("it describes other tensors than its headers")
-    text, coded = values["index"], {name: each[0].file.name for name, each in stored.items()}
-    return PlaneIndex(files, entries, coded, None if text is None else text.encode("latin-1"))
-
-
-def _entries_of(path: Path, header: bytes) -> dict[str, TensorEntry]:
-    ends = [each["data_offsets"][1] for name, each in json.loads(header[8:]).items() if name != "__metadata__"]
-    return parse_header(path, io.BytesIO(header), len(header) + max(ends, default=0))
+    coded_files = {name: [part.file.name for part in parts] for name, parts in stored.items()}
+    return PlaneIndex(originals, views, entries, coded_files)
 
 
 def _chunks_of(entry: TensorEntry, values: Mapping[str, Any], stored: Sequence[TensorEntry]) -> Iterator[CodedChunk]:

@@ -11,11 +11,11 @@ from pathlib import Path
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import stat_weights
-from quire.loading.planes.index import plane_index
 from quire.loading.reading.reader import (
     BUFFER_BYTES,
     ByteReader,
     Run,
+    cost_of,
     position_in_use,
     run_of_file,
     runs_in_order_of_use,
@@ -23,6 +23,8 @@ from quire.loading.reading.reader import (
 from quire.loading.remote import is_remote, remote_file
 from quire.loading.source import find_model, resolve_model
 from quire.loading.stage_manifest import (
+    FIRST,
+    REST,
     STAGES_FILE,
     LayerGroup,
     PackedFile,
@@ -44,10 +46,11 @@ class ReadGroup:
     runs: tuple[Run, ...]
     file: PackedFile | None  #: the group's file in a pack
     is_whole: bool = False  #: the only run is the whole file, so its checksum can be verified
+    view: str = ""  #: of original files (`FIRST`, `REST`)
 
     @property
     def num_bytes(self) -> int:
-        return sum(run.end - run.start for run in self.runs)
+        return sum(cost_of(run, run.start, run.end) for run in self.runs)
 
 
 class CheckpointReading:
@@ -67,30 +70,37 @@ class CheckpointReading:
         self.directory = directory
         if manifest is not None:
             check_files(manifest)
-            manifest = without_precision(manifest)
         self.started_ns = time.time_ns()
         self.files = stat_weights(directory)  #: before reading
         self.manifest = manifest
         self.entries: Mapping[str, TensorEntry] = read_headers(directory)
         self._bandwidth = bandwidth
         self._buffer_bytes = buffer_bytes
-        self.groups: Sequence[ReadGroup]
-        if manifest is None:
-            self.groups = [ReadGroup(tuple(runs_in_order_of_use(self.entries.values())), None)]
-        else:
-            make = _group_of if manifest.mantissa_bits is None else _decoded_group
-            self.groups = [make(manifest, group, self.entries) for group in manifest.groups[:last_stage]]
+        self._last_stage = last_stage
+        self.groups: Sequence[ReadGroup] = self._make_groups()
         self._reader: ByteReader | None = None
         self._reread: set[tuple[int, object]] = set()  # group and state of damaged remote files that were read again
         self._found: list[tuple[int, ...] | None] = []  # state of each group's file when its last reader started
+
+    def _make_groups(self) -> Sequence[ReadGroup]:
+        if (manifest := self.manifest) is None:
+            return [ReadGroup(tuple(runs_in_order_of_use(self.entries.values())), None)]
+        make = _group_of if manifest.mantissa_bits is None else _decoded_group
+        return [make(manifest, group, self.entries) for group in manifest.groups[: self._last_stage]]
+
+    def read_at_once(self) -> None:
+        """Read all mantissa bits of a layer at once, in one stage fewer. Stops reading."""
+        if self.manifest is not None and self.manifest.has_rest:
+            self.close()
+            self.manifest = without_precision(self.manifest)
+            self.groups = self._make_groups()
 
     def narrow(self, entries: Iterable[TensorEntry]) -> None:
         """Restrict reading to these tensors or parts of them. Stops reading."""
         self.close()
         wanted = list(entries)
         self.groups = [
-            replace(group, runs=tuple(runs_in_order_of_use(_of_group(group, wanted))), is_whole=False)
-            for group in self.groups
+            replace(group, runs=_runs_of(_of_group(group, wanted), group.view), is_whole=False) for group in self.groups
         ]
 
     def start(self) -> None:
@@ -180,10 +190,21 @@ def _group_of(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, 
 
 def _decoded_group(manifest: StageManifest, group: LayerGroup, entries: Mapping[str, TensorEntry]) -> ReadGroup:
     """As `_group_of` with planes. Each chunk has a checksum, so the file needs no check."""
-    files = plane_index(manifest.directory).coded_files
-    own = [entry for entry in entries.values() if files[entry.name] == group.file]
-    _check_layers(manifest, group, own)
-    return ReadGroup(tuple(runs_in_order_of_use(own)), replace(manifest.files[group.file], sample=""))
+    from quire.loading.planes.index import plane_index  # with numpy
+
+    files, packed = plane_index(manifest.directory).coded_files, manifest.files[group.file]
+    own = [entry for entry in entries.values() if group.file in files[entry.name]]
+    view = FIRST if manifest.has_rest else ""
+    if group in manifest.layer_groups:
+        _check_layers(manifest, group, own)
+    else:
+        view = REST
+    return ReadGroup(_runs_of(own, view), replace(packed, sample=""), view=view)
+
+
+def _runs_of(entries: Iterable[TensorEntry], view: str) -> tuple[Run, ...]:
+    runs = runs_in_order_of_use(entries)
+    return tuple(replace(run, file=run.file.with_suffix(view)) if view else run for run in runs)
 
 
 def _check_layers(manifest: StageManifest, group: LayerGroup, entries: Iterable[TensorEntry]) -> None:

@@ -14,13 +14,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quire.loading.checkpoint import ScatteredEntry, TensorEntry
 from quire.loading.errors import ModelLoadError, UnreadableError
-from quire.loading.planes.index import original_file
-from quire.loading.remote import RemoteFile, remote_file
+from quire.loading.remote import LISTING, RemoteFile, remote_file
+from quire.loading.stage_manifest import is_plane_pack
 from quire.system.page_cache import resident_share
+
+if TYPE_CHECKING:
+    from quire.loading.planes.index import OriginalFile
 
 # By name, since reading begins before the models are imported. A name that matches neither only costs memory or time.
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blk)\.(\d+)\.")
@@ -120,6 +123,7 @@ class Piece:
     end: int
     data: memoryview
     buffer: mmap.mmap
+    cost: int  #: bytes that were read, coded ones of a decoded file
 
     def parts(self) -> Iterator[tuple[TensorEntry, int, memoryview]]:
         """Yield the parts of tensors in it: tensor, offset in the tensor, bytes."""
@@ -137,7 +141,7 @@ class _Range:
     run: Run
     start: int
     end: int
-    cost: int  #: bytes to read
+    cost: int  #: as in `Piece`
 
 
 class ByteReader:
@@ -155,7 +159,7 @@ class ByteReader:
         is_pinned: bool = True,
     ) -> None:
         if num_reads is None:
-            num_reads = NUM_REMOTE_READS if runs and _is_remote(runs[0].file) else NUM_READS
+            num_reads = NUM_REMOTE_READS if runs and (runs[0].file.parent / LISTING).is_file() else NUM_READS
         self._ranges = [each for run in runs for each in _cut(run)]
         self._closing = threading.Event()
         self._pace = Pace(bandwidth, wait=self._closing.wait)
@@ -264,12 +268,12 @@ class ByteReader:
         else:
             data = file.read(each.start, each.end, buffer)
         self._pace.end(due)
-        return Piece(each.run, each.start, each.end, data, buffer)
+        return Piece(each.run, each.start, each.end, data, buffer, each.cost)
 
     def _open(self, path: Path) -> Any:
         with self._changed:
             if path not in self._files:
-                if (original := original_file(path)) is not None:
+                if (original := _original(path)) is not None:
                     from quire.loading.planes.decoding import DecodedReads  # with numpy
 
                     self._files[path] = DecodedReads(original, lambda path, *range_: self._open(path).read(*range_))
@@ -379,23 +383,30 @@ class _OpenFile:
 
 def _cut(run: Run) -> Iterator[_Range]:
     """Cut at multiples of a piece's size, or a decoded file between its chunks."""
-    start, original = run.start, original_file(run.file)
-    is_scattered = any(isinstance(entry, ScatteredEntry) for entry in run.tensors)
+    start, original = run.start, _original(run.file)
     while start < run.end:
         end = min(run.end, (start // PIECE_BYTES + 1) * PIECE_BYTES)
-        cost = end - start
-        if original is not None and not is_scattered:
+        if original is not None:
             chunks = original.chunks_in(start, min(run.end, start + PIECE_BYTES))
             whole = [chunk.end for chunk in chunks if chunk.end <= start + PIECE_BYTES]
             end = min(run.end, max(whole, default=start + PIECE_BYTES))
-            cost = original.stored_bytes(start, end)
-        yield _Range(run, start, end, cost)
+        yield _Range(run, start, end, cost_of(run, start, end))
         start = end
 
 
-def _is_remote(path: Path) -> bool:
-    original = original_file(path)
-    return remote_file(original.chunks[0].parts[0].file if original and original.chunks else path) is not None
+def cost_of(run: Run, start: int, end: int) -> int:
+    """Return the bytes that reading a range of a run takes, or about those of scattered columns."""
+    original = _original(run.file)
+    return end - start if original is None else original.stored_bytes(start, end)
+
+
+def _original(path: Path) -> OriginalFile | None:
+    """See `original_file`. Numpy is imported for packs with planes only."""
+    if path.is_file() or not is_plane_pack(path.parent):
+        return None
+    from quire.loading.planes.index import original_file
+
+    return original_file(path)
 
 
 def _make_buffer(file: Path) -> mmap.mmap:

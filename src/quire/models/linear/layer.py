@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
+import numpy as np
+
 from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.interface import PackedWeight
 from quire.models.linear.panel_weight import COMPACT_SHARE, PanelWeight, pack_weight
 from quire.models.linear.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
 from quire.models.linear.stored_weight import StoredParts
+from quire.models.linear.truncation import PlainWeight
 from quire.models.parallel.group import ALONE, ParallelGroup
 from quire.models.parallel.split import Share, TensorShare
 from quire.ops import functions as ops
@@ -38,6 +41,7 @@ class WeightLayer(Module):
 
     bias: Array | None = None
     packed: PackedWeight | None = None
+    has_precisions = True  #: whether it may be truncated
 
     def __init__(self, in_features: int | Share, out_features: int | Share, dtype: DType, device: str) -> None:
         self.inputs, self.outputs = Share.of(in_features), Share.of(out_features)
@@ -45,10 +49,23 @@ class WeightLayer(Module):
         self.dtype = dtype
         self.weight: Array | None = empty((self.out_features, self.in_features), dtype, device)
         self.stored: StoredParts | None = None  #: a part for each projection, in place of the weight
+        self.views: dict[int | None, PackedWeight | None] = {}  #: `packed` by mantissa bits (None: all), if truncated
 
     def store_as(self, parts: StoredParts) -> None:
         """Load into these arrays, a part for each projection, in place of the plain weight."""
         self.stored, self.weight = parts, None
+
+    def truncate(self, bits: int) -> None:
+        """Compute with the top `bits` of mantissas, until the model uses another view."""
+        if self.has_precisions:
+            whole: Any = PlainWeight(self.weight) if self.packed is None else self.packed
+            self.views = {None: self.packed, bits: whole.truncated(bits)}
+            self.packed = self.views[bits]
+
+    def add_bits(self, first_row: int, words: np.ndarray) -> None:
+        """See `TruncatableWeight`."""
+        whole: Any = self.views[None]
+        (PlainWeight(self.weight) if whole is None else whole).add_bits(first_row, words)
 
     def plain_bytes(self) -> int:
         """Return the weight's memory before `pack()`."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import xxhash
 
-from quire.loading.checkpoint import TensorEntry
+from quire.loading.checkpoint import DTYPE_NAMES, TensorEntry, checkpoint_dtype
 from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.modules.fitting import fit_model
 from quire.loading.remote import open_file
@@ -37,7 +37,7 @@ class TensorOrder:
         self._rank = {name: rank for rank, name in enumerate(self.shapes)}
         layers = self.model.checkpoint_names["layers"]
         self._first_layer = next(rank for name, rank in self._rank.items() if name.startswith(f"{layers}."))
-        self.linear: set[str] = set()  #: tensors of linear layers and embeddings, by `group`
+        self.precise: set[str] = set()  #: tensors that precision stages may complete later, by `group`
         self._in_layer = re.compile(rf"{re.escape(layers.removeprefix(self.model.optional_prefix))}\.(\d+)\.")
 
     def layer_of(self, name: str) -> int | None:
@@ -49,8 +49,14 @@ class TensorOrder:
         """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head.
         Raises ModelLoadError if the tensors do not match the config."""
         _, matched = fit_model(self.model.config, entries, lambda *_: numpy_dtype("float32"))
-        linear = {name for path, layer in self.model.weighted_layers() for name, _ in layer.checkpoint_tensors(path)}
-        self.linear = {entry.name for name, entry in matched.items() if name in linear and len(entry.shape) > 1}
+        layers = [(path, layer) for path, layer in self.model.weighted_layers() if layer.has_precisions]
+        weights = {f"{part}.weight" for path, layer in layers for part, _, _ in layer.parts(path)}
+        dtype = checkpoint_dtype(entries)
+        self.precise = {
+            entry.name
+            for name, entry in matched.items()
+            if name in weights and entry.whole is None and DTYPE_NAMES.get(entry.dtype) == dtype
+        }
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]
         for name in sorted(entries, key=self._order):
@@ -90,7 +96,7 @@ class FileCopy:
     def copy(self, source: Path, start: int = 0, num_bytes: int | None = None) -> bytes:
         """Copy bytes of another file, by default all, and return their SHA-256. Raises ModelLoadError."""
         digest = hashlib.sha256()
-        for piece in _read(source, start, num_bytes):
+        for piece in read_pieces(source, start, num_bytes):
             digest.update(piece)
             self.write(piece)
         return digest.digest()
@@ -102,8 +108,9 @@ class FileCopy:
         return PackedFile(name, self._num_bytes, self._sha256.hexdigest(), self._xxh3.hexdigest())
 
 
-def _read(path: Path, start: int, num_bytes: int | None) -> Iterator[memoryview]:
-    buffer = memoryview(bytearray(PIECE_BYTES))
+def read_pieces(path: Path, start: int, num_bytes: int | None) -> Iterator[memoryview]:
+    """Yield a file's bytes in a buffer that the next piece overwrites. Raises ModelLoadError."""
+    buffer = memoryview(bytearray(PIECE_BYTES if num_bytes is None else min(PIECE_BYTES, num_bytes)))
     try:
         with open_file(path) as file:
             left = file.seek(0, os.SEEK_END) if num_bytes is None else num_bytes
@@ -130,7 +137,7 @@ def copy_file(
 def describe_file(path: Path, name: str, advance: Callable[[int], None] = lambda num_bytes: None) -> PackedFile:
     """Digest a file; `name` is its path in the pack. Raises ModelLoadError if it cannot be read."""
     sha256, xxh3, num_bytes = hashlib.sha256(), xxhash.xxh3_128(), 0
-    for piece in _read(path, 0, None):
+    for piece in read_pieces(path, 0, None):
         sha256.update(piece)
         xxh3.update(piece)
         num_bytes += len(piece)

@@ -34,7 +34,7 @@ from quire.progressive.stage_plan import StagePlan
 
 #: Files of a checkpoint beside its weights: config, tokenizer, texts for people.
 _COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.md", "*.model", "LICENSE*", "NOTICE*")
-_NOT_COMPANIONS = ("*.index.json", "adapter_config.json", MANIFEST_FILE, STAGES_FILE, PLANES_FILE)
+_NOT_COMPANIONS = ("adapter_config.json", MANIFEST_FILE, STAGES_FILE, PLANES_FILE)
 
 
 def pack(
@@ -68,13 +68,13 @@ def pack(
             groups, digests = _write_shards("model", len(shards), shards, entries, write)
             index = _write_index(directory, shards, groups, total)
         else:
-            writer = PlaneWriter(directory, plan.mantissa_bits, order.linear, advance)
+            writer = PlaneWriter(directory, plan.mantissa_bits, order.precise, advance)
             groups, digests = _write_shards("planes", plan.num_stages, shards, entries, writer.write_group)
-            rest = _file_name("planes", plan.num_stages, plan.num_stages) if plan.has_rest else None
-            *rests, index = writer.finish(rest, source.path)
+            last = f"planes-{plan.num_stages:05}-of-{plan.num_stages:05}.safetensors"
+            *rests, index = writer.finish(last if plan.has_rest else None, source.path)
             groups += rests
         files = [replace(each, sample=sample_file(directory / each.name, each.num_bytes)) for each in groups]
-        files += [*_copy_companions(source.path, directory), index]
+        files += [*_copy_companions(source.path, directory, index), index]
         stages, added = _copy_stages(directory, plan, adapters)
         files += added
         manifest = StageManifest(
@@ -121,15 +121,11 @@ def _write_shards(
     files: list[PackedFile] = []
     digests: dict[str, bytes] = {}
     for number, names in enumerate(shards, 1):
-        name = _file_name(kind, number, num_files)
+        name = f"{kind}-{number:05}-of-{num_files:05}.safetensors"
         file, found = write(name, {tensor: entries[tensor] for tensor in names})
         files.append(file)
         digests.update(found)
     return files, digests
-
-
-def _file_name(kind: str, number: int, num_files: int) -> str:
-    return f"{kind}-{number:05}-of-{num_files:05}.safetensors"
 
 
 def _copy_stages(
@@ -157,9 +153,10 @@ def _write_index(
     return describe_file(directory / INDEX_FILE, INDEX_FILE)
 
 
-def _copy_companions(source: Path, directory: Path) -> list[PackedFile]:
+def _copy_companions(source: Path, directory: Path, index: PackedFile) -> list[PackedFile]:
+    """Copy the files beside the weights; also the index of the original's shards, unless the pack has its own."""
     found = {path for pattern in _COMPANIONS for path in source.glob(pattern) if path.is_file()}
-    found -= {path for pattern in _NOT_COMPANIONS for path in source.glob(pattern)}
+    found -= {path for pattern in (*_NOT_COMPANIONS, index.name) for path in source.glob(pattern)}
     for path in found:
         check_inside(source, path)
     return [copy_file(path, directory, path.name) for path in sorted(found)]

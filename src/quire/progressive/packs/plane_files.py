@@ -13,12 +13,11 @@ import numpy as np
 import xxhash
 import zstandard
 
-from quire.loading.checkpoint import INDEX_FILE, TensorEntry, weight_files
+from quire.kernels.planes import FORMATS, split_words
+from quire.loading.checkpoint import TensorEntry, weight_files
 from quire.loading.digest import hash_checkpoint
-from quire.loading.errors import ModelLoadError, unreadable
-from quire.loading.planes.floats import split_words
-from quire.loading.planes.index import CHUNK_BYTES, FORMATS, VERSION, plane_index
-from quire.loading.remote import open_file
+from quire.loading.errors import ModelLoadError
+from quire.loading.planes.index import CHUNK_BYTES, VERSION, plane_index
 from quire.loading.save import tensors_header
 from quire.loading.stage_manifest import (
     PLANES_FILE,
@@ -28,7 +27,7 @@ from quire.loading.stage_manifest import (
     is_plane_pack,
     read_stage_manifest,
 )
-from quire.progressive.packs.group_file import FileCopy, copy_file, describe_file, new_directory
+from quire.progressive.packs.group_file import FileCopy, copy_file, describe_file, new_directory, read_pieces
 
 #: Nearly no matches, since exponents are independent: 10 % smaller than zstd's level 1, and decoded in 0.6 of the time.
 _CODER = zstandard.ZstdCompressionParameters(
@@ -66,13 +65,8 @@ class PlaneWriter:
         rest = self._directory / ".rest"
         files = [] if name is None else [self._assemble(name, rest, self._rest_sizes)]
         rest.unlink(missing_ok=True)
-        paths, text = original_files(source)
-        values = {
-            "quire_planes": VERSION,
-            "index": None if text is None else text.decode("latin-1"),
-            "files": [{"name": path.name, "header": _header(path).decode("latin-1")} for path in paths],
-            "tensors": self._tensors,
-        }
+        files_of = {path.name: _header(path).decode("latin-1") for path in original_files(source)}
+        values = {"quire_planes": VERSION, "files": files_of, "tensors": self._tensors}
         (self._directory / PLANES_FILE).write_text(json.dumps(values) + "\n")
         return [*files, describe_file(self._directory / PLANES_FILE, PLANES_FILE)]
 
@@ -110,13 +104,9 @@ class PlaneWriter:
         return {"top_bits": top_bits, "chunk_bytes": in_chunk, "chunks": chunks}
 
 
-def original_files(directory: Path) -> tuple[list[Path], bytes | None]:
-    """Return a checkpoint's weight files, to read by `open_file`, and the text of its index."""
-    if is_plane_pack(directory):
-        index = plane_index(directory)
-        return [*index.files], index.index_text
-    path = directory / INDEX_FILE
-    return weight_files(directory), path.read_bytes() if path.is_file() else None
+def original_files(directory: Path) -> list[Path]:
+    """Return a checkpoint's weight files, or the original ones of a pack with planes, to read by `open_file`."""
+    return [*plane_index(directory).originals] if is_plane_pack(directory) else weight_files(directory)
 
 
 def _header(path: Path) -> bytes:
@@ -124,15 +114,7 @@ def _header(path: Path) -> bytes:
 
 
 def _read(path: Path, start: int, num_bytes: int) -> bytes:
-    try:
-        with open_file(path) as file:
-            file.seek(start)
-            data = file.read(num_bytes)
-    except OSError as error:
-        raise unreadable(path, error) from None
-    if len(data) < num_bytes:
-        raise ModelLoadError(f"{path} became shorter while it was read; try again when it is whole")
-    return data
+    return b"".join(map(bytes, read_pieces(path, start, num_bytes)))
 
 
 def unpack(directory: Path, out: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> None:
@@ -140,19 +122,16 @@ def unpack(directory: Path, out: Path, advance: Callable[[int], None] = lambda n
     manifest = read_stage_manifest(directory)
     if manifest.mantissa_bits is None:
         raise ValueError(
-            f"{directory} has no planes and is an ordinary checkpoint; `quire save --model {directory} DIR` writes it "
-            "without stages"
+            f"{directory} is an ordinary checkpoint without planes; `quire save --model {directory} DIR` joins stages"
         )
     check_files(manifest)
-    index = plane_index(directory)
+    originals = plane_index(directory).originals
     coded = {PLANES_FILE, *(group.file for group in manifest.groups)}
-    with new_directory(out, sum(file.num_bytes for file in index.files.values())) as made:
-        for path in index.files:
+    with new_directory(out, sum(file.num_bytes for file in originals.values())) as made:
+        for path in originals:
             copy_file(path, made, path.name, advance)
         for name, file in manifest.files.items():
             if name not in coded and "/" not in name and copy_file(directory / name, made, name).xxh3 != file.xxh3:
                 raise ModelLoadError(f"{directory / name} is damaged; copy it again from the pack's origin")
-        if index.index_text is not None:
-            (made / INDEX_FILE).write_bytes(index.index_text)
         if hash_checkpoint(made) != manifest.weights:
             raise ModelLoadError(f"{directory} decodes to other weights than {STAGES_FILE} names; pack the model again")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from quire.loading.checkpoint import read_headers, weight_files
@@ -63,14 +63,15 @@ def _check_model(manifest: StageManifest, advance: Callable[[int], None]) -> Non
     if [file.name for file in weight_files(directory)] != sorted(group.file for group in manifest.groups):
         raise ModelLoadError(f"{directory} has weights in other files than {STAGES_FILE} names; pack the model again")
     groups = order.group(entries, [group.layers for group in manifest.layer_groups])
-    is_plain = manifest.mantissa_bits is None
-    files = {name: each.file.name for name, each in entries.items()} if is_plain else plane_index(directory).coded_files
+    files: Mapping[str, Sequence[str]] = {name: [entry.file.name] for name, entry in entries.items()}
+    if manifest.mantissa_bits is not None:
+        files = plane_index(directory).coded_files
     for names, group in zip(groups, manifest.layer_groups, strict=True):
         for name in names:
-            if files[name] != group.file:
+            if files[name][0] != group.file:
                 raise ModelLoadError(
-                    f"{directory / files[name]} holds {name}, which by {STAGES_FILE} belongs to {group.file}; pack the "
-                    "model again"
+                    f"{directory / files[name][0]} holds {name}, which by {STAGES_FILE} belongs to {group.file}; pack "
+                    "the model again"
                 )
     if (weights := hash_checkpoint(directory, advance=advance)) != manifest.weights:
         raise ModelLoadError(
