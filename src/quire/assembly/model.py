@@ -219,7 +219,7 @@ def _log_loaded(source: ModelSource, model: CausalLM, overlaps: bool, seconds: f
         model.config.architecture,
         model.config.num_parameters / 1e6,
         name_of(model.dtype),
-        "" if model.quantization == "none" else f" with {model.quantization} weights",
+        f" with {kind} weights" if (kind := model.weight_kind) != "plain" else "",
         model.device,
         "layers arrive" if overlaps else "loaded",
         seconds,

@@ -224,6 +224,11 @@ class CausalLM(Module):
             if isinstance(module, Linear):
                 module.is_compact = self.weights == "packed12"
 
+    @property
+    def weight_kind(self) -> str:
+        """The quantization, or the layout of other weights."""
+        return self.weights if self.quantization == "none" else self.quantization
+
     def weight_bytes(self) -> int:
         """Return the current memory of the weights, with shared tensors counted once."""
         plain = {id(array): array.nbytes for module in self.modules() for _, array in module.named_parameters()}
