@@ -147,13 +147,58 @@ void maps() {
 template <class T>
 struct Packed {
     Array<T> weight, packed;
+    QuireWeight panels;
     Packed(int64_t columns, int64_t depth) : weight(numbers<T>(columns * depth)) {
         const int64_t rounded = round_up(depth, OF(quire_linear_depth)());
         packed.resize(round_up(columns, quire_linear_panel()) * rounded);
         const QuirePack call{weight.data(), depth, depth, columns, packed.data()};
         OF(quire_pack)(&call);
+        panels = {packed.data(), nullptr, ~0u, 0};
     }
 };
+
+struct Compact {
+    Array<QuirePanel> entries;
+    Array<uint8_t> packed;
+    QuireWeight panels;
+    Compact(const Array<BFloat16>& weight, int64_t columns, int64_t depth)
+        : entries(divide_up(columns, quire_linear_panel()) + 1) {
+        QuireCompact call{weight.data(), depth, depth, columns, entries.data(), nullptr, THREADS};
+        quire_compact(&call);
+        packed.resize(entries.back().start);
+        call.packed = packed.data();
+        quire_compact(&call);
+        panels = {packed.data(), entries.data(), ~0u, 0};
+    }
+};
+
+// Prints the products and rows of weights in another form or with more bits.
+template <class T>
+void print_forms(const char* name, const char* rows_name, QuireWeight panels, int64_t columns, int64_t depth) {
+    const Array<T> words = numbers<T>(3 * depth);
+    Array<T> bits(words);
+    uint32_t low = 0x000f000f;
+    for (size_t i = 0; i < bits.size(); ++i) std::memcpy(&bits[i], &low, sizeof(T));
+    const QuireBits more{&panels, depth, columns, 31, 3, bits.data(), THREADS};
+    OF(quire_add_bits)(&more);
+    for (uint32_t kept : {~0u, 0xfff0fff0u}) {
+        panels.kept = kept;
+        panels.middle = kept == ~0u ? 0 : 0x00080008;
+        for (int64_t rows : {1, 2, 9, 50}) {
+            const Array<T> x = numbers<T>(rows * depth);
+            Array<T> out(rows * columns);
+            const QuireLinear call{x.data(), depth, rows, depth, columns, &panels, nullptr, nullptr, nullptr,
+                                   out.data(), columns, 0, THREADS};
+            OF(quire_linear)(&call);
+            print(name, out);
+        }
+        const Array<int64_t> ids{31, 69, 0};
+        Array<T> taken(ids.size() * depth);
+        const QuireRows call{&panels, depth, columns, int64_t(ids.size()), ids.data(), taken.data(), 1};
+        OF(quire_rows)(&call);
+        print(rows_name, taken);
+    }
+}
 
 template <class T>
 void products() {
@@ -163,20 +208,25 @@ void products() {
     for (int64_t rows : {1, 5, 33}) {
         const Array<T> x = numbers<T>(rows * depth);
         Array<T> out(rows * columns);
-        QuireLinear call{x.data(), depth, rows, depth, columns, weight.packed.data(), bias.data(), nullptr, nullptr,
+        QuireLinear call{x.data(), depth, rows, depth, columns, &weight.panels, bias.data(), nullptr, nullptr,
                          out.data(), columns, 0, THREADS};
         OF(quire_linear)(&call);
         print("linear", out);
-        call.up = up.packed.data();
+        call.up = &up.panels;
         call.silu = 1;
         OF(quire_linear)(&call);
         print("gated_linear", out);
     }
     const Array<int64_t> ids{3, 69, 0};
     Array<T> rows(ids.size() * depth);
-    const QuireRows call{weight.packed.data(), depth, columns, int64_t(ids.size()), ids.data(), rows.data(), 1};
+    const QuireRows call{&weight.panels, depth, columns, int64_t(ids.size()), ids.data(), rows.data(), 1};
     OF(quire_rows)(&call);
     print("rows", rows);
+    print_forms<T>("masked_linear", "masked_rows", weight.panels, columns, depth);
+    if constexpr (sizeof(T) == 2) {
+        const Compact compact(weight.weight, columns, depth);
+        print_forms<T>("compact_linear", "compact_rows", compact.panels, columns, depth);
+    }
 }
 
 struct Quantized {
