@@ -21,6 +21,7 @@ from quire.config import EngineConfig
 from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
 from quire.loading.layer_loader import LayerLoader
+from quire.loading.modules.units import memory_of
 from quire.models.base import CausalLM
 from quire.models.latent_attention import HeadWeights
 from quire.models.linear import panel_weight
@@ -198,6 +199,7 @@ def test_memory_is_planned_with_what_compact_weights_take() -> None:
     loader.close()
     taken = load_model(source, dtype="bfloat16", weights="packed12", use_tqdm=False).weight_bytes()
     assert 0.98 < taken / planned < 1.01
+    assert memory_of(source.config, "bfloat16", weights="packed12") == planned
     assert taken < 0.77 * load_model(source, dtype="bfloat16", weights="plain", use_tqdm=False).weight_bytes()
 
 

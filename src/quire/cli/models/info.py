@@ -53,6 +53,8 @@ def info(
         table.add_row(name, str(value))
     memory = Table("memory", *DTYPE_BYTES, box=None)
     memory.add_row("weights", *(format_size(config.weight_bytes(dtype)) for dtype in DTYPE_BYTES))
+    packed12 = format_size(memory_of(config, "bfloat16", weights="packed12"))
+    memory.add_row("all weights, packed12 (CPU)", *(packed12 if dtype == "bfloat16" else "" for dtype in DTYPE_BYTES))
     for quantization in QUANTIZATIONS[1:]:
         known = ("float32", "bfloat16")
         sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]

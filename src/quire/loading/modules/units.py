@@ -10,7 +10,6 @@ from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, WeightLayer
 from quire.models.linear.panel_weight import panel_kernels
 from quire.models.model_config import ModelConfig
-from quire.models.parallel import ALONE, ParallelGroup
 from quire.models.registry import build_model
 from quire.ops.arrays import Array, empty, is_numpy, numpy_dtype
 from quire.ops.module import Module
@@ -103,10 +102,11 @@ def tied_head_bytes(model: CausalLM) -> int:
     return model.lm_head.packed_bytes() if model.quantization != "none" and not is_shared else 0
 
 
-def memory_of(config: ModelConfig, dtype: str, quantization: str = "none", group: ParallelGroup = ALONE) -> int:
-    """Return the memory of a model's packed weights, or of a rank's part, on a CPU."""
-    model = build_model(config, numpy_dtype(dtype), "meta", group)
+def memory_of(config: ModelConfig, dtype: str, quantization: str = "none", weights: str = "plain") -> int:
+    """Return the memory of a model's packed weights on a CPU."""
+    model = build_model(config, numpy_dtype(dtype), "meta")
     model.quantize(quantization)
+    model.lay_out(weights)
     return sum(unit.packed_bytes for unit in units_of(model)) + tied_head_bytes(model)
 
 
