@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 
 from engine.harness import checkpoint, greedy, random_ids, temporary_directory
 from quire import BeamSearchParams, SamplingParams
@@ -181,4 +184,29 @@ def test_tokens_of_the_first_stage_stay_while_bits_arrive(slow_rest: threading.S
     outputs = run(engine, [engine.add_request(Prompt(None, list(prompt)), params()) for prompt in prompts])
     assert [output.stages for output in outputs] == [[(2, NUM_TOKENS)]] * 2
     assert [output.outputs[0].token_ids for output in outputs] == [alone_at(2, p, NUM_TOKENS) for p in prompts]
+    loaded.loader.close()
+
+
+@pytest.mark.parametrize("options", [{"load_overlap": True}, {"weights": "packed12", "dtype": "bfloat16"}], ids=str)
+def test_stages_work_with_other_ways_to_load(options: dict[str, Any], tmp_path: Path) -> None:
+    directory, original = tmp_path / "pack", Path(checkpoint("llama"))
+    if "dtype" in options:
+        original = Path(shutil.copytree(original, tmp_path / "model"))
+        tensors = {name: each.to(torch.bfloat16) for name, each in load_file(original / "model.safetensors").items()}
+        save_file(tensors, original / "model.safetensors", metadata={"format": "pt"})
+    pack(str(original), StagePlan(3, ((0, 1, 2),), 1), directory, use_tqdm=False)
+    chosen = replace(config(**options), model=str(directory))
+    loaded = load(chosen, reading=read_checkpoint(directory), is_progressive=True)
+    assert loaded.loader is not None
+    assert loaded.loader.num_stages == 2
+    engine, prompt = make_engine(chosen, loaded), Prompt(None, random_ids(17, 17))
+    run(engine, [engine.add_request(prompt, params())])
+    loaded.loader.wait_stage(2)
+    (output,) = run(engine, [engine.add_request(prompt, params())])
+    plain = replace(chosen, model=str(original), load_overlap=False)
+    expected = make_engine(plain, load(plain))
+    assert output.stages == [(2, NUM_TOKENS)]
+    assert (
+        output.outputs[0].token_ids == run(expected, [expected.add_request(prompt, params())])[0].outputs[0].token_ids
+    )
     loaded.loader.close()

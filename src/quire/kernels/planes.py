@@ -31,6 +31,8 @@ class FloatFormat:
         )
 
 
+#: Of zstd for exponents: nearly no matches, since they are independent. 9 % smaller than level 1, 0.6 of its time.
+CODER_PARAMETERS = {"strategy": 1, "min_match": 7, "hash_log": 6, "chain_log": 6, "search_log": 1, "window_log": 20}
 #: By safetensors' dtypes.
 FORMATS = {"BF16": FloatFormat(2, 7, 0), "F32": FloatFormat(4, 7, 2), "F16": FloatFormat(2, 2, 1)}
 

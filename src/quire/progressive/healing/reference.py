@@ -12,6 +12,7 @@ from quire.loading import ModelLoadError, ModelSource, resolve_model
 from quire.loading.checkpoint import checkpoint_dtype, read_headers
 from quire.loading.modules.fill import fill_random
 from quire.loading.modules.fitting import choose_dtype
+from quire.loading.stage_manifest import is_plane_pack
 from quire.models.registry import ARCHITECTURES, build_model
 from quire.text.tokenizer import Tokenizer
 
@@ -37,7 +38,8 @@ def load_reference(name: str, dtype: str = "auto") -> tuple[Any, Tokenizer]:
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(source.path, dtype=wanted, local_files_only=True)
     except (OSError, RuntimeError) as error:
-        raise ModelLoadError(f"transformers cannot load {source.path}: {error}") from None
+        hint = "`quire stages unpack` restores its original files" if is_plane_pack(source.path) else error
+        raise ModelLoadError(f"transformers cannot load {source.path}: {hint}") from None
     return model.eval(), tokenizer
 
 

@@ -13,15 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from quire.kernels.planes import FORMATS, join_words, split_words
+from quire.kernels.planes import CODER_PARAMETERS, FORMATS, join_words, split_words
 
 #: Bytes per float by kind of coded record.
 CODED_KINDS = {2: 2, 3: 4}
 _KIND_OF = {"bfloat16": 2, "float32": 3}
 _FORMATS = {2: "BF16", 3: "F32"}
 
-#: Nearly no matches, since exponents are independent: smaller than zstd's level 1, and decoded in half the time.
-_PARAMETERS = {"strategy": 1, "min_match": 7, "hash_log": 6, "chain_log": 6, "search_log": 1, "window_log": 20}
 _MOST = 0.9  #: share of a block's bytes above which it stays plain
 
 
@@ -78,5 +76,5 @@ def _coders(thread: int) -> tuple[Any, Any]:
     """A thread's own compressor and decompressor."""
     import zstandard  # takes 10 ms
 
-    parameters = zstandard.ZstdCompressionParameters(**_PARAMETERS)
+    parameters = zstandard.ZstdCompressionParameters(**CODER_PARAMETERS)
     return zstandard.ZstdCompressor(compression_params=parameters), zstandard.ZstdDecompressor()
