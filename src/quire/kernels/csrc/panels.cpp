@@ -91,7 +91,7 @@ int64_t num_panels(const QuireCompact& call) { return divide_up(call.out_feature
 // Sizes of panels in place of their starts.
 void measure(const QuireCompact& call) {
     const int64_t depth = round_up(call.in_features, DEPTH<BFloat16>), plain = depth * OUTPUTS * 2;
-#pragma omp parallel for num_threads(call.num_threads) if (call.num_threads > 1) schedule(static)
+#pragma omp parallel for num_threads(call.num_threads) if (call.num_threads > 1) schedule(dynamic, 4)
     for (int64_t panel = 0; panel < num_panels(call); ++panel) {
         const uint16_t* rows = static_cast<const uint16_t*>(call.weight) + panel * OUTPUTS * call.stride;
         const int64_t num_rows = smaller(OUTPUTS, call.out_features - panel * OUTPUTS);

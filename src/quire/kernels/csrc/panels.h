@@ -88,14 +88,16 @@ template <class T>
 struct MaskedSource {
     static constexpr int STEPS = 1, HALVES = 2;
     const T* panel;
+    const char* ahead;
     Mask mask;
 
     __attribute__((always_inline)) void read(int64_t, Words (&words)[1][2]) {
         for_each<2>([&](auto half) __attribute__((always_inline)) {
-            ask_for(panel + (AHEAD + half * 64) / sizeof(T));
+            ask_for(ahead + half * 64);
             words[0][half] = mask(load<Words>(panel + half * EACH<T> * W));
         });
         panel += EACH<T> * OUTPUTS;
+        ahead += EACH<T> * OUTPUTS * sizeof(T);
     }
 };
 
@@ -182,9 +184,9 @@ class PanelReader {
                 return use(CompactSource<false>(panel, first, entry_->high, weight_, distance));
             }
         const T* panel = data() + first * OUTPUTS;
-        if (is_masked()) return use(MaskedSource<T>{panel, Mask(weight_)});
-        use(PlainSource<T>{panel, reinterpret_cast<const char*>(panel) + AHEAD,
-                           ASKS_AHEAD ? OUTPUTS * int64_t(sizeof(T)) / 2 : 0});
+        const char* from = reinterpret_cast<const char*>(panel);
+        if (is_masked()) return use(MaskedSource<T>{panel, from + distance, Mask(weight_)});
+        use(PlainSource<T>{panel, from + AHEAD, ASKS_AHEAD ? OUTPUTS * int64_t(sizeof(T)) / 2 : 0});
     }
 
     // to = the inputs [first, end) of a plain panel; `first` is a multiple of PART. Writes all words of a unit.
