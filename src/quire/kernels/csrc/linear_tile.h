@@ -59,17 +59,20 @@ __attribute__((always_inline)) inline void for_each(Use&& use) {
 }
 
 // A source yields a panel's words in the order of depth, `STEPS` steps at a time, each of `HALVES` vectors.
-// That of a plain panel prefetches `lines` lines from `ahead` per 32 of depth.
+// That of a plain panel prefetches lines from `ahead` on.
 template <class T>
 struct PlainSource {
     static constexpr int STEPS = 1, HALVES = 2;
     const T* panel;
     const char* ahead;
-    int64_t lines;
+    int64_t asking;  // inputs of 32 that prefetch a line, or more than 32: all prefetch two
 
     __attribute__((always_inline)) void read(int64_t step, Words (&words)[1][2]) {
-        constexpr int64_t steps = 32 / EACH<T>;
-        for (int64_t line = step / EACH<T> % steps; line < lines; line += steps, ahead += 64) ask_for(ahead);
+        if (__builtin_expect(step % 32 < asking, 1)) {
+            ask_for(ahead);
+            if (asking > 32) ask_for(ahead += 64);
+            ahead += 64;
+        }
         words[0][0] = load<Words>(panel);
         words[0][1] = load<Words>(panel + EACH<T> * W);
         panel += EACH<T> * OUTPUTS;
@@ -126,7 +129,7 @@ struct RowTile {
     // Computes sums[rows][OUTPUTS] for rows of x from `row` on. Prefetches `lines` lines per 32 of depth.
     static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end, bool adds,
                          const T* panel, float* sums, const char* ahead, int64_t lines) {
-        multiply(left, row, rows, depth, first, end, adds, PlainSource<T>{panel + first * OUTPUTS, ahead, lines},
+        multiply(left, row, rows, depth, first, end, adds, PlainSource<T>{panel + first * OUTPUTS, ahead, lines * EACH<T>},
                  sums, 0);
     }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t PART = 64;                      // depth with exceptions of its own
 constexpr int64_t STEP_WEIGHTS = 2 * OUTPUTS;     // in a step of the plain panel, and bytes of a vector
 constexpr int64_t UNIT_BYTES = 3 * STEP_WEIGHTS;  // of two steps
-constexpr int64_t COMPACT_AHEAD = 6144;           // prefetch distance in bytes
+constexpr int64_t COMPACT_AHEAD = 8192;           // prefetch distance in bytes
 
 #if defined(__AVX512BW__)
 using Bytes = __m512i;
@@ -186,7 +186,7 @@ class PanelReader {
         const T* panel = data() + first * OUTPUTS;
         const char* from = reinterpret_cast<const char*>(panel);
         if (is_masked()) return use(MaskedSource<T>{panel, from + distance, Mask(weight_)});
-        use(PlainSource<T>{panel, from + AHEAD, ASKS_AHEAD ? OUTPUTS * int64_t(sizeof(T)) / 2 : 0});
+        use(PlainSource<T>{panel, from + AHEAD, ASKS_AHEAD ? OUTPUTS * 2 : 0});
     }
 
     // to = the inputs [first, end) of a plain panel; `first` is a multiple of PART. Writes all words of a unit.
