@@ -98,8 +98,7 @@ def test_the_pack_that_the_readme_shows_is_made_and_has_the_share_of_its_bar(
             result = CliRunner().invoke(app, shlex.split(line.removeprefix("$ quire ")))
             assert result.exit_code == 0, result.output
     manifest = read_stage_manifest(tmp_path / "mini-pack")
-    shares = [manifest.stage_bytes(stage) / manifest.stage_bytes(3) for stage in (1, 2)]
-    assert f"{shares[1]:.0%} stage 2 of 3 serves" in block
+    assert f"{manifest.stage_bytes(1) / manifest.stage_bytes(2):.0%} stage 1 of 2 serves" in block
 
 
 def test_the_readmes_python_that_needs_no_server_runs(capsys: pytest.CaptureFixture[str]) -> None:
