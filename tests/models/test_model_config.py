@@ -253,6 +253,7 @@ ARITHMETIC: dict[str, Any] = {
     "latent": LatentConfig(32, 16, 8, 16),
     "quantized": QuantizedWeights("awq", 4),
     "has_attention_gate": True,
+    "gate_and_up_apart": True,
     "state": DeltaConfig(2, 4, 16, 16),
 }
 OTHERWISE: dict[str, Any] = {
