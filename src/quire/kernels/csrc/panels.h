@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t PART = 64;                      // depth with exceptions of its own
 constexpr int64_t STEP_WEIGHTS = 2 * OUTPUTS;     // in a step of the plain panel, and bytes of a vector
 constexpr int64_t UNIT_BYTES = 3 * STEP_WEIGHTS;  // of two steps
-constexpr int64_t COMPACT_AHEAD = 8192;           // prefetch distance in bytes
+constexpr int64_t COMPACT_AHEAD = 6144;           // prefetch distance in bytes
 
 #if defined(__AVX512BW__)
 using Bytes = __m512i;
