@@ -309,6 +309,22 @@ def _tensor(name: str, key: str, to: Any) -> Callable[[Path], None]:
 
 
 UP = "model.layers.0.mlp.up_proj.weight"
+
+
+def _claim_a_giant(values: dict[str, Any]) -> None:
+    """Let a tensor have 8 TB in the original, in chunks of one byte."""
+    ((name, text),) = values["files"].items()
+    header, end = json.loads(text[8:]), 0
+    header.pop("__metadata__", None)
+    header[UP].update(dtype="U8", shape=[2**43], data_offsets=[header[UP]["data_offsets"][0]] * 2)
+    for each in sorted(header.values(), key=lambda each: each["data_offsets"]):
+        size = each["data_offsets"][1] - each["data_offsets"][0] or 2**43
+        each["data_offsets"], end = [end, end + size], end + size
+    written = json.dumps(header).encode()
+    values["files"][name] = (len(written).to_bytes(8, "little") + written).decode("latin-1")
+    values["tensors"][UP].update(chunk_bytes=1, top_bits=0)
+
+
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a changed byte in the first file": (lambda pack: _change(pack, FIRST, 0.7), f"{FIRST} is damaged: its checksum"),
     "a changed byte in a vector": (lambda pack: _change(pack, FIRST, 1.0), f"{FIRST} is damaged: its checksum"),
@@ -320,6 +336,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a frame that expands": (_bomb, "exponents have another size"),
     "fewer chunks": (lambda pack: _edit_index(pack, lambda v: v["tensors"][UP]["chunks"].pop()), PLANES_FILE),
     "another chunk size": (_tensor(UP, "chunk_bytes", 2**40), PLANES_FILE),
+    "tiny chunks of a giant tensor": (lambda pack: _edit_index(pack, _claim_a_giant), PLANES_FILE),
     "no chunk size": (_tensor(UP, "chunk_bytes", 0), PLANES_FILE),
     "more bits": (_tensor(UP, "top_bits", 3), PLANES_FILE),
     "no number of bits": (_tensor(UP, "top_bits", "3"), PLANES_FILE),

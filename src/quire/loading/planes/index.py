@@ -138,7 +138,8 @@ def _chunks_of(entry: TensorEntry, values: Mapping[str, Any], stored: Sequence[T
     bits, chunk_bytes = values["top_bits"], values["chunk_bytes"]
     form = FORMATS[entry.dtype] if bits else None
     row = 1 if form is None else entry.shape[-1] * form.item_bytes
-    if bits not in range(1 if form is None else form.head_bits + 2) or chunk_bytes % row or chunk_bytes > CHUNK_BYTES:
+    count = -(-entry.num_bytes // chunk_bytes) if chunk_bytes % row == 0 and chunk_bytes <= CHUNK_BYTES else -1
+    if bits not in range(1 if form is None else form.head_bits + 2) or count != len(values["chunks"]):
         raise ValueError(f"{entry.name} has {bits!r:.100} bits in a top plane, and chunks of {chunk_bytes} bytes")
     ends, places = [*range(entry.start, entry.end, chunk_bytes), entry.end], [each.start for each in stored]
     for (start, end), (frame_bytes, *sizes_and_sums) in zip(pairwise(ends), values["chunks"], strict=True):

@@ -396,8 +396,7 @@ def _cut(run: Run) -> Iterator[_Range]:
 
 def cost_of(run: Run, start: int, end: int) -> int:
     """Return the bytes that reading a range of a run takes, or about those of scattered columns."""
-    original = _original(run.file)
-    return end - start if original is None else original.stored_bytes(start, end)
+    return end - start if (original := _original(run.file)) is None else original.stored_bytes(start, end)
 
 
 def _original(path: Path) -> OriginalFile | None:
