@@ -65,7 +65,7 @@ class Admission:
     def has_room(self, request: Request, running: Seq[Request], num_reserved: int) -> bool:
         """Whether the pool has room for all known tokens of a waiting request beside the running ones."""
         room, need = self.room(num_reserved), self.count_needed(request)
-        if need > room:
+        if need + (self._kv.num_state_records > 0) > room:  # a prefix and the rest may take one more by rounding
             first, kv = request.unfinished[0], self._kv
             found = kv.find_prefix(first)
             num_missing = kv.count_missing(first, len(found)) - self.count_coming(first, len(found))
