@@ -13,8 +13,11 @@ from typing import Any
 
 import pytest
 
-from engine.documents import DOCUMENT, NUM_FULL, DocumentLLM, ask, cached
+from engine.documents import BLOCK_SIZE, DOCUMENT, NUM_FULL, DocumentLLM, ask, cached
 from engine.harness import Job, assert_all_greedy, check_books, checkpoint, drive, greedy_params, random_ids
+from quire.core.block_keys import state_keys
+from quire.engine.document_warmer import DocumentWarmer
+from quire.prompt import Prompt
 from quire.tiers.store.block_store import BlockStore
 from quire.tiers.store.layout.segment import Segment
 from quire.tiers.store.offline import list_namespaces
@@ -332,4 +335,23 @@ def test_a_damaged_record_of_a_model_with_states_is_a_miss_and_is_saved_again(
         assert_all_greedy(name, jobs)
         assert cached(jobs[0]) == expected
         assert len(llm.on_disk) == num_records
+        llm.close()
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "lfm2"])
+def test_a_document_whose_state_is_gone_is_warmed_again(name: str, tmp_path: Path) -> None:
+    prompt = Prompt(token_ids=DOCUMENT, documents=(16, len(DOCUMENT)))
+    for lost, following in ((BLOCK_SIZE, NUM_FULL), (NUM_FULL, 16), (16, 16)):  # ends of states; at first all is gone
+        llm = DocumentLLM(name, tmp_path)
+        engine, warmer = llm.engine, DocumentWarmer(llm.engine)
+        made = warmer.warm(prompt)
+        assert (made.num_kept_before, made.num_kept) == (lost - BLOCK_SIZE, NUM_FULL)
+        assert made.num_computed > 0
+        assert warmer.warm(prompt).num_computed == 0
+        key = engine.document_keys(prompt)[following // BLOCK_SIZE - 1]
+        states = state_keys(key, engine.scheduler.kv.num_state_records)
+        assert llm.on_disk >= {*states}
+        llm.store.delete(states)
+        engine.step()
+        assert llm.on_disk.isdisjoint(states)
         llm.close()

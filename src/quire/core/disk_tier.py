@@ -186,23 +186,34 @@ class DiskTier:
         request.num_kept = end
 
     def _states_to_keep(self, request: Request, seq: Sequence, first: int, end: int) -> dict[int, float]:
-        """Return the positions of blocks before `end` whose states to save, at ends of documents and of what is kept,
-        with the seconds that each saves: those to compute from the one before, if a load takes fewer."""
+        """Return the positions of blocks from `first` to `end` whose states to save, with the seconds of each."""
+        saved_s = self._worthwhile_states((*request.documents, request.num_to_keep), end)
+        return {
+            at: seconds
+            for at, seconds in saved_s.items()
+            if at >= first
+            and not self._kv.pool.has_thin((seq.block_table[at],))
+            and not self._swap.has_state_on_disk(seq.block_keys[at])
+        }
+
+    def missing_states(self, documents: Iterable[int], keys: list[bytes]) -> list[int]:
+        """Return the positions of blocks whose states are to be kept and are not on disk."""
+        saved_s = self._worthwhile_states(documents, len(keys))
+        return [at for at in saved_s if not self._swap.has_state_on_disk(keys[at])]
+
+    def _worthwhile_states(self, ends: Iterable[int], num_blocks: int) -> dict[int, float]:
+        """Return the positions of the first `num_blocks` blocks whose states to keep, at ends of documents and of what
+        is kept, with the seconds that each saves: those to compute from the one before, if a load takes fewer."""
         num_records, size = self._kv.num_state_records, self._kv.block_size
         if not num_records:
             return {}
         load_s = 0.0 if self._costs is None else self._costs.load(num_records * self._block_bytes, "disk")
-        ends = {tokens // size for tokens in (*request.documents, request.num_to_keep)}
         states: dict[int, float] = {}
         before = 0
-        for num_blocks in sorted(ends.intersection(range(1, end + 1))):
-            saved_s = self._compute_seconds(before, num_blocks)
-            if saved_s < load_s:
-                continue
-            before, at = num_blocks, num_blocks - 1
-            is_thin = self._kv.pool.has_thin((seq.block_table[at],))
-            if at >= first and not is_thin and not self._swap.has_state_on_disk(seq.block_keys[at]):
-                states[at] = saved_s
+        for end in sorted({tokens // size for tokens in ends}.intersection(range(1, num_blocks + 1))):
+            saved_s = self._compute_seconds(before, end)
+            if saved_s >= load_s:
+                before, states[end - 1] = end, saved_s
         return states
 
     def _compute_seconds(self, first: int, end: int) -> float:
