@@ -145,10 +145,11 @@ class ExactBench:
             return self._with_hits(engine, "device")
 
     def _found_in_the_host_tier(self) -> Outcome:
-        # Prompts are preempted at ends of blocks: recurrent states of others begin there.
-        few = {"max_num_batched_tokens": 4 * self._config.block_size, "enable_prefix_caching": True}
+        # Beside a short request, each prompt is preempted at an end of a block, where recurrent states of others begin.
+        few = {"max_num_batched_tokens": 1 + 4 * self._config.block_size, "enable_prefix_caching": True}
         with self._engine("swap", swap_space=_SWAP_SPACE, **few) as engine:
-            self._run(engine, self.prompts, self._params, preempt_every=1)
+            for prompt in self.prompts:
+                self._run(engine, [prompt[:1], prompt], self._params, preempt_every=1)
             engine.reset_prefix_cache()
             return self._with_hits(engine, "host")
 
