@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,11 +101,15 @@ def unpack(
 
 def verify(directory: Pack, progress: Progress = True) -> None:
     """Read and check all files of a pack. Exits with status 1 if one is broken."""
+    from quire.loading.checkpoint import read_headers
+    from quire.loading.errors import ModelLoadError
     from quire.loading.progress import bytes_progress
     from quire.progressive.packs.verify import verify as check
 
     total = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
-    with bytes_progress("Checking", 2 * total, progress) as advance:
+    with contextlib.suppress(ModelLoadError):  # which the check reports
+        total += sum(entry.num_bytes for entry in read_headers(directory).values())
+    with bytes_progress("Checking", total, progress) as advance:
         problems = check(directory, advance)
     for problem in problems:
         typer.secho(problem, fg=typer.colors.RED, err=True)
