@@ -11,6 +11,9 @@ from click.testing import CliRunner, Result
 
 from progressive.models import make_model
 from quire.cli.stages.commands import app
+from quire.loading.stage_manifest import read_stage_manifest
+from quire.progressive.plans import read_plan
+from quire.progressive.stage_plan import StagePlan
 
 COMMAND = typer.main.get_command(app)  # made once, since it takes longer than the tests
 
@@ -63,7 +66,32 @@ def test_from_a_plan_to_a_map(tmp_path: Path) -> None:
     assert (written["model"], written["method"], written["distance"]) == (str(model), "angular distance", min(pairs))
     assert written["texts"] == ["questions.json", "text.txt", "2 written by the model"]
     assert "all but" in output
+    assert len(measured["precision_distances"]) == 7
+    assert "mantissa bits" in output
     assert (tmp_path / "heat.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_plans_by_precision_and_of_both_axes(tmp_path: Path) -> None:
+    plan, pack = tmp_path / "plan.json", tmp_path / "pack"
+    done("plan", "--model", "quire-mini", "--mantissa-bits", 1, "-o", plan)
+    assert read_plan(plan)[0] == StagePlan(16, (tuple(range(16)),), 1)
+    done("plan", "--model", "quire-mini", "--bytes", "8MB", "--mantissa-bits", "auto", "-o", plan)
+    assert read_plan(plan)[0].mantissa_bits == 2
+    output = done("plan", "--model", "quire-mini", "--block", "11:15", "--mantissa-bits", 1, "-o", plan)
+    assert "+ mantissas" in output
+    made = read_plan(plan)[0]
+    assert (made.num_stages, made.mantissa_bits) == (4, 1)
+    done("pack", "--model", "quire-mini", "--plan", plan, "--out", pack, "--no-progress")
+    shares = [each["weight_bytes"] for each in json.loads(plan.read_text())["stages"]]
+    stored = [read_stage_manifest(pack).stage_bytes(stage) for stage in range(1, 5)]
+    assert stored == pytest.approx(shares, rel=0.02)
+    for arguments, message in (
+        (("--mantissa-bits", "auto"), "needs a limit"),
+        (("--mantissa-bits", 8), "is not one of"),
+        (("--mantissa-bits", "auto", "--bytes", "1MB"), "leave out layers as well"),
+    ):
+        result = stages("plan", "--model", "quire-mini", *arguments)
+        assert message in f"{result.exception} {result.output}"
 
 
 def test_a_plan_without_text(tmp_path: Path) -> None:

@@ -51,6 +51,12 @@ class StagePlan:
     def layers_out(self, stage: int) -> tuple[int, ...]:
         return tuple(sorted(layer for group in self.groups[stage:] for layer in group))
 
+    @property
+    def block_out(self) -> tuple[int, int] | None:
+        """The layers [start, end) that stage 1 leaves out."""
+        out = self.layers_out(1)
+        return (out[0], out[-1] + 1) if out else None
+
     def to_dict(self) -> dict[str, Any]:
         values = {"quire_plan": 1, "num_layers": self.num_layers, "groups": [list(group) for group in self.groups]}
         return values if self.mantissa_bits is None else values | {"mantissa_bits": self.mantissa_bits}

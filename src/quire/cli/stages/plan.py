@@ -1,8 +1,8 @@
-"""`quire stages plan`: choose the layers that stage 1 omits."""
+"""`quire stages plan`: choose the layers and mantissa bits that stage 1 omits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,8 +24,14 @@ EXAMPLE = "Example: quire stages plan --model quire-mini --generate 64 --start C
 
 @dataclass(frozen=True)
 class PlanSettings(Settings):
-    """The layers that stage 1 omits, and the number of stages."""
+    """The mantissa bits and layers that stage 1 omits, and the number of stages."""
 
+    mantissa_bits: str | None = setting(
+        None,
+        "Bit planes: weights have N of 7 mantissa bits before the last stage; auto: as many as fit --bytes or --ttft.",
+        metavar="N|auto",
+        choices=("auto", *map(str, range(8))),
+    )
     layers_out: int | None = setting(None, "Omit a block of N layers.", at_least=1)
     block: str | None = setting(None, "Omit these layers; END is excluded, as in 20:28.", metavar="START:END")
     bytes_: int | None = setting(
@@ -55,6 +61,8 @@ class PlanSettings(Settings):
             raise ValueError("--ttft (seconds) and --bandwidth (bytes per second, such as 125MB) need each other")
         if self.baseline is not None and ways[:1] in ([], ["--block"], ["--preset"]):
             raise ValueError("--baseline needs --layers-out, --bytes or --ttft")
+        if self.mantissa_bits == "auto" and ways[:1] not in (["--bytes"], ["--ttft"]):
+            raise ValueError("--mantissa-bits auto needs a limit: --bytes SIZE, or --ttft S and --bandwidth SIZE")
         if self.stages is not None and not ways:
             raise ValueError("--stages needs a choice of layers: --layers-out N, --bytes SIZE or --block START:END")
         if self.stages is not None and self.preset is not None:
@@ -65,10 +73,17 @@ class PlanSettings(Settings):
         values = {"layers-out": self.layers_out, "block": self.block, "bytes": self.bytes_, "ttft": self.ttft}
         return [f"--{name}" for name, value in (values | {"preset": self.preset}).items() if value is not None]
 
+    def method(self, plan: StagePlan | None) -> str:
+        """Return how a plan was made, for its file."""
+        if plan is not None and plan.block_out is None:
+            return "precision"
+        return self.preset or ("by hand" if self.block is not None else self.baseline or "angular distance")
+
     @property
     def needs_text(self) -> bool:
         """Whether distances must be measured."""
-        return self.baseline is None and self.block is None and self.preset is None
+        by_precision = self.mantissa_bits == "auto" or (self.mantissa_bits is not None and not self.ways())
+        return self.baseline is None and self.block is None and self.preset is None and not by_precision
 
 
 @options()
@@ -87,10 +102,10 @@ def plan(
     json: Json = None,
     plot: Plot = None,
 ) -> None:
-    """Measure the angular distance of each block of layers, and plan the one that stage 1 omits.
+    """Measure what omitted layers and mantissa bits change, and plan stage 1.
 
-    A plan is written with --layers-out, --bytes, --ttft, --block or --preset. Text is not needed with --block, --preset
-    or --baseline.
+    A plan is written with --mantissa-bits, --layers-out, --bytes, --ttft, --block or --preset. Text is not needed with
+    --block, --preset, --baseline, or --mantissa-bits alone or with a limit.
     """
     from quire.loading import resolve_model
     from quire.progressive import plans
@@ -104,37 +119,54 @@ def plan(
     sizes, num_layers = plans.model_bytes(source), source.config.num_layers
     if num_layers < 2:
         raise ValueError(f"{model} has {num_layers} layer, and at least one must stay")
-    given = _fixed_plan(num_layers, settings)
+    stored = source.config.dtype or "float32"
+    given = _fixed_plan(num_layers, sizes, stored, settings)
     if settings.layers_out is not None:
         plans.deepest_block(num_layers, settings.layers_out)  # refuse an impossible block before measuring
     distances: AngularDistances | None = None
-    sources: list[str] = []
+    precisions, sources = tuple[float, ...](), list[str]()
     if has_text:
-        distances, sources = _measure(model, dtype, text, generate, start, samples, tokens)
+        distances, precisions, sources = _measure(model, dtype, text, generate, start, samples, tokens)
         _show_distances(distances, sizes)
+        _show_precisions(precisions, sizes, stored)
     if given is None and settings.ways():
-        span = _choose_block(num_layers, sizes, distances, settings)
+        span = _choose_block(num_layers, sizes, stored, distances, settings)
         given = plans.plan_block(num_layers, *span, settings.stages)
-    method = settings.preset or ("by hand" if settings.block is not None else settings.baseline or "angular distance")
-    facts: dict[str, Any] = {"model": model, "method": method, "texts": sources}
+    if given is not None and settings.mantissa_bits not in (None, "auto"):
+        given = replace(given, mantissa_bits=int(settings.mantissa_bits))
+    facts: dict[str, Any] = {"model": model, "method": settings.method(given), "texts": sources}
     measured = {} if distances is None else {"num_texts": distances.num_texts, "angular_distances": distances.values}
-    gone = (given.layers_out(1)[0], given.layers_out(1)[-1] + 1) if given is not None else None
-    if given is not None and gone is not None:
-        if distances is not None:
+    if precisions:
+        measured["precision_distances"] = precisions
+    gone = None if given is None else given.block_out
+    if given is not None:
+        if distances is not None and gone is not None:
             facts["distance"] = distances.of(*gone).distance
-        plans.write_plan(given, out, **facts, stages=_show_plan(given, sizes), distances=measured or None)
+        plans.write_plan(given, out, **facts, stages=_show_plan(given, sizes, stored), distances=measured or None)
         typer.echo(f"\nwritten to {out}")
     write_figures(json, {**facts, "num_layers": num_layers, "plan": given.to_dict() if given else None, **measured})
     if plot is not None and distances is not None:
-        from quire.bench.plots import save_plot
-        from quire.progressive.distance_plot import draw_distances
-
-        save_plot(plot, lambda figure: draw_distances(figure, distances, model, gone))
+        _draw(plot, distances, model, gone)
 
 
-def _fixed_plan(num_layers: int, settings: PlanSettings) -> StagePlan | None:
-    """Return the plan of --preset or --block."""
+def _draw(plot: Path, distances: AngularDistances, model: str, gone: tuple[int, int] | None) -> None:
+    from quire.bench.plots import save_plot
+    from quire.progressive.distance_plot import draw_distances
+
+    save_plot(plot, lambda figure: draw_distances(figure, distances, model, gone))
+
+
+def _fixed_plan(num_layers: int, sizes: ModelBytes, dtype: str, settings: PlanSettings) -> StagePlan | None:
+    """Return the plan of --preset, --block or --mantissa-bits, if it needs no measurement."""
     from quire.progressive import plans
+    from quire.progressive.precision import most_mantissa_bits
+    from quire.progressive.stage_plan import StagePlan
+
+    bits = settings.mantissa_bits
+    if bits is not None and (bits == "auto" or not settings.ways()):
+        limit = _most_bytes(settings) if bits == "auto" else 0
+        found = most_mantissa_bits(dtype, sizes.total, limit) if bits == "auto" else int(bits)
+        return StagePlan(num_layers, (tuple(range(num_layers)),), found)
 
     if settings.preset is not None:
         return plans.preset_plan(settings.preset, num_layers)
@@ -147,38 +179,62 @@ def _fixed_plan(num_layers: int, settings: PlanSettings) -> StagePlan | None:
 
 
 def _choose_block(
-    num_layers: int, sizes: ModelBytes, distances: AngularDistances | None, settings: PlanSettings
+    num_layers: int, sizes: ModelBytes, dtype: str, distances: AngularDistances | None, settings: PlanSettings
 ) -> tuple[int, int]:
     """Return the block of the wanted number of layers, or the smallest that fits stage 1 into the wanted bytes."""
     from quire.progressive import plans
+    from quire.progressive.precision import share_of_bytes
 
     blocks = {n: plans.deepest_block(num_layers, n) for n in range(1, num_layers)}
     if distances is not None and settings.baseline is None:
         blocks = {n: (best.start, best.end) for n in blocks if (best := distances.best(n))}
     if settings.layers_out is not None:
         return blocks[settings.layers_out]
-    limit = settings.bytes_
-    if settings.ttft is not None and settings.bandwidth is not None:
-        limit = plans.bytes_by(settings.ttft, settings.bandwidth, settings.allowance)
-        rate = format_size(settings.bandwidth)
-        typer.echo(
-            f"{format_size(limit)} arrive within {settings.ttft:g} s at {rate}/s, less {settings.allowance:g} s\n"
-        )
-    assert limit is not None
+    limit = _most_bytes(settings)
+    if settings.mantissa_bits is not None:
+        share = share_of_bytes(dtype, int(settings.mantissa_bits))
+        limit = int(limit / share)
     return plans.block_that_fits(sizes, limit, blocks)
+
+
+def _most_bytes(settings: PlanSettings) -> int:
+    """Return the bytes that stage 1 may have by --bytes or --ttft."""
+    from quire.progressive.plans import bytes_by
+
+    if settings.ttft is None or settings.bandwidth is None:
+        assert settings.bytes_ is not None
+        return settings.bytes_
+    limit, rate = bytes_by(settings.ttft, settings.bandwidth, settings.allowance), format_size(settings.bandwidth)
+    typer.echo(f"{format_size(limit)} arrive within {settings.ttft:g} s at {rate}/s, less {settings.allowance:g} s\n")
+    return limit
 
 
 def _measure(
     model: str, dtype: str, text: list[Path] | None, generate: int, start: str, samples: int, tokens: int
-) -> tuple[AngularDistances, list[str]]:
+) -> tuple[AngularDistances, tuple[float, ...], list[str]]:
     from quire.cli.stages.texts import progress_bar
     from quire.loading import load_model, resolve_model
+    from quire.loading.stage_manifest import WHOLE_BITS
     from quire.progressive.angular_distance import measure_distances
+    from quire.progressive.precision import measure_precisions
 
     texts, sources = gather_texts(model, text, generate, dtype=dtype, start=start, samples=samples, tokens=tokens)
     loaded = load_model(resolve_model(model), dtype=dtype, use_tqdm=False)
-    with progress_bar("measuring distances", len(texts)) as advance:
-        return measure_distances(loaded, texts, advance), sources
+    with progress_bar("measuring distances", (2 + WHOLE_BITS) * len(texts)) as advance:
+        return measure_distances(loaded, texts, advance), measure_precisions(loaded, texts, advance), sources
+
+
+def _show_precisions(distances: tuple[float, ...], sizes: ModelBytes, dtype: str) -> None:
+    from quire.progressive.precision import share_of_bytes
+
+    if distances and dtype != "float16":
+        shares = [share_of_bytes(dtype, bits) for bits in range(len(distances))]
+        rows = [
+            (bits, f"{distance:.4f}", format_size(int(share * sizes.total)), f"{share:.0%}")
+            for bits, (distance, share) in enumerate(zip(distances, shares, strict=True))
+        ]
+        print_table(("mantissa bits", "distance", "stage 1, about", "of all"), rows)
+        typer.echo("\ndistances of the last layer's output from that with all 7 bits\n")
 
 
 def _show_distances(distances: AngularDistances, sizes: ModelBytes) -> None:
@@ -201,14 +257,21 @@ def _show_distances(distances: AngularDistances, sizes: ModelBytes) -> None:
     typer.echo(f"\nangular distances over {distances.num_texts} texts: 0 is the same direction, 0.5 orthogonal\n")
 
 
-def _show_plan(plan: StagePlan, sizes: ModelBytes) -> list[dict[str, Any]]:
+def _show_plan(plan: StagePlan, sizes: ModelBytes, dtype: str) -> list[dict[str, Any]]:
     """Print a plan's stages, and return them for the plan file."""
+    from quire.loading.stage_manifest import WHOLE_BITS
+    from quire.progressive.precision import share_of_bytes
+
     rows: list[dict[str, Any]] = []
     for number in range(1, plan.num_stages + 1):
-        gone, added = plan.layers_out(number), plan.groups[number - 1]
+        gone, is_rest = plan.layers_out(number), number > len(plan.groups)
         num_bytes = sizes.total - sum(sizes.layers[i] for i in gone)
+        if plan.mantissa_bits is not None:
+            bits = WHOLE_BITS if is_rest else plan.mantissa_bits
+            num_bytes = int(num_bytes * share_of_bytes(dtype, bits))
         rows.append({"stage": number, "num_layers": plan.num_layers - len(gone), "weight_bytes": num_bytes})
-        rows[-1]["layers"] = f"all but {_span(gone)}" if number == 1 else f"+ {_span(added)}"
+        added = "+ mantissas" if is_rest else f"+ {_span(plan.groups[number - 1])}"
+        rows[-1]["layers"] = added if number > 1 else f"all but {_span(gone)}" if gone else "all"
     print_table(
         ("stage", "layers", "", "weights", "of all"),
         [

@@ -1,0 +1,68 @@
+"""Costs of fewer mantissa bits: how far they turn the last hidden states of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from quire.config import format_size
+from quire.loading.stage_manifest import WHOLE_BITS
+from quire.models.base import CausalLM
+from quire.models.linear.layer import WeightLayer
+from quire.progressive.hidden_states import hidden_states
+
+EXPONENT_BITS = 2.65  #: of a coded exponent: 2.61 to 2.66 in every model measured
+_WEIGHT_BITS = {"bfloat16": 16, "float32": 32}
+
+
+def share_of_bytes(dtype: str, mantissa_bits: int) -> float:
+    """Estimate the bytes of a stage with so many mantissa bits, as a share of the plain files'. ValueError for float16,
+    which has no such stages."""
+    if dtype not in _WEIGHT_BITS:
+        raise ValueError(f"{dtype} weights have no precision stages; leave out layers instead")
+    all_bits = _WEIGHT_BITS[dtype] if mantissa_bits == WHOLE_BITS else 9 + mantissa_bits
+    return (EXPONENT_BITS + all_bits - 8) / _WEIGHT_BITS[dtype]
+
+
+def most_mantissa_bits(dtype: str, num_bytes: int, max_bytes: int) -> int:
+    """Return the most mantissa bits whose stage fits into `max_bytes`, of plain files of `num_bytes`, or ValueError."""
+    fitting = [bits for bits in range(WHOLE_BITS) if share_of_bytes(dtype, bits) * num_bytes <= max_bytes]
+    if not fitting:
+        least = int(share_of_bytes(dtype, 0) * num_bytes)
+        raise ValueError(
+            f"stage 1 has {format_size(least)} without any mantissa bit, and {format_size(max_bytes)} fit; leave out "
+            "layers as well, with --mantissa-bits 0"
+        )
+    return fitting[-1]
+
+
+def measure_precisions(
+    model: CausalLM, texts: Sequence[Sequence[int]], advance: Callable[[int], None] = lambda num_texts: None
+) -> tuple[float, ...]:
+    """Average arccos(cos(x, y)) / π over texts, for 0 to 6 mantissa bits: x and y are the last layer's output at a
+    text's last token, with these bits and with all. Nothing for a quantized checkpoint, which has no planes. Raises
+    ValueError if activations are not finite."""
+    linear = [module for module in model.modules() if isinstance(module, WeightLayer)]
+    if any(layer.stored is not None for layer in linear):
+        return ()
+
+    def last_states() -> np.ndarray:
+        found = []
+        for text in texts:
+            found.append(hidden_states(model, text)[-1][-1].astype(np.float64))
+            advance(1)
+        x = np.stack(found)
+        return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+
+    whole, distances = last_states(), []
+    for bits in range(WHOLE_BITS):
+        for layer in linear:
+            layer.truncate(bits)
+        try:
+            cosines = (last_states() * whole).sum(axis=1)
+        finally:
+            for layer in linear:
+                layer.packed, layer.views = layer.views.get(None, layer.packed), {}
+        distances.append(float(np.arccos(cosines.clip(-1, 1)).mean() / np.pi))
+    return tuple(distances)
