@@ -19,7 +19,7 @@ import zstandard
 from benchmarks.script import start
 from quire.bench.report import Column, Report
 from quire.cli.options import Json
-from quire.kernels.planes import CODER_PARAMETERS, FORMATS, split_words
+from quire.kernels.planes import FORMATS, ExponentCoder, split_words
 from quire.loading import resolve_model
 from quire.loading.checkpoint import read_headers
 
@@ -40,8 +40,7 @@ def _huffman(data: bytes) -> bytes:
 
 def coders() -> Iterator[tuple[str, Coder]]:
     decode = zstandard.ZstdDecompressor().decompress
-    parameters = zstandard.ZstdCompressionParameters(**CODER_PARAMETERS)
-    yield "zstd, Quire's parameters", (zstandard.ZstdCompressor(compression_params=parameters).compress, decode)
+    yield "zstd, Quire's parameters", (ExponentCoder().encode, decode)
     for level in (-1, 1, 3, 9):
         yield f"zstd {level}", (zstandard.ZstdCompressor(level=level).compress, decode)
     yield "zlib, Huffman only", (_huffman, zlib.decompress)

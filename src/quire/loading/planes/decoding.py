@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import xxhash
-import zstandard
 
-from quire.kernels.planes import FORMATS, join_words
+from quire.kernels.planes import FORMATS, ExponentCoder, join_words
 from quire.loading.errors import ModelLoadError
 from quire.loading.planes.index import CodedChunk, OriginalFile, Part
 from quire.loading.remote import RangeStream, open_file
@@ -30,7 +29,7 @@ class DecodedReads(threading.local):
 
     def __init__(self, file: OriginalFile, read_stored: ReadStored) -> None:
         self._file, self._read_stored = file, read_stored
-        self._decoder = zstandard.ZstdDecompressor()
+        self._coder = ExponentCoder()
         self._buffers: list[mmap.mmap] = []  #: for each part of a chunk
         self._last: tuple[CodedChunk | None, memoryview] = None, memoryview(b"")  #: decoded for a part of it
 
@@ -74,17 +73,15 @@ class DecodedReads(threading.local):
             return
         in_top, _ = form.plane_bytes(num_rows, size, chunk.top_bits)
         frame, planes = top[: chunk.frame_bytes], np.frombuffer(top, np.uint8)[chunk.frame_bytes :]
-        try:  # a frame of another size is refused before memory is taken for it
-            if zstandard.get_frame_parameters(frame).content_size != num_rows * size:
-                raise zstandard.ZstdError("the exponents have another size")
-            exponents = self._decoder.decompress(frame, allow_extra_data=False)
-        except zstandard.ZstdError as error:
+        try:
+            exponents = self._coder.decode(frame, num_rows * size)
+        except ValueError as error:
             raise _damaged(chunk, chunk.parts[0], str(error)) from None
         join_words(
             words,
             form,
             chunk.top_bits,
-            np.frombuffer(exponents, np.uint8),
+            exponents,
             planes[:in_top],
             np.frombuffer(others[0], np.uint8) if others else planes[in_top:],
         )

@@ -11,9 +11,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import xxhash
-import zstandard
 
-from quire.kernels.planes import CODER_PARAMETERS, FORMATS, split_words
+from quire.kernels.planes import FORMATS, ExponentCoder, split_words
 from quire.loading.checkpoint import TensorEntry, weight_files
 from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
@@ -38,8 +37,7 @@ class PlaneWriter:
     ) -> None:
         self._directory = directory
         self._mantissa_bits, self._split, self._advance = mantissa_bits, split, advance
-        parameters = zstandard.ZstdCompressionParameters(**CODER_PARAMETERS)
-        self._compressor = zstandard.ZstdCompressor(compression_params=parameters)
+        self._coder = ExponentCoder()
         self._tensors: dict[str, dict[str, Any]] = {}
         self._rest_sizes: dict[str, int] = {}
         self._rest = (directory / ".rest").open("xb")
@@ -89,7 +87,7 @@ class PlaneWriter:
             if form is not None and top_bits:
                 words = np.frombuffer(data, f"<u{form.item_bytes}").reshape(-1, entry.shape[-1])
                 exponents, first, rest = split_words(words, form, top_bits)
-                exponents = self._compressor.compress(exponents)
+                exponents = self._coder.encode(exponents)
             parts = [exponents + first, rest] if is_split else [exponents + first + rest]
             for file, part in zip((top, self._rest), parts, strict=False):
                 file.write(part)

@@ -9,16 +9,14 @@ from __future__ import annotations
 import functools
 import threading
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from quire.kernels.planes import CODER_PARAMETERS, FORMATS, join_words, split_words
+from quire.kernels.planes import FORMATS, ExponentCoder, join_words, split_words
 
-#: Bytes per float by kind of coded record.
-CODED_KINDS = {2: 2, 3: 4}
+#: Floats by kind of coded record.
+CODED_KINDS = {2: FORMATS["BF16"], 3: FORMATS["F32"]}
 _KIND_OF = {"bfloat16": 2, "float32": 3}
-_FORMATS = {2: "BF16", 3: "F32"}
 
 _MOST = 0.9  #: share of a block's bytes above which it stays plain
 
@@ -40,41 +38,33 @@ class CodingTally:
 def kind_of(dtype: str, block_bytes: int) -> int | None:
     """The kind of coded blocks of this dtype; None if they cannot be coded."""
     kind = _KIND_OF.get(dtype)
-    return None if kind is None or block_bytes % CODED_KINDS[kind] else kind
+    return None if kind is None or block_bytes % CODED_KINDS[kind].item_bytes else kind
 
 
 def encode(kind: int, block: memoryview | bytes) -> bytes | None:
     """Code a block; None if it hardly shrinks."""
-    floats = np.frombuffer(block, f"u{CODED_KINDS[kind]}")
-    exponents, heads, low = split_words(floats[None], FORMATS[_FORMATS[kind]], 8)
-    coded = heads + low + _coders(threading.get_ident())[0].compress(exponents)
+    form = CODED_KINDS[kind]
+    floats = np.frombuffer(block, f"u{form.item_bytes}")
+    exponents, heads, low = split_words(floats[None], form, 8)
+    coded = heads + low + _coder(threading.get_ident()).encode(exponents)
     return coded if len(coded) <= _MOST * floats.nbytes else None
 
 
 def decode(kind: int, coded: memoryview | bytes, into: memoryview) -> bool:
     """Decode a block. Returns False if the data is damaged; `into` is then undefined."""
-    import zstandard
-
-    floats = np.frombuffer(into, f"u{CODED_KINDS[kind]}")
+    form = CODED_KINDS[kind]
+    floats = np.frombuffer(into, f"u{form.item_bytes}")
     start = floats.nbytes - floats.size
-    frame = coded[start:]
     try:
-        if zstandard.get_frame_parameters(frame).content_size != floats.size:  # nothing larger is decoded
-            return False
-        exponents = np.frombuffer(_coders(threading.get_ident())[1].decompress(frame), np.uint8)
-    except zstandard.ZstdError:
-        return False
-    if exponents.size != floats.size:
+        exponents = _coder(threading.get_ident()).decode(coded[start:], floats.size)
+    except ValueError:
         return False
     others = np.frombuffer(coded, np.uint8, start)
-    join_words(floats[None], FORMATS[_FORMATS[kind]], 8, exponents, others[: floats.size], others[floats.size :])
+    join_words(floats[None], form, 8, exponents, others[: floats.size], others[floats.size :])
     return True
 
 
 @functools.cache
-def _coders(thread: int) -> tuple[Any, Any]:
-    """A thread's own compressor and decompressor."""
-    import zstandard  # takes 10 ms
-
-    parameters = zstandard.ZstdCompressionParameters(**CODER_PARAMETERS)
-    return zstandard.ZstdCompressor(compression_params=parameters), zstandard.ZstdDecompressor()
+def _coder(thread: int) -> ExponentCoder:
+    """A thread's own coder."""
+    return ExponentCoder()
