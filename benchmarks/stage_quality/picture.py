@@ -11,7 +11,7 @@ from quire.bench.plots import COLOURS
 from quire.loading import resolve_model
 from quire.loading.stage_manifest import WHOLE_BITS
 from quire.progressive.packs.pack import pack
-from quire.progressive.plans import model_bytes
+from quire.progressive.plans import model_bytes, plan_precision
 from quire.progressive.stage_plan import StagePlan
 
 
@@ -30,7 +30,7 @@ def add_shares(model: str, plan: StagePlan, rows: Sequence[dict[str, Any]]) -> N
 
 
 def _packed_bytes(model: str, num_layers: int, mantissa_bits: int) -> int:
-    plan = StagePlan(num_layers, (tuple(range(num_layers)),), mantissa_bits)
+    plan = plan_precision(num_layers, mantissa_bits)
     with tempfile.TemporaryDirectory() as folder:
         return pack(model, plan, Path(folder) / "pack", use_tqdm=False).stage_bytes(1)
 

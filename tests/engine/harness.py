@@ -202,6 +202,14 @@ def check_books(llm: LLM) -> None:
     assert known - set(scheduler._step._removed) == alive, "runner and scheduler know different sequences"
 
 
+def run(engine: Engine, states: Sequence[RequestState]) -> list[RequestOutput]:
+    """Step until these requests have ended, checking the scheduler after each step."""
+    while not all(state.is_finished for state in states):
+        engine.step()
+        engine.scheduler.check_integrity()
+    return [state.to_output() for state in states]
+
+
 def drive(
     llm: LLM, jobs: Iterable[Job], before_step: Callable[[int], None] | None = None, max_steps: int = 20_000
 ) -> list[Job]:

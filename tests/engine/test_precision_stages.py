@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from engine.documents import ChosenCosts
-from engine.harness import checkpoint, greedy, random_ids, temporary_directory
+from engine.harness import checkpoint, greedy, random_ids, run, temporary_directory
 from quire import BeamSearchParams, SamplingParams
 from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
-from quire.engine.request_state import RequestState
 from quire.kernels.loaded import load_kernels
 from quire.loading.reading.checkpoint_reading import read_checkpoint
 from quire.models.linear.layer import WeightLayer
@@ -80,13 +79,6 @@ def make_staged(first: int = 1, **options: Any) -> tuple[Engine, GivenArrivals]:
 
 def params(**options: Any) -> SamplingParams:
     return SamplingParams(**{"max_tokens": NUM_TOKENS, "temperature": 0, "ignore_eos": True, **options})
-
-
-def run(engine: Engine, states: Sequence[RequestState]) -> list[RequestOutput]:
-    while not all(state.is_finished for state in states):
-        engine.step()
-        engine.scheduler.check_integrity()
-    return [state.to_output() for state in states]
 
 
 @cache

@@ -13,14 +13,13 @@ import pytest
 import torch
 
 from engine.documents import ChosenCosts
-from engine.harness import PROMPTS, checkpoint, greedy, random_ids
+from engine.harness import PROMPTS, checkpoint, greedy, random_ids, run
 from quire import BeamSearchParams, SamplingParams
 from quire.assembly import LoadedModel, load, make_engine
 from quire.config import EngineConfig
 from quire.core.decisions.cost_model import CostModel
 from quire.engine.engine import Engine
 from quire.engine.pinned_prefix import pin_prefix
-from quire.engine.request_state import RequestState
 from quire.loading.stage_manifest import LayerGroup, Stage, StageManifest
 from quire.models.linear.layer import Linear
 from quire.models.stages import PassLayer, ServableStage
@@ -115,13 +114,6 @@ def make_staged(
 
 def params(**options: Any) -> SamplingParams:
     return SamplingParams(**{"max_tokens": NUM_TOKENS, "temperature": 0, "ignore_eos": True, **options})
-
-
-def run(engine: Engine, states: Sequence[RequestState]) -> list[RequestOutput]:
-    while not all(state.is_finished for state in states):
-        engine.step()
-        engine.scheduler.check_integrity()
-    return [state.to_output() for state in states]
 
 
 def alone_at(stage: int, prompt: Sequence[int], num_tokens: int) -> list[int]:

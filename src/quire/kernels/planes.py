@@ -27,9 +27,8 @@ class FloatFormat:
     def plane_bytes(self, num_rows: int, size: int, top_bits: int) -> tuple[int, int]:
         """Return the bytes of the top plane of rows of `size` weights, and of rest and low planes."""
         rest_bits = 1 + self.head_bits - top_bits
-        return num_rows * packed_bytes(size, top_bits), num_rows * (
-            packed_bytes(size, rest_bits) + size * self.low_bytes
-        )
+        rest = packed_bytes(size, rest_bits) + size * self.low_bytes
+        return num_rows * packed_bytes(size, top_bits), num_rows * rest
 
 
 #: Of zstd for exponents: nearly no matches, since they are independent. 9 % smaller than level 1, 0.6 of its time.
@@ -44,11 +43,10 @@ class ExponentCoder:
     def __init__(self) -> None:
         import zstandard  # takes 10 ms
 
+        self._library: Any = zstandard
+        self._decompressor = zstandard.ZstdDecompressor()
         parameters = zstandard.ZstdCompressionParameters(**CODER_PARAMETERS)
         self._compressor = zstandard.ZstdCompressor(compression_params=parameters)
-        self._decompressor = zstandard.ZstdDecompressor()
-        self._size_of: Any = zstandard.get_frame_parameters
-        self._error = zstandard.ZstdError
 
     def encode(self, exponents: bytes) -> bytes:
         """Return a frame."""
@@ -58,9 +56,9 @@ class ExponentCoder:
         """Return `count` exponents, uint8. A frame that states another size is refused before memory is taken for it:
         ValueError, as for a damaged one."""
         try:
-            found = self._size_of(frame).content_size
-            exponents = self._decompressor.decompress(frame, allow_extra_data=False) if found == count else b""
-        except self._error as error:
+            fits = self._library.get_frame_parameters(frame).content_size == count
+            exponents = self._decompressor.decompress(frame, allow_extra_data=False) if fits else b""
+        except self._library.ZstdError as error:
             raise ValueError(str(error)) from None
         if len(exponents) != count:
             raise ValueError("the exponents have another size")

@@ -124,9 +124,7 @@ def read_stage_manifest(directory: Path) -> StageManifest:
     except PermissionError as error:
         raise unreadable(directory / STAGES_FILE, error) from None
     except FileNotFoundError:
-        raise ModelLoadError(
-            f"{directory} is no pack: it has no {STAGES_FILE}; `quire stages pack` makes one"
-        ) from None
+        raise ModelLoadError(f"{directory} is no pack: no {STAGES_FILE} is there; see `quire stages pack`") from None
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(directory, f"cannot be read ({error})") from None
     unit = UNITS[isinstance(values, dict) and values.get("mantissa_bits") is not None]

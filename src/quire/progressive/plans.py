@@ -77,6 +77,11 @@ def plan_block(num_layers: int, start: int, end: int, num_stages: int | None = N
     return StagePlan(num_layers, (tuple(i for i in range(num_layers) if not start <= i < end), *groups))
 
 
+def plan_precision(num_layers: int, mantissa_bits: int) -> StagePlan:
+    """Plan all layers with `mantissa_bits` of 7, and then the rest; one stage if these are all."""
+    return StagePlan(num_layers, (tuple(range(num_layers)),), mantissa_bits)
+
+
 def preset_plan(name: str, num_layers: int) -> StagePlan:
     """Return a published plan. Raises ValueError for an unknown name and for models of another depth."""
     if name not in PRESETS:

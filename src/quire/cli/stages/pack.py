@@ -70,8 +70,7 @@ def _plan_of(
 ) -> tuple[Any, dict[str, Any]]:
     """Return the `StagePlan` of a file, or one by precision, and the facts in its file."""
     from quire.loading import resolve_model
-    from quire.progressive.plans import read_plan
-    from quire.progressive.stage_plan import StagePlan
+    from quire.progressive.plans import plan_precision, read_plan
 
     if stages is not None and plan is not None:
         raise ValueError("a plan has its own stages; leave out --stages")
@@ -79,8 +78,7 @@ def _plan_of(
         bits = mantissa_bits if mantissa_bits is not None else 7 if stages == 1 else 1
         if stages is not None and (stages == 1) != (bits == 7):
             raise ValueError(f"--mantissa-bits {bits} makes {1 if bits == 7 else 2} stages; leave out --stages")
-        num_layers = resolve_model(model).config.num_layers
-        return StagePlan(num_layers, (tuple(range(num_layers)),), bits), {}
+        return plan_precision(resolve_model(model).config.num_layers, bits), {}
     given, facts = read_plan(plan)
     return given if mantissa_bits is None else replace(given, mantissa_bits=mantissa_bits), facts
 

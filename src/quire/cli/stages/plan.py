@@ -82,8 +82,12 @@ class PlanSettings(Settings):
     @property
     def needs_text(self) -> bool:
         """Whether distances must be measured."""
-        by_precision = self.mantissa_bits == "auto" or (self.mantissa_bits is not None and not self.ways())
-        return self.baseline is None and self.block is None and self.preset is None and not by_precision
+        return self.baseline is None and self.block is None and self.preset is None and not self.is_by_precision
+
+    @property
+    def is_by_precision(self) -> bool:
+        """Whether stage 1 has all layers."""
+        return self.mantissa_bits == "auto" or (self.mantissa_bits is not None and not self.ways())
 
 
 @options()
@@ -160,14 +164,10 @@ def _fixed_plan(num_layers: int, sizes: ModelBytes, dtype: str, settings: PlanSe
     """Return the plan of --preset, --block or --mantissa-bits, if it needs no measurement."""
     from quire.progressive import plans
     from quire.progressive.precision import most_mantissa_bits
-    from quire.progressive.stage_plan import StagePlan
 
-    bits = settings.mantissa_bits
-    if bits is not None and (bits == "auto" or not settings.ways()):
-        limit = _most_bytes(settings) if bits == "auto" else 0
-        found = most_mantissa_bits(dtype, sizes.total, limit) if bits == "auto" else int(bits)
-        return StagePlan(num_layers, (tuple(range(num_layers)),), found)
-
+    if (given := settings.mantissa_bits) is not None and settings.is_by_precision:
+        bits = most_mantissa_bits(dtype, sizes.total, _most_bytes(settings)) if given == "auto" else int(given)
+        return plans.plan_precision(num_layers, bits)
     if settings.preset is not None:
         return plans.preset_plan(settings.preset, num_layers)
     if settings.block is None:
@@ -192,8 +192,7 @@ def _choose_block(
         return blocks[settings.layers_out]
     limit = _most_bytes(settings)
     if settings.mantissa_bits is not None:
-        share = share_of_bytes(dtype, int(settings.mantissa_bits))
-        limit = int(limit / share)
+        limit = int(limit / share_of_bytes(dtype, int(settings.mantissa_bits)))
     return plans.block_that_fits(sizes, limit, blocks)
 
 

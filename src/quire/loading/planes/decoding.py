@@ -77,14 +77,8 @@ class DecodedReads(threading.local):
             exponents = self._coder.decode(frame, num_rows * size)
         except ValueError as error:
             raise _damaged(chunk, chunk.parts[0], str(error)) from None
-        join_words(
-            words,
-            form,
-            chunk.top_bits,
-            exponents,
-            planes[:in_top],
-            np.frombuffer(others[0], np.uint8) if others else planes[in_top:],
-        )
+        rest = np.frombuffer(others[0], np.uint8) if others else planes[in_top:]
+        join_words(words, form, chunk.top_bits, exponents, planes[:in_top], rest)
 
     def _read_part(self, number: int, chunk: CodedChunk, part: Part) -> memoryview:
         needed = part.end - part.start + 2 * _ALIGNMENT

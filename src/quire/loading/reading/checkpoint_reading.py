@@ -16,6 +16,7 @@ from quire.loading.reading.reader import (
     ByteReader,
     Run,
     cost_of,
+    original_of,
     position_in_use,
     run_of_file,
     runs_in_order_of_use,
@@ -50,7 +51,7 @@ class ReadGroup:
 
     @property
     def num_bytes(self) -> int:
-        return sum(cost_of(run, run.start, run.end) for run in self.runs)
+        return sum(cost_of(original_of(run.file), run.start, run.end) for run in self.runs)
 
 
 class CheckpointReading:

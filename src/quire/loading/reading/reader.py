@@ -273,7 +273,7 @@ class ByteReader:
     def _open(self, path: Path) -> Any:
         with self._changed:
             if path not in self._files:
-                if (original := _original(path)) is not None:
+                if (original := original_of(path)) is not None:
                     from quire.loading.planes.decoding import DecodedReads  # with numpy
 
                     self._files[path] = DecodedReads(original, lambda path, *range_: self._open(path).read(*range_))
@@ -383,23 +383,23 @@ class _OpenFile:
 
 def _cut(run: Run) -> Iterator[_Range]:
     """Cut at multiples of a piece's size, or a decoded file between its chunks."""
-    start, original = run.start, _original(run.file)
+    start, original = run.start, original_of(run.file)
     while start < run.end:
         end = min(run.end, (start // PIECE_BYTES + 1) * PIECE_BYTES)
         if original is not None:
             chunks = original.chunks_in(start, min(run.end, start + PIECE_BYTES))
             whole = [chunk.end for chunk in chunks if chunk.end <= start + PIECE_BYTES]
             end = min(run.end, max(whole, default=start + PIECE_BYTES))
-        yield _Range(run, start, end, cost_of(run, start, end))
+        yield _Range(run, start, end, cost_of(original, start, end))
         start = end
 
 
-def cost_of(run: Run, start: int, end: int) -> int:
-    """Return the bytes that reading a range of a run takes, or about those of scattered columns."""
-    return end - start if (original := _original(run.file)) is None else original.stored_bytes(start, end)
+def cost_of(original: OriginalFile | None, start: int, end: int) -> int:
+    """Return the bytes that reading a range takes, or about those of scattered columns."""
+    return end - start if original is None else original.stored_bytes(start, end)
 
 
-def _original(path: Path) -> OriginalFile | None:
+def original_of(path: Path) -> OriginalFile | None:
     """See `original_file`. Numpy is imported for packs with planes only."""
     if path.is_file() or not is_plane_pack(path.parent):
         return None

@@ -54,12 +54,11 @@ def decode(kind: int, coded: memoryview | bytes, into: memoryview) -> bool:
     """Decode a block. Returns False if the data is damaged; `into` is then undefined."""
     form = CODED_KINDS[kind]
     floats = np.frombuffer(into, f"u{form.item_bytes}")
-    start = floats.nbytes - floats.size
     try:
-        exponents = _coder(threading.get_ident()).decode(coded[start:], floats.size)
+        exponents = _coder(threading.get_ident()).decode(coded[floats.nbytes - floats.size :], floats.size)
     except ValueError:
         return False
-    others = np.frombuffer(coded, np.uint8, start)
+    others = np.frombuffer(coded, np.uint8, floats.nbytes - floats.size)
     join_words(floats[None], form, 8, exponents, others[: floats.size], others[floats.size :])
     return True
 
