@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -146,7 +146,8 @@ def test_a_turn_is_given_back_by_an_error_too() -> None:
 
 
 def test_two_models_on_one_device_are_served_side_by_side() -> None:
-    device = FairLock()
+    turns = count()  # the clock advances once when a turn begins and once when it ends: all take equal time
+    device = FairLock(lambda: next(turns), grace_s=1e9)
     log: list[str] = []
     engines = [
         thread_engine(name, make, device=device, on_stats=lambda _, name=name: log.append(name))  # type: ignore[misc]
@@ -170,4 +171,4 @@ def test_two_models_on_one_device_are_served_side_by_side() -> None:
     first_done = min(len(log) - log[::-1].index(name) for name in "ab")
     together = log[max(log.index("a"), log.index("b")) : first_done]
     changes = sum(x != y for x, y in pairwise(together))
-    assert changes > len(together) / 8, "their steps interleave"  # on a busy machine, less than in turn
+    assert changes > len(together) / 2, "their steps interleave"
