@@ -12,7 +12,7 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -86,7 +86,8 @@ class ChunkReader:
         for thread in self._threads:
             thread.start()
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self, before_wait: Callable[[], None] = lambda: None) -> Piece | None:
+        before_wait()
         with self._changed:
             self._changed.wait_for(
                 lambda: self._given in self._done or self._given == len(self._chunks) or self._closing.is_set()

@@ -99,6 +99,23 @@ def logits(model: CausalLM, on_layer: Callable[[int], None] = lambda index: None
     return logits_of_tokens(model, ids, torch.arange(3), attend)
 
 
+def test_a_turn_lasts_while_pieces_have_arrived(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, releases = ByteReader.start, list[int]()
+
+    def read_all(reader: ByteReader) -> None:
+        start(reader)
+        for thread in reader._threads:
+            thread.join()
+
+    monkeypatch.setattr("quire.loading.reading.reader.PIECE_BYTES", 4096)
+    monkeypatch.setattr(ByteReader, "start", read_all)
+    with loader_of(directory) as loader:
+        monkeypatch.setattr(loader.throttle, "release", lambda: releases.append(loader.progress().bytes_loaded))
+        loader.start()
+        loader.wait_stage(1)
+    assert releases == [loader.bytes_until(1)]
+
+
 def test_stages_arrive_one_after_the_other_and_the_last_is_the_original(directory: Path) -> None:
     expected = logits(load_model(resolve_model(str(directory)), use_tqdm=False))
     manifest = pack(directory)

@@ -165,21 +165,24 @@ class RestFill:
         self._layer, self._row, self._entry = layer, first_row, entry
         self._dtype = np.dtype(f"u{_TYPES[entry.dtype].itemsize}")
         self._waiting = bytearray()
+        self._needs_all = isinstance(layer, Conv1DLinear) or entry.is_transposed or entry.every > 1
 
     def add(self, data: memoryview) -> None:
         """Add the next bytes of the tensor."""
-        self._waiting += data
-        words = np.frombuffer(self._waiting, self._dtype)
-        if isinstance(self._layer, Conv1DLinear):
-            if words.nbytes < self._entry.num_bytes:
+        if self._needs_all:
+            self._waiting += data
+            if len(self._waiting) < self._entry.num_bytes:
                 return
-            rows = np.ascontiguousarray(words.reshape(self._entry.shape).T)
+            rows = _own_rows(np.frombuffer(self._waiting, self._dtype), self._entry.shape, self._entry)
+            rows = rows.T if isinstance(self._layer, Conv1DLinear) else rows
         else:
+            data = memoryview(self._waiting + data) if self._waiting else data
+            words = np.require(np.frombuffer(data, self._dtype), requirements="A")
             words = words[: len(words) // self._layer.in_features * self._layer.in_features]
             rows = words.reshape(-1, self._layer.in_features)
+            self._waiting = bytearray(data[words.nbytes :])
         self._layer.add_bits(self._row, rows)
         self._row += len(rows)
-        self._waiting = self._waiting[words.nbytes :]
 
 
 def _own_rows(values: np.ndarray, shape: tuple[int, ...], entry: TensorEntry) -> np.ndarray:

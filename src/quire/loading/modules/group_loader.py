@@ -126,8 +126,7 @@ class GroupLoader:
                     self._add(entry, 0, memoryview(b""))
             at = run.start
             while at < run.end:
-                self._hooks.before_wait()
-                piece = self._reader.next_piece()
+                piece = self._reader.next_piece(self._hooks.before_wait)
                 if piece is None or self._hooks.is_closing():
                     raise LoadingClosed
                 self._hooks.before_piece()

@@ -188,12 +188,15 @@ class ByteReader:
         """Whether any file bypasses the page cache."""
         return any(file.is_direct for file in self._files.values())
 
-    def next_piece(self) -> Piece | None:
-        """Wait for the next piece; None after the last one, or once closed. Raises ModelLoadError if reading failed."""
+    def next_piece(self, before_wait: Callable[[], None] = lambda: None) -> Piece | None:
+        """Return the next piece, after `before_wait` if it has not arrived; None after the last one, or once closed.
+        Raises ModelLoadError if reading failed."""
         with self._changed:
             index = self._next_given
             if index == len(self._ranges):
                 return None
+            if index not in self._done:
+                before_wait()
             self._changed.wait_for(lambda: index in self._done or self._closing.is_set())
             if self._closing.is_set():
                 return None
