@@ -17,8 +17,12 @@ from command_line import app
 from gguf_files import write_gguf
 from quire.kernels.loaded import load_kernels
 from quire.loading import resolve_model
+from quire.loading.layer_loader import LayerLoader
+from quire.loading.reading.checkpoint_reading import read_checkpoint
 from quire.loading.save import save_model
 from quire.models.linear.block_weight import BlockWeight
+from quire.progressive.packs.pack import pack
+from quire.progressive.stage_plan import StagePlan
 from ranks import load, logits_of, on_ranks
 
 QUANTIZATION = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
@@ -118,3 +122,25 @@ def test_a_broken_checkpoint_is_one_error(change: dict[str, torch.Tensor], messa
     save_file(load_file(file) | changed, file)
     with pytest.raises(ValueError, match=message):
         load(encoded)
+
+
+def test_experts_are_whole_in_every_stage_by_precision(tmp_path: Path) -> None:
+    encoded, _ = write(tmp_path)
+    config, tensors = json.loads((encoded / "config.json").read_text()), load_file(encoded / "model.safetensors")
+    (encoded / "config.json").write_text(json.dumps(config | {"dtype": "bfloat16"}))
+    floats = {name: each.bfloat16() if each.is_floating_point() else each for name, each in tensors.items()}
+    save_file(floats, encoded / "model.safetensors")
+    pack(str(encoded), StagePlan(3, ((0, 1, 2),), 1), tmp_path / "pack", use_tqdm=False)
+    source = resolve_model(str(tmp_path / "pack"))
+    with LayerLoader(source, reading=read_checkpoint(tmp_path / "pack")) as loader:
+        loader.start()
+        loader.wait_stage(2)
+        expert = loader.model.layers[1].mlp.experts[0]
+        assert not any(layer.views for layer in (expert.gate_proj, expert.up_proj, expert.down_proj))
+        first, last = loader.stage(1), loader.stage(2)
+        loader.model.switch_to(first)
+        less = logits_of(loader.model)
+        loader.model.switch_to(last)
+        whole = logits_of(loader.model)
+    assert not torch.equal(less, whole)
+    assert torch.equal(whole, logits_of(load(encoded, dtype="auto")))

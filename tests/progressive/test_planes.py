@@ -25,7 +25,7 @@ from quire.loading import ModelLoadError, known_digest, resolve_model
 from quire.loading.checkpoint import read_headers
 from quire.loading.digest import hash_checkpoint
 from quire.loading.layer_loader import LayerLoader
-from quire.loading.planes.index import original_file
+from quire.loading.planes.index import original_file, plane_index
 from quire.loading.reading.checkpoint_reading import read_checkpoint
 from quire.loading.reading.reader import ByteReader, runs_in_order_of_use
 from quire.loading.save import save_model
@@ -117,7 +117,15 @@ def test_any_words_are_joined_from_their_planes(data: st.DataObject, dtype: str,
 
 @pytest.mark.parametrize(
     ("name", "dtype", "bits"),
-    [("llama", "BF16", 7), ("llama-tied", "BF16", 1), ("gpt2", "F32", 0), ("opt-350m", "F32", 7), ("qwen2", "F16", 7)],
+    [
+        ("llama", "BF16", 7),
+        ("llama-tied", "BF16", 1),
+        ("gpt2", "F32", 0),
+        ("opt-350m", "F32", 7),
+        ("qwen2", "F16", 7),
+        ("gpt-oss-window", "BF16", 1),
+        ("deepseek2", "BF16", 1),
+    ],
 )
 def test_a_pack_unpacks_to_the_original_files(name: str, dtype: str, bits: int, tmp_path: Path) -> None:
     original = make(tmp_path / "model", name, DTYPES[dtype])
@@ -127,6 +135,9 @@ def test_a_pack_unpacks_to_the_original_files(name: str, dtype: str, bits: int, 
     unpack(packed, tmp_path / "unpacked")
     files = {file.name: file.read_bytes() for file in original.iterdir()}
     assert {file.name: file.read_bytes() for file in (tmp_path / "unpacked").iterdir()} == files
+    apart = {name for name, parts in plane_index(packed).coded_files.items() if len(parts) > 1}
+    stacks = ("kv_b_proj.weight", "experts.gate_up_proj", "experts.down_proj")
+    assert bits == 7 or apart >= {name for name in read_headers(original) if name.endswith(stacks)}
     assert known_digest.known_digest(packed, known_digest.stat_weights(packed)) == hash_checkpoint(original)
 
 
@@ -421,23 +432,32 @@ def _truncate(directory: Path, bits: int) -> None:
     """Truncate the mantissas of a checkpoint's matrices as stage 1 does."""
     tensors = load_file(directory / "model.safetensors")
     for name, tensor in tensors.items():
-        if len(tensor.shape) > 1 and "router" not in name and ".gate.weight" not in name:
+        if len(tensor.shape) > 1 and not name.endswith(("bias", "router.weight", ".gate.weight")):
             tensors[name] = PlainWeight(tensor).truncated(bits).rows(torch.arange(len(tensor)))
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
 @torch.inference_mode()
 def logits(model: CausalLM) -> torch.Tensor:
-    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    latent = model.config.latent
+
+    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor | None, *_: Any) -> torch.Tensor:
+        if v is None:
+            assert latent is not None
+            v = k[..., : latent.rank]
         return v.repeat_interleave(q.shape[1] // v.shape[1], dim=1)
 
     return logits_of_tokens(model, torch.tensor([5, 6, 7]), torch.arange(3), attend)
 
 
+KINDS = [
+    ("llama", "BF16"), ("llama-tied", "F32"), ("gpt2", "BF16"), ("mixtral", "F32"), ("gpt-oss-window", "BF16"),
+    ("deepseek2", "F32"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("level", ["", "none"])
-@pytest.mark.parametrize(
-    ("name", "dtype"), [("llama", "BF16"), ("llama-tied", "F32"), ("gpt2", "BF16"), ("mixtral", "F32")]
-)
+@pytest.mark.parametrize(("name", "dtype"), KINDS)
 @pytest.mark.parametrize("groups", [WHOLE, ((0, 2), (1,))], ids=["whole", "depth"])
 def test_the_first_stage_lacks_bits_and_the_last_is_the_original(
     name: str, dtype: str, level: str, groups: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -460,8 +480,9 @@ def test_the_first_stage_lacks_bits_and_the_last_is_the_original(
         assert progress.bytes_loaded == progress.bytes_total
 
 
-def test_ranks_get_their_parts_of_each_stage(tmp_path: Path) -> None:
-    packed = pack_planes(make(tmp_path / "model", dtype=torch.float32), tmp_path / "pack", 1)
+@pytest.mark.parametrize("name", ["llama", "gpt-oss-window", "deepseek2"])
+def test_ranks_get_their_parts_of_each_stage(name: str, tmp_path: Path) -> None:
+    packed = pack_planes(make(tmp_path / "model", name, torch.float32), tmp_path / "pack", 1)
 
     def run(group: Any) -> list[torch.Tensor]:
         with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed), group=group) as loader:

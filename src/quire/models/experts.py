@@ -45,7 +45,8 @@ class _Experts(ctypes.Structure):
 
 
 class ExpertRouter(Linear):
-    """A small linear layer whose outputs choose or weigh experts. It is never quantized or truncated."""
+    """A small linear layer whose outputs choose or weigh experts. It is never quantized, and whole from stage 1 on:
+    nearly no bytes, and each of its choices changes the tokens."""
 
     is_quantizable = has_precisions = False
 

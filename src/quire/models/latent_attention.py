@@ -131,8 +131,8 @@ class LatentProjection(Linear):
     """The weight from latents to all heads' keys and values, [heads * (nope_dim + value_dim), rank], applied per head
     to queries and outputs. It stays in the model's dtype."""
 
-    is_quantizable = takes_adapter = has_precisions = False
-    packed: Any = None  #: weights of queries and of outputs
+    is_quantizable = takes_adapter = False
+    packed: Any = None  #: weights of queries and of outputs, with kernels
 
     def __init__(self, latent: LatentConfig, heads: Share, *, dtype: DType, device: str) -> None:
         self._num_heads, self._nope_dim, self.latent = heads.size, latent.nope_dim, latent
@@ -160,12 +160,12 @@ class LatentProjection(Linear):
         return self._multiply(1, latents, 0)
 
     def _multiply(self, part: int, x: Any, num_copied: int) -> Array:
-        if self.packed is not None:
+        if isinstance(self.packed, _Packed):
             return self.packed[part].product(x, num_copied)
         import torch
 
-        end = x.shape[-1] - num_copied
-        return torch.cat((torch.einsum("thi,hoi->tho", x[..., :end], self._parts(self.weight)[part]), x[..., end:]), -1)
+        end, weight = x.shape[-1] - num_copied, self.weight if self.packed is None else self.packed.rows(slice(None))
+        return torch.cat((torch.einsum("thi,hoi->tho", x[..., :end], self._parts(weight)[part]), x[..., end:]), -1)
 
     def _parts(self, weight: Array) -> tuple[Array, Array]:
         """Return the weights of queries and of outputs: [heads, rank, nope_dim] and [heads, value_dim, rank]."""

@@ -53,7 +53,7 @@ class WeightLayer(Module):
 
     def store_as(self, parts: StoredParts) -> None:
         """Load into these arrays, a part for each projection, in place of the plain weight."""
-        self.stored, self.weight = parts, None
+        self.stored, self.weight, self.has_precisions = parts, None, False
 
     def truncate(self, bits: int) -> None:
         """Compute with the top `bits` of mantissas, until the model uses another view."""

@@ -46,7 +46,7 @@ class PlainWeight:
         y = ops.linear(x, self._masked(self._weight), bias)
         return y if activation == "none" else ops.activate(y, activation)
 
-    def rows(self, ids: Array) -> Array:
+    def rows(self, ids: Array | slice) -> Array:
         """Return rows of the weight: int64 [n] -> [n, in_features]."""
         return self._masked(self._weight[ids])
 

@@ -48,14 +48,12 @@ class TensorOrder:
     def group(self, entries: Mapping[str, TensorEntry], groups: Sequence[Sequence[int]]) -> list[list[str]]:
         """Group tensor names by layer groups, in order of use; the first also has embeddings, final norm and head.
         Raises ModelLoadError if the tensors do not match the config."""
-        _, matched = fit_model(self.model.config, entries, lambda *_: numpy_dtype("float32"))
-        layers = [(path, layer) for path, layer in self.model.weighted_layers() if layer.has_precisions]
+        fitted, matched = fit_model(self.model.config, entries, lambda *_: numpy_dtype("float32"))
+        layers = [(path, layer) for path, layer in fitted.weighted_layers() if layer.has_precisions]
         weights = {f"{part}.weight" for path, layer in layers for part, _, _ in layer.parts(path)}
         dtype = checkpoint_dtype(entries)
         self.precise = {
-            entry.name
-            for name, entry in matched.items()
-            if name in weights and entry.whole is None and DTYPE_NAMES.get(entry.dtype) == dtype
+            entry.name for name, entry in matched.items() if name in weights and DTYPE_NAMES.get(entry.dtype) == dtype
         }
         group_of = {layer: number for number, group in enumerate(groups) for layer in group}
         found: list[list[str]] = [[] for _ in groups]
