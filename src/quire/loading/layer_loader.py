@@ -36,7 +36,7 @@ from quire.system.malloc import give_memory_back
 
 logger = logging.getLogger("quire")
 
-BACKGROUND_SHARE = 0.08  #: share of time for loading while the engine steps
+BACKGROUND_SHARE = 0.07  #: share of time for loading while the engine steps; with decoding, steps take 1.09 of theirs
 _FIRST_RETRY_S, _LAST_RETRY_S = 1.0, 30.0
 _DAMAGED_RETRY_S = 300.0  # a damaged file is read again after this time, or once it has changed
 _EXIT_WAIT_S = 5.0
