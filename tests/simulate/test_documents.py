@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from quire.core.decisions.cost_model import CostModel
+from quire.core.decisions.costs import Costs
 from quire.core.decisions.recovery_policy import make_policy
 from quire.simulate.disk_costs import WithDisk
-from quire.simulate.hardware import with_disk
+from quire.simulate.hardware import find_profile, with_disk
 from quire.simulate.loads import ask_about_documents, draw_short_long
 from quire.simulate.simulation import Arrival, SimulationFigures, simulate
 from simulate.machines import BLOCK_BYTES, ExactCosts, limits, machine
@@ -151,6 +156,28 @@ def test_a_disk_takes_its_latency_and_its_bytes_and_the_rest_costs_what_it_did()
     assert (costs.load(BLOCK_BYTES, "disk"), costs.save(4 * BLOCK_BYTES, "disk")) == (0.75, 2.25)
     assert (costs.load(0, "disk"), costs.load(BLOCK_BYTES), costs.save(BLOCK_BYTES)) == (0.0, 0.5, 0.25)
     assert costs.recompute(20, chunk=16) == ExactCosts().recompute(20, chunk=16)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bytes_per_s", "expected_s"),
+    [("bfloat16", 1e8, 6.7 + 0.33), ("float32", 1e8, 8.3 + 0.17), ("float16", 1e8, 10.0), ("bfloat16", 2e9, 0.5)],
+)
+def test_kv_on_a_slow_disk_is_coded(dtype: str, bytes_per_s: float, expected_s: float) -> None:
+    costs: Costs = with_disk(replace(machine(), kv_dtype=dtype), bytes_per_s, latency_s=0.0).costs
+    assert costs.load(10**9, "disk") == costs.save(10**9, "disk") == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize(("seconds_per_gb", "share"), [(10.0, 0.67), (0.5, 1.0)])
+def test_a_measured_disk_is_read_coded_where_that_pays(seconds_per_gb: float, share: float, tmp_path: Path) -> None:
+    model = CostModel()
+    for kind, num_bytes in ((kind, num_bytes) for kind in ("save", "load") for num_bytes in (10**6, 10**7, 10**8) * 4):
+        model.observe_transfer(kind, num_bytes, num_bytes * seconds_per_gb / 1e9, tier="disk")
+    plain_s = model.load(10**8, "disk")
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({"cost_model": model.to_dict(), "bytes_per_token": 64, "kv_dtype": "bfloat16"}))
+    found = find_profile(str(path))
+    assert found.has_disk
+    assert found.costs.load(10**8, "disk") == pytest.approx(share * plain_s + (1 - share) * 0.1, rel=0.02)
 
 
 def test_documents_come_before_the_prompts_that_were_drawn_and_few_are_asked_about_often() -> None:

@@ -55,7 +55,7 @@ def run(
         report.notes.append(f"Engines like this one find these costs in {place.path}.")
     except OSError as error:
         report.notes.append(f"The costs could not be saved in {place.path}: {error.strerror or error}.")
-    report.more = profile_json(config, calibration)
+    report.more = profile_json(config, calibration, name_of(loaded.model.dtype))
     report.publish(json_path, plot_path, lambda figure: draw(figure, calibration, report.title))
 
 
@@ -88,11 +88,12 @@ def make_report(config: EngineConfig, calibration: Calibration, repeats: int) ->
     return report
 
 
-def profile_json(config: EngineConfig, calibration: Calibration) -> dict[str, Any]:
+def profile_json(config: EngineConfig, calibration: Calibration, kv_dtype: str) -> dict[str, Any]:
     """This machine as a profile for the simulator (`simulate.hardware.read_profile`)."""
     return {
         "model": config.model,
         "bytes_per_token": calibration.bytes_per_token,
+        "kv_dtype": kv_dtype,
         "state_bytes": calibration.state_bytes,
         "block_size": calibration.block_size,
         "max_tokens": calibration.max_tokens,

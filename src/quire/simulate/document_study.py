@@ -67,4 +67,6 @@ def notes(settings: SimulateSettings, profile: HardwareProfile) -> list[str]:
         speed = (
             f"{settings.kv_dir_bandwidth / 1e6:,.7g} MB/s and {LATENCY_S * 1e3:g} ms a transfer, either way (assumed)"
         )
-    return [*lines, f"The disk: {speed}; empty at first, large enough for all, and with a link of its own."]
+    share = getattr(profile.costs, "stored_share", 1.0)
+    coded = f"; KV of {profile.kv_dtype} is coded there to {share:.0%} of its bytes" if share < 1 else ""
+    return [*lines, f"The disk: {speed}{coded}; empty at first, large enough for all, and with a link of its own."]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.costs import Costs
-from quire.simulate.disk_costs import LATENCY_S, WithDisk
+from quire.simulate.disk_costs import CODED_SHARES, LATENCY_S, WithDisk
 from quire.simulate.table_costs import DecodeCosts, TableCosts
 
 PAPER = "cps-paper"
@@ -44,6 +44,7 @@ class HardwareProfile:
     model: str
     costs: Costs
     bytes_per_token: int  #: KV size
+    kv_dtype: str = ""  #: empty if not known
     state_bytes: int = 0  #: recurrent state of a sequence, beside its KV
     swap_is_synchronous: bool = False  #: copies stop the engine instead of running beside it
     has_disk: bool = False  #: includes costs of a disk tier
@@ -65,7 +66,8 @@ class HardwareProfile:
 
 def with_disk(profile: HardwareProfile, bytes_per_s: float, latency_s: float = LATENCY_S) -> HardwareProfile:
     """Replace the disk of a profile by one of a given speed. Raises ValueError as `WithDisk`."""
-    return replace(profile, costs=WithDisk(profile.costs, bytes_per_s, latency_s), has_disk=True)
+    costs = WithDisk(profile.costs, bytes_per_s, latency_s, profile.kv_dtype)
+    return replace(profile, costs=costs, has_disk=True)
 
 
 def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
@@ -86,6 +88,7 @@ def cps_paper(decode_scale: float = 1.0) -> HardwareProfile:
             decode=_ASSUMED_DECODE.scaled(decode_scale),
         ),
         bytes_per_token=_PAPERS_BYTES_PER_TOKEN,
+        kv_dtype="bfloat16",
         swap_is_synchronous=True,
         # vLLM 0.2.4: 256 sequences, prompts whole (as many tokens as the pool of 512 blocks has), no prefix caching.
         limits=EngineLimits(max_num_seqs=256, max_num_batched_tokens=8192, enable_prefix_caching=False),
@@ -128,7 +131,9 @@ def read_profile(path: str | Path) -> HardwareProfile:
     except TypeError:
         known = ", ".join(field.name for field in fields(EngineLimits))
         raise ValueError(f"{path}: limits is {data['limits']!r}, expected an object with {known}") from None
-    machine, longest = data.get("machine"), data.get("max_tokens")
+    kv_dtype, machine, longest = str(data.get("kv_dtype", "")), data.get("machine"), data.get("max_tokens")
+    if model.pays_to_code:
+        model.stored_share = CODED_SHARES.get(kv_dtype, 1.0)
     if isinstance(machine, dict):
         machine = machine.get("gpu") or machine.get("cpu")
     if not model.is_calibrated:
@@ -143,6 +148,7 @@ def read_profile(path: str | Path) -> HardwareProfile:
         model=str(data.get("model") or "an unnamed model"),
         costs=model,
         bytes_per_token=bytes_per_token,
+        kv_dtype=kv_dtype,
         state_bytes=state_bytes,
         has_disk=model.links["disk"].is_calibrated,
         limits=limits,
