@@ -66,9 +66,19 @@ class Contents:
     def follow(self, tokens: Iterable[int]) -> list[int]:
         """Return the contents of all slots for the sequence's `tokens`."""
         for token in list(tokens)[len(self.values) :]:
-            domain = digest_domain(self.domain_of(len(self.values) // self.block_size)) + (self.stage - 1) * 0x51ED27
-            self.values.append(mix(self.values[-1] if self.values else 0, domain, token))
+            self.values.append(self._next(self.values, token))
         return self.values
+
+    def with_drafts(self, drafts: Iterable[int]) -> list[int]:
+        """Return the contents of all slots if `drafts` follow."""
+        values = list(self.values)
+        for token in drafts:
+            values.append(self._next(values, token))
+        return values
+
+    def _next(self, values: list[int], token: int) -> int:
+        domain = digest_domain(self.domain_of(len(values) // self.block_size)) + (self.stage - 1) * 0x51ED27
+        return mix(values[-1] if values else 0, domain, token)
 
 
 def next_token(content: int, index: int, banned: Iterable[int] = ()) -> int:
@@ -317,6 +327,8 @@ class EmulatedRunner:
         for block, is_whole in out.returned:
             self.blocks[block, 0 if is_whole else 1 :] = GARBAGE
         self.blocks[work.fresh, : 1 if self._has_states else 2] = EMPTY
+        for slot in work.rejected:
+            self.blocks[slot // self.config.block_size, :, slot % self.config.block_size] = EMPTY
         self.blocks[work.copy_dst] = copies
         self.num_copies += len(work.copy_src)
         self.transfer_worker.submit(out.transfers, "load")
@@ -327,6 +339,9 @@ class EmulatedRunner:
         for seq_id in out.seq_ids:
             assert self._contents[seq_id].stage == out.stage, "a step mixes stages, or a sequence changes its own"
         expected = [self._expected(seq_id, row) for seq_id, row in zip(out.seq_ids, batch.rows.tolist(), strict=True)]
+        for i, seq_id in enumerate(out.seq_ids):
+            if seq_id in out.drafts:
+                expected[i] = self._contents[seq_id].with_drafts(out.drafts[seq_id])
         if self._has_states:
             self._pass_states_on(batch, expected, is_torn=fails == "late")
         self._write(batch, expected, is_torn=fails == "late")
@@ -401,17 +416,23 @@ class EmulatedRunner:
                 continue
             info = self.batch.info[row]
             assert info is not None
-            content = expected[i][-1]
+            drafts = out.drafts.get(seq_id, [])
+            contents = expected[i][len(expected[i]) - 1 - len(drafts) :]
             result.seq_ids.append(seq_id)
             if info.num_candidates:
-                ids, logprobs = zip(*likeliest(content, info.num_candidates), strict=True)
+                ids, logprobs = zip(*likeliest(contents[0], info.num_candidates), strict=True)
                 result.sampled.append([])
                 result.logprobs[seq_id] = [TokenLogprobs(list(ids), list(logprobs), ids[0], logprobs[0], 1)]
                 continue
             num_output_tokens = int(self.batch.num_tokens[row]) - info.num_prompt_tokens
-            banned = info.stop_token_ids if num_output_tokens < info.sampling_params.min_tokens else ()
             samples = info.num_samples if num_output_tokens == 0 else 1
-            tokens = [next_token(content, info.index + sample, banned) for sample in range(samples)]
+            assert not drafts or samples == 1
+            tokens: list[int] = []
+            for at, content in enumerate(contents):
+                banned = info.stop_token_ids if num_output_tokens + at < info.sampling_params.min_tokens else ()
+                tokens += [next_token(content, info.index + sample, banned) for sample in range(samples)]
+                if at == len(drafts) or tokens[-1] != drafts[at] or tokens[-1] in info.stop_token_ids:
+                    break
             result.sampled.append(tokens)
-            self.batch.append_token(row, tokens[0])
+            self.batch.append_tokens(row, tokens if drafts else tokens[:1])
         return result

@@ -21,8 +21,9 @@ from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, TENANT, DomainSpans, doma
 from quire.core.decisions.costs import Costs, StepShape
 from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
 from quire.core.decisions.recovery_policy import MAX_PREEMPTIONS, RecoveryPolicy
-from quire.core.request import NO_OWNER, EndRules, KVScope, Order, Owner, Request, RequestStatus
+from quire.core.request import NO_OWNER, EndRules, KVScope, Order, Owner, Request, RequestStatus, Sequence
 from quire.core.scheduler import Scheduler
+from quire.core.speculation.drafts import Draft
 from quire.outputs import SchedulerOutput
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
@@ -67,6 +68,7 @@ class Schedule:
     promotions: tuple[int, ...] = ()  #: steps before which the model is promoted
     promotion_policy: str = "cost"
     leaves_older: tuple[int, ...] = ()  #: steps before which an older stage times out
+    drafting: tuple[int, int] = (1, 0)  #: seed of draft tokens, and how many of four are right
 
 
 class WhimsicalCosts:
@@ -94,6 +96,26 @@ class WhimsicalCosts:
         """Return a random factor that stays the same for 40 draws."""
         self._num_draws += 1
         return 1.0 + mix(self._seed, self._num_draws // 40) % 4
+
+
+class Adversary:
+    """Proposes draft tokens of which some are right."""
+
+    def __init__(self, seed: int, num_right: int, size: int) -> None:
+        self._seed, self._num_right, self._size = seed, num_right, size
+
+    def propose(self, seq: Sequence, most: int) -> Draft | None:
+        spans, tokens, num_prompt = seq.request.domains, list(seq.token_ids), seq.num_prompt_tokens
+        contents = Contents(
+            self._size, lambda block: domain_of_block(spans, (block + 1) * self._size), seq.request.stage
+        )
+        self._seed = mix(self._seed)
+        while len(tokens) - len(seq.token_ids) < 1 + self._seed // 64 % most:
+            is_early = len(tokens) - num_prompt < seq.request.sampling_params.min_tokens
+            token = next_token(contents.follow(tokens)[-1], seq.index, seq.stop_token_ids if is_early else ())
+            self._seed = mix(self._seed)
+            tokens.append(token if self._seed // 8 % 4 < self._num_right else self._seed // 64 % 8)
+        return Draft(tokens[len(seq.token_ids) :], "adversary") if self._seed // 4096 % 4 else None
 
 
 class Whimsical(RecoveryPolicy):
@@ -211,6 +233,8 @@ class Player:
         if schedule.whim is not None:
             costs = WhimsicalCosts(schedule.whim)
         self.scheduler = Scheduler(self.config, recovery, costs)
+        adversary = Adversary(*schedule.drafting, self.config.block_size)
+        self.scheduler.speculator.make_sources = lambda seq: (adversary,)
         self.runner = EmulatedRunner(self.config, self._domains_of, schedule.link_seed, schedule.link_fails)
         self.requests: list[Request] = []
         self.prompt_positions: dict[str, set[int]] = {}
@@ -336,10 +360,14 @@ class Player:
                 positions.update(position for position, _ in entries)
             beams = {r.request_id: r for r in scheduler.queue.requests.values() if r.beam is not None}
             lengths = {name: _beam_length(request) for name, request in beams.items()}
-            for update in scheduler.update(received):
-                sequence = update.sequence
-                assert sequence.request.request_id not in had_ended, "a request that had ended got tokens"
-                self.stages.setdefault((sequence.request.request_id, sequence.index), []).append(sent.stage)
+            updates = scheduler.update(received)
+            while updates:
+                for update in updates:
+                    sequence = update.sequence
+                    assert sequence.request.request_id not in had_ended, "a request that had ended got tokens"
+                    self.stages.setdefault((sequence.request.request_id, sequence.index), []).append(sent.stage)
+                self._check(in_flight=True)
+                updates = scheduler.update_next()
             for name, request in beams.items():
                 if not request.status.is_finished and _beam_length(request) > lengths[name]:
                     self.stages.setdefault((name, 0), []).append(sent.stage)
@@ -448,6 +476,11 @@ def play(schedule: Schedule) -> Player:
     player = Player(schedule)
     player.play()
     check_outcomes(schedule, player)
+    counts = player.scheduler.speculator.counts
+    if counts.accepted.total():
+        note("drafts were right")
+    if counts.accepted.total() < counts.draft_tokens:
+        note("drafts were wrong")
     if player.runner.num_copies:
         note("copied on write")
     if player.scheduler.counts.prefix_hits:

@@ -115,6 +115,16 @@ class EngineConfig(EnvironmentSettings):
         read=parse_count,
         at_least=1,
     )
+    speculation: str = setting(
+        "auto",
+        "Draft tokens, which change no output: lookup (repeat text), auto (where bits depend on no batch), off.",
+        choices=("auto", "lookup", "off"),
+    )
+    speculative_tokens: int = setting(
+        10,
+        "Maximum draft tokens of a sequence in a step.",
+        at_least=1,
+    )
     enable_prefix_caching: bool = setting(True, "Reuse blocks of earlier requests.")
     seed: int = setting(0, "Seed of requests without one, and of random weights.")
     skip_tokenizer_init: bool = setting(False, "Token ids in, token ids out; load no tokenizer.")
@@ -298,6 +308,7 @@ class SchedulerConfig:
     keep_prompts: bool = False  #: keep whole prompts on disk, and not only documents
     enable_lookahead: bool = True  #: load prefixes from other tiers for waiting requests
     promotion_policy: str = "cost"  #: see `EngineConfig`
+    num_speculative_tokens: int = 0  #: most draft tokens of a sequence in a step; 0 for none
     window: BlockWindow | None = None  #: `num_blocks` is then the memory of the pool, in whole blocks
 
     def __post_init__(self) -> None:

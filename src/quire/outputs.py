@@ -19,6 +19,8 @@ from quire.sampling_params import SamplingParams
 EVERY_TOKEN_IS_BANNED = (
     "every token is banned (by structured_outputs, allowed_token_ids, bad_words or min_tokens together)"
 )
+#: Error of a request whose logits cannot be sampled.
+NOT_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
 #: Prefix of the error of a request whose grammar is too complex: the client's mistake as well.
 BROKEN_GRAMMAR = "structured_outputs cannot be followed"
 
@@ -111,6 +113,8 @@ class SchedulerOutput:
     new_sequences: list[NewSequence] = field(default_factory=list)
     #: seq_id -> tokens that the runner did not sample (beams)
     new_tokens: dict[int, list[int]] = field(default_factory=dict)
+    #: seq_id -> draft tokens to verify, which follow its last known token and count in `num_scheduled_tokens`
+    drafts: dict[int, list[int]] = field(default_factory=dict)
     new_blocks: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> blocks appended to its table
     replaced_blocks: list[tuple[int, int, int]] = field(default_factory=list)  #: (seq_id, position in table, block)
     removed_seq_ids: list[int] = field(default_factory=list)  #: finished, preempted or parked; remove them first
@@ -125,6 +129,7 @@ class SchedulerOutput:
     invalidated: list[bytes] = field(default_factory=list)
     total_tokens: int = 0
     stage: int = 1  #: stage of the model
+    wants_forced: bool = False  #: report the tokens that grammars force
     codes_saves: bool = False  #: saves to disk are coded, whatever the store has measured
 
 
@@ -141,7 +146,8 @@ class TokenLogprobs:
 
 @dataclass(slots=True)
 class StepOutput:
-    """Results of one step. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n if a prompt forks into n."""
+    """Results of one step. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n if a prompt forks into n, or the
+    draft tokens that were right with the one sampled after them."""
 
     step_id: int
     seq_ids: list[int] = field(default_factory=list)  #: sequences whose last known token was computed
@@ -149,6 +155,7 @@ class StepOutput:
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)  #: seq_id -> one entry per sampled token
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> reason (NaN or infinite logits)
+    forced: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> the only continuation of its grammar
     transfers: list[TransferReport] = field(default_factory=list)  #: transfers that have ended since the last step
     stall_s: float = 0.0  #: seconds in which copying blocks stopped the step
 
@@ -205,6 +212,9 @@ class Stats:
     prefix_hits: int = 0  #: tokens found
     ahead_tokens: int = 0  #: tokens of documents computed for waiting requests
     hits_by_tier: Counter[str] = field(default_factory=Counter)  #: found tokens by tier, "device" among them
+    drafts: int = 0  #: sequences with draft tokens in this step
+    draft_tokens: int = 0  #: verified by this step
+    accepted_drafts: Counter[str] = field(default_factory=Counter)  #: confirmed ones, by position in their draft
     audits: Counter[tuple[str, str]] = field(default_factory=Counter)  #: by tier and result: equal, different
     preemptions: int = 0  #: in this step
     schedule_s: float = 0.0
@@ -361,6 +371,7 @@ class RequestOutput:
     finished: bool = False
     error: str | None = None
     stages: list[tuple[int, int]] = field(default_factory=list)  #: (stage, tokens sampled with it), in order
+    predicted_tokens: tuple[int, int] | None = None  #: accepted and rejected drafts of `Prompt.prediction`, if any
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ class Prompt:
     domains: DomainSpans = PUBLIC_ONLY  #: sharing domains of its KV blocks
     documents: tuple[int, ...] = ()  #: their ends, ascending; the KV of full blocks up to there is kept on disk
     answer_lead: str = ""  #: blanks to strip from the start of the answer (`Tokenizer.answer_lead`)
+    prediction: tuple[int, ...] = ()  #: tokens that the answer may repeat, as drafts
     shown_specials: tuple[int, ...] = ()  #: special tokens to show in the answer's text
 
     @property

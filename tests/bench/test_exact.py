@@ -23,7 +23,7 @@ from quire.kernels.loaded import load_kernels, runnable_levels
 MODELS = ("llama", "qwen2", "qwen3", "gpt2", "opt", "qwen3_5", "lfm2")
 FORMATS = ({"dtype": "float32"}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "quantization": "int8"},
            {"dtype": "float32", "quantization": "int4"})  # fmt: skip
-ALMOST_ALL = "batch,chunks,mixed,device,host,disk,swap,recompute,resume,threads"
+ALMOST_ALL = "batch,chunks,mixed,device,host,disk,swap,recompute,resume,drafts,threads"
 
 
 def config(model: str, **options: Any) -> EngineConfig:

@@ -86,6 +86,7 @@ def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] 
         watermark_blocks=draw(st.integers(0, 2)),
         num_swap_slots=draw(st.sampled_from((0, 64, 3, 8))),
         max_tokens_beside_streams=draw(st.sampled_from((None, 1, 4, 20))),
+        num_speculative_tokens=draw(st.sampled_from((0, 1, 3, 8))),
     )
     kind = draw(st.sampled_from(("plain", "window", "states")))
     if kind != "plain":
@@ -95,12 +96,15 @@ def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] 
         config = replace(config, target_itl_s=draw(st.sampled_from((None, 0.01, 1.0))))
     chosen = draw(st.lists(plans(config, tenants), min_size=draw(st.integers(1, 6)), max_size=8))
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 5, 2)))
+    drafting = draw(st.integers(1, 1000)), draw(st.integers(0, 4))
     if not may_fail:
-        return Schedule(config, tuple(chosen), {}, {}, whim, *link)
+        return Schedule(config, tuple(chosen), {}, {}, whim, *link, drafting=drafting)
     steps = st.integers(0, 40)
     failing = draw(st.dictionaries(steps, st.sampled_from(("early", "late")), max_size=4))
     places = st.lists(st.integers(0, 4), min_size=1, max_size=2).map(tuple)
-    return Schedule(config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)), whim, *link)
+    return Schedule(
+        config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)), whim, *link, drafting=drafting
+    )
 
 
 def deep(max_examples: int) -> settings:
@@ -138,6 +142,7 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
         max_model_len=max_model_len,
         enable_prefix_caching=draw(st.booleans()),
         num_swap_slots=draw(st.sampled_from((200, 200, 12, 4))),
+        num_speculative_tokens=draw(st.sampled_from((0, 5))),
     )
     config = draw(st.sampled_from((lambda _, config: config, with_window, with_states)))(draw, config)
     chosen = draw(st.lists(plans(config), min_size=3, max_size=6))
@@ -145,7 +150,8 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
     longer = tuple(plan if plan.beam is None else replace(plan, max_tokens=plan.beam.max_tokens) for plan in longer)
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 7, 2)))
     failing = draw(st.dictionaries(st.integers(4, 40), st.sampled_from(("early", "late")), max_size=2))
-    return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link)
+    drafting = draw(st.integers(1, 1000)), draw(st.integers(1, 4))
+    return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link, drafting=drafting)
 
 
 @deep(45)
@@ -168,6 +174,7 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
         num_swap_slots=draw(st.sampled_from((0, 0, 64, 4))),
         block_bytes=block_size,
         has_disk_tier=True,
+        num_speculative_tokens=draw(st.sampled_from((0, 5))),
     )
     config = draw(st.sampled_from((lambda _, config: config, with_window, with_states)))(draw, config)
     chosen = draw(st.lists(plans(config), min_size=4, max_size=8))
@@ -187,7 +194,8 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
     poisoned = draw(st.dictionaries(st.integers(1, 40), places, max_size=1))
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 7, 2)))
     whim, warm = draw(st.none() | st.integers(1, 1000)), draw(st.sampled_from((BASES, ())))
-    return Schedule(config, tuple(asked), failing, poisoned, whim, *link, draw(st.sampled_from((0, 2, 5))), warm)
+    forgets_every, drafting = draw(st.sampled_from((0, 2, 5))), (draw(st.integers(1, 1000)), draw(st.integers(1, 4)))
+    return Schedule(config, tuple(asked), failing, poisoned, whim, *link, forgets_every, warm, drafting=drafting)
 
 
 @deep(40)
@@ -209,6 +217,7 @@ def queueing_schedules(draw: st.DrawFn) -> Schedule:
         num_swap_slots=draw(st.sampled_from((0, 64))),
         block_bytes=block_size,
         has_disk_tier=draw(st.booleans()),
+        num_speculative_tokens=draw(st.sampled_from((0, 5))),
     )
     config = draw(st.sampled_from((lambda _, config: config, with_window, with_states)))(draw, config)
     asked = []
@@ -222,7 +231,7 @@ def queueing_schedules(draw: st.DrawFn) -> Schedule:
     promotions = draw(st.sampled_from(((), (), (9,))))
     return Schedule(
         config, tuple(asked), failing, whim=draw(st.integers(1, 1000)), promotions=promotions,
-        forgets_every=draw(st.sampled_from((0, 0, 3))),
+        forgets_every=draw(st.sampled_from((0, 0, 3))), drafting=(draw(st.integers(1, 1000)), draw(st.integers(1, 4))),
     )  # fmt: skip
 
 

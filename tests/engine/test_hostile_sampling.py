@@ -90,7 +90,8 @@ def hostile_beams(draw: st.DrawFn) -> BeamSearchParams:
 
 @cache
 def llm() -> LLM:
-    return LLM("random:tiny", num_kv_blocks=600, block_size=4, max_model_len=200, use_tqdm=False, device="cpu")
+    options = {"num_kv_blocks": 600, "block_size": 4, "max_model_len": 200, "use_tqdm": False, "device": "cpu"}
+    return LLM("random:tiny", speculation="off", **options)
 
 
 def honest_jobs() -> list[Job]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from engine.drafting import Adversary, draft_from
 from engine.harness import (
     PROMPTS,
     Job,
@@ -23,6 +24,7 @@ from engine.harness import (
     outputs,
 )
 from quire import BeamSearchParams, SamplingParams
+from quire.core.request import Sequence
 from quire.kernels.loaded import has_exact_kernels
 from quire.outputs import Logprobs
 
@@ -64,6 +66,8 @@ class Plan:
     preempt_at: frozenset[int]
     fail_at: frozenset[int]
     victims: int
+    num_drafts: int
+    num_right: int  #: of eight
 
 
 plans = st.builds(
@@ -89,6 +93,8 @@ plans = st.builds(
     preempt_at=st.frozensets(st.integers(0, 40), max_size=10),
     fail_at=st.one_of(st.just(frozenset()), st.frozensets(st.integers(0, 30), max_size=2)),
     victims=st.integers(0, 2**16),
+    num_drafts=st.sampled_from([0, 1, 4, 9]),
+    num_right=st.integers(0, 8),
 )
 
 
@@ -160,6 +166,8 @@ def run(name: str, plan: Plan, format_name: str = "float32") -> None:
         max_num_batched_tokens=plan.budget,
         max_num_seqs=plan.max_num_seqs,
         enable_prefix_caching=plan.caching,
+        speculation="lookup" if plan.num_drafts else "off",
+        speculative_tokens=max(1, plan.num_drafts),
     )
     preemptor = Preemptor(llm, plan.victims)
     llm.engine.eos_token_ids = ()
@@ -175,6 +183,14 @@ def run(name: str, plan: Plan, format_name: str = "float32") -> None:
         job = Job(PROMPTS[prompt], params, arrival, priority, abort_at)
         jobs.append(job)
         kinds[id(job)] = (kind, prompt, length, n)
+
+    def answer(seq: Sequence) -> list[int]:
+        request = seq.request
+        job = next(each for each in jobs if each.answer is not None and each.answer.request is request)
+        kind, prompt, length, n = kinds[id(job)]
+        return alone(name, format_name, (kind, prompt, min(length, longest - len(job.prompt)), n))[seq.index][0]
+
+    draft_from(llm, Adversary(answer, plan.num_right, plan.victims))
 
     def before_step(step: int) -> None:
         if step in plan.preempt_at:

@@ -97,6 +97,7 @@ class MultiRankLLM(LLM):
     ) -> None:
         directory = checkpoint(model) if isinstance(model, str) else model
         options = {"num_kv_blocks": 64, "skip_tokenizer_init": True, "use_tqdm": False, "device": "cpu"} | options
+        options.setdefault("speculation", "off")
         config = EngineConfig(str(directory), tensor_parallel_size=num_ranks, **options)
         rendezvous, of_each = ThreadRendezvous(), RankOptions(ranks_here=num_ranks, is_progressive=is_progressive)
         self.ranks = [ThreadRank(config, rank, num_ranks, rendezvous, of_each) for rank in range(1, num_ranks)]

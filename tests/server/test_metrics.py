@@ -79,6 +79,9 @@ PROMISED = {
     "quire_kv_dir_moved_blocks_total": "counter",
     "quire_kv_dir_failed_blocks_total": "counter",
     "quire_kv_audits_total": "counter",
+    "quire_spec_decode_num_drafts_total": "counter",
+    "quire_spec_decode_num_draft_tokens_total": "counter",
+    "quire_spec_decode_num_accepted_tokens_per_pos_total": "counter",
     "quire_kv_dir_blocks": "gauge",
     "quire_kv_dir_bytes": "gauge",
 }

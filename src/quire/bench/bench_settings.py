@@ -118,8 +118,8 @@ class ExactSettings(Settings):
     """`quire bench exact`."""
 
     known_ways: ClassVar[tuple[str, ...]] = (
-        "batch", "chunks", "mixed", "device", "host", "disk", "swap", "recompute", "resume", "threads", "ranks",
-        "stages",
+        "batch", "chunks", "mixed", "device", "host", "disk", "swap", "recompute", "resume", "drafts", "threads",
+        "ranks", "stages",
     )  # fmt: skip
     ways: tuple[str, ...] = setting(
         (),

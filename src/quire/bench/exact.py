@@ -32,6 +32,7 @@ from quire.engine.request_state import RequestState
 from quire.kernels.loaded import load_kernels
 from quire.ops.arrays import name_of
 from quire.outputs import Logprobs, OutputSoFar, Resumption
+from quire.prompt import Prompt, PromptLike
 from quire.sampling_params import SamplingParams
 from quire.system.threads import num_threads, set_num_threads
 
@@ -115,6 +116,7 @@ class ExactBench:
             "swap": lambda: self._preempted("swap"),
             "recompute": lambda: self._preempted("recompute"),
             "resume": self._resumed,
+            "drafts": self._with_drafts,
             "threads": self._with_other_threads,
             "ranks": self._on_two_ranks,
         }
@@ -183,6 +185,21 @@ class ExactBench:
             self._run(engine, [], self._params)
             return Outcome([Answer.of(state) for state in states], f"after {half} tokens, all at once")
 
+    def _with_drafts(self) -> Outcome:
+        """Each answer, with every fourth token wrong, is its own prediction."""
+        with self._engine(speculation="lookup") as engine:
+            speculator = engine.scheduler.speculator
+            if not speculator.most:
+                return Outcome(self._one_by_one(engine), "none: states cannot go back")
+            speculator.costs = None
+            states = []
+            for prompt, answer in zip(self.prompts, self.alone(), strict=True):
+                wrong = [token ^ (at % 4 == 3) for at, token in enumerate(answer.token_ids)]
+                states += self._run(engine, [Prompt(token_ids=prompt, prediction=tuple(wrong))], self._params)
+            count = speculator.counts.accepted.total()
+            happened = f"{count} of {speculator.counts.draft_tokens} right"
+            return Outcome([Answer.of(state) for state in states], happened, count)
+
     def _with_other_threads(self) -> Outcome:
         usual = num_threads()
         set_num_threads(other := 1 if usual > 1 else 2)
@@ -217,7 +234,7 @@ class ExactBench:
         return [Answer.of(state) for state in self._run(engine, self.prompts, self._params)]
 
     def _run(
-        self, engine: Engine, prompts: Sequence[list[int]], params: SamplingParams, *, preempt_every: int = 0
+        self, engine: Engine, prompts: Sequence[PromptLike], params: SamplingParams, *, preempt_every: int = 0
     ) -> list[RequestState]:
         states = [engine.add_request(prompt, params) for prompt in prompts]
         scheduler, steps = engine.scheduler, 0
@@ -236,6 +253,7 @@ class ExactBench:
             "max_num_seqs": len(self.prompts),
             "enable_prefix_caching": False,
             "watermark": 0.0,
+            "speculation": "off",
         }
         return replace(self._config, **{**whole, **changes})
 

@@ -135,10 +135,9 @@ class KVCacheManager:
         """Begin `seq`'s empty table with the blocks of a cached prefix."""
         assert not seq.block_table, "the sequence has blocks already"
         self._hold_prefix(seq, blocks, len(blocks) * self.block_size)
-        seq.block_table.extend(blocks)
+        self.extend_table(seq, blocks)
         seq.num_registered = len(blocks)
         seq.num_computed_tokens = len(blocks) * self.block_size
-        self.num_logical_blocks += len(blocks)
         self.num_kv_tokens += seq.num_computed_tokens
 
     def adopt_following(self, seq: Sequence) -> int:
@@ -180,16 +179,18 @@ class KVCacheManager:
             new_blocks = pool.allocate_all(missing if whole is None else len(whole))
             if whole is not None:
                 new_blocks = self._add_thin(seq, new_blocks, whole, missing)
-            table += new_blocks
-            self.num_logical_blocks += missing
-        seq.num_computed_tokens = after
-        self.num_kv_tokens += num_new_tokens
-        num_full = after // size
-        if num_full > seq.num_registered:
-            self._register_full_blocks(seq, num_full)
+            self.extend_table(seq, new_blocks)
+        self.count_computed(seq, num_new_tokens)
         if seq.request.is_single:  # a block that is not full has no key, so no other request shares it
             seq.open_end = len(table) * size - 1
         return new_blocks, transfer
+
+    def count_computed(self, seq: Sequence, num_tokens: int) -> None:
+        """Count `seq`'s next tokens, which have slots, as computed. Full blocks get their keys."""
+        seq.num_computed_tokens += num_tokens
+        self.num_kv_tokens += num_tokens
+        if (num_full := seq.num_computed_tokens // self.block_size) > seq.num_registered:
+            self._register_full_blocks(seq, num_full)
 
     def _add_thin(self, seq: Sequence, whole_blocks: list[int], whole: set[int], missing: int) -> list[int]:
         """Return `missing` new blocks in order: `whole_blocks` where the step leaves states, and thin ones."""
@@ -227,11 +228,10 @@ class KVCacheManager:
         """Share `parent`'s blocks with `child`, whose tokens begin with `parent`'s computed ones."""
         assert not child.block_table
         self._hold_prefix(child, parent.block_table, parent.num_computed_tokens)
-        child.block_table = list(parent.block_table)
+        self.extend_table(child, parent.block_table)
         child.block_keys = list(parent.block_keys)
         child.num_registered = parent.num_registered
         child.num_computed_tokens = parent.num_computed_tokens
-        self.num_logical_blocks += len(child.block_table)
         self.num_kv_tokens += child.num_computed_tokens
 
     def free(self, seq: Sequence) -> int:
@@ -244,7 +244,7 @@ class KVCacheManager:
         self.num_logical_blocks -= len(seq.block_table)
         self.num_kv_tokens -= seq.num_computed_tokens
         seq.block_table = []
-        seq.num_registered = seq.num_computed_tokens = seq.open_end = 0
+        seq.num_registered = seq.num_computed_tokens = seq.open_end = seq.num_draft_tokens = 0
         return self.pool.num_available - before
 
     def invalidate(self, seq: Sequence) -> list[bytes]:
@@ -446,7 +446,8 @@ def check_tables(kv: KVCacheManager, sequences: list[Sequence], loading: Iterabl
             holds[block] += 1
         num_blocks = len(seq.block_table)
         assert seq.num_computed_tokens <= num_blocks * kv.block_size, f"{seq!r} has tokens without slots"
-        assert num_blocks <= -(-len(seq.token_ids) // kv.block_size), f"{seq!r} holds more blocks than it needs"
+        most = -(-(len(seq.token_ids) + seq.num_draft_tokens) // kv.block_size)
+        assert num_blocks <= most, f"{seq!r} holds more blocks than it needs"
         read = range(seq.num_outgrown, num_blocks) if not kv._has_states else seq.states_at
         assert not kv.pool.has_thin(seq.block_table[at] for at in read)
         at = seq.num_computed_tokens // kv.block_size

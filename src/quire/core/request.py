@@ -53,7 +53,7 @@ class Sequence:
 
     __slots__ = (
         "block_keys", "block_table", "candidates", "cumulative_logprob", "finish_reason", "index", "is_in_runner",
-        "loading", "num_computed_tokens", "num_lost_tokens", "num_outgrown", "num_prompt_tokens",
+        "loading", "num_computed_tokens", "num_draft_tokens", "num_lost_tokens", "num_outgrown", "num_prompt_tokens",
         "num_registered", "num_tokens_at_end", "open_end", "request", "seq_id", "states_at", "stop_reason",
         "stop_token_ids", "swapped_keys", "token_ids",
     )  # fmt: skip
@@ -65,6 +65,7 @@ class Sequence:
         self.token_ids = token_ids  #: prompt and output
         self.num_prompt_tokens = len(request.prompt_token_ids)
         self.num_computed_tokens = 0  #: tokens with KV in the block table, or computed by the current step
+        self.num_draft_tokens = 0  #: tokens to verify, with slots after the last computed one
         self.block_table: list[int] = []
         self.block_keys: list[bytes] = []  #: of full blocks, as far as they were needed
         self.num_outgrown = 0  #: blocks at the front of the table whose windows it reads no more
@@ -205,6 +206,8 @@ class Request:
         #: Prompt tokens found when it first began, by tier, "device" among them; None before that.
         self.cached_tokens: dict[str, int] | None = None
         self.outputs = outputs
+        self.prediction: Seq[int] = ()  #: text that the output may repeat, as drafts
+        self.num_predicted = (0, 0)  #: accepted and rejected draft tokens of the prediction
         self.num_preemptions = 0
         self.num_promotions = 0
         self.beams: BeamSearch | None = None

@@ -48,9 +48,10 @@ from quire.core.scheduling.starter import SequenceStarter
 from quire.core.scheduling.step_builder import StepBuilder
 from quire.core.scheduling.step_planner import StepPlanner
 from quire.core.scheduling.step_results import SequenceUpdate, StepResults
+from quire.core.speculation.speculator import Speculator
 from quire.core.stages import Stages
 from quire.core.swap_manager import SwapManager
-from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, SchedulerOutput, StepOutput, StoreChanges
+from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, NOT_NUMBERS, SchedulerOutput, StepOutput, StoreChanges
 
 
 class Scheduler:
@@ -91,13 +92,18 @@ class Scheduler:
         self.planner = StepPlanner(
             self.queue, self.swap, self.stages, self._step, self.budget, self.recovery, admission, starter, self.counts
         )
-        self._results = StepResults(self.queue, self.swap, self._step, self.counts, self.finish_sequence)
+        self.speculator = Speculator(config.num_speculative_tokens, self.kv, self.queue, costs)
+        self._results = StepResults(
+            self.queue, self.swap, self._step, self.speculator, self.counts, self.finish_sequence
+        )
         self.num_steps = 0
         self._in_flight: SchedulerOutput | None = None
 
     def schedule(self) -> SchedulerOutput:
         """Decide the next step. Its result goes to `update`, or its failure to `fail_step`, before the next call."""
         assert self._in_flight is None, "the last step has neither been updated nor failed"
+        while self.update_next():
+            pass
         self.num_steps += 1
         queue, step = self.queue, self._step
         self.kv.begin_step()
@@ -111,6 +117,7 @@ class Scheduler:
             if step.num_seqs:
                 self.stages.record_served(stage)
                 break
+        self.speculator.add_drafts(step, self.budget.left)
         self.documents.add_chunk()
         self.lookahead.load_for_waiting(queue.waiting, queue.running, step.num_reserved, step.shape.total())
         out = self._in_flight = step.finish(self.swap.transfers.pop_new(), self.swap.transfers.pop_cancelled())
@@ -136,6 +143,11 @@ class Scheduler:
         self.documents.end_step(is_computed=True)
         return self._results.apply(result, only_ended=only_ended)
 
+    def update_next(self, *, only_ended: bool = False) -> list[SequenceUpdate]:
+        """Apply the next of the step's confirmed draft tokens, one for each sequence that has not ended, until it
+        returns []. The caller may end sequences in between."""
+        return self._results.apply_next(only_ended=only_ended)
+
     def fail_step(self, error: str) -> list[Request]:
         """Invalidate the blocks of the step in flight and fail its requests, which are returned. A request that adopted
         one of these blocks, and only waits for loads, is computed again."""
@@ -143,6 +155,7 @@ class Scheduler:
         assert out is not None, "no step is in flight"
         unwritten = self.kv.fail_step()
         self.documents.end_step(is_computed=False)
+        self.speculator.fail_step()
         self._step.restore(out)
         sequences = self.queue.sequences
         touched = {sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in sequences}
@@ -157,13 +170,23 @@ class Scheduler:
 
     def _fail_sequence(self, seq_id: int, why: str) -> None:
         seq = self.queue.sequences.get(seq_id)
-        if seq is not None and seq.finish_reason is None:
+        if seq is not None and seq.num_draft_tokens and why == NOT_NUMBERS:
+            self._compute_without_drafts(seq)
+        elif seq is not None and seq.finish_reason is None:
             if why != EVERY_TOKEN_IS_BANNED and not why.startswith(BROKEN_GRAMMAR):  # else the blocks are valid
                 keys = self.kv.invalidate(seq)
                 self.swap.invalidate(keys)
                 if self.disk is not None:
                     self.disk.invalidate(keys)
             self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
+
+    def _compute_without_drafts(self, seq: Sequence) -> None:
+        """Compute a sequence again whose drafts may have spoiled its logits: keys behind a token count 0, and 0 * NaN
+        is NaN."""
+        self.speculator.stop(seq)
+        self.kv.invalidate(seq)
+        self.swap.release_blocks(seq)
+        self._step.remove(seq)
 
     @property
     def num_reserved_blocks(self) -> int:
@@ -232,6 +255,7 @@ class Scheduler:
         seq.stop_reason = stop_reason
         self.swap.release_blocks(seq)
         self._step.remove(seq)
+        self.speculator.remove(seq)
         request = seq.request
         request.unfinished.remove(seq)
         if not request.unfinished:

@@ -17,6 +17,7 @@ from quire.core.decisions.recovery_policy import RecoveryPolicy
 from quire.core.forecaster import Forecaster
 from quire.core.request import EndRules, KVScope, Order, Request, RequestStatus
 from quire.core.scheduler import Scheduler
+from quire.core.scheduling.step_results import SequenceUpdate
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
@@ -35,6 +36,7 @@ logger = logging.getLogger("quire")
 _STAGE_POLL_S = _GRAMMAR_POLL_S = 0.01
 _BEFORE_ALL = 1 << 62  # more requests than any engine gets
 _FRESH = Resumption(seed=0)
+_Changed = dict[str, RequestState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ class Engine:
             self.auditor.cancel()
         so_far = resumption or _FRESH
         request = self._make_request(processed, request_id, resumption, serial)
+        request.prediction = processed.prompt.prediction
         if so_far.outputs:
             request.cached_tokens = dict(so_far.cached_tokens or {})  # the client knows them already
         grammar = None
@@ -372,46 +375,51 @@ class Engine:
         scheduler = self.scheduler
         for seq_id, entries in result.prompt_logprobs.items():
             self._states[scheduler.request_of(seq_id).request_id].add_prompt_logprobs(entries)
-        failed = [scheduler.request_of(seq_id).request_id for seq_id in result.failed]
-        changed: dict[str, RequestState] = {}
-        ended: list[str] = list(failed)
-        for update in scheduler.update(result):
+        failed = [scheduler.request_of(seq_id) for seq_id in result.failed]
+        changed: _Changed = {}
+        updates = scheduler.update(result)
+        ended = [request.request_id for request in failed if request.status.is_finished]
+        while updates:
+            ended += self._add_tokens(updates, now, token_gaps, changed)
+            updates = scheduler.update_next()
+        changed.update((state.request.request_id, state) for state in self._end(ended))
+        return list(changed.values())
+
+    def _add_tokens(self, updates: list[SequenceUpdate], now: float, gaps: list[float], changed: _Changed) -> list[str]:
+        """Add one token to each of some sequences. Returns the requests that ended."""
+        scheduler, ended = self.scheduler, []
+        for update in updates:
             request = update.sequence.request
-            state = self._states[request.request_id]
-            changed[request.request_id] = state
+            state = changed[request.request_id] = self._states[request.request_id]
             if request.error is not None:
                 continue  # another of its samples has just failed
             if (last := state.last_token_time(update.sequence.index)) is not None:
-                token_gaps.append(now - last)
+                gaps.append(now - last)
             try:
                 stop = state.add(update, now)
             except Exception as error:  # fails this request alone
                 logger.exception("request %s: its text could not be decoded", request.request_id)
                 scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
                 request.status, request.error = RequestStatus.FINISHED_ERROR, _describe(error)
-                ended.append(request.request_id)
-                continue
+                stop = None
             if stop is not None:
                 scheduler.finish_sequence(update.sequence, RequestStatus.FINISHED_STOPPED, stop)
             if request.status.is_finished:
                 ended.append(request.request_id)
-        for state in self._end(ended):
-            changed[state.request.request_id] = state
-        return list(changed.values())
+        return ended
 
     def _end(self, request_ids: list[str]) -> list[RequestState]:
         now = self.clock()
-        states = []
-        for request_id in request_ids:
-            state = self._states.pop(request_id, None)
-            if state is not None:
-                state.finish(now)
-                states.append(state)
-                if self.auditor is not None:
-                    self.auditor.note(state.request, now)
-                if state.request.error is not None:
-                    logger.error("request %s failed: %s", request_id, state.request.error)
-        return states
+        ended = [
+            self._states.pop(request_id) for request_id in dict.fromkeys(request_ids) if request_id in self._states
+        ]
+        for state in ended:
+            state.finish(now)
+            if self.auditor is not None:
+                self.auditor.note(state.request, now)
+            if state.request.error is not None:
+                logger.error("request %s failed: %s", state.request.request_id, state.request.error)
+        return ended
 
     def snapshot(self) -> Stats:
         """Return the current state as the stats of an empty step, for example after an abort."""

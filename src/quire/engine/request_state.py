@@ -231,6 +231,7 @@ class RequestState:
             finished=self.is_finished,
             error=request.error,
             stages=list(self._stages),
+            predicted_tokens=request.num_predicted if self.prompt.prediction else None,
         )
 
     def pop_deltas(self) -> list[Delta]:

@@ -23,6 +23,8 @@ class StepStats:
         counts = self._scheduler.counts
         self._before = replace(counts, hits_by_tier=Counter(counts.hits_by_tier))
         self._ways = Counter(self._scheduler.prefixes.ways)
+        drafts = self._scheduler.speculator.counts
+        self._drafts = replace(drafts, accepted=Counter(drafts.accepted))
 
     def finish(self, stats: Stats, out: SchedulerOutput, transfers: Sequence[TransferReport]) -> None:
         counts, before = self._scheduler.counts, self._before
@@ -31,6 +33,10 @@ class StepStats:
         stats.prefix_hits = counts.prefix_hits - before.prefix_hits
         stats.ahead_tokens = counts.ahead_tokens - before.ahead_tokens
         stats.prefix_ways = self._scheduler.prefixes.ways - self._ways
+        drafts = self._scheduler.speculator.counts
+        stats.drafts = drafts.drafts - self._drafts.drafts
+        stats.draft_tokens = drafts.draft_tokens - self._drafts.draft_tokens
+        stats.accepted_drafts = drafts.accepted - self._drafts.accepted
         stats.hits_by_tier = counts.hits_by_tier - before.hits_by_tier
         stats.preemptions = counts.preemptions - before.preemptions
         stats.recovery = self._scheduler.recovery.log.take_stats()

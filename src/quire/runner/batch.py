@@ -20,6 +20,15 @@ class Batch:
     positions: np.ndarray  #: int64 [num_tokens]
     attention: AttentionBatch
     sampled: np.ndarray  #: int64, indices of sequences whose last known token is computed in this step
+    num_drafts: np.ndarray | None = None  #: int64, draft tokens of each of these sequences; None if none has any
+
+    def logit_rows(self) -> np.ndarray:
+        """Return the tokens whose logits are needed: of each sampled sequence its last known token and its drafts."""
+        last = self.attention.query_start_loc[self.sampled + 1] - 1
+        if self.num_drafts is None:
+            return last
+        ends = np.cumsum(self.num_drafts + 1)
+        return np.arange(ends[-1]) + np.repeat(last + 1 - ends, self.num_drafts + 1)
 
 
 @dataclass(slots=True)
@@ -29,6 +38,7 @@ class BlockWork:
     fresh: list[int] = field(default_factory=list)
     copy_src: list[int] = field(default_factory=list)
     copy_dst: list[int] = field(default_factory=list)
+    rejected: list[int] = field(default_factory=list)  #: slots of wrong draft tokens, to clear as well
 
 
 class InputBatch:
@@ -45,6 +55,8 @@ class InputBatch:
         self.num_computed = np.zeros(max_num_seqs, dtype=np.int64)
         self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), dtype=np.int32)
         self.num_blocks = np.zeros(max_num_seqs, dtype=np.int64)
+        self._drafting: dict[int, int] = {}  #: row -> draft tokens of the last step that are not verified yet
+        self._rejected: list[int] = []  #: slots to clear
 
     def apply(self, out: SchedulerOutput) -> BlockWork:
         """Apply the changes since the last step."""
@@ -53,13 +65,20 @@ class InputBatch:
             if row is not None:
                 self.info[row] = None
                 self._free_rows.append(row)
-        work = BlockWork()
+                self._drafting.pop(row, None)
+        for seq_id, tokens in out.new_tokens.items():
+            self.append_tokens(self.row_of[seq_id], tokens)
+        for row in [*self._drafting]:  # nothing was sampled
+            self.end_drafts(row, 0)
+        work = BlockWork(rejected=self._rejected)
+        self._rejected = []
         for new in out.new_sequences:
             self._add(new)
             work.fresh.extend(new.block_table[-(-new.num_computed_tokens // self.block_size) :])
-        for seq_id, tokens in out.new_tokens.items():
-            for token in tokens:
-                self.append_token(self.row_of[seq_id], token)
+        for seq_id, tokens in out.drafts.items():
+            row = self.row_of[seq_id]
+            self._drafting[row] = len(tokens)
+            self.token_ids[row, self.num_tokens[row] : self.num_tokens[row] + len(tokens)] = tokens
         for seq_id, blocks in out.new_blocks.items():
             row = self.row_of[seq_id]
             at = self.num_blocks[row]
@@ -90,6 +109,22 @@ class InputBatch:
             self.token_ids[row, at] = token_id
         self.num_tokens[row] = at + 1
 
+    def append_tokens(self, row: int, tokens: list[int]) -> None:
+        """Append sampled tokens: those before the last were drafts, and are computed."""
+        for token in tokens:
+            self.append_token(row, token)
+        if row in self._drafting:
+            self.end_drafts(row, len(tokens) - 1)
+
+    def end_drafts(self, row: int, num_right: int) -> None:
+        """Keep the blocks of a row's computed tokens, of which the last `num_right` were drafts."""
+        size, first = self.block_size, int(self.num_computed[row]) + num_right
+        num_slots = self._drafting.pop(row) - num_right
+        self.num_computed[row] = first
+        self.num_blocks[row] = -(-first // size)
+        kept = range(first, min(first + num_slots, int(self.num_blocks[row]) * size))
+        self._rejected += [int(self.block_tables[row, at // size]) * size + at % size for at in kept]
+
     def build(self, out: SchedulerOutput) -> Batch:
         """Flatten the step's tokens and count them as computed."""
         num_seqs = len(out.seq_ids)
@@ -109,6 +144,11 @@ class InputBatch:
         blocks, offsets = np.divmod(positions, self.block_size)
         slot_mapping = self.block_tables[token_rows, blocks].astype(np.int64) * self.block_size + offsets
         self.num_computed[rows] = seq_lens
+        num_known = self.num_tokens[rows]
+        sampled, num_drafts = np.flatnonzero(seq_lens >= num_known), None
+        if out.drafts:
+            num_drafts = (seq_lens - num_known)[sampled]
+            self.num_computed[rows[sampled]] -= num_drafts
         widest = int(-(-int(seq_lens.max(initial=0)) // self.block_size))
         attention = AttentionBatch(query_start_loc, seq_lens, self.block_tables[rows, :widest], slot_mapping)
-        return Batch(rows, token_ids, positions, attention, np.flatnonzero(seq_lens == self.num_tokens[rows]))
+        return Batch(rows, token_ids, positions, attention, sampled, num_drafts)

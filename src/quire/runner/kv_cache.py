@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
-from quire.attention.interface import KVLayout
+from quire.attention.interface import KVLayout, LayerAttention
 from quire.ops.arrays import Array, DType, as_numpy, is_numpy, name_of, numpy_dtype, torch_dtype
 from quire.outputs import BlockDifference
 from quire.system.pages import new_zeros, return_memory
@@ -46,6 +47,21 @@ class KVCache:
         """Zero blocks before use: attention multiplies slots past a sequence's end by zero, and 0 * NaN is NaN."""
         if blocks:
             self._rows[blocks, self._cleared] = 0
+
+    def clear_slots(self, slots: list[int]) -> None:
+        """Zero the KV of single tokens, at block * block_size + offset, for the same reason."""
+        size = self.layout.block_size
+        for slot in slots:
+            self.blocks[slot // size, self._slot_values[slot % size]] = 0
+
+    @functools.cached_property
+    def _slot_values(self) -> list[np.ndarray]:
+        """The places in a block of each slot's values."""
+        places = np.arange(self.layout.block_numel)[None]
+        kept = [i for i, layer in enumerate(self.layout.layers) if isinstance(layer, LayerAttention)]
+        parts = [part for index in kept for part in self.layout.parts(places, index)]
+        size = self.layout.block_size
+        return [np.unique(np.concatenate([part[0, :, at].ravel() for part in parts])) for at in range(size)]
 
     def read(self, blocks: list[int]) -> Array | None:
         """Return a copy of whole blocks, for `write`; None for none."""

@@ -136,6 +136,7 @@ class ModelRunner:
             copies = self.cache.read(work.copy_src)  # which may be taken by others in this step
             self.cache.give_back(out.returned)
             self.cache.clear(work.fresh)
+            self.cache.clear_slots(work.rejected)
             self.cache.write(work.copy_dst, copies)
         finally:  # requests need their blocks even if this step fails
             self._begin("load", out)
@@ -149,6 +150,8 @@ class ModelRunner:
             self._compute(out, result)
         if unsampled:
             self._draw([*unsampled], np.stack([*unsampled.values()]), result)
+        if out.wants_forced and self.grammars is not None:
+            self._find_forced(result)
         self._collect_reports(result, wait=not (out.seq_ids or unsampled))
         result.stall_s = sum(wait() for wait in staged) + self.model.take_waited_s()
         return result
@@ -199,7 +202,7 @@ class ModelRunner:
         scored = self._scored(batch)
         rows = None
         if len(batch.sampled) < len(batch.token_ids):
-            rows = self._to_device(batch.attention.query_start_loc[batch.sampled + 1] - 1)
+            rows = self._to_device(batch.logit_rows())
         hidden = self._hidden_states(batch, None if scored else rows)
         if scored:
             self._score_prompts(scored, batch, out, hidden, result)
@@ -215,30 +218,77 @@ class ModelRunner:
         return array if self._is_numpy else as_tensor(array).to(self.device, non_blocking=True)
 
     def _sample(self, batch: Batch, out: SchedulerOutput, hidden: Array, result: StepOutput) -> None:
-        """Draw the next tokens of sequences whose last known token was computed; `hidden` has a row for each."""
-        for at in range(0, len(batch.sampled), self._max_logits_rows):
-            sampled = batch.sampled[at : at + self._max_logits_rows]
-            logits = self.model.compute_logits(hidden[at : at + len(sampled)])
+        """Draw the next tokens of sequences whose last known token was computed; `hidden` has a row for each, and for
+        each of its draft tokens."""
+        seq_ids = [out.seq_ids[i] for i in batch.sampled.tolist()]
+        counts = [1 + len(out.drafts.get(seq_id, ())) for seq_id in seq_ids] if out.drafts else [1] * len(seq_ids)
+        at = row = 0
+        while at < len(seq_ids):
+            end, num_rows = at + 1, counts[at]
+            while end < len(seq_ids) and num_rows + counts[end] <= self._max_logits_rows:
+                num_rows += counts[end]
+                end += 1
+            logits = self.model.compute_logits(hidden[row : row + num_rows])
             if self._draws:
                 host = as_numpy(logits) if self.device == "cpu" else logits
-                self._draw([out.seq_ids[i] for i in sampled.tolist()], host, result)
+                if num_rows == end - at:
+                    self._draw(seq_ids[at:end], host, result)
+                else:
+                    rows = (np.cumsum(counts[at:end]) - counts[at:end]).tolist()
+                    self._verify(dict(zip(seq_ids[at:end], rows, strict=True)), out.drafts, host, result)
+            at, row = end, row + num_rows
 
-    def _draw(self, seq_ids: list[int], logits: Array, result: StepOutput) -> None:
-        """Draw from logits, except for sequences whose masks take long: they sit out until a later step."""
+    def _verify(self, row_of: dict[int, int], drafts: dict[int, list[int]], logits: Array, result: StepOutput) -> None:
+        """Draw for sequences with the rows of their last known tokens in `logits`, and go on to the next row of those
+        that have drawn their next draft token."""
+        drawn: dict[int, list[int]] = {}
+        at = StepOutput(result.step_id)
+        self._draw([*row_of], logits[[*row_of.values()]], at)
+        while at.seq_ids or at.failed:
+            for seq_id, tokens in zip(at.seq_ids, at.sampled, strict=True):
+                drawn.setdefault(seq_id, []).extend(tokens)
+            for seq_id, entries in at.logprobs.items():
+                result.logprobs.setdefault(seq_id, []).extend(entries)
+            result.failed |= at.failed
+            right = [each for each in at.seq_ids if each in drafts and self._is_right(each, drawn[each], drafts[each])]
+            at = StepOutput(result.step_id)
+            if right:
+                self._draw(right, logits[[row_of[each] + len(drawn[each]) for each in right]], at, is_draft=True)
+        for seq_id, tokens in drawn.items():
+            result.seq_ids.append(seq_id)
+            result.sampled.append(tokens)
+            if seq_id in drafts:
+                self.batch.end_drafts(self.batch.row_of[seq_id], len(tokens) - 1)
+
+    def _is_right(self, seq_id: int, drawn: list[int], draft: list[int]) -> bool:
+        """Whether the last drawn token is a draft token, and others may follow."""
+        info = self.batch.info[self.batch.row_of[seq_id]]
+        length, last = len(drawn), drawn[-1]
+        return (
+            length <= len(draft) and last == draft[length - 1] and info is not None and last not in info.stop_token_ids
+        )
+
+    def _draw(self, seq_ids: list[int], logits: Array, result: StepOutput, *, is_draft: bool = False) -> None:
+        """Draw from logits, except for sequences whose masks take long: they sit out until a later step. With
+        `is_draft`, a row that fails or takes long is left for the next step, when its sequence may have ended."""
         rows = [self.batch.row_of[seq_id] for seq_id in seq_ids]
         states = [self._state(row, seq_id, result.failed) for row, seq_id in zip(rows, seq_ids, strict=True)]
         matched = [(i, state.matcher) for i, state in enumerate(states) if state is not None and state.matcher]
         if matched and self.grammars is not None:
-            self.grammars.begin_masks([matcher for _, matcher in matched])
+            self.grammars.begin_masks([matcher for _, matcher in matched if not (is_draft and matcher.is_slow)])
             for i, matcher in matched:
                 if matcher.words is None:
-                    states[i], self._unsampled[seq_ids[i]] = None, to_host(logits[i]).copy()
+                    states[i] = None
+                    if not is_draft:
+                        self._unsampled[seq_ids[i]] = to_host(logits[i]).copy()
         if len(ready := [state for state in states if state is not None]) < len(states):
             is_ready = [state is not None for state in states]
             logits, seq_ids, rows = logits[is_ready], [*compress(seq_ids, is_ready)], [*compress(rows, is_ready)]
         drawn_by_row = zip(seq_ids, rows, ready, *self.sampler.sample(logits, ready), strict=True)
         for seq_id, row, state, drawn, entries, error in drawn_by_row:
             if error is not None:
+                if is_draft:
+                    continue
                 result.failed[seq_id] = error
             elif drawn:
                 self.batch.append_token(row, drawn[0])
@@ -252,6 +302,12 @@ class ModelRunner:
             result.sampled.append(drawn)
             if entries is not None:
                 result.logprobs[seq_id] = entries
+
+    def _find_forced(self, result: StepOutput) -> None:
+        for seq_id in result.seq_ids:
+            state = self._states[self.batch.row_of[seq_id]]
+            if state is not None and state.matcher is not None and (forced := state.matcher.forced()):
+                result.forced[seq_id] = forced
 
     def _state(self, row: int, seq_id: int, failed: dict[int, str]) -> RowState | None:
         """Return the state of a row; None if its sequence is among the `failed`."""

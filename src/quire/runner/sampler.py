@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from quire.ops.arrays import Array, copy_to, is_numpy, to_host, widen
-from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, TokenLogprobs
+from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, NOT_NUMBERS, TokenLogprobs
 from quire.runner.drawing import TokenDrawer
 from quire.runner.row_state import RowState
 from quire.runner.token_mask import ALL, allowed_tokens, apply_mask, is_allowed
@@ -22,7 +22,6 @@ from quire.structured.matcher import Grammars
 logger = logging.getLogger("quire")
 T = TypeVar("T")
 
-_NO_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
 _OUT_OF_RANGE = "repetition_penalty, logit_bias or another parameter takes the logits beyond the numbers of float32"
 _CHUNK = 2**14  # logits of a sum at once, within the processor's caches
 
@@ -43,7 +42,7 @@ class Sampler:
         tokens; the host computes everything else. Returns three lists over rows: tokens (several where a prompt forks,
         none for a beam), log-probabilities if requested, and the error of a failed row."""
         values, ids = best_tokens(logits)
-        failed = {i: _NO_NUMBERS for i, value in enumerate(values.tolist()) if not math.isfinite(value)}
+        failed = {i: NOT_NUMBERS for i, value in enumerate(values.tolist()) if not math.isfinite(value)}
         tokens = [[best] * state.num_samples for best, state in zip(ids.tolist(), states, strict=True)]
         logprobs: list[list[TokenLogprobs] | None] = [None] * len(states)
         masks = self._masks(states, failed)
@@ -168,7 +167,7 @@ def _log_sum(row: np.ndarray) -> np.float32:
     """Return the logarithm of the sum of a row's exponentials. FloatingPointError if it is not finite."""
     top = row.max()
     if not math.isfinite(top):
-        raise FloatingPointError(_NO_NUMBERS)
+        raise FloatingPointError(NOT_NUMBERS)
     chunks = (row[at : at + _CHUNK] for at in range(0, len(row), _CHUNK))
     return np.float32(top + math.log(sum(float(np.exp(chunk - top).sum()) for chunk in chunks)))
 

@@ -107,6 +107,13 @@ _COUNTERS: dict[str, tuple[str, str, Labels]] = {
     "preemptions": ("num_preemptions", "Preemptions.", {}),
     "num_prompt_tokens": ("prompt_tokens", "Prompt tokens of started requests, cached ones included.", {}),
     "num_sampled_tokens": ("generation_tokens", "Generated tokens.", {}),
+    "drafts": ("spec_decode_num_drafts", "Drafts that steps verified, one for each sequence.", {}),
+    "draft_tokens": ("spec_decode_num_draft_tokens", "Their tokens.", {}),
+    "accepted_drafts": (
+        "spec_decode_num_accepted_tokens_per_pos",
+        "Draft tokens that were confirmed, by position in their draft.",
+        {"position": tuple(map(str, range(10)))},
+    ),
     "ahead_tokens": ("computed_ahead_tokens", "Tokens of documents computed while their requests waited.", {}),
     "disk_moved": ("kv_dir_moved_blocks", "KV blocks moved to the KV directory (out) and from it (in).", _BY_DIRECTION),
     "disk_failed": (

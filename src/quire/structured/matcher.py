@@ -69,6 +69,15 @@ class Matcher:
         self._over_s += took_s
         self.is_slow, self.words = took_s > self._token_s, words
 
+    def forced(self) -> list[int]:
+        """Return the only continuation that the grammar allows, in the tokens that a tokenizer would give it."""
+        if self.is_slow or (self._reasoning is not None and self._reasoning.allowed() is not None):
+            return []
+        began = time.thread_time()
+        found: list[int] = self.state.compute_ff_tokens()
+        self._over_s += time.thread_time() - began
+        return found
+
     def finish_mask(self, words: np.ndarray) -> None:
         """Replace the grammar's end token by the request's in a mask of `Grammars.fill_masks`. Raises GrammarError."""
         check(self.state)

@@ -102,7 +102,7 @@ def test_fields_of_other_servers_are_refused_by_name_where_they_ask_for_more(ser
 
 HINTS = (
     "user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "metadata",
-    "store", "verbosity", "prediction",
+    "store", "verbosity",
 )  # fmt: skip
 
 

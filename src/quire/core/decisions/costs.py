@@ -32,6 +32,11 @@ class StepShape:
         attended = self.attended + num_tokens * (start + num_tokens / 2)
         return StepShape(self.num_tokens + num_tokens, self.num_seqs + 1, attended, self.context_decode)
 
+    def plus_drafts(self, start: int, num_tokens: int) -> StepShape:
+        """The step with draft tokens after tokens [0, start) of a sequence that it computes already."""
+        attended = self.attended + num_tokens * (start + num_tokens / 2)
+        return StepShape(self.num_tokens + num_tokens, self.num_seqs, attended, self.context_decode)
+
     def minus_chunk(self, start: int, num_tokens: int) -> StepShape:
         """The step without tokens [start, start + num_tokens) of a sequence, which still counts in `num_seqs`."""
         is_decode = num_tokens == 1
@@ -74,6 +79,11 @@ class StepShapeSum:
             self.context_decode += start
         else:
             self.attended += num_new * (start + num_new / 2)
+
+    def add_drafts(self, start: int, num_tokens: int) -> None:
+        """Add draft tokens of a sequence that counts already (`StepShape.plus_drafts`)."""
+        self.num_tokens += num_tokens
+        self.attended += num_tokens * (start + num_tokens / 2)
 
     def total(self) -> StepShape:
         return StepShape(self.num_tokens, self.num_seqs, self.attended, self.context_decode)

@@ -69,6 +69,8 @@ class Lookahead:
         swap.cancel_ahead(check.loading)
         self._kv.pool.touch(reversed(check.cached))  # before loads evict the oldest
         for request, key in check.to_load:
+            if not self._kv.pool.num_available:  # room is counted in whole blocks, and thin ones round it up
+                break
             self._loaded_ahead.setdefault(request.request_id, {})[key] = swap.load_ahead(key)
 
     def pop_loaded_ahead(self, request: Request, num_found: int) -> Counter[str]:

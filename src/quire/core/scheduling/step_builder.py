@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from quire.core.decisions.costs import StepShapeSum
 from quire.core.request import Sequence
 from quire.outputs import BlockTransfer, NewSequence, SchedulerOutput
@@ -71,6 +73,26 @@ class StepBuilder:
         self.shape.num_tokens += len(seq_ids)
         self.shape.num_seqs += len(seq_ids)
         self.shape.context_decode += num_context
+
+    def decodes(self) -> Iterator[tuple[int, int]]:
+        """Yield the places and ids of the sequences with one token."""
+        for at, num_tokens in enumerate(self._out.num_scheduled_tokens):
+            if num_tokens == 1:
+                yield at, self._out.seq_ids[at]
+
+    def want_forced(self) -> None:
+        """Ask the runner for the tokens that grammars force."""
+        self._out.wants_forced = True
+
+    def add_draft(self, at: int, seq: Sequence, token_ids: list[int], new_blocks: list[int]) -> None:
+        """Verify draft tokens of the sequence at a place in the step (`append_drafts`)."""
+        out, seq_id = self._out, seq.seq_id
+        out.drafts[seq_id] = token_ids
+        out.num_scheduled_tokens[at] += len(token_ids)
+        out.total_tokens += len(token_ids)
+        self.shape.add_drafts(seq.num_computed_tokens, len(token_ids))
+        if new_blocks:
+            out.new_blocks[seq_id] = out.new_blocks.get(seq_id, []) + new_blocks
 
     def reserve(self, num_blocks: int) -> None:
         self.num_reserved += num_blocks

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quire.core.request import Request, RequestStatus, Sequence
 from quire.core.request_queue import RequestQueue
 from quire.core.scheduling.counts import SchedulerCounts
 from quire.core.scheduling.step_builder import StepBuilder
+from quire.core.speculation.draft_slots import confirm_draft, drop_drafts
+from quire.core.speculation.speculator import Speculator
 from quire.core.swap_manager import SwapManager
 from quire.outputs import StepOutput, TokenLogprobs
 
@@ -33,8 +35,11 @@ class StepResults:
     queue: RequestQueue
     swap: SwapManager
     step: StepBuilder
+    speculator: Speculator
     counts: SchedulerCounts
     finish_sequence: Callable[[Sequence, RequestStatus, int | str | None], None]
+    #: Sequences whose drafts were right, with the tokens that `apply_next` still has to append.
+    _confirmed: list[tuple[Sequence, list[int], _Entries]] = field(default_factory=list)
 
     def apply(self, result: StepOutput, *, only_ended: bool = False) -> list[SequenceUpdate]:
         updates: list[SequenceUpdate] = []
@@ -51,8 +56,34 @@ class StepResults:
                     self._advance_beams(seq.request, updates)
             elif len(sampled) == 1:
                 self._append(seq, sampled[0], entries, updates, only_ended)
+            elif seq.num_draft_tokens:
+                self._confirmed.append((seq, sampled, entries))
             else:
                 self._fork(seq, sampled, entries, updates, only_ended)
+        confirmed = {seq.seq_id for seq, _, _ in self._confirmed}
+        for seq in self.speculator.end_step(result):
+            if seq.seq_id not in confirmed:
+                drop_drafts(self.swap.kv, seq)
+        for seq, sampled, entries in self._confirmed:
+            self._append(seq, sampled[0], entries and entries[:1], updates, only_ended)
+        return updates
+
+    def apply_next(self, *, only_ended: bool = False) -> list[SequenceUpdate]:
+        """Append the next confirmed token of each sequence that goes on. Returns [] once there are no more."""
+        updates: list[SequenceUpdate] = []
+        kv, rest = self.swap.kv, []
+        for seq, sampled, entries in self._confirmed:
+            if seq.finish_reason is not None:
+                continue
+            confirm_draft(kv, seq)
+            sampled, entries = sampled[1:], entries and entries[1:]
+            if len(sampled) == 1:
+                drop_drafts(kv, seq)
+            else:
+                rest.append((seq, sampled, entries))
+            self.counts.sampled_tokens += 1
+            self._append(seq, sampled[0], entries and entries[:1], updates, only_ended)
+        self._confirmed[:] = rest
         return updates
 
     def _append(self, seq: Sequence, token_id: int, entries: _Entries, updates: _Updates, only_ended: bool) -> None:

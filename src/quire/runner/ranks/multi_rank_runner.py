@@ -54,7 +54,10 @@ class MultiRankRunner:
             self.notify("pause")  # a failed rank learns that all ranks have ended the step
             raise error
         result = results[0]
-        self._drawn = {seq_id: drawn[:1] for seq_id, drawn in zip(result.seq_ids, result.sampled, strict=True) if drawn}
+        sampled = zip(
+            result.seq_ids, result.sampled, strict=True
+        )  # of a prompt that forks, the others are new sequences
+        self._drawn = {seq_id: drawn if seq_id in out.drafts else drawn[:1] for seq_id, drawn in sampled if drawn}
         result.transfers, self._ended = self._ended, []
         result.stall_s = max(each.stall_s for each in results)
         return result

@@ -40,7 +40,9 @@ class PromptTokensDetails(Reply):
 
 
 class CompletionTokensDetails(Reply):
-    reasoning_tokens: int = Field(description="Generated tokens of reasoning.")
+    reasoning_tokens: int | None = option("Generated tokens of reasoning, for a model that reasons.")
+    accepted_prediction_tokens: int | None = option("Tokens of `prediction` that were confirmed as drafts.")
+    rejected_prediction_tokens: int | None = option("Tokens of `prediction` that were wrong as drafts.")
 
 
 class StageTokens(Reply):
@@ -54,7 +56,7 @@ class Usage(Reply):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails | None = None
     completion_tokens_details: CompletionTokensDetails | None = option(
-        "Parts of the answers, for a model that reasons."
+        "Parts of the answers, for a model that reasons or a body with a prediction."
     )
     stages: list[StageTokens] | None = option("Tokens by stage, for a model that loads in stages.")
 

@@ -27,7 +27,6 @@ class HabitualFields(ModelBody):
     metadata: Hint = option("Hint without effect.")
     store: Hint = option("Hint without effect: nothing is stored.")
     verbosity: Hint = option("Hint without effect.")
-    prediction: Hint = option("Hint without effect.")
     service_tier: Literal["auto", "default"] | None = option("Service tier: auto or default, which are the same.")
 
 

@@ -229,6 +229,7 @@ class UsageCount:
         self.num_output_tokens = 0
         self.num_reasoning_tokens: int | None = None  #: None without reasoning
         self.by_stage: Counter[int] = Counter()  #: tokens of finished answers
+        self.num_predicted: tuple[int, int] | None = None  #: `RequestOutput.predicted_tokens`
         self._cached: dict[int, dict[str, int]] = {}  #: prompt number -> cached tokens by tier
         self._has_stages = has_stages
 
@@ -241,6 +242,9 @@ class UsageCount:
         self._cached[number] = output.cached_tokens
         for stage, num_tokens in output.stages:
             self.by_stage[stage] += num_tokens
+        if output.predicted_tokens is not None:
+            (accepted, rejected), more = self.num_predicted or (0, 0), output.predicted_tokens
+            self.num_predicted = accepted + more[0], rejected + more[1]
 
     def add_output(self, number: int, output: RequestOutput) -> None:
         """Count a finished answer to a prompt at once."""
@@ -262,8 +266,13 @@ class UsageCount:
             total_tokens=self.num_prompt_tokens + self.num_output_tokens,
             prompt_tokens_details=details,
         )
+        parts: dict[str, int] = {}
         if self.num_reasoning_tokens is not None:
-            usage.completion_tokens_details = CompletionTokensDetails(reasoning_tokens=self.num_reasoning_tokens)
+            parts["reasoning_tokens"] = self.num_reasoning_tokens
+        if self.num_predicted is not None:
+            parts["accepted_prediction_tokens"], parts["rejected_prediction_tokens"] = self.num_predicted
+        if parts:
+            usage.completion_tokens_details = CompletionTokensDetails(**parts)
         if self._has_stages and self.by_stage:
             usage.stages = [StageTokens(stage=stage, tokens=count) for stage, count in sorted(self.by_stage.items())]
         return usage

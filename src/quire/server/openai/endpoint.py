@@ -35,6 +35,7 @@ from quire.server.openai.chunks import B, ChatWriter, ChunkWriter, CompletionWri
 from quire.server.openai.openapi import streamed
 from quire.server.openai.prompts import (
     encode_messages,
+    encode_prediction,
     encode_question,
     encode_texts,
     fit,
@@ -143,6 +144,10 @@ class GenerationEndpoint(ABC, Generic[B]):
             prompts = [retrieved.share(prompt, domains, body.cache_salt)]
         prompts = fit(prompts, model, body, max_tokens=params.max_tokens, param=self.prompt_field)
         params = limit_logprobs(prompts, params, model, self.settings, is_stream=bool(body.stream))
+        if body.prediction is not None:
+            given, lead = body.prediction.text, prompts[0].answer_lead
+            prediction = await model.async_engine.in_thread(key_id, encode_prediction, model, given, lead)
+            prompts = [replace(prompt, prediction=prediction) for prompt in prompts]
         priority, owner = turn_of(key_id, body.priority or 0, self.settings)
         form = self._form(body, model, prompts)
         if form is not None:

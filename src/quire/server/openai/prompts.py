@@ -127,6 +127,15 @@ def encode_messages(
     return Prompt(text, token_ids, answer_lead=lead)
 
 
+def encode_prediction(model: ServedModel, text: str, lead: str) -> tuple[int, ...]:
+    """Encode a prediction of an answer that begins with the blanks `lead`."""
+    _check_characters(model, text, "prediction", is_truncated=False)
+    try:
+        return tuple(tokenizer_of(model).encode_plain(lead + text))
+    except ValueError as error:
+        raise invalid(str(error), "prediction") from error
+
+
 def may_think(options: TemplateOptions) -> bool:
     """Whether an answer may begin with reasoning if the prompt neither opens nor closes it."""
     if options.continue_final_message or options.add_generation_prompt is False:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
-from quire.server.bodies.conversation import AllowedToolChoice, Message, Tool, ToolChoice
+from quire.server.bodies.conversation import AllowedToolChoice, Message, TextPart, Tool, ToolChoice
 from quire.server.bodies.fields import (
     AllowedTokens,
     BannedWords,
@@ -52,9 +52,21 @@ _STRUCTURES = {
 }
 
 
+class PredictedOutput(Body):
+    """Text that the answer may repeat. It changes no token; where it is right, the answer comes sooner."""
+
+    type: Literal["content"] = Field(description="Always content.")
+    content: str | Items[TextPart] = Field(description="The text, or its parts.")
+
+    @property
+    def text(self) -> str:
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
 class GenerationRequest(SamplingFields):
     """The fields that chat and completions share."""
 
+    prediction: PredictedOutput | None = option("Text that the answer may repeat, as drafts.")
     # Choosing tokens: names and ranges of `SamplingParams`.
     n: int | None = option("Number of answers to each prompt, which share its KV. Default 1.", ge=1, le=1024)
     logit_bias: Biases | None = option(
