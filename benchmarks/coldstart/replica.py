@@ -60,7 +60,7 @@ class ReplicaStarts(ColdStartBench):
             for number, kind in enumerate(
                 (mode, bandwidth)
                 for bandwidth in self.settings.storage_bandwidth
-                for mode in self.settings.modes
+                for mode in self.modes
                 if self.can_start(mode, bandwidth)
             )
         }
@@ -149,7 +149,7 @@ def main(settings: ColdStartSettings, engine: EngineConfig, port: int = 8790, js
     bench = ReplicaStarts(engine, settings, port)
     starts = bench.measure()
     report = Report("replica", f"Cold start of a Ray replica of {engine.model}", _COLUMNS)
-    kinds = starts_by_kind(starts, settings.storage_bandwidth, settings.modes)
+    kinds = starts_by_kind(starts, settings.storage_bandwidth)
     report.figures = [_figure(of_mode, at_once) for of_mode, at_once in kinds]
     report.notes = [
         f"TTFT counts from the creation of the actor, as ProgressiveServe's; median of {settings.runs} and range.",

@@ -43,7 +43,7 @@ class ComparisonSettings(ColdStartSettings):
     modes: tuple[str, ...] = setting(
         ",".join(name for name in known_modes if name != "serverlessllm"),
         "Loading modes: transformers (only without a bandwidth), serverlessllm (its loader in Quire's server), "
-        "at-once, overlap, staged (the pack).",
+        "at-once, overlap, staged (each pack).",
         read=names,
         metavar="MODE[,MODE...]",
     )
@@ -54,8 +54,10 @@ class ComparisonSettings(ColdStartSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.running and self.pack is None:
-            raise ValueError("streams beside loading need stages; give --pack")
+        if self.running and len(self.pack) != 1:
+            raise ValueError("streams beside loading need stages; give --pack with one pack")
+        if self.quality and len(self.pack) > 1:
+            raise ValueError("--quality belongs to one pack; give one")
 
 
 class Comparison(ColdStartBench):
@@ -91,13 +93,13 @@ class Comparison(ColdStartBench):
 
     def measure_running(self) -> list[StreamCost]:
         """Streams while the pack loads, and on its first stage without loading."""
-        assert self.manifest is not None
+        (pack,) = self.packs
         number, length = self.settings.running, self.settings.prompt_len
         found = []
         for _ in range(self.settings.runs):
             for bandwidth in self.settings.storage_bandwidth:
-                config, options = self.server_options("staged", bandwidth)
-                self.drop_files(self.manifest.directory)
+                config, options = self.server_options(pack, bandwidth)
+                self.drop_files(self.packs[pack].directory)
                 tpot_s, full_s = run_while_loading(config, options, number, length)
                 found.append(StreamCost(number, bandwidth, tpot_s, run_alone(config, number, length), full_s))
         return found
@@ -136,7 +138,7 @@ def add_speeds(report: Report, sizes: WeightSizes, starts: Sequence[ColdStart]) 
             for each in starts
             if (each.mode, describe_bandwidth(each.bandwidth)) == (figure["mode"], figure["bandwidth"])
         ]
-        needed = sizes.first_bytes if figure["mode"] == "staged" else sizes.num_bytes
+        needed = sizes.first_bytes.get(figure["mode"], sizes.num_bytes)
         figure["first_bytes_s"] = summarise(needed / each.ttft_s for each in of_mode)
         figure["full_bytes_s"] = summarise(sizes.num_bytes / each.full_s for each in of_mode)
 
@@ -148,12 +150,12 @@ def add_targets(report: Report, sizes: WeightSizes, starts: Sequence[ColdStart])
         at_once = [start.ttft_s for start in starts if (start.mode, start.bandwidth) == ("at-once", bandwidth)]
         name = describe_bandwidth(bandwidth)
         for figure in report.figures:
-            if (figure["mode"], figure["bandwidth"]) != ("staged", name) or not at_once:
+            if figure["mode"] not in sizes.first_bytes or figure["bandwidth"] != name or not at_once:
                 continue
-            where = f"staged, reads {name}"
+            where = f"{figure['mode']}, reads {name}"
             if bandwidth != math.inf:
                 read_s = sizes.num_bytes / bandwidth
-                target = _GAIN_SHARE * sizes.share_left_out * read_s / statistics.median(at_once)
+                target = _GAIN_SHARE * sizes.share_left_out(figure["mode"]) * read_s / statistics.median(at_once)
                 figure["gain_target"] = target
                 gain = figure["gain"]["median"]
                 report.notes.append(

@@ -94,17 +94,21 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineConfig:
 
 
 def test_ways_take_turns_and_each_starts_a_server_with_its_options(model: EngineConfig, tmp_path: Path) -> None:
+    pack(model.model, StagePlan(2, ((1,), (0,))), tmp_path / "other", use_tqdm=False)
     settings = ComparisonSettings(
-        pack=tmp_path / "pack",
+        pack=f"{tmp_path / 'pack'},{tmp_path / 'other'}",  # type: ignore[arg-type]
         modes="at-once,overlap,staged,transformers",  # type: ignore[arg-type]
         storage_bandwidth="125MB",  # type: ignore[arg-type]
         runs=2,
     )
     bench = Comparison(model, settings)
-    assert [mode for mode, _ in bench._plan()] == ["at-once", "overlap", "staged", "overlap", "staged", "at-once"]
-    assert 0 < bench.sizes.share_left_out < 1
+    first_turn = ["at-once", "overlap", "pack", "other"]
+    assert [mode for mode, _ in bench._plan()] == [*first_turn, *first_turn[1:], first_turn[0]]
+    assert 0 < bench.sizes.share_left_out("pack") < 1
+    assert set(bench.sizes.first_bytes) == {"pack", "other"}
+    assert bench.server_options("other", 125e6)[0].model == str(tmp_path / "other")
     assert bench.server_options("overlap", 125e6)[1] == ["--storage-bandwidth", "125000000", "--load-overlap"]
-    start = bench.start("staged", 125e6)
+    start = bench.start("pack", 125e6)
     assert start.phases == {"imports": 0.5, "config": 0.25, "weights": 1.0, "first step": 0.125}
     assert start.listening_s is not None
     assert 0 < start.listening_s < start.ttft_s
@@ -124,8 +128,8 @@ def test_the_parts_of_a_start_add_up_to_its_first_token() -> None:
 
 
 def test_streams_that_run_meanwhile_count_until_the_next_stage(model: EngineConfig, tmp_path: Path) -> None:
-    settings = ComparisonSettings(pack=tmp_path / "pack", running=2)
-    config, options = Comparison(model, settings).server_options("staged", float("inf"))
+    settings = ComparisonSettings(pack=(tmp_path / "pack",), running=2)
+    config, options = Comparison(model, settings).server_options("pack", float("inf"))
     tpot_s, full_s = run_while_loading(config, options, 2, 8)
     assert tpot_s is not None
     assert tpot_s >= 0.005
@@ -145,19 +149,19 @@ def _starts() -> list[ColdStart]:
     phases = {"imports": 2.0, "weights": 3.0}
     return [
         ColdStart("at-once", 1e8, 10.0, 9.5, phases),
-        ColdStart("staged", 1e8, 8.0, 9.9, phases),
-        ColdStart("staged", 1e8, 7.0, 10.0, phases),
+        ColdStart("pack", 1e8, 8.0, 9.9, phases),
+        ColdStart("pack", 1e8, 7.0, 10.0, phases),
         ColdStart("at-once", 1e8, 10.0, 10.0, phases),
     ]
 
 
 def test_targets_are_judged_by_ratios_of_the_same_turn(tmp_path: Path) -> None:
-    sizes = WeightSizes("m", int(4e8), int(3e8), "ext4")
+    sizes = WeightSizes("m", int(4e8), {"pack": int(3e8)}, "ext4")
     settings = ComparisonSettings(storage_bandwidth="100MB", runs=2)  # type: ignore[arg-type]
     report = make_report(sizes, settings, _starts())
     add_targets(report, sizes, _starts())
     add_streams(report, settings, [StreamCost(4, 1e8, 0.12, 0.1, 11.0)])
-    figure = next(each for each in report.figures if each["mode"] == "staged")
+    figure = next(each for each in report.figures if each["mode"] == "pack")
     assert figure["gain"] == pytest.approx({"median": 0.25, "min": 0.2, "max": 0.3})
     assert figure["gain_target"] == pytest.approx(0.95 * 0.25 * 4.0 / 10.0)
     notes = "\n".join(report.notes)
@@ -184,7 +188,8 @@ def test_what_makes_no_sense_is_refused(model: EngineConfig, tmp_path: Path) -> 
     refused("give --pack", running=4)
     other = write_model(tmp_path / "other", seed=1, num_layers=2)
     pack(str(other), StagePlan(2, ((0,), (1,))), tmp_path / "others", use_tqdm=False)
-    refused("is a pack of sha256:", pack=tmp_path / "others")
+    refused("is a pack of sha256:", pack=(tmp_path / "others",))
+    refused("another mode or pack is named pack", pack=(tmp_path / "pack", tmp_path / "pack"))
     with pytest.raises(ValueError, match="quire save"):
         ColdStartBench(EngineConfig("random:tiny"), ColdStartSettings())
 

@@ -77,6 +77,10 @@ class ThroughputSettings(Settings):
         refuse_together(self, "workload", "trace")
 
 
+def _paths(text: str) -> tuple[Path, ...]:
+    return tuple(Path(name) for name in names(text))
+
+
 def _bandwidths(text: str) -> tuple[float, ...]:
     """Read text such as 125MB,none; none is infinite."""
     return tuple(math.inf if name == "none" else float(parse_size(name)) for name in names(text))
@@ -87,11 +91,16 @@ class ColdStartSettings(Settings):
     """`quire bench coldstart`."""
 
     known_modes: ClassVar[tuple[str, ...]] = ("at-once", "overlap", "staged")
-    pack: Path | None = setting(None, "The model in stages, as quire stages pack writes it; for the mode staged.")
+    pack: tuple[Path, ...] = setting(
+        (),
+        "The model in stages, as quire stages pack writes it; for the mode staged. Several are measured in turns.",
+        read=_paths,
+        metavar="DIR[,DIR...]",
+    )
     modes: tuple[str, ...] = setting(
         ",".join(known_modes),
         "Loading modes: at-once (all layers before the first token), overlap (the first step beside loading), staged "
-        "(the pack).",
+        "(each pack; the report has its directory's name).",
         read=names,
         metavar="MODE[,MODE...]",
     )

@@ -45,7 +45,7 @@ def throughput(engines: list[EngineConfig], settings: ThroughputSettings, json: 
     run_throughput(engines, settings, json, plot)
 
 
-@app.command(epilog="Example: quire bench coldstart --model DIR --pack PACK --storage-bandwidth 125MB,none")
+@app.command(epilog="Example: quire bench coldstart --model DIR --pack PACK,PACK --storage-bandwidth 125MB,none")
 @options(without=("storage_bandwidth", "load_overlap"))
 def coldstart(settings: ColdStartSettings, engine: EngineConfig, json: Json = None) -> None:
     """Time from process start to the first token and to the full model, by loading mode."""

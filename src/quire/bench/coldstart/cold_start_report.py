@@ -41,7 +41,7 @@ def make_report(sizes: WeightSizes, settings: ColdStartSettings, starts: Sequenc
     """One row for each mode and bandwidth; `Report.more` holds every start."""
     title = f"Cold start of {sizes.model}: {format_size(sizes.num_bytes)} of weights"
     report = Report("coldstart", title + (f" on {sizes.filesystem}" if sizes.filesystem else ""), COLUMNS)
-    kinds = starts_by_kind(starts, settings.storage_bandwidth, settings.known_modes)
+    kinds = starts_by_kind(starts, settings.storage_bandwidth)
     report.figures = [_figure(of_mode, at_once) for of_mode, at_once in kinds]
     report.columns = [column for column in COLUMNS if any(column.cell(each) != "–" for each in report.figures)]
     resident = max((start.resident for start in starts), default=0.0)
@@ -51,26 +51,29 @@ def make_report(sizes: WeightSizes, settings: ColdStartSettings, starts: Sequenc
         + (", as all of a tmpfs are." if sizes.filesystem == "tmpfs" else "."),
         "sooner: than at-once, in the same turn. whole: the full model serves. answers: the port, be it with 503.",
     ]
-    if sizes.share_left_out:
-        first = format_size(sizes.first_bytes)
-        report.notes.append(f"The first stage needs {first}: {sizes.share_left_out:.1%} of the bytes are left out.")
+    for mode, first in sizes.first_bytes.items():
+        left_out = f"{sizes.share_left_out(mode):.1%} of the bytes are left out"
+        report.notes.append(f"{mode}: the first stage needs {format_size(first)}; {left_out}.")
     report.more = {
-        "weights": {"bytes": sizes.num_bytes, "first_stage_bytes": sizes.first_bytes, "filesystem": sizes.filesystem},
+        "weights": {
+            "bytes": sizes.num_bytes,
+            "first_stage_bytes": dict(sizes.first_bytes),
+            "filesystem": sizes.filesystem,
+        },
         "starts": [{**asdict(start), "bandwidth": describe_bandwidth(start.bandwidth)} for start in starts],
     }
     return report
 
 
 def starts_by_kind(
-    starts: Sequence[ColdStart], bandwidths: Sequence[float], modes: Sequence[str]
+    starts: Sequence[ColdStart], bandwidths: Sequence[float]
 ) -> Iterator[tuple[list[ColdStart], list[ColdStart]]]:
     """Yield the starts of each bandwidth and mode that was measured, and those at once at the same bandwidth."""
     for bandwidth in bandwidths:
         here = [start for start in starts if start.bandwidth == bandwidth]
         at_once = [start for start in here if start.mode == "at-once"]
-        for mode in modes:
-            if of_mode := [start for start in here if start.mode == mode]:
-                yield of_mode, at_once
+        for mode in dict.fromkeys(start.mode for start in here):
+            yield [start for start in here if start.mode == mode], at_once
 
 
 def _figure(starts: Sequence[ColdStart], at_once: Sequence[ColdStart]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ _PHASES_TIMEOUT_S = 2.0  #: for the log line with the phases of the start
 class ColdStart:
     """Timings of one start, in seconds since the process was spawned."""
 
-    mode: str
+    mode: str  #: of a staged start, the name of the pack's directory
     bandwidth: float  #: limit of reads in bytes a second, or infinity
     ttft_s: float
     full_s: float  #: until the full model serves
@@ -47,12 +47,11 @@ class WeightSizes:
 
     model: str
     num_bytes: int  #: all weights
-    first_bytes: int  #: weights of the first stage
+    first_bytes: Mapping[str, int]  #: weights of the first stage, by mode, of each pack
     filesystem: str  #: ext4, tmpfs, ...
 
-    @property
-    def share_left_out(self) -> float:
-        return max(0.0, 1.0 - self.first_bytes / self.num_bytes)
+    def share_left_out(self, mode: str) -> float:
+        return max(0.0, 1.0 - self.first_bytes[mode] / self.num_bytes)
 
 
 def describe_bandwidth(bandwidth: float) -> str:
@@ -68,15 +67,19 @@ class ColdStartBench:
             raise ValueError(f"{config.model} is not on this disk; name a directory, as quire save writes one")
         self.config, self.settings = config, settings
         self.directory = source.path
-        self.manifest: StageManifest | None = None
-        if settings.pack is not None:
-            self.manifest = read_stage_manifest(settings.pack)
-            check_files(self.manifest)
+        self.packs: dict[str, StageManifest] = {}
+        for pack in settings.pack:
+            manifest = read_stage_manifest(pack)
+            check_files(manifest)
             weights = checkpoint_digest(source.path, use_tqdm=config.use_tqdm)
-            if weights != self.manifest.weights:
-                raise ValueError(f"{settings.pack} is a pack of {self.manifest.weights}; {config.model} is {weights}")
+            if weights != manifest.weights:
+                raise ValueError(f"{pack} is a pack of {manifest.weights}; {config.model} is {weights}")
+            if pack.name in (*settings.known_modes, *self.packs):
+                raise ValueError(f"{pack}: another mode or pack is named {pack.name}; rename the directory")
+            self.packs[pack.name] = manifest
+        self.modes = [each for mode in settings.modes for each in (self.packs if mode == "staged" else [mode])]
         total = sum(file.stat().st_size for file in weight_files(self.directory))
-        first = total if self.manifest is None else self.manifest.stage_bytes(1)
+        first = {name: manifest.stage_bytes(1) for name, manifest in self.packs.items()}
         self.sizes = WeightSizes(config.model, total, first, filesystem_of(self.directory))
 
     def measure(self) -> list[ColdStart]:
@@ -100,13 +103,13 @@ class ColdStartBench:
             return ColdStart(mode, bandwidth, ttft_s, full_s, phases, resident, server.listening_s, dict(server.stages))
 
     def can_start(self, mode: str, bandwidth: float) -> bool:
-        """Whether a mode exists for this model at this bandwidth: staged needs a pack."""
-        return mode != "staged" or self.manifest is not None
+        """Whether a mode exists at this bandwidth."""
+        return True
 
     def server_options(self, mode: str, bandwidth: float) -> tuple[EngineConfig, list[str]]:
         options = [] if bandwidth == math.inf else ["--storage-bandwidth", str(int(bandwidth))]
         options += ["--load-overlap"] if mode == "overlap" else []
-        directory = self.directory if mode != "staged" or self.manifest is None else self.manifest.directory
+        directory = self.packs[mode].directory if mode in self.packs else self.directory
         return replace(self.config, model=str(directory)), options
 
     def drop_files(self, directory: Path) -> float:
@@ -116,6 +119,6 @@ class ColdStartBench:
     def _plan(self) -> Iterator[tuple[str, float]]:
         for turn in range(self.settings.runs):
             for bandwidth in self.settings.storage_bandwidth:
-                modes = [mode for mode in self.settings.modes if self.can_start(mode, bandwidth)]
+                modes = [mode for mode in self.modes if self.can_start(mode, bandwidth)]
                 for i in range(len(modes)):
                     yield modes[(turn + i) % len(modes)], bandwidth
