@@ -24,10 +24,11 @@ constexpr int64_t TASKS_PER_THREAD = 16;  // of several calls, whose numbers of 
 // Depth of a compact panel that is decoded at once for many rows. Products of tiles leave the L1 cache to it.
 #if defined(__AMX_BF16__)
 constexpr int64_t DECODED = 4 * PART;
-#else
+#elif defined(__AVX512F__)
 constexpr int64_t DECODED = 32 * PART;
+#else
+constexpr int64_t DECODED = 16 * PART;
 #endif
-constexpr int64_t WIDE_ROWS = 9;          // from this on, widening a panel of bfloat16 pays
 
 // -- epilogue: from a tile's sums to the output ------------------------------------------------------------------------
 
@@ -93,16 +94,6 @@ void finish(const QuireLinear& call, const float* sums, const float* up_sums, in
     }
 }
 
-// From pairs of inputs to one after the other.
-inline void widen(const BFloat16* panel, int64_t depth, float* wide) {
-    for (int64_t step = 0; step < depth; step += 2, panel += 2 * OUTPUTS, wide += 2 * OUTPUTS)
-        for (int half = 0; half < 2; ++half) {
-            const Words words = load<Words>(panel + 2 * half * W);
-            store(wide + half * W, words << 16);
-            store(wide + OUTPUTS + half * W, words & 0xffff0000u);
-        }
-}
-
 // Whether one tile prefetches its own stream: as ASKS_AHEAD, but Zen 5 gains up to a fifth, from 4 rows on.
 inline bool asks_ahead() {
 #if defined(__AVX512BF16__)
@@ -124,12 +115,6 @@ struct Block {
     typename Tile::Left* left;
     int64_t first_row, rows, first, end;
 };
-
-// The same block for a widened panel, which adds up in the same order.
-template <class Tile>
-inline Block<RowTile<float>> widened(const Block<Tile>& block) {
-    return {block.left, block.first_row, block.rows, block.first, block.end};
-}
 
 template <class Tile>
 inline int64_t tile_rows(const Block<Tile>& block) {
@@ -159,26 +144,25 @@ inline void multiply_tiles(const Block<Tile>& block, int64_t first_row, const Ri
 // Multiplies all rows of a block by one panel. Words that are not in memory are decoded in registers for few rows, else
 // part by part into the cache. The sums are the same.
 template <class T, class Tile, class Finish>
-inline void multiply(const Block<Tile>& block, const PanelReader<T>& panel, int64_t depth, float* sums, float* wide,
-                     T* decoded, Finish&& finish_tile) {
+inline void multiply(const Block<Tile>& block, const PanelReader<T>& panel, int64_t depth, float* sums,
+                     Decoded<T>* decoded, Finish&& finish_tile) {
     const int64_t slice = block.end - block.first;
-    if (panel.is_plain()) {
+    using Plain = std::conditional_t<WIDENS<T>, RowTile<float>, Tile>;
+    const Block<Plain> plain{block.left, block.first_row, block.rows, block.first, block.end};
+    const bool widens = WIDENS<T> && tile_rows(plain) > Tile::MOST;  // pays for tiles of more rows
+    if (panel.is_plain() && (!widens || std::is_same_v<Decoded<T>, T>)) {
         const T* from = panel.data() + block.first * OUTPUTS;
-        const int64_t next = block.rows > Tile::MOST ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD;
+        const int64_t next = block.rows > Plain::MOST ? depth * OUTPUTS * int64_t(sizeof(T)) : AHEAD;
         const char* ahead = reinterpret_cast<const char*>(from) + next;
         const int64_t bytes_ahead = OUTPUTS * 32 * int64_t(sizeof(T));
-        if constexpr (WIDENS<T>)
-            if (block.rows >= WIDE_ROWS) {
-                widen(from, slice, wide);
-                return multiply_tiles(widened(block), 0, wide, 0, slice, depth, sums, ahead, bytes_ahead, finish_tile);
-            }
+        if (widens) return multiply_tiles(plain, 0, from, 0, slice, depth, sums, ahead, bytes_ahead, finish_tile);
         return multiply_tiles(block, 0, from, 0, slice, depth, sums, ahead, bytes_ahead, finish_tile);
     }
     // Several tiles read the next panel ahead.
     const int64_t distance = block.rows > Tile::MOST ? panel.near(depth) - panel.near(0) : COMPACT_AHEAD;
     constexpr bool reads_words = std::is_same_v<Tile, RowTile<T>>;
     if constexpr (reads_words)
-        if (block.rows <= (WIDENS<T> ? WIDE_ROWS - 1 : 3 * Tile::MOST)) {  // decoding again costs less than storing
+        if (WIDENS<T> ? !widens : block.rows <= 3 * Tile::MOST) {  // decoding again costs less than storing
             for (int64_t row = 0, count; row < block.rows; row += count) {
                 count = smaller(tile_rows(block), block.rows - row);
                 panel.with_source(block.first, [&](const auto& source) {
@@ -193,10 +177,7 @@ inline void multiply(const Block<Tile>& block, const PanelReader<T>& panel, int6
         const int64_t to = smaller(from + DECODED, slice), first = block.first + from;
         const char* ahead = panel.near(block.first + to);
         const int64_t bytes_ahead = panel.near(32) - panel.near(0);
-        if constexpr (WIDENS<T>) {
-            panel.read_wide(first, block.first + to, wide);
-            multiply_tiles(widened(block), 0, wide, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
-        } else if constexpr (reads_words) {  // the first tile decodes for the others
+        if constexpr (reads_words && !WIDENS<T>) {  // the first tile decodes for the others
             const int64_t count = tile_rows(block);
             panel.with_source(first, [&](const auto& source) {
                 const StoringSource<T, std::decay_t<decltype(source)>> storing{source, decoded};
@@ -206,7 +187,7 @@ inline void multiply(const Block<Tile>& block, const PanelReader<T>& panel, int6
             multiply_tiles(block, count, decoded, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
         } else {
             panel.read(first, block.first + to, decoded);
-            multiply_tiles(block, 0, decoded, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
+            multiply_tiles(plain, 0, decoded, from, to, depth, sums, ahead, bytes_ahead, finish_tile);
         }
     }
 }
@@ -260,8 +241,8 @@ struct Cut {
 
 // One task of a call: a block of rows by a group of panels. `block` is the thread's last one, and may be this one.
 template <class T, class Tile>
-void multiply_group(const QuireLinear& call, const Cut<T, Tile>& cut, int64_t task, Block<Tile>& block, float* wide,
-                    T* decoded, float* sums) {
+void multiply_group(const QuireLinear& call, const Cut<T, Tile>& cut, int64_t task, Block<Tile>& block,
+                    Decoded<T>* decoded, float* sums) {
     const int64_t first_row = task / cut.groups * cut.block_rows, group = task % cut.groups;
     const int64_t first_panel = cut.panels * group / cut.groups, end_panel = cut.panels * (group + 1) / cut.groups;
     for (int64_t first = 0; first < cut.depth; first += cut.slice) {
@@ -281,8 +262,8 @@ void multiply_group(const QuireLinear& call, const Cut<T, Tile>& cut, int64_t ta
         };
         const auto multiply_one = [&](int64_t panel) {
             float *own = sums_of(panel), *up = own + cut.num_sums;
-            if (call.up) multiply(block, of(call.up, panel), cut.depth, up, wide, decoded, [](int64_t, int64_t) {});
-            multiply(block, of(call.weight, panel), cut.depth, own, wide, decoded,
+            if (call.up) multiply(block, of(call.up, panel), cut.depth, up, decoded, [](int64_t, int64_t) {});
+            multiply(block, of(call.weight, panel), cut.depth, own, decoded,
                      [&](int64_t row, int64_t count) { finish_panel(panel, own, row, count); });
         };
         // The panels of a pair are those of both weights, or from both halves: each half is read sequentially.
@@ -309,22 +290,20 @@ void run(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
     using Left = typename Tile::Left;
     std::vector<Cut<T, Tile>> cuts;
     cuts.reserve(size_t(num_calls));
-    int64_t num_tasks = 0, left_size = 0, wide_size = 0, sums_size = 0, most_rows = 0;
+    int64_t num_tasks = 0, left_size = 0, sums_size = 0, most_rows = 0;
     for (int64_t i = 0; i < num_calls; ++i) {
         const Cut<T, Tile>& cut = cuts.emplace_back(calls[i], num_calls, num_threads);
         num_tasks += cut.blocks * cut.groups;
         left_size = larger(left_size, Tile::size(cut.block_rows, cut.slice));
-        if (WIDENS<T> && calls[i].num_rows >= WIDE_ROWS) wide_size = larger(wide_size, round_up(cut.slice, 4) * OUTPUTS);
         sums_size = larger(sums_size, 2 * cut.panels_kept * cut.num_sums);
         most_rows = larger(most_rows, calls[i].num_rows);
     }
 #pragma omp parallel num_threads(num_threads) if (num_threads > 1)
     {
-        static thread_local Kept kept_left, kept_sums, kept_wide, kept_decoded;
+        static thread_local Kept kept_left, kept_sums, kept_decoded;
         Block<Tile> block{kept_left.of<Left>(left_size), -1, 0, 0, 0};
-        float* wide = wide_size ? kept_wide.of<float>(wide_size) : nullptr;
         float* sums = kept_sums.of<float>(sums_size);
-        T* decoded = kept_decoded.of<T>(DECODED * OUTPUTS);
+        Decoded<T>* decoded = kept_decoded.of<Decoded<T>>(DECODED * OUTPUTS);
 #if defined(__AMX_BF16__)
         using Registers = std::conditional_t<std::is_same_v<Tile, AmxTile>, Tiles, int>;
         const Registers registers{int(smaller(most_rows, Tile::ROWS))};
@@ -337,7 +316,7 @@ void run(const QuireLinear* calls, int64_t num_calls, int64_t num_threads) {
                 first_task += count;
                 block.first_row = -1;
             }
-            multiply_group(calls[call], cuts[call], task - first_task, block, wide, decoded, sums);
+            multiply_group(calls[call], cuts[call], task - first_task, block, decoded, sums);
         }
     }
 }

@@ -4,6 +4,8 @@
 // (linear_amx.h). All read the same panels.
 #pragma once
 
+#include <type_traits>
+
 #include "sizes.h"
 #include "vectors.h"
 
@@ -23,16 +25,18 @@ constexpr int64_t DEPTH = EACH<T>;
 #endif
 
 #if defined(__AVX512F__)
-constexpr int64_t MOST_ROWS = 12;          // 24 of 32 registers hold sums
-constexpr int64_t DEPTH_PART = INT64_MAX;  // parts of a panel that stay in the L1 cache for all tiles gain nothing here
+constexpr int64_t MOST_ROWS = 12;  // 24 of 32 registers hold sums
 template <class T>
 constexpr bool WIDENS = false;
 #else
 constexpr int64_t MOST_ROWS = 6;  // 12 of 16
-constexpr int64_t DEPTH_PART = 256;
 template <class T>
-constexpr bool WIDENS = sizeof(T) == 2;  // words of pairs need registers, too: 4 rows at most, or panels widened before
+constexpr bool WIDENS = sizeof(T) == 2;  // words of pairs need registers, too: 4 rows at most, or see WideningSource
 #endif
+
+// Numbers of a panel that is decoded for many rows. Without AVX2, instructions cannot mask what they load.
+template <class T>
+using Decoded = std::conditional_t<WIDENS<T> && W == 4, float, T>;
 
 // Up to so many rows, two panels are multiplied at once, whose sums do not wait for each other.
 #if defined(__AVX512BF16__)
@@ -58,24 +62,52 @@ __attribute__((always_inline)) inline void for_each(Use&& use) {
     for_each(use, std::make_integer_sequence<int, N>{});
 }
 
-// A source yields a panel's words in the order of depth, `STEPS` steps at a time, each of `HALVES` vectors.
-// That of a plain panel prefetches lines from `ahead` on.
-template <class T>
-struct PlainSource {
-    static constexpr int STEPS = 1, HALVES = 2;
-    const T* panel;
+// Prefetches lines from `ahead` on, step by step.
+struct Asker {
     const char* ahead;
     int64_t asking;  // inputs of 32 that prefetch a line, or more than 32: all prefetch two
 
-    __attribute__((always_inline)) void read(int64_t step, Words (&words)[1][2]) {
+    __attribute__((always_inline)) void operator()(int64_t step) {
         if (__builtin_expect(step % 32 < asking, 1)) {
             ask_for(ahead);
             if (asking > 32) ask_for(ahead += 64);
             ahead += 64;
         }
+    }
+};
+
+// A source yields a panel's words in the order of depth, `STEPS` steps at a time, each of `HALVES` vectors.
+template <class T>
+struct PlainSource {
+    static constexpr int STEPS = 1, HALVES = 2;
+    const T* panel;
+    Asker ask;
+
+    __attribute__((always_inline)) void read(int64_t step, Words (&words)[1][2]) {
+        ask(step);
         words[0][0] = load<Words>(panel);
         words[0][1] = load<Words>(panel + EACH<T> * W);
         panel += EACH<T> * OUTPUTS;
+    }
+};
+
+// The inputs of a plain panel of bfloat16 one after the other, as words of float32: those that end with an input, whose
+// other half is masked. They need fewer registers than pairs, so that a tile has more rows.
+struct WideningSource {
+    static constexpr int STEPS = 1, HALVES = 2;
+    const BFloat16* panel;
+    Asker ask;
+
+    __attribute__((always_inline)) void read(int64_t step, Words (&words)[1][2]) {
+        ask(step);
+        const int64_t odd = step % 2;
+        for_each<2>([&](auto half) __attribute__((always_inline)) {
+            if (__builtin_expect(step == 0, 0))
+                words[0][half] = load<Words>(panel + half * 2 * W) << 16;  // nothing lies before it
+            else
+                words[0][half] = load<Words>(panel + half * 2 * W + odd - 1) & 0xffff0000u;
+        });
+        panel += odd * 2 * OUTPUTS;
     }
 };
 
@@ -108,7 +140,7 @@ struct RowTile {
 #endif
     static constexpr int64_t ROWS = 1;  // laid out together
     static constexpr int64_t MOST = WIDENS<T> ? 4 : MOST_ROWS;
-    static constexpr int64_t DEPTH_PART = ::DEPTH_PART;
+    static constexpr int64_t DEPTH_PART = INT64_MAX;  // parts that stay in the L1 cache for all tiles gain nothing here
 
     static int64_t stride(int64_t depth) { return (divide_up(depth * int64_t(sizeof(Left)), 64) | 1) * 64 / sizeof(Left); }
     static int64_t size(int64_t rows, int64_t depth) { return rows * stride(depth); }
@@ -127,10 +159,11 @@ struct RowTile {
     }
 
     // Computes sums[rows][OUTPUTS] for rows of x from `row` on. Prefetches `lines` lines per 32 of depth.
+    template <class Right>
     static void multiply(const Left* left, int64_t row, int64_t rows, int64_t depth, int64_t first, int64_t end, bool adds,
-                         const T* panel, float* sums, const char* ahead, int64_t lines) {
-        multiply(left, row, rows, depth, first, end, adds, PlainSource<T>{panel + first * OUTPUTS, ahead, lines * EACH<T>},
-                 sums, 0);
+                         const Right* panel, float* sums, const char* ahead, int64_t lines) {
+        using Source = std::conditional_t<std::is_same_v<Right, T>, PlainSource<T>, WideningSource>;
+        multiply(left, row, rows, depth, first, end, adds, Source{panel + first * OUTPUTS, ahead, lines * EACH<T>}, sums, 0);
     }
 
     // As above with the words of a source, which begins at `first`. Sums of a second panel are `apart` elements behind.

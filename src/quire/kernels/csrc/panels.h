@@ -141,16 +141,23 @@ struct CompactSource {
     Mask mask;
 };
 
-// Yields the words of another source, and stores them as a plain panel.
+// Yields the words of another source, and stores their numbers as a plain panel.
 template <class T, class Source>
 struct StoringSource {
     static constexpr int STEPS = Source::STEPS, HALVES = 2;
     Source source;
-    T* to;
+    Decoded<T>* to;
 
     __attribute__((always_inline)) void read(int64_t step, Words (&words)[STEPS][2]) {
         source.read(step, words);
-        for_each<2 * STEPS>([&](auto i) { store(to + i * EACH<T> * W, words[i / 2][i % 2]); });
+        for_each<2 * STEPS>([&](auto i) {
+            if constexpr (std::is_same_v<Decoded<T>, T>) {
+                store(to + i * EACH<T> * W, words[i / 2][i % 2]);
+            } else {
+                store(to + (i + i / 2 * 2) * W, words[i / 2][i % 2] << 16);
+                store(to + (i + i / 2 * 2 + 2) * W, words[i / 2][i % 2] & 0xffff0000u);
+            }
+        });
         to += STEPS * EACH<T> * OUTPUTS;
     }
 };
@@ -189,36 +196,16 @@ class PanelReader {
         use(PlainSource<T>{panel, from + AHEAD, ASKS_AHEAD ? OUTPUTS * 2 : 0});
     }
 
-    // to = the inputs [first, end) of a plain panel; `first` is a multiple of PART. Writes all words of a unit.
-    __attribute__((noinline)) void read(int64_t first, int64_t end, T* to) const {
-        each_words(first, end, [&](auto, Words words) {
-            store(to, words);
-            to += EACH<T> * W;
-        });
-    }
-
-    // As above, from pairs of inputs to one after the other. Writes all words of a unit.
-    __attribute__((noinline)) void read_wide(int64_t first, int64_t end, float* to) const {
-        each_words(first, end, [&](auto i, Words words) {
-            store(to + i % 2 * W, words << 16);
-            store(to + OUTPUTS + i % 2 * W, words & 0xffff0000u);
-            to += i % 2 * 2 * OUTPUTS;
-        });
+    // to = the inputs [first, end) as a plain panel; `first` is a multiple of PART. Writes all words of a unit.
+    __attribute__((noinline)) void read(int64_t first, int64_t end, Decoded<T>* to) const {
+        with_source(first, [=](const auto& source) {
+            StoringSource<T, std::decay_t<decltype(source)>> storing{source, to};
+            Words words[storing.STEPS][2];
+            for (int64_t step = 0; step < end - first; step += storing.STEPS * EACH<T>) storing.read(step, words);
+        }, WIDENS<T> ? 0 : COMPACT_AHEAD);
     }
 
   private:
-    template <class Use>
-    void each_words(int64_t first, int64_t end, Use&& use) const {
-        with_source(first, [&](auto source) {
-            constexpr int STEPS = source.STEPS;
-            Words words[STEPS][2];
-            for (int64_t step = 0; step < end - first; step += STEPS * EACH<T>) {
-                source.read(step, words);
-                for_each<2 * STEPS>([&](auto i) { use(i, words[i / 2][i % 2]); });
-            }
-        });
-    }
-
     const QuireWeight& weight_;
     const QuirePanel* entry_;
     int64_t depth_;
