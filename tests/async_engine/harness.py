@@ -20,7 +20,13 @@ from quire.engine.engine import Engine
 from quire.outputs import Delta, RequestOutput
 from quire.sampling_params import SamplingParams
 
-OPTIONS: dict[str, Any] = {"num_kv_blocks": 64, "block_size": 4, "use_tqdm": False, "device": "cpu"}
+OPTIONS: dict[str, Any] = {
+    "num_kv_blocks": 64,
+    "block_size": 4,
+    "use_tqdm": False,
+    "device": "cpu",
+    "speculation": "off",
+}
 TIMEOUT_S = float(os.environ.get("QUIRE_TEST_TIMEOUT_S", "100"))  # for operations that may hang
 
 

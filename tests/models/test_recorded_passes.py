@@ -125,7 +125,7 @@ def test_passes_share_memory_and_a_result_outlives_the_next() -> None:
     assert np.array_equal(first, copy)
     assert np.array_equal(again, copy)
     assert len(steps.model.recorded_passes.values()) == MAX_TOKENS
-    assert steps.model.recorded_passes._memory.num_bytes <= 4 * 2**20
+    assert steps.model.recorded_passes.num_bytes <= 4 * 2**20
 
 
 def test_a_longer_batch_is_not_recorded() -> None:

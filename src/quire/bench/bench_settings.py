@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from quire.settings import Settings, integer_range, integers, names, parse_size, setting
+from quire.settings import Settings, integer_range, integers, names, numbers, parse_size, setting
 
 SLO_NAMES = ("ttft", "tpot", "e2el")
 
@@ -149,6 +149,30 @@ class ExactSettings(Settings):
             raise ValueError(f"ways={unknown[0]} is none of {', '.join(self.known_ways)}")
         if "stages" in self.ways and self.pack is None:
             raise ValueError("ways=stages needs pack")
+
+
+@dataclass(frozen=True)
+class SpeculationSettings(Settings):
+    """`quire bench speculation`."""
+
+    prompts: Path | None = setting(
+        None,
+        'File with a prompt in each line, {"prompt": "...", "schema": {...}}, the schema for JSON answers; by default '
+        "random prompts and scripted drafts.",
+    )
+    acceptance: tuple[float, ...] = setting(
+        "0,0.3,0.5,0.8,0.9,1", "Rates at which scripted draft tokens are right.", read=numbers, metavar="RATE[,RATE...]"
+    )
+    verify: tuple[int, ...] = setting("1,2,4,8", "Numbers of wrong drafts to verify in each step.", read=integers)
+    num_prompts: int = setting(4, "Prompts.", at_least=1)
+    prompt_len: int = setting(128, "Tokens of a random prompt.", at_least=1)
+    output_len: int = setting(64, "Maximum tokens of an answer.", at_least=2)
+    runs: int = setting(3, "Turns of each way.", at_least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if any(not 0 <= rate <= 1 for rate in self.acceptance):
+            raise ValueError(f"acceptance={self.acceptance} has a rate that is not between 0 and 1")
 
 
 @dataclass(frozen=True)

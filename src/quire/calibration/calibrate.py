@@ -22,6 +22,7 @@ SHORTEST = 64  #: tokens
 _BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _CONTEXTS = (64, 512, 4096)
 _DECODE_STEPS = 4
+_FEW_TOKENS = 4  #: a token and its drafts
 _SHORTEST_S = 1e-9  #: least duration, for clocks of low resolution
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -195,6 +196,7 @@ def quick_profile(engine: Engine, cost_model: CostModel, *, seconds: float = 2.0
     with Microbenchmark(engine) as microbenchmark:
         trials = [
             partial(_decode, microbenchmark, 1, 16),
+            partial(_compute_blocks, microbenchmark, min(_FEW_TOKENS, longest)),
             partial(_decode, microbenchmark, 8, 64),
             partial(_compute_blocks, microbenchmark, min(config.block_size, longest)),
             *(

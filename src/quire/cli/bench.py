@@ -7,7 +7,13 @@ from __future__ import annotations
 
 import typer
 
-from quire.bench.bench_settings import ColdStartSettings, ExactSettings, LatencySettings, ThroughputSettings
+from quire.bench.bench_settings import (
+    ColdStartSettings,
+    ExactSettings,
+    LatencySettings,
+    SpeculationSettings,
+    ThroughputSettings,
+)
 from quire.bench.serving.serve_settings import ServeSettings
 from quire.cli.client_options import failures_in_one_line
 from quire.cli.command import App
@@ -64,6 +70,16 @@ def exact(engine: EngineConfig, settings: ExactSettings, json: Json = None) -> N
     with failures_in_one_line():
         if not run(engine, settings, json):
             raise typer.Exit(1)
+
+
+@app.command(epilog="Example: quire bench speculation --model random:qwen2.5-0.5b --dtype bfloat16")
+@options(without=("speculation", "enable_prefix_caching", "use_tqdm"))
+def speculation(engine: EngineConfig, settings: SpeculationSettings, json: Json = None) -> None:
+    """What draft tokens gain for one stream, by the rate at which they are right, or on given prompts."""
+    from quire.bench.speculation import run
+
+    with failures_in_one_line():
+        run(engine, settings, json)
 
 
 @app.command(epilog="Example: quire bench serve --url http://127.0.0.1:8000 --sweep 1,2,4 --goodput ttft:500,tpot:100")

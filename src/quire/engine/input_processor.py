@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from quire.config import SchedulerConfig
@@ -106,6 +106,8 @@ class InputProcessor:
         width = beam.beam_width if beam is not None else sampling.n
         check_limits(self.limits, len(prompt.token_ids), width, is_beam=beam is not None)
         self._check_tokens(prompt.token_ids)
+        if prompt.prediction and max(prompt.prediction) >= self.vocab_size:  # some tokenizers have more tokens
+            prompt = replace(prompt, prediction=tuple(takewhile(self.vocab_size.__gt__, prompt.prediction)))
         return ProcessedRequest(prompt, sampling, beam, priority, min_stage, owner)
 
     def default_sampling_params(self, **given: Any) -> SamplingParams:

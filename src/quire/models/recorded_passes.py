@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -17,16 +19,27 @@ from quire.system.threads import num_threads
 MAX_TOKENS = 64
 
 
+@dataclass(slots=True)
+class _Recordings:
+    """The passes with one attention backend, which share memory."""
+
+    memory: PassMemory = field(default_factory=PassMemory)
+    passes: dict[tuple[Any, ...], RecordedPass | None] = field(default_factory=dict)  #: None: not recordable
+
+
 class RecordedPasses:
-    """Recorded passes, bit-identical to normal ones. Passes with operations of numpy are not recorded."""
+    """Recorded passes, bit-identical to normal ones. Passes with operations of numpy are not recorded. Engines in
+    several threads may share a model: each has an attention backend."""
 
     def __init__(self) -> None:
-        self._memory = PassMemory()
-        self._passes: dict[tuple[Any, ...], RecordedPass | None] = {}  # None: not recordable
-        self._attention: Any = None
+        self._of: WeakKeyDictionary[Any, _Recordings] = WeakKeyDictionary()  #: by attention backend
 
     def values(self) -> list[RecordedPass]:
-        return [each for each in self._passes.values() if each is not None]
+        return [each for recordings in self._of.values() for each in recordings.passes.values() if each is not None]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(recordings.memory.num_bytes for recordings in self._of.values())
 
     def run(
         self, compute: Callable[..., Array], attend: Callable[..., Array], *inputs: Array, rows: Array | None = None
@@ -41,31 +54,32 @@ class RecordedPasses:
             or not isinstance(first, np.ndarray)
         ):
             return compute(attend, *inputs, rows=rows)
-        if self._attention is not attention:
-            self._passes.clear()
-            self._attention = attention
+        of = self._of.get(attention)
+        if of is None:
+            of = self._of[attention] = _Recordings()
         key = (len(first), num_threads())
-        if key not in self._passes:
-            return select_rows(self._record(key, compute, attend, inputs), rows)
-        recorded = self._passes[key]
+        if key not in of.passes:
+            return select_rows(_record(of, key, compute, attend, inputs), rows)
+        recorded = of.passes[key]
         return compute(attend, *inputs, rows=rows) if recorded is None else select_rows(recorded(*inputs), rows)
 
-    def _record(
-        self,
-        key: tuple[Any, ...],
-        compute: Callable[..., Array],
-        attend: Callable[..., Array],
-        inputs: tuple[np.ndarray, ...],
-    ) -> Array:
-        library = load_kernels().functions
-        if library is None:
-            self._passes[key] = None
-            return compute(attend, *inputs)
-        with PassRecorder(self._memory) as recorder:
-            kept = [recorder.memory.allocate(each.shape, each.dtype) for each in inputs]
-            for to, given in zip(kept, inputs, strict=True):
-                np.copyto(to, given)
-            recorder.other = None
-            output = compute(attend, *kept)
-        self._passes[key] = recorder.finish(library, kept, output) if recorder.other is None else None
-        return np.array(output)
+
+def _record(
+    of: _Recordings,
+    key: tuple[Any, ...],
+    compute: Callable[..., Array],
+    attend: Callable[..., Array],
+    inputs: tuple[np.ndarray, ...],
+) -> Array:
+    library = load_kernels().functions
+    if library is None:
+        of.passes[key] = None
+        return compute(attend, *inputs)
+    with PassRecorder(of.memory) as recorder:
+        kept = [recorder.memory.allocate(each.shape, each.dtype) for each in inputs]
+        for to, given in zip(kept, inputs, strict=True):
+            np.copyto(to, given)
+        recorder.other = None
+        output = compute(attend, *kept)
+    of.passes[key] = recorder.finish(library, kept, output) if recorder.other is None else None
+    return np.array(output)

@@ -94,7 +94,8 @@ def simulate(
     ordered = sorted(arrivals, key=lambda arrival: arrival.time_s)
     if engine == "vllm-0.2.4":
         hardware = replace(hardware, swap_is_synchronous=True)
-    config = replace(config, swap_is_synchronous=hardware.swap_is_synchronous)
+    # Simulated texts have no content, so there is nothing to draft.
+    config = replace(config, swap_is_synchronous=hardware.swap_is_synchronous, num_speculative_tokens=0)
     make = VllmScheduler if engine == "vllm-0.2.4" else Scheduler
     scheduler = make(config, policy, learner or hardware.costs)
     return Simulation(scheduler, VirtualRunner(hardware, config.block_bytes), learner).run(ordered)

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
@@ -76,7 +77,7 @@ class Matcher:
         began = time.thread_time()
         found: list[int] = self.state.compute_ff_tokens()
         self._over_s += time.thread_time() - began
-        return found
+        return list(takewhile(self.vocab_size.__gt__, found))
 
     def finish_mask(self, words: np.ndarray) -> None:
         """Replace the grammar's end token by the request's in a mask of `Grammars.fill_masks`. Raises GrammarError."""

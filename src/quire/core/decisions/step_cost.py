@@ -2,10 +2,10 @@
 
     seconds = F(num_tokens) + c2 * attended + c3 * context_decode + c4 * num_seqs
 
-F includes the fixed cost; it never falls, and is piecewise linear with one point per octave. The coefficients are never
-negative. A few observations of each kind of step (octaves of tokens and of context) are kept, so that a thousand decode
-steps do not displace prefill. All kept observations are refitted now and then, by robust least squares of relative
-errors.
+F includes the fixed cost; it never falls, and is piecewise linear with one point per octave, and below 16 tokens, where
+a kernel's tiles matter, one per number. The coefficients are never negative. A few observations of each kind of step
+(by tokens and octave of context) are kept, so that a thousand decode steps do not displace prefill. All kept
+observations are refitted now and then, by robust least squares of relative errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from quire.core.decisions.costs import EMPTY_STEP, StepShape
 from quire.core.decisions.fits import ChangeDetector, PiecewiseLinear, isotonic
 
 _KIND_SIZE = 6
-_MAX_KINDS = 48
+_MAX_KINDS = 64
 _ENOUGH = 16  #: steps for a calibrated fit
 _REFIT_EVERY = 256
 _HURRIED_REFIT = 16  #: if predictions have become worse than the fit was
@@ -98,7 +98,7 @@ class StepCost:
         _, _, c2, c3, c4 = self._line
         predicted = self._curve(num_tokens) + c2 * attended + c3 * context + c4 * num_seqs + _LEAST_S
         error = abs(predicted - seconds) / seconds
-        key = num_tokens.bit_length(), int(attended + context).bit_length()
+        key = _size_class(num_tokens), int(attended + context).bit_length()
         kind = self._kinds.pop(key, None)
         if kind is None:
             if len(self._kinds) >= _MAX_KINDS:
@@ -190,7 +190,7 @@ class StepCost:
         octaves: dict[int, list[tuple[int, float, float]]] = {}
         for n, num_seqs, attended, context, seconds, _ in observations:
             rest = seconds - c2 * attended - c3 * context - c4 * num_seqs
-            octaves.setdefault(n.bit_length(), []).append((n, rest - c0 - c1 * n, seconds))
+            octaves.setdefault(_size_class(n), []).append((n, rest - c0 - c1 * n, seconds))
         xs, ys, weights, misses = [], [], [], []
         for octave in sorted(octaves):
             members = octaves[octave]
@@ -223,7 +223,7 @@ class StepCost:
                 raise ValueError(f"{observation} is no step")
             if not 1 <= number <= num_observed:
                 raise ValueError(f"{observation} was never observed")
-            key = n.bit_length(), int(attended + context).bit_length()
+            key = _size_class(n), int(attended + context).bit_length()
             cost._kinds.setdefault(key, deque(maxlen=_KIND_SIZE)).append(observation)
         if len(cost._kinds) > _MAX_KINDS:
             raise ValueError("more kinds of steps than are ever kept")
@@ -231,6 +231,10 @@ class StepCost:
         cost.fit()
         cost.num_observed = cost._num_fitted = num_observed
         return cost
+
+
+def _size_class(num_tokens: int) -> int:
+    return num_tokens if num_tokens < 16 else 11 + num_tokens.bit_length()
 
 
 def _line_seconds(line: tuple[float, ...], observation: _Observation) -> float:

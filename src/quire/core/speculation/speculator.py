@@ -22,7 +22,8 @@ from quire.core.speculation.draft_slots import append_drafts
 from quire.core.speculation.drafts import Draft, DraftSource, Lookup
 from quire.outputs import StepOutput
 
-_LEAST_GAIN = 1.02  #: of expected tokens per second, for drafts to be worth it
+_LEAST_GAIN = 1.05  #: of expected tokens per second, for drafts to be worth it
+_LEAST_CHANCE = 0.05  #: of a draft token to be confirmed, to be considered
 
 Sources = tuple[DraftSource, ...]
 
@@ -93,7 +94,8 @@ class Speculator:
             seq = self._queue.sequences.get(seq_id)
             if seq is not None and (most := self._most_drafts(seq)) > 0 and (found := self._propose(at, seq, most)):
                 rate = self._acceptance.rate(found.draft.kind, found.draft.prior, found.stream.own)
-                chances += [(rate ** (i + 1), found) for i in range(len(found.draft.token_ids))]
+                each = (rate**number for number in range(1, len(found.draft.token_ids) + 1))
+                chances += [(chance, found) for chance in each if chance >= _LEAST_CHANCE]
         chances.sort(key=lambda chance: -chance[0])
         for _, found in chances[: self._best_number(chances[:left], shape)]:
             found.num_verified += 1

@@ -1,0 +1,189 @@
+"""What draft tokens gain: `quire bench speculation`.
+
+Prompts are answered greedily, one at a time, without drafts and with different ones in turns. Scripted drafts know the
+answers: each token is right at a given rate, so the curve of speed against acceptance does not depend on the text. With
+`verify`, all are wrong and all are verified: the ratio is the cost of such a step. `own` are the engine's own drafts.
+"""
+
+from __future__ import annotations
+
+import json as json_format
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from quire.assembly import start_engine
+from quire.bench.bench_settings import SpeculationSettings
+from quire.bench.progress import progress
+from quire.bench.report import Column, Report, summarise
+from quire.bench.workload import token_range
+from quire.config import EngineConfig
+from quire.core.request import Sequence
+from quire.core.speculation.drafts import Draft
+from quire.engine.engine import Engine
+from quire.kernels.loaded import load_kernels
+from quire.prompt import Prompt
+from quire.sampling_params import SamplingParams, StructuredOutputsParams
+
+
+@dataclass(frozen=True)
+class Question:
+    prompt: Prompt
+    params: SamplingParams
+
+
+class Scripted:
+    """Drafts of known answers, each token of which is right at a rate."""
+
+    def __init__(self, name: str, rate: float, most: int) -> None:
+        self._name, self._rate, self._most, self._draw = name, rate, most, random.Random(1)
+        self.answer: list[int] = []
+
+    def propose(self, seq: Sequence, most: int) -> Draft | None:
+        at = seq.num_output_tokens
+        right = self.answer[at : at + min(most, self._most)]
+        tokens = [token if self._draw.random() < self._rate else token ^ 1 for token in right]
+        return Draft(tokens, self._name) if tokens else None
+
+
+@dataclass
+class _Way:
+    """One way to draft, and what it took."""
+
+    name: str
+    drafts: Scripted | None = None  #: None: the engine's own, or none
+    is_off: bool = False
+    always: bool = False  #: verify all, whatever the cost
+    tpot_s: list[float] = field(default_factory=list)  #: by turn
+    steps: int = 0
+    tokens: int = 0
+    verified: int = 0
+    accepted: int = 0
+
+
+class SpeculationBench:
+    def __init__(self, config: EngineConfig, settings: SpeculationSettings) -> None:
+        config = replace(config, use_tqdm=False, enable_prefix_caching=False, speculation="lookup")
+        self.engine: Engine = start_engine(config)
+        if not self.engine.scheduler.speculator.most:
+            raise ValueError(f"{config.model} has recurrent states, and no drafts")
+        self.settings = settings
+        self.questions = self._read() if settings.prompts is not None else self._draw()
+        self.answers = [self._run(_Way("off", is_off=True), question)[0] for question in self.questions]
+
+    def _draw(self) -> list[Question]:
+        settings, draw, ids = self.settings, random.Random(1), token_range(self.engine.vocab_size)
+        params = SamplingParams(temperature=0.0, max_tokens=settings.output_len, ignore_eos=True, detokenize=False)
+        prompts = [draw.choices(ids, k=settings.prompt_len) for _ in range(settings.num_prompts)]
+        return [Question(Prompt(token_ids=prompt), params) for prompt in prompts]
+
+    def _read(self) -> list[Question]:
+        assert self.settings.prompts is not None
+        questions = []
+        for number, line in enumerate(self.settings.prompts.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                given = json_format.loads(line)
+                schema = given.get("schema")
+                structure = None if schema is None else StructuredOutputsParams(json=schema)
+                params = SamplingParams(
+                    temperature=0.0, max_tokens=self.settings.output_len, structured_outputs=structure
+                )
+                questions.append(Question(Prompt(given["prompt"]), params))
+            except (ValueError, KeyError, AttributeError) as error:
+                expected = '{"prompt": "...", "schema": {...}}, without schema for free text'
+                raise ValueError(f"{self.settings.prompts}, line {number}: {error!r}; expected {expected}") from error
+        return questions[: self.settings.num_prompts]
+
+    def ways(self) -> list[_Way]:
+        scripted = [_scripted(f"verify {count}", 0.0, count, always=True) for count in self.settings.verify]
+        scripted += [_scripted(f"scripted {rate:g}", rate, 1_000) for rate in self.settings.acceptance]
+        return [_Way("off", is_off=True), *([] if self.settings.prompts else scripted), _Way("own")]
+
+    def measure(self, ways: list[_Way], show: Callable[[int, str], None]) -> None:
+        for turn in range(self.settings.runs):
+            for number, way in enumerate(ways):
+                show(turn * len(ways) + number, way.name)
+                took = 0.0
+                for question, answer in zip(self.questions, self.answers, strict=True):
+                    if way.drafts is not None:
+                        way.drafts.answer = answer
+                    took += self._play(way, question, answer)
+                way.tpot_s.append(took / sum(max(1, len(answer) - 1) for answer in self.answers))
+
+    def _play(self, way: _Way, question: Question, answer: list[int]) -> float:
+        """Return the seconds from the first token to the last."""
+        counts = self.engine.scheduler.speculator.counts
+        verified, accepted, steps = counts.draft_tokens, counts.accepted.total(), self.engine.scheduler.num_steps
+        found, seconds = self._run(way, question)
+        if found != answer:
+            raise RuntimeError(f"drafts ({way.name}) have changed an answer: please report it")
+        way.tokens += len(answer)
+        way.steps += self.engine.scheduler.num_steps - steps
+        way.verified += counts.draft_tokens - verified
+        way.accepted += counts.accepted.total() - accepted
+        return seconds
+
+    def _run(self, way: _Way, question: Question) -> tuple[list[int], float]:
+        speculator = self.engine.scheduler.speculator
+        most, costs, make_sources = speculator.most, speculator.costs, speculator.make_sources
+        speculator.most = 0 if way.is_off else most
+        speculator.costs = None if way.always else costs
+        if (drafts := way.drafts) is not None:
+            speculator.make_sources = lambda seq: (drafts,)
+        try:
+            state = self.engine.add_request(question.prompt, question.params)
+            while self.engine.has_unfinished():
+                self.engine.step()
+        finally:
+            speculator.most, speculator.costs, speculator.make_sources = most, costs, make_sources
+        output = state.to_output()
+        if output.error is not None or output.metrics is None:
+            raise RuntimeError(f"a request failed: {output.error}")
+        first, last = output.metrics.first_token_time, output.metrics.last_token_time
+        return list(output.outputs[0].token_ids), (last or 0.0) - (first or 0.0)
+
+
+def _scripted(name: str, rate: float, most: int, *, always: bool = False) -> _Way:
+    return _Way(name, Scripted(name, rate, most), always=always)
+
+
+COLUMNS = (
+    Column("drafts", "drafts"),
+    Column("accepted_share", "accepted", 100, 0, " %"),
+    Column("tokens_per_step", "tokens a step"),
+    Column("tpot_s", "TPOT ms", 1e3),
+    Column("ratio", "to none"),
+)
+
+
+def run(config: EngineConfig, settings: SpeculationSettings, json: Path | None) -> None:
+    """Measure all ways and publish the table. ValueError for a wrong option or file."""
+    bench = SpeculationBench(config, settings)
+    try:
+        ways = bench.ways()
+        with progress(settings.runs * len(ways), "turns") as show:
+            bench.measure(ways, show)
+    finally:
+        bench.engine.close()
+    report = Report("speculation", f"Draft tokens of {config.model}, one stream", COLUMNS, make_figures(ways))
+    report.settings = {**settings.as_json(), "engine": config.as_json()}
+    report.notes = [
+        f"Kernels: {load_kernels()}. Every answer is that without drafts. Ratios are paired by turns.",
+    ]
+    report.publish(json, None)
+
+
+def make_figures(ways: list[_Way]) -> list[dict[str, Any]]:
+    base = ways[0].tpot_s
+    return [
+        {
+            "drafts": way.name,
+            "accepted_share": way.accepted / way.verified if way.verified else None,
+            "tokens_per_step": way.tokens / way.steps,
+            "tpot_s": summarise(way.tpot_s),
+            "ratio": summarise(one / other for one, other in zip(way.tpot_s, base, strict=True)),
+        }
+        for way in ways
+    ]
