@@ -20,7 +20,8 @@ STATS = Stats(
     num_sampled_tokens=2, num_prompt_tokens=7, num_blocks=10, num_used_blocks=4, num_disk_blocks=7, disk_bytes=70,
     disk_moved=Counter(save=1), disk_failed=Counter(load=1), prefix_ways=Counter(both=1), prefix_queries=8,
     prefix_hits=6, hits_by_tier=Counter(device=6), preemptions=1, token_gaps=[0.02, 0.3], swap_bytes=9,
-    swap_used_bytes=3, ahead_tokens=5, drafts=1, draft_tokens=4, accepted_drafts=Counter({"0": 1}), audits=Counter({("device", "equal"): 1}),
+    swap_used_bytes=3, ahead_tokens=5, drafts=1, draft_tokens=4,
+    accepted_drafts=Counter({"0": 1}), audits=Counter({("device", "equal"): 1}),
     recovery=RecoveryStats(
         preemptions=Counter(swap=1), seconds=Counter(swap=1.5), num_recomputed_tokens=4,  # type: ignore[call-arg]
         swapped_blocks=Counter(save=2), swapped_bytes=Counter(save=8), cancelled_blocks=Counter(load=1),

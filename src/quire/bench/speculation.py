@@ -1,4 +1,4 @@
-"""What draft tokens gain: `quire bench speculation`.
+"""Measure what draft tokens gain: `quire bench speculation`.
 
 Prompts are answered greedily, one at a time, without drafts and with different ones in turns. Scripted drafts know the
 answers: each token is right at a given rate, so the curve of speed against acceptance does not depend on the text. With

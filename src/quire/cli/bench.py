@@ -75,7 +75,7 @@ def exact(engine: EngineConfig, settings: ExactSettings, json: Json = None) -> N
 @app.command(epilog="Example: quire bench speculation --model random:qwen2.5-0.5b --dtype bfloat16")
 @options(without=("speculation", "enable_prefix_caching", "use_tqdm"))
 def speculation(engine: EngineConfig, settings: SpeculationSettings, json: Json = None) -> None:
-    """What draft tokens gain for one stream, by the rate at which they are right, or on given prompts."""
+    """Measure what draft tokens gain for one stream, by the rate at which they are right, or on given prompts."""
     from quire.bench.speculation import run
 
     with failures_in_one_line():
