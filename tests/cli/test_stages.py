@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from click.testing import CliRunner, Result
@@ -12,6 +14,8 @@ from click.testing import CliRunner, Result
 from progressive.models import make_model
 from quire.cli.stages.commands import app
 from quire.loading.stage_manifest import read_stage_manifest
+from quire.progressive import angular_distance, precision
+from quire.progressive.hidden_states import hidden_states
 from quire.progressive.plans import read_plan
 from quire.progressive.stage_plan import StagePlan
 
@@ -92,6 +96,26 @@ def test_plans_by_precision_and_of_both_axes(tmp_path: Path) -> None:
     ):
         result = stages("plan", "--model", "quire-mini", *arguments)
         assert message in f"{result.exception} {result.output}"
+
+
+@pytest.mark.parametrize(("dtype", "passes"), [("bfloat16", 8), ("float16", 1)])
+def test_a_plan_computes_no_states_twice_and_none_that_it_does_not_show(
+    dtype: str, passes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, text, calls = make_model(tmp_path / "model"), tmp_path / "text.txt", list[Any]()
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"dtype": dtype}))
+    text.write_text("the keeper sails in early spring " * 8)
+
+    def counted(*given: Any) -> list[np.ndarray]:
+        calls.append(given)
+        return hidden_states(*given)
+
+    for module in (angular_distance, precision):
+        monkeypatch.setattr(module, "hidden_states", counted)
+    output = done("plan", "--model", model, "--text", text, "--samples", 1, "--tokens", 8)
+    assert len(calls) == passes
+    assert ("mantissa bits" in output) == (dtype == "bfloat16")
 
 
 def test_a_plan_without_text(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_distances_are_the_angles_between_the_states_of_transformers(name: str, 
 
 
 def test_the_best_block_of_a_size_is_the_first_with_the_least_distance() -> None:
-    distances = AngularDistances(3, 1, ((0.2, 0.1, 0.1), (0.3, 0.25), (0.4,)))
+    distances = AngularDistances(3, 1, ((0.2, 0.1, 0.1), (0.3, 0.25), (0.4,)), np.ones((1, 1)))
     best = [distances.best(size) for size in (1, 2, 3)]
     assert [(block.start, block.end, block.distance) for block in best] == [(1, 2, 0.1), (1, 3, 0.25), (0, 3, 0.4)]
 

@@ -12,6 +12,7 @@ from checkpoints import make_checkpoint, make_reference
 from progressive.models import random_texts
 from progressive.test_angular_distance import raw_states
 from quire.loading import load_model, resolve_model
+from quire.progressive.angular_distance import measure_distances
 from quire.progressive.precision import measure_precisions, most_mantissa_bits, share_of_bytes
 
 
@@ -19,8 +20,9 @@ from quire.progressive.precision import measure_precisions, most_mantissa_bits, 
 def test_distances_are_those_of_a_reference_with_truncated_weights(name: str, tmp_path: Path) -> None:
     loaded = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), dtype="float32", use_tqdm=False)
     texts, model = random_texts(3), make_reference(name)
-    found = measure_precisions(loaded, texts)
-    assert found == measure_precisions(loaded, texts), "the weights were not restored"
+    whole_states = measure_distances(loaded, texts).last_states
+    found = measure_precisions(loaded, texts, whole_states)
+    assert found == measure_precisions(loaded, texts, whole_states), "the weights were not restored"
     assert list(found) == sorted(found, reverse=True)
     assert 0 < found[6] < found[0] / 4
     if name.startswith("llama"):  # others have matrices, such as routers, that stay whole

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class AngularDistances:
     num_layers: int
     num_texts: int
     values: tuple[tuple[float, ...], ...]
+    last_states: np.ndarray = field(compare=False, repr=False)  #: the last layer's output by text, of length 1
 
     def of(self, start: int, end: int) -> LayerBlock:
         return LayerBlock(start, end, self.values[end - start - 1][start])
@@ -45,17 +46,17 @@ def measure_distances(
     layer l at a text's last token. ValueError without texts, or if activations are not finite."""
     num_layers = model.config.num_layers
     total = np.zeros((num_layers + 1, num_layers + 1))
-    num_texts = 0
+    last: list[np.ndarray] = []
     for text in texts:
         x = np.stack([state[-1] for state in hidden_states(model, text)]).astype(np.float64)
         x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
         total += np.arccos((x @ x.T).clip(-1, 1)) / np.pi
-        num_texts += 1
+        last.append(x[-1])
         advance(1)
-    if not num_texts:
+    if not last:
         raise ValueError("distances need at least one text")
-    mean = (total / num_texts).tolist()
+    mean = (total / len(last)).tolist()
     values = tuple(
         tuple(mean[start][start + size] for start in range(num_layers - size + 1)) for size in range(1, num_layers + 1)
     )
-    return AngularDistances(num_layers, num_texts, values)
+    return AngularDistances(num_layers, len(last), values, np.stack(last))

@@ -38,11 +38,14 @@ def most_mantissa_bits(dtype: str, num_bytes: int, max_bytes: int) -> int:
 
 
 def measure_precisions(
-    model: CausalLM, texts: Sequence[Sequence[int]], advance: Callable[[int], None] = lambda num_texts: None
+    model: CausalLM,
+    texts: Sequence[Sequence[int]],
+    whole: np.ndarray,
+    advance: Callable[[int], None] = lambda num_texts: None,
 ) -> tuple[float, ...]:
     """Average arccos(cos(x, y)) / π over texts, for 0 to 6 mantissa bits: x and y are the last layer's output at a
-    text's last token, with these bits and with all. Nothing for a quantized checkpoint, which has no planes. Raises
-    ValueError if activations are not finite."""
+    text's last token, with these bits and with all (`whole`, a row of length 1 for each text). Nothing for a quantized
+    checkpoint, which has no planes. Raises ValueError if activations are not finite."""
     linear = [module for module in model.modules() if isinstance(module, WeightLayer)]
     if any(layer.stored is not None for layer in linear):
         return ()
@@ -55,7 +58,7 @@ def measure_precisions(
         x = np.stack(found)
         return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
 
-    whole, distances = last_states(), []
+    distances = []
     for bits in range(WHOLE_BITS):
         for layer in linear:
             layer.truncate(bits)

@@ -218,15 +218,19 @@ def _measure(
     from quire.progressive.precision import measure_precisions
 
     texts, sources = gather_texts(model, text, generate, dtype=dtype, start=start, samples=samples, tokens=tokens)
-    loaded = load_model(resolve_model(model), dtype=dtype, use_tqdm=False)
-    with progress_bar("measuring distances", (2 + WHOLE_BITS) * len(texts)) as advance:
-        return measure_distances(loaded, texts, advance), measure_precisions(loaded, texts, advance), sources
+    source = resolve_model(model)
+    has_stages = source.config.dtype != "float16"
+    loaded = load_model(source, dtype=dtype, use_tqdm=False)
+    with progress_bar("measuring distances", (1 + WHOLE_BITS * has_stages) * len(texts)) as advance:
+        distances = measure_distances(loaded, texts, advance)
+        precisions = measure_precisions(loaded, texts, distances.last_states, advance) if has_stages else ()
+    return distances, precisions, sources
 
 
 def _show_precisions(distances: tuple[float, ...], sizes: ModelBytes, dtype: str) -> None:
     from quire.progressive.precision import share_of_bytes
 
-    if distances and dtype != "float16":
+    if distances:
         shares = [share_of_bytes(dtype, bits) for bits in range(len(distances))]
         rows = [
             (bits, f"{distance:.4f}", format_size(int(share * sizes.total)), f"{share:.0%}")
