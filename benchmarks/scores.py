@@ -6,16 +6,17 @@ Source: Rajpurkar et al., 2016, "SQuAD: 100,000+ Questions for Machine Comprehen
 from __future__ import annotations
 
 import math
-import re
-import string
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quire.progressive.questions import ReadingQuestion
-
-_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLE = re.compile(r"\b(?:an?|the)\b")
+from quire.progressive.questions import (
+    ReadingQuestion,
+    check_answers,
+    exact_match,
+    first_line,
+    normalize_answer,
+)
 
 
 @dataclass(frozen=True)
@@ -36,26 +37,13 @@ class Paired:
     p: float  #: p-value of the two-sided sign test
 
 
-def normalize_answer(text: str) -> str:
-    """Lower-case an answer, delete ASCII punctuation (`don't` becomes `dont`), then articles and extra whitespace."""
-    bare = text.lower().translate(_WITHOUT_PUNCTUATION)
-    return " ".join(_ARTICLE.sub(" ", bare).split())
-
-
-def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1.0 if a prediction equals an expected answer after normalization, else 0.0."""
-    _check(answers)
-    said = normalize_answer(prediction)
-    return float(any(said == normalize_answer(answer) for answer in answers))
-
-
 def f1(prediction: str, answers: Sequence[str]) -> float:
     """Return the best harmonic mean of word precision and recall over the expected answers.
 
     Both sides are bags of normalized words. As in SQuAD v1.1, answers without a common word score zero, even two empty
     ones. Raises ValueError as `exact_match`.
     """
-    _check(answers)
+    check_answers(answers)
     said = Counter(normalize_answer(prediction).split())
     bags = [Counter(normalize_answer(answer).split()) for answer in answers]
     # 2PR / (P + R) with P = shared / said and R = shared / expected
@@ -78,7 +66,7 @@ def score_each(predictions: Sequence[str], questions: Sequence[ReadingQuestion])
     """Return exact match and F1 of each answer up to its first newline, as fractions. Raises as `score`."""
     if len(predictions) != len(questions):
         raise ValueError(f"expected one prediction a question, got {len(predictions)} for {len(questions)} questions")
-    said = [prediction.partition("\n")[0].strip() for prediction in predictions]
+    said = [first_line(prediction) for prediction in predictions]
     return [
         (exact_match(text, question.answers), f1(text, question.answers))
         for text, question in zip(said, questions, strict=True)
@@ -98,10 +86,3 @@ def sign_test(a: int, b: int) -> float:
     """Return the two-sided p-value of a split of a to b under fair coins."""
     n, fewer = a + b, min(a, b)
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / 2**n)
-
-
-def _check(answers: Sequence[str]) -> None:
-    if isinstance(answers, str):  # would count as a sequence of letters
-        raise ValueError(f"answers must be a sequence of strings, got the string {answers!r}: write [{answers!r}]")
-    if not answers:
-        raise ValueError("a prediction needs at least one expected answer to be scored against, got none")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from benchmarks.scores import ReadingScores, compare_paired, exact_match, f1, normalize_answer, score, sign_test
-from quire.progressive.questions import ReadingQuestion
+from benchmarks.scores import ReadingScores, compare_paired, f1, score, sign_test
+from quire.progressive.questions import ReadingQuestion, exact_match, normalize_answer
 
 QUESTION = ReadingQuestion("The pier stands in Portwick.", "Where is the pier?", ("Portwick",))
 

@@ -13,10 +13,12 @@ from click.testing import CliRunner, Result
 
 from progressive.models import make_model
 from quire.cli.stages.commands import app
+from quire.cli.stages.frontier import StageTrial
 from quire.loading.stage_manifest import read_stage_manifest
-from quire.progressive import angular_distance, precision
+from quire.progressive import angular_distance, frontier, precision
 from quire.progressive.hidden_states import hidden_states
-from quire.progressive.plans import read_plan
+from quire.progressive.plans import ModelBytes, read_plan
+from quire.progressive.questions import ReadingQuestion
 from quire.progressive.stage_plan import StagePlan
 
 COMMAND = typer.main.get_command(app)  # made once, since it takes longer than the tests
@@ -72,7 +74,33 @@ def test_from_a_plan_to_a_map(tmp_path: Path) -> None:
     assert "all but" in output
     assert len(measured["precision_distances"]) == 7
     assert "mantissa bits" in output
+    tried = {(str(each["block_out"]), each["mantissa_bits"]): each["distance"] for each in measured["first_stages"]}
+    assert len(tried) == 3 * 8 + 2  # with 0, 1 and 2 layers out; the latter two in plain files, too
+    assert [tried["None", bits] for bits in range(7)] == measured["precision_distances"]
+    assert tried["None", 7] == pytest.approx(0, abs=1e-6)
+    assert "stages that are best for their bytes" in output
     assert (tmp_path / "heat.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_questions_measure_first_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontier, "SHARES_OUT", (1 / 2,))
+    passage = "Ines Haddad was born in Marlow. Tom Weber, a baker, lives in Ashby."
+    asked = [
+        ReadingQuestion(passage, "Where does Tom Weber live?", ("Ashby",)),
+        ReadingQuestion(passage, "Where was Ines Haddad born?", ("Paris", "Marlow")),
+        ReadingQuestion(passage, "What is Tom Weber?", ("no baker",)),
+    ]
+    sizes, values = ModelBytes((1,) * 16, 2), [[0.0] * (17 - size) for size in range(1, 17)]
+    distances = angular_distance.AngularDistances(16, 1, tuple(map(tuple, values)), np.zeros((1, 1)))
+    trial = StageTrial(sizes, "bfloat16", distances, has_planes=True)
+    found = {
+        (stage.block_out, stage.mantissa_bits): stage.loss
+        for stage in trial.by_exact_match("quire-mini", "float32", asked)
+    }
+    assert found[None, 7] == found[None, 6] == pytest.approx(1 / 3)
+    assert found[(0, 8), 7] == found[(0, 8), None] == 1
+    result = stages("plan", "--model", "quire-mini", "--questions", tmp_path / "none.json")
+    assert "there is no such file" in str(result.exception)
 
 
 def test_plans_by_precision_and_of_both_axes(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 from quire.llm import LLM
 from quire.progressive.questions import prompt_of, read_questions
@@ -12,6 +13,7 @@ from quire.sampling_params import SamplingParams
 from quire.text.tokenizer import Tokenizer
 
 WRITTEN_AT_ONCE = 32
+_T = TypeVar("_T")
 
 
 def read_texts(path: Path, tokenizer: Tokenizer, max_tokens: int) -> list[list[int]]:
@@ -68,6 +70,6 @@ def _bos(tokenizer: Tokenizer) -> list[int]:
     return first if first == [tokenizer.bos_token_id] else []
 
 
-def choose_texts(texts: Sequence[list[int]], count: int) -> list[list[int]]:
-    """Choose at most `count` texts, evenly spread."""
+def choose_texts(texts: Sequence[_T], count: int) -> list[_T]:
+    """Choose at most `count` texts or questions, evenly spread."""
     return [texts[i * len(texts) // count] for i in range(count)] if len(texts) > count else list(texts)

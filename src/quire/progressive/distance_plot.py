@@ -7,10 +7,9 @@ from typing import Any
 from quire.progressive.angular_distance import AngularDistances
 
 
-def draw_distances(figure: Any, distances: AngularDistances, model: str, block: tuple[int, int] | None = None) -> None:
+def draw_distances(axes: Any, distances: AngularDistances, block: tuple[int, int] | None = None) -> None:
     """Draw one cell per block: its start on the x axis, its size on the y axis. `block` marks a plan's layers."""
     num_layers = distances.num_layers
-    axes = figure.subplots()
     cells = [[row[i] if i < len(row) else float("nan") for i in range(num_layers)] for row in distances.values[:-1]]
     image = axes.imshow(
         cells, origin="lower", aspect="auto", cmap="viridis", extent=(-0.5, num_layers - 0.5, 0.5, num_layers - 0.5)
@@ -23,5 +22,5 @@ def draw_distances(figure: Any, distances: AngularDistances, model: str, block: 
     axes.set_xlabel("first layer of the block")
     axes.set_ylabel("layers in the block")
     marks = "dots: the best of each size" + ("; square: the plan" if block is not None else "")
-    figure.suptitle(f"Which layers of {model} turn their input least? Dark is less ({marks})", x=0.01, ha="left")
-    figure.colorbar(image, ax=axes, label="angular distance (0: same direction, 0.5: orthogonal)")
+    axes.set_title(f"Layers that turn their input least ({marks})")
+    axes.figure.colorbar(image, ax=axes, label="angular distance (0: same direction, 0.5: orthogonal)")

@@ -15,14 +15,14 @@ from quire.models.stages import ServableStage
 from quire.ops.arrays import Array, as_numpy, as_tensor, cast, is_numpy, takes_tensors, widen
 
 
-def hidden_states(model: CausalLM, token_ids: Sequence[int]) -> list[np.ndarray]:
+def hidden_states(model: CausalLM, token_ids: Sequence[int], layers: Sequence[Any] | None = None) -> list[np.ndarray]:
     """Return the input of each layer and the last one's output for one text: float32 [num_tokens, hidden_size].
 
-    `model` is in main memory. ValueError if a state is not finite.
+    `model` is in main memory. `layers` replaces its own. ValueError if a state is not finite.
     """
     states: list[np.ndarray] = []
-    layers: list[Any] = [_ObservedLayer(layer, states) for layer in model.layers]
-    model.switch_to(ServableStage(1, layers))
+    observed: list[Any] = [_ObservedLayer(layer, states) for layer in layers or model.layers]
+    model.switch_to(ServableStage(1, observed))
     ids, positions = np.array(token_ids, np.int64), np.arange(len(token_ids))
     given = (ids, positions) if is_numpy(model.dtype) else (as_tensor(ids), as_tensor(positions))
     with np.errstate(invalid="ignore"):

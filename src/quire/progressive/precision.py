@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -37,35 +39,52 @@ def most_mantissa_bits(dtype: str, num_bytes: int, max_bytes: int) -> int:
     return fitting[-1]
 
 
+@contextmanager
+def truncated(layers: Sequence[WeightLayer], mantissa_bits: int) -> Iterator[None]:
+    """Compute with so many mantissa bits."""
+    if mantissa_bits == WHOLE_BITS:
+        yield
+        return
+    for layer in layers:
+        layer.truncate(mantissa_bits)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.packed, layer.views = layer.views.get(None, layer.packed), {}
+
+
+def turn(
+    model: CausalLM,
+    texts: Sequence[Sequence[int]],
+    whole: np.ndarray,
+    layers: Sequence[Any] | None = None,
+    advance: Callable[[int], None] = lambda num_texts: None,
+) -> float:
+    """Average arccos(cos(x, y)) / π over texts: x is the output of the last of `layers` (default: the model's) at a
+    text's last token, and y the row of `whole`, of length 1. Raises ValueError if activations are not finite."""
+    found = []
+    for text in texts:
+        found.append(hidden_states(model, text, layers)[-1][-1].astype(np.float64))
+        advance(1)
+    x = np.stack(found)
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    return float(np.arccos((x * whole).sum(axis=1).clip(-1, 1)).mean() / np.pi)
+
+
 def measure_precisions(
     model: CausalLM,
     texts: Sequence[Sequence[int]],
     whole: np.ndarray,
     advance: Callable[[int], None] = lambda num_texts: None,
 ) -> tuple[float, ...]:
-    """Average arccos(cos(x, y)) / π over texts, for 0 to 6 mantissa bits: x and y are the last layer's output at a
-    text's last token, with these bits and with all (`whole`, a row of length 1 for each text). Nothing for a quantized
-    checkpoint, which has no planes. Raises ValueError if activations are not finite."""
+    """Return how far 0 to 6 mantissa bits turn the last layer's output. Nothing for a quantized checkpoint, which has
+    no planes. Raises as `turn`."""
     linear = [module for module in model.modules() if isinstance(module, WeightLayer)]
     if any(layer.stored is not None for layer in linear):
         return ()
-
-    def last_states() -> np.ndarray:
-        found = []
-        for text in texts:
-            found.append(hidden_states(model, text)[-1][-1].astype(np.float64))
-            advance(1)
-        x = np.stack(found)
-        return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-
     distances = []
     for bits in range(WHOLE_BITS):
-        for layer in linear:
-            layer.truncate(bits)
-        try:
-            cosines = (last_states() * whole).sum(axis=1)
-        finally:
-            for layer in linear:
-                layer.packed, layer.views = layer.views.get(None, layer.packed), {}
-        distances.append(float(np.arccos(cosines.clip(-1, 1)).mean() / np.pi))
+        with truncated(linear, bits):
+            distances.append(turn(model, texts, whole, advance=advance))
     return tuple(distances)

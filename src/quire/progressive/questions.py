@@ -1,14 +1,21 @@
-"""Question-answering data: read question files and word prompts."""
+"""Question-answering data: read question files, word prompts, and compare answers as SQuAD does.
+
+Source: Rajpurkar et al., 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text", section 6.1.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+import string
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 _T = TypeVar("_T", str, list[Any])
+_WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLE = re.compile(r"\b(?:an?|the)\b")
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,35 @@ def prompt_of(question: ReadingQuestion, with_passage: bool = True) -> str:
     """Word a question as one line each of `Context: ...` (with a passage), `Question: ...` and `Answer:`."""
     context = f"Context: {_squeezed(question.passage)}\n" if with_passage and question.passage else ""
     return f"{context}Question: {_squeezed(question.question)}\nAnswer:"
+
+
+def normalize_answer(text: str) -> str:
+    """Lower-case an answer, delete ASCII punctuation (`don't` becomes `dont`), then articles and extra whitespace."""
+    bare = text.lower().translate(_WITHOUT_PUNCTUATION)
+    return " ".join(_ARTICLE.sub(" ", bare).split())
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> float:
+    """Return 1.0 if a prediction equals an expected answer after normalization, else 0.0."""
+    check_answers(answers)
+    said = normalize_answer(prediction)
+    return float(any(said == normalize_answer(answer) for answer in answers))
+
+
+def is_exact_match(prediction: str, question: ReadingQuestion) -> bool:
+    """Return whether the first line of a prediction is an expected answer."""
+    return exact_match(first_line(prediction), question.answers) == 1.0
+
+
+def first_line(prediction: str) -> str:
+    return prediction.partition("\n")[0].strip()
+
+
+def check_answers(answers: Sequence[str]) -> None:
+    if isinstance(answers, str):  # would count as a sequence of letters
+        raise ValueError(f"answers must be a sequence of strings, got the string {answers!r}: write [{answers!r}]")
+    if not answers:
+        raise ValueError("a prediction needs at least one expected answer to be scored against, got none")
 
 
 def _questions(root: object) -> Iterator[ReadingQuestion]:

@@ -9,16 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.options import Json, Plot, check_json, options
+from quire.cli.stages.frontier import StageTrial, read_some, show_frontier
 from quire.cli.stages.texts import Dtype, Generate, Model, Samples, Start, Text, Tokens, check_texts, gather_texts
 from quire.cli.tables import print_table, write_figures
 from quire.config import format_size
 from quire.settings import Settings, parse_size, setting
 
 if TYPE_CHECKING:
+    from quire.loading import ModelSource
     from quire.progressive.angular_distance import AngularDistances
+    from quire.progressive.frontier import FirstStage
     from quire.progressive.plans import ModelBytes
+    from quire.progressive.questions import ReadingQuestion
     from quire.progressive.stage_plan import StagePlan
 
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", callback=check_json, help="The plan file to write.")]
+Questions = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Questions with answers, as --text: show the exact match of first stages."),
+]
 EXAMPLE = "Example: quire stages plan --model quire-mini --generate 64 --start Context: --layers-out 4"
 
 
@@ -100,20 +109,21 @@ def plan(
     samples: Samples = 256,
     tokens: Tokens = 256,
     dtype: Dtype = "float32",
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", callback=check_json, help="The plan file to write.")
-    ] = Path("plan.json"),
+    out: Out = Path("plan.json"),
+    questions: Questions = None,
     json: Json = None,
     plot: Plot = None,
 ) -> None:
     """Measure what omitted layers and mantissa bits change, and plan stage 1.
 
     A plan is written with --mantissa-bits, --layers-out, --bytes, --ttft, --block or --preset. Text is not needed with
-    --block, --preset, --baseline, or --mantissa-bits alone or with a limit.
+    --block, --preset, --baseline, or --mantissa-bits alone or with a limit. With --plot or --questions, first stages
+    are tried, and those that are best for their bytes printed.
     """
     from quire.loading import resolve_model
     from quire.progressive import plans
 
+    text = text or ([questions] if questions is not None else None)
     has_text = bool(text) or generate > 0
     if has_text or start or settings.needs_text:
         check_texts(text, generate, start)
@@ -127,37 +137,74 @@ def plan(
     given = _fixed_plan(num_layers, sizes, stored, settings)
     if settings.layers_out is not None:
         plans.deepest_block(num_layers, settings.layers_out)  # refuse an impossible block before measuring
-    distances: AngularDistances | None = None
-    precisions, sources = tuple[float, ...](), list[str]()
+    asked = None if questions is None else read_some(questions, model, samples)
+    measured, sources = None, list[str]()
     if has_text:
-        distances, precisions, sources = _measure(model, dtype, text, generate, start, samples, tokens)
-        _show_distances(distances, sizes)
-        _show_precisions(precisions, sizes, stored)
+        texts, sources = gather_texts(model, text, generate, dtype=dtype, start=start, samples=samples, tokens=tokens)
+        measured = _measure(source, dtype, texts, sizes, asked, plot is not None)
+        _show(measured, sizes, stored)
+    distances = None if measured is None else measured.distances
     if given is None and settings.ways():
         span = _choose_block(num_layers, sizes, stored, distances, settings)
         given = plans.plan_block(num_layers, *span, settings.stages)
     if given is not None and settings.mantissa_bits not in (None, "auto"):
         given = replace(given, mantissa_bits=int(settings.mantissa_bits))
     facts: dict[str, Any] = {"model": model, "method": settings.method(given), "texts": sources}
-    measured = {} if distances is None else {"num_texts": distances.num_texts, "angular_distances": distances.values}
-    if precisions:
-        measured["precision_distances"] = precisions
+    figures = {} if measured is None else measured.figures()
     gone = None if given is None else given.block_out
     if given is not None:
         if distances is not None and gone is not None:
             facts["distance"] = distances.of(*gone).distance
-        plans.write_plan(given, out, **facts, stages=_show_plan(given, sizes, stored), distances=measured or None)
+        plans.write_plan(given, out, **facts, stages=_show_plan(given, sizes, stored), distances=figures or None)
         typer.echo(f"\nwritten to {out}")
-    write_figures(json, {**facts, "num_layers": num_layers, "plan": given.to_dict() if given else None, **measured})
-    if plot is not None and distances is not None:
-        _draw(plot, distances, model, gone)
+    write_figures(json, {**facts, "num_layers": num_layers, "plan": given.to_dict() if given else None, **figures})
+    if plot is not None and measured is not None:
+        _draw(plot, measured, sizes, model, gone)
 
 
-def _draw(plot: Path, distances: AngularDistances, model: str, gone: tuple[int, int] | None) -> None:
+@dataclass(frozen=True)
+class _Measured:
+    distances: AngularDistances
+    precisions: tuple[float, ...]
+    stages: list[FirstStage]
+    is_exact_match: bool  #: whether questions were answered wrongly, in place of distances
+
+    def figures(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "num_texts": self.distances.num_texts,
+            "angular_distances": self.distances.values,
+        }
+        if self.precisions:
+            found["precision_distances"] = self.precisions
+        if self.stages:
+            loss = "wrong" if self.is_exact_match else "distance"
+            found["first_stages"] = [
+                {loss if name == "loss" else name: value for name, value in vars(stage).items()}
+                for stage in self.stages
+            ]
+        return found
+
+
+def _show(measured: _Measured, sizes: ModelBytes, dtype: str) -> None:
+    _show_distances(measured.distances, sizes)
+    _show_precisions(measured.precisions, sizes, dtype)
+    if measured.stages:
+        show_frontier(measured.stages, sizes, measured.is_exact_match)
+
+
+def _draw(plot: Path, measured: _Measured, sizes: ModelBytes, model: str, gone: tuple[int, int] | None) -> None:
     from quire.bench.plots import save_plot
     from quire.progressive.distance_plot import draw_distances
+    from quire.progressive.frontier_plot import draw_frontier
 
-    save_plot(plot, lambda figure: draw_distances(figure, distances, model, gone))
+    def draw(figure: Any) -> None:
+        figure.set_size_inches(12, 4.8)
+        figure.suptitle(f"First stages of {model}", x=0.01, ha="left")
+        left, right = figure.subplots(1, 2)
+        draw_frontier(left, measured.stages, sizes.total, measured.is_exact_match)
+        draw_distances(right, measured.distances, gone)
+
+    save_plot(plot, draw)
 
 
 def _fixed_plan(num_layers: int, sizes: ModelBytes, dtype: str, settings: PlanSettings) -> StagePlan | None:
@@ -209,22 +256,32 @@ def _most_bytes(settings: PlanSettings) -> int:
 
 
 def _measure(
-    model: str, dtype: str, text: list[Path] | None, generate: int, start: str, samples: int, tokens: int
-) -> tuple[AngularDistances, tuple[float, ...], list[str]]:
+    source: ModelSource,
+    dtype: str,
+    texts: list[list[int]],
+    sizes: ModelBytes,
+    asked: list[ReadingQuestion] | None,
+    has_plot: bool,
+) -> _Measured:
     from quire.cli.stages.texts import progress_bar
-    from quire.loading import load_model, resolve_model
+    from quire.loading import load_model
     from quire.loading.stage_manifest import WHOLE_BITS
     from quire.progressive.angular_distance import measure_distances
     from quire.progressive.precision import measure_precisions
 
-    texts, sources = gather_texts(model, text, generate, dtype=dtype, start=start, samples=samples, tokens=tokens)
-    source = resolve_model(model)
     has_stages = source.config.dtype != "float16"
     loaded = load_model(source, dtype=dtype, use_tqdm=False)
     with progress_bar("measuring distances", (1 + WHOLE_BITS * has_stages) * len(texts)) as advance:
         distances = measure_distances(loaded, texts, advance)
         precisions = measure_precisions(loaded, texts, distances.last_states, advance) if has_stages else ()
-    return distances, precisions, sources
+    trial = StageTrial(sizes, source.config.dtype or "float32", distances, bool(precisions))
+    stages: list[FirstStage] = []
+    if asked is not None:
+        del loaded  # before it is loaded again
+        stages = trial.by_exact_match(source.name, dtype, asked)
+    elif has_plot:
+        stages = trial.by_distance(loaded, texts)
+    return _Measured(distances, precisions, stages, asked is not None)
 
 
 def _show_precisions(distances: tuple[float, ...], sizes: ModelBytes, dtype: str) -> None:
