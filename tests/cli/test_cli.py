@@ -33,6 +33,7 @@ COMMANDS = [
     ["info"],
     ["models"],
     ["serve"],
+    ["launch"],
     ["chat"],
     ["complete"],
     ["calibrate"],

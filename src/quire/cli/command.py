@@ -21,7 +21,7 @@ _TYPES = {"str": "TEXT", "int": "N", "float": "X", "path": "PATH"}
 #: Commands of other engines.
 _ELSEWHERE = {
     **dict.fromkeys(("list", "ls"), "models"),
-    **dict.fromkeys(("launch", "start", "start-server"), "serve MODEL"),
+    **dict.fromkeys(("start", "start-server"), "serve MODEL"),
     "completion": "--install-completion",
     "download": "pull MODEL",
     "ps": "chat --url URL, or GET /v1/models",

@@ -24,6 +24,7 @@ PANELS = {
     "Serve and ask": {
         "serve": "quire.cli.serve.commands",
         "run": "quire.cli.chat.run",
+        "launch": "quire.cli.launch.commands",
         "chat": "quire.cli.chat.commands",
         "complete": "quire.cli.complete",
         "generate": "quire.cli.generate",

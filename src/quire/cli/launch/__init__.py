@@ -1,0 +1,1 @@
+"""`quire launch`: run a coding agent on a server."""
