@@ -15,6 +15,7 @@ from typing import Any
 from quire.forecast import Forecast
 from quire.sampling_params import SamplingParams
 
+COMPUTED = "computed"  #: source of prompt tokens whose KV no tier had
 #: Error of a request whose parameters ban all tokens: the client's mistake, found while sampling.
 EVERY_TOKEN_IS_BANNED = (
     "every token is banned (by structured_outputs, allowed_token_ids, bad_words or min_tokens together)"
@@ -344,6 +345,7 @@ class RequestMetrics:
     last_token_time: float | None = None
     finished_time: float | None = None
     num_preemptions: int = 0
+    missed_s: float | None = None  #: predicted seconds to compute prompt tokens that were not found; None if unknown
     is_resumed: bool = False  #: continued after another engine was lost
 
 
@@ -366,6 +368,9 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     num_cached_tokens: int = 0  #: prompt tokens whose KV was found and used
     cached_tokens: dict[str, int] = field(default_factory=dict)  #: the same by tier, "device" among them
+    #: The prompt's tokens in order: (tier in which they were found, or COMPUTED, and their number).
+    sources: list[tuple[str, int]] = field(default_factory=list)
+    num_chosen_tokens: int = 0  #: computed ones that another tier had: computing was predicted to be faster
     metrics: RequestMetrics | None = None
     prompt_logprobs: Sequence[dict[int, Logprob] | None] | None = None
     finished: bool = False

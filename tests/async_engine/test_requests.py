@@ -43,6 +43,22 @@ def offline(prompt: Any, params: Any, **options: Any) -> RequestOutput:
     return answer.to_output()
 
 
+def test_an_output_says_where_the_prompt_came_from_and_what_computing_the_rest_took() -> None:
+    async def scene() -> None:
+        async with running() as engine:
+            first = await finish(engine, list(range(40)), greedy(20), request_id="a")
+            again = await finish(engine, list(range(40)), greedy(4), request_id="b")
+            assert first.sources == [("computed", 40)]
+            assert again.sources == [("device", 36), ("computed", 4)]
+            assert first.metrics is not None
+            assert again.metrics is not None
+            assert first.metrics.missed_s is not None, "20 steps have calibrated the cost model"
+            assert again.metrics.missed_s is not None
+            assert again.metrics.missed_s > 0
+
+    run(scene())
+
+
 def make_with_own_request() -> Any:
     engine = make()
     engine.add_request([5, 6, 7], greedy(4))  # as a pinned prefix adds it at a promotion

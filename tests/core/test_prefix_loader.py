@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.prefix_bench import BLOCK, DOCUMENT, NUM_BLOCKS, Bench
+from quire.core.forecaster import Forecaster
 from quire.core.request import RequestStatus
 from quire.outputs import StoreChanges
 
@@ -36,6 +37,9 @@ def test_what_arrives_counts_as_cached_and_what_is_computed_does_not() -> None:
     bench.step(arrived=10)
     assert bench.step().total_tokens == 2, "the question is all that is left"
     assert request.cached_tokens == {"disk": 10 * BLOCK}
+    assert request.all_sources == [("computed", 10 * BLOCK), ("disk", 10 * BLOCK), ("computed", 2)]
+    assert request.num_chosen_tokens == 10 * BLOCK
+    assert Forecaster(bench.scheduler, bench.costs).predict_misses(request) == 10 * BLOCK + 2
     assert bench.scheduler.counts.prefix_hits == 10 * BLOCK
 
 
@@ -87,6 +91,7 @@ def test_blocks_that_are_late_are_computed_after_all() -> None:
     assert len(out.cancelled) == NUM_BLOCKS - 5
     assert bench.step().total_tokens == 15 * BLOCK + 2
     assert request.cached_tokens == {"disk": 5 * BLOCK}
+    assert request.num_chosen_tokens == 15 * BLOCK, "the disk had them, and computing was faster"
 
 
 def test_a_queue_on_the_link_counts() -> None:

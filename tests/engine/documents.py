@@ -128,4 +128,4 @@ def ask(
 def cached(job: Job) -> dict[str, int]:
     """Return a request's cached tokens by tier."""
     assert job.answer is not None
-    return dict(job.answer.request.cached_tokens or {})
+    return job.answer.request.cached_tokens

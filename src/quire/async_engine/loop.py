@@ -364,8 +364,7 @@ class EngineLoop:
         request = client.state.request
         if not client.is_started and client.state.metrics.first_scheduled_time is not None:
             client.is_started = True
-            cached = dict(request.cached_tokens or {})
-            started = messages.Started(request.prompt_token_ids, cached, request.stage, request.seed)
+            started = messages.Started(request.prompt_token_ids, request.cached_tokens, request.stage, request.seed)
             report.events.append((client.key, started))
         if client.is_preempted:
             client.is_preempted = False

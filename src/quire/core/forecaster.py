@@ -4,8 +4,10 @@ length is sampled tokens divided by ended sequences (the maximum likelihood for 
 from __future__ import annotations
 
 from quire.core.decisions.costs import Costs, StepShape
+from quire.core.request import Request
 from quire.core.scheduler import Scheduler
 from quire.forecast import Forecast
+from quire.outputs import COMPUTED
 
 _EVERY = 32  #: steps between forecasts while the batch is the same
 _MEMORY = 0.98  #: factor on earlier observations for each ended sequence
@@ -71,6 +73,15 @@ class Forecaster:
             found_share=found_share,
             tokens_per_seq=pool.num_used * config.block_size / num_running if num_running else 0.0,
         )
+
+    def predict_misses(self, request: Request) -> float:
+        """Predict the seconds to compute a prompt's tokens that were not found."""
+        start, seconds, chunk = 0, 0.0, self._scheduler.budget.chunk_beside(None)
+        for source, number in request.all_sources:
+            if source == COMPUTED:
+                seconds += self._costs.recompute(number, start=start, chunk=chunk)
+            start += number
+        return seconds
 
     def _learn(self, time_s: float) -> None:
         scheduler, counts = self._scheduler, self._scheduler.counts

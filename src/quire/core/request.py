@@ -4,6 +4,7 @@ block keys and `num_computed_tokens`."""
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
-from quire.outputs import OutputSoFar
+from quire.outputs import COMPUTED, OutputSoFar
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 
@@ -203,8 +204,10 @@ class Request:
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []
         self.unfinished: list[Sequence] = []  #: sequences that want more tokens
-        #: Prompt tokens found when it first began, by tier, "device" among them; None before that.
-        self.cached_tokens: dict[str, int] | None = None
+        #: The prompt's tokens in order: (tier in which they were found, or COMPUTED, and their number), up to the last
+        #: found one. None before it first began.
+        self.sources: list[tuple[str, int]] | None = None
+        self.num_chosen_tokens = 0  #: prompt tokens in other tiers that were computed, as predicted to be faster
         self.outputs = outputs
         self.prediction: Seq[int] = ()  #: text that the output may repeat, as drafts
         self.num_predicted = (0, 0)  #: accepted and rejected draft tokens of the prediction
@@ -213,9 +216,34 @@ class Request:
         self.beams: BeamSearch | None = None
         self.error: str | None = None
 
+    def add_found(self, tier: str, start: int, num_tokens: int) -> None:
+        """Record that prompt tokens from `start` on were found in a tier; skipped ones before them were computed."""
+        sources = self.sources = self.sources or []
+        if (skipped := start - sum(number for _, number in sources)) > 0:
+            sources.append((COMPUTED, skipped))
+        if sources and sources[-1][0] == tier:
+            num_tokens += sources.pop()[1]
+        sources.append((tier, num_tokens))
+
+    @property
+    def all_sources(self) -> list[tuple[str, int]]:
+        """`sources` of the whole prompt."""
+        known = self.sources or []
+        rest = len(self.prompt_token_ids) - sum(number for _, number in known)
+        return [*known, (COMPUTED, rest)] if rest > 0 else list(known)
+
+    @property
+    def cached_tokens(self) -> dict[str, int]:
+        """Prompt tokens found when it first began, by tier, "device" among them."""
+        found = Counter[str]()
+        for tier, number in self.sources or ():
+            found[tier] += number
+        found.pop(COMPUTED, None)
+        return dict(found)
+
     @property
     def num_cached_tokens(self) -> int:
-        return sum(self.cached_tokens.values()) if self.cached_tokens else 0
+        return sum(self.cached_tokens.values())
 
     @property
     def is_restarted(self) -> bool:

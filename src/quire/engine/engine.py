@@ -168,7 +168,7 @@ class Engine:
         request = self._make_request(processed, request_id, resumption, serial)
         request.prediction = processed.prompt.prediction
         if so_far.outputs:
-            request.cached_tokens = dict(so_far.cached_tokens or {})  # the client knows them already
+            request.sources = list((so_far.cached_tokens or {}).items())  # the client knows them already
         grammar = None
         if not so_far.is_complete:
             self.scheduler.add(request)
@@ -410,11 +410,11 @@ class Engine:
 
     def _end(self, request_ids: list[str]) -> list[RequestState]:
         now = self.clock()
-        ended = [
-            self._states.pop(request_id) for request_id in dict.fromkeys(request_ids) if request_id in self._states
-        ]
+        ended = [self._states.pop(each) for each in dict.fromkeys(request_ids) if each in self._states]
         for state in ended:
             state.finish(now)
+            if self.cost_model.steps.is_calibrated:
+                state.metrics.missed_s = self.forecaster.predict_misses(state.request)
             if self.auditor is not None:
                 self.auditor.note(state.request, now)
             if state.request.error is not None:

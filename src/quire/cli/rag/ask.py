@@ -65,7 +65,7 @@ def ask(
         state = _answer(model, replace(prompt, domains=_domains(prompt, collection_id)), max_tokens)
     for passage in used:
         typer.secho(f"\n[{passage.score:.3f}] {passage.document}, {passage.position}", dim=True)
-    metrics, cached = state.metrics, dict(state.request.cached_tokens or {})
+    metrics, cached = state.metrics, state.request.cached_tokens
     assert metrics.first_token_time is not None
     ttft_s, num_tokens = metrics.first_token_time - metrics.arrival_time, len(prompt.token_ids)
     tiers = ", ".join(f"{count:,} from {tier}" for tier, count in cached.items()) or "none"

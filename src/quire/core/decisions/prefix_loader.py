@@ -36,6 +36,7 @@ class PrefixLoader:
                 is_late = self._decider.is_load_late(seq.num_computed_tokens, rest.end * size, tiers)
                 if is_late and self._swap.cancel_loads(seq, rest):
                     self._recovery.log.record_fallback(seq.request.request_id)
+                    seq.request.num_chosen_tokens += (rest.end - rest.start) * size
 
     def begin(self, seq: Sequence) -> None:
         """Load what other tiers have after the blocks found on the device, if that is sooner. The pool has room."""
@@ -61,6 +62,7 @@ class PrefixLoader:
         has_room = self._swap.has_room_for(seq, first, replace(span, start=split))
         if has_room and not was_swapped:
             self.ways["compute" if split == span.end else "load" if split == span.start else "both"] += 1
+            seq.request.num_chosen_tokens += (split - span.start) * self._kv.block_size
         if has_room and split < span.end:
             op_ids = swap.swap_in(seq, replace(span, start=split))
             self._recovery.log.record_loads(record, op_ids)

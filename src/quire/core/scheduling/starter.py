@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
+from itertools import groupby
 
 from quire.core.admission import Admission
 from quire.core.decisions.lookahead import Lookahead
@@ -32,17 +32,17 @@ class SequenceStarter:
 
     def adopt(self, seq: Sequence, found: list[int]) -> None:
         request = seq.request
-        if request.cached_tokens is None:
-            request.cached_tokens = {}
+        if request.sources is None:
+            request.sources = []
             self.counts.begun_requests += 1
             self.counts.prefix_queries += len(seq.token_ids)
             loaded_ahead = self.lookahead.pop_loaded_ahead(request, len(found))
             if loaded_ahead:
                 self.prefixes.ways["ahead"] += 1
             num_computed = self.documents.pop_computed(request)  # for it while it waited: no hit
-            self._count_cached(request, "device", max(0, len(found) - loaded_ahead.total() - num_computed))
+            start = self._count_cached(request, "device", 0, len(found) - loaded_ahead.total() - num_computed)
             for tier, count in loaded_ahead.items():
-                self._count_cached(request, tier, count)
+                start = self._count_cached(request, tier, start, count)
         self.kv.adopt_prefix(seq, found)
 
     def load(self, seq: Sequence) -> None:
@@ -54,17 +54,20 @@ class SequenceStarter:
         request = seq.request
         is_first_start = not request.is_restarted  # a preempted request gets its own blocks back: no hits
         if is_first_start:
-            num_blocks = (loaded.end - loaded.start) // self.kv.block_size
-            for tier, count in Counter(loaded.tiers[:num_blocks]).items():
-                self._count_cached(request, tier, count)
+            start = loaded.start // self.kv.block_size
+            for tier, blocks in groupby(loaded.tiers[: loaded.end // self.kv.block_size - start]):
+                start = self._count_cached(request, tier, start, len(list(blocks)))
         if not seq.must_compute:
             num_more = self.kv.adopt_following(seq)
             if is_first_start:
-                self._count_cached(request, "device", num_more)
+                self._count_cached(request, "device", loaded.end // self.kv.block_size, num_more)
 
-    def _count_cached(self, request: Request, tier: str, num_blocks: int) -> None:
-        if num_blocks and request.cached_tokens is not None:
-            num_tokens = num_blocks * self.kv.block_size
-            request.cached_tokens[tier] = request.cached_tokens.get(tier, 0) + num_tokens
-            self.counts.prefix_hits += num_tokens
-            self.counts.hits_by_tier[tier] += num_tokens
+    def _count_cached(self, request: Request, tier: str, start: int, num_blocks: int) -> int:
+        """Count the blocks from `start` on as found in a tier. Returns their end."""
+        if num_blocks <= 0:
+            return start
+        num_tokens = num_blocks * self.kv.block_size
+        request.add_found(tier, start * self.kv.block_size, num_tokens)
+        self.counts.prefix_hits += num_tokens
+        self.counts.hits_by_tier[tier] += num_tokens
+        return start + num_blocks
