@@ -59,7 +59,9 @@ def test_an_agent_s_loop_goes_on_with_what_it_got(agent: RunningServer, client: 
     assert [block.to_dict() for block in second.content] == [{"type": "text", "text": "Sunny it is."}]
     assert (second.stop_reason, second.role, second.type) == ("end_turn", "assistant", "message")
     counted = client.messages.count_tokens(model=MODEL, messages=messages, tools=[TOOL]).input_tokens
-    assert counted == second.usage.input_tokens + (second.usage.cache_read_input_tokens or 0)
+    usage = second.usage
+    cached = (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+    assert counted == usage.input_tokens + cached
     tool = {"type": "function", "function": {**FUNCTION}}
     tool["function"].pop("strict")
     history = [

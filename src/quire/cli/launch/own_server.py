@@ -21,6 +21,7 @@ def own_server(model: str, api_key: str | None) -> Iterator[str]:
     """Serve a model on a free port, and stop the server at the end. Yields its URL once the model is loaded; until
     then the log is shown. Raises RuntimeError if the server ends early."""
     env = {name: value for name, value in os.environ.items() if name != "QUIRE_UDS"}
+    env.setdefault("QUIRE_IGNORE_UNKNOWN_FIELDS", "1")  # new versions of agents send new fields
     env |= {"QUIRE_API_KEY": api_key} if api_key else {}
     # A session of its own: Ctrl-C is for the client.
     server = subprocess.Popen(

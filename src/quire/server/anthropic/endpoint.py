@@ -140,9 +140,10 @@ class MessageWriter(AnswerWriter):
     def _usage(self) -> schema.MessageUsage:
         count = self.usage.to_usage()
         cached = count.prompt_tokens_details.cached_tokens if count.prompt_tokens_details is not None else 0
+        stored = self.num_stored_tokens(cached) if self._body.is_marked else 0
         return schema.MessageUsage(
-            input_tokens=count.prompt_tokens - cached,
-            cache_creation_input_tokens=0,
+            input_tokens=count.prompt_tokens - cached - stored,
+            cache_creation_input_tokens=stored,
             cache_read_input_tokens=cached,
             output_tokens=count.completion_tokens,
         )
@@ -197,8 +198,8 @@ def _choice(body: schema.CountTokensRequest) -> ToolChoice:
 
 
 def _messages(body: schema.CountTokensRequest) -> Iterator[Message]:
-    if body.system:
-        yield Message(role="system", content=_text(body.system))
+    if body.system and (system := _stable(_text(body.system))):
+        yield Message(role="system", content=system)
     for number, message in enumerate(body.messages):
         if isinstance(message.content, str):
             yield Message(role=message.role, content=message.content)
@@ -253,6 +254,11 @@ def _user_messages(message: schema.InputMessage, blocks: Sequence[schema.InputBl
 
 def _text(content: str | Sequence[schema.TextBlock]) -> str:
     return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _stable(system: str) -> str:
+    """Remove the first line of Claude Code's system prompts, which has a hash of the request: no prefix would match."""
+    return system.partition("\n")[2] if system.startswith("x-anthropic-billing-header:") else system
 
 
 def _needed(value: Any, field: str) -> Any:

@@ -25,12 +25,18 @@ from quire.server.bodies.fields import (
 from quire.server.bodies.sampling import AgentRequest
 
 
-class TextBlock(LooseBody):
+class Marked(LooseBody):
+    """A part of a prompt. Unknown keys are ignored."""
+
+    cache_control: Hint = option("Mark: usage counts stored tokens. Prefixes are always cached.")
+
+
+class TextBlock(Marked):
     type: Literal["text"] = Field(description='Text only: {"type": "text", "text": ...}.')
     text: str = Field(description="Text of the block.")
 
 
-class InputBlock(LooseBody):
+class InputBlock(Marked):
     """A text, a tool call, its result, or reasoning. Unknown keys are ignored."""
 
     type: Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"] = Field(
@@ -54,7 +60,7 @@ class InputMessage(LooseBody):
     content: str | NonEmpty[InputBlock] = Field(description="Text, or a list of blocks.")
 
 
-class ToolDefinition(LooseBody):
+class ToolDefinition(Marked):
     """A tool that the model may call. Unknown keys are ignored."""
 
     type: Literal["custom"] | None = option("Always custom: this server has no tools of its own.")
@@ -102,7 +108,7 @@ class CountTokensRequest(AgentRequest):
     output_config: OutputOptions | None = option("Format and effort.")
 
     # Fields that clients send by default.
-    cache_control: Hint = option("Hint without effect: prefixes are always cached.")
+    cache_control: Hint = option("Mark of the whole prompt, as of its blocks.")
     betas: Hint = option("Hint without effect.")
     context_management: Hint = option("Hint without effect: the model reads the whole conversation.")
     mcp_servers: NoItems | None = option("Empty list only.")
@@ -110,6 +116,13 @@ class CountTokensRequest(AgentRequest):
     inference_geo: Hint = option("Hint without effect.")
     diagnostics: Hint = option("Hint without effect.")
     speed: Literal["standard"] | None = option("Only standard.")
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether a part of the prompt has a cache_control."""
+        contents = [self.system, *(message.content for message in self.messages)]
+        blocks = (block for content in contents if isinstance(content, list) for block in content)
+        return any("cache_control" in part.model_fields_set for part in (self, *(self.tools or ()), *blocks))
 
 
 class MessagesRequest(CountTokensRequest):
@@ -123,8 +136,10 @@ class MessagesRequest(CountTokensRequest):
 
 
 class MessageUsage(Reply):
-    input_tokens: int = Field(description="Prompt tokens whose KV was computed.")
-    cache_creation_input_tokens: int = Field(description="Always 0.")
+    input_tokens: int = Field(description="All other tokens of the prompt.")
+    cache_creation_input_tokens: int = Field(
+        description="Prompt tokens whose KV was computed and stored; 0 without cache_control."
+    )
     cache_read_input_tokens: int = Field(description="Prompt tokens whose KV was cached.")
     output_tokens: int
 

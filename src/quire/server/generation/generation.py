@@ -307,6 +307,12 @@ class AnswerWriter(ABC):
         counts = {"prompt_tokens": self.usage.num_prompt_tokens, "completion_tokens": self.usage.num_output_tokens}
         report_usage(scope, model=self.job.model.name, **counts)
 
+    def num_stored_tokens(self, num_cached: int) -> int:
+        """Return the number of computed prompt tokens whose KV later requests find: those in full blocks."""
+        limits = self.job.model.async_engine.limits
+        num_full = self.usage.num_prompt_tokens // limits.block_size * limits.block_size
+        return max(0, num_full - num_cached) if limits.enable_prefix_caching else 0
+
     @abstractmethod
     def whole(self, outputs: list[RequestOutput]) -> bytes:
         """Return the JSON body of the finished answer; `usage` has counted the outputs."""

@@ -136,6 +136,7 @@ class ResponsesRequest(AgentRequest):
     stream_options: ResponseStreamOptions | None = option("Options for stream.")
 
     # Fields that clients send with a neutral value.
+    client_metadata: Hint = option("Hint without effect.")
     max_tool_calls: Hint = option("Hint without effect: it limits built-in tools, which this server lacks.")
     truncation: Literal["auto", "disabled"] | None = option(
         "Input that is too long: auto drops the oldest turns, disabled (default) rejects it."
@@ -146,7 +147,7 @@ class ResponsesRequest(AgentRequest):
 
 class InputTokensDetails(Reply):
     cached_tokens: int = Field(description="Prompt tokens whose KV was cached.")
-    cache_write_tokens: int = Field(description="Always 0.")
+    cache_write_tokens: int = Field(description="Prompt tokens whose KV was computed and stored.")
 
 
 class OutputTokensDetails(Reply):

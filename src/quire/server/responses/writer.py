@@ -215,7 +215,9 @@ class ResponseWriter(AnswerWriter):
         num_thought = self._form.num_reasoning_tokens(self._token_ids, self._tokenizer)
         return ResponseUsage(
             input_tokens=count.prompt_tokens,
-            input_tokens_details=InputTokensDetails(cached_tokens=cached, cache_write_tokens=0),
+            input_tokens_details=InputTokensDetails(
+                cached_tokens=cached, cache_write_tokens=self.num_stored_tokens(cached)
+            ),
             output_tokens=count.completion_tokens,
             output_tokens_details=OutputTokensDetails(reasoning_tokens=num_thought if self._output.reasoning else 0),
             total_tokens=count.total_tokens,
