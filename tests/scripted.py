@@ -33,11 +33,15 @@ class Script:
     texts: Iterable[str] = ()
     specials: Iterable[str] = ()  #: words that are special tokens
     max_model_len: int = 2048
+    block_size: int = 16
 
     def __call__(self, config: EngineConfig) -> Engine:
-        longest = self.max_model_len
+        longest, size = self.max_model_len, self.block_size
+        blocks = 4 * longest // size
         engine = start_engine(
-            EngineConfig(model=SMALL.model, num_kv_blocks=longest // 4, max_model_len=longest, use_tqdm=False)
+            EngineConfig(
+                model=SMALL.model, num_kv_blocks=blocks, block_size=size, max_model_len=longest, use_tqdm=False
+            )
         )
         words = dict.fromkeys(self.specials)
         words |= dict.fromkeys(word for text in self.texts for word in re.findall(r"\w{2,}|\W{2,}", text))

@@ -28,6 +28,8 @@ from quire.server.collections.service import MAX_QUERY_CHARACTERS, CollectionSer
 from quire.server.errors import ApiError, error_response
 from quire.server.generation.generation import as_api_error
 from quire.server.health import health_routes
+from quire.server.history.routes import request_routes
+from quire.server.history.store import RequestHistory
 from quire.server.http.body import BodyReader
 from quire.server.http.keys import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
 from quire.server.http.middleware import AccessLog, Authenticate, Concurrency, LimitBody, PlainPaths
@@ -77,12 +79,14 @@ def make_app(
     app.state.passage_kv = passage_kv
     service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     models, retriever = ModelChooser(registry, router), CollectionRetriever(service)
-    chat = ChatEndpoint(models, settings, retriever)
+    history = RequestHistory(settings.max_stored_requests)
+    chat = ChatEndpoint(models, settings, retriever, history)
     parts = (
         chat.routes(),
         message_routes(chat),
         ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).routes(),
-        CompletionEndpoint(models, settings, retriever).routes(),
+        CompletionEndpoint(models, settings, retriever, history).routes(),
+        request_routes(history),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None, embedder=service.embedder_name),
         collection_routes(service),

@@ -102,6 +102,9 @@ class ServerSettings(EnvironmentSettings):
     )
     max_answers: int = setting(1024, "Maximum number of answers to a body: its prompts times n.", at_least=1)
     max_stored_responses: int = setting(1000, "Number of responses to keep for previous_response_id.", at_least=0)
+    max_stored_requests: int = setting(
+        100, "Number of requests of a key to keep for GET /v1/requests; 0 keeps none.", at_least=0
+    )
     max_logprobs: int = setting(
         100, "Maximum number of log-probabilities a token; -1 is no limit, for the whole vocabulary.", at_least=-1
     )

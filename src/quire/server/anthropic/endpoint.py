@@ -60,7 +60,7 @@ class MessageWriter(AnswerWriter):
 
     def close(self) -> bytes:
         ending = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
-        usage = self._usage().model_dump()
+        usage = self._usage()
         return named_events([{"type": "message_delta", "delta": ending, "usage": usage}, {"type": "message_stop"}])
 
     def fail(self, error: ApiError) -> bytes:
@@ -134,19 +134,22 @@ class MessageWriter(AnswerWriter):
             "content": [{**block} for block in self._blocks],
             "stop_reason": self._stop_reason,
             "stop_sequence": self._stop_sequence,
-            "usage": self._usage().model_dump(),
+            "usage": self._usage(),
         }
 
-    def _usage(self) -> schema.MessageUsage:
+    def _usage(self) -> JsonObject:
         count = self.usage.to_usage()
         cached = count.prompt_tokens_details.cached_tokens if count.prompt_tokens_details is not None else 0
         stored = self.num_stored_tokens(cached) if self._body.is_marked else 0
-        return schema.MessageUsage(
+        usage = schema.MessageUsage(
             input_tokens=count.prompt_tokens - cached - stored,
             cache_creation_input_tokens=stored,
             cache_read_input_tokens=cached,
             output_tokens=count.completion_tokens,
         )
+        if count.why is not None:
+            usage.why = count.why
+        return usage.model_dump(exclude_unset=True)
 
 
 def to_chat(body: schema.CountTokensRequest) -> ChatCompletionRequest:

@@ -22,6 +22,7 @@ from quire.server.bodies.fields import (
     callable_only,
     option,
 )
+from quire.server.bodies.requests import RequestReply
 from quire.server.bodies.sampling import AgentRequest
 
 
@@ -142,6 +143,7 @@ class MessageUsage(Reply):
     )
     cache_read_input_tokens: int = Field(description="Prompt tokens whose KV was cached.")
     output_tokens: int
+    why: RequestReply | None = option("How the prompt was read, and why; with the header X-Quire-Why: 1.")
 
 
 class MessageReply(Reply):

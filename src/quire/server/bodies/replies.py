@@ -8,6 +8,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from quire.server.bodies.fields import Reply, option
+from quire.server.bodies.requests import RequestReply
 from quire.server.bodies.retrieval import RetrievalReply
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Usage(Reply):
         "Parts of the answers, for a model that reasons or a body with a prediction."
     )
     stages: list[StageTokens] | None = option("Tokens by stage, for a model that loads in stages.")
+    why: RequestReply | None = option("How the only prompt was read, and why; with the header X-Quire-Why: 1.")
 
 
 class LoadedSoFar(Reply):

@@ -12,11 +12,12 @@ import re
 import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field, fields
 from math import ceil
+from types import MappingProxyType
 from typing import Any
 
 from pydantic_core import to_json
@@ -43,6 +44,7 @@ from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, Delta, Logprobs
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.bodies.replies import CompletionTokensDetails, PromptTokensDetails, StageTokens, Usage
+from quire.server.bodies.requests import RequestReply
 from quire.server.errors import ApiError, error_response, invalid
 from quire.server.http.middleware import hold_sequences, report_usage
 from quire.server.http.protocol import ClientDisconnected, run_while_connected
@@ -97,6 +99,10 @@ class GenerationJob:
     about: dict[str, Any] = field(default_factory=dict)  #: fields that an answer shows once: passages, routing
     started_stages: dict[int, int] = field(default_factory=dict)  #: prompt number -> stage on which it started
     is_accepted: asyncio.Event = field(default_factory=asyncio.Event)  #: set once all prompts wait or run
+    #: Records a finished prompt by its number; None to record none.
+    record: Callable[[GenerationJob, int, RequestOutput], Awaitable[RequestReply]] | None = None
+    records: dict[int, RequestReply] = field(default_factory=dict)  #: by number of the prompt
+    shows_records: bool = False  #: `usage` has the record of the only prompt
 
     @property
     def num_sequences(self) -> int:
@@ -139,6 +145,8 @@ class GenerationJob:
                 for number, event in events:
                     if isinstance(event, Started):
                         self.started_stages[number] = event.stage
+                    elif isinstance(event, Finished):
+                        await self._record(number, event.output)
                     for logprobs in _logprobs_of(event):
                         logprobs.text = token_text
                 yield events
@@ -153,6 +161,14 @@ class GenerationJob:
             raise as_api_error(error) from error
         finally:
             engine.leave(stream)
+
+    async def _record(self, number: int, output: RequestOutput) -> None:
+        if self.record is None or output.error is not None or output.outputs[0].finish_reason == "abort":
+            return
+        try:
+            self.records[number] = await self.record(self, number, output)
+        except Exception:  # the answer is complete without it
+            logger.exception("%s: it could not be recorded", self.request_id)
 
     async def outputs(self) -> list[RequestOutput]:
         """Return the finished outputs, in the order of the prompts. Raises like `events`."""
@@ -222,9 +238,10 @@ def _retry_after(seconds: float) -> dict[str, str]:
 
 
 class UsageCount:
-    """Token counts of one HTTP request, over all its prompts and answers; with `has_stages` by stage, too."""
+    """Token counts of one HTTP request, over all its prompts and answers; with `has_stages` by stage, too. `records`
+    are shown once they are complete, if there is one prompt."""
 
-    def __init__(self, *, has_stages: bool) -> None:
+    def __init__(self, *, has_stages: bool, records: Mapping[int, RequestReply] = MappingProxyType({})) -> None:
         self.num_prompt_tokens = 0
         self.num_output_tokens = 0
         self.num_reasoning_tokens: int | None = None  #: None without reasoning
@@ -232,6 +249,7 @@ class UsageCount:
         self.num_predicted: tuple[int, int] | None = None  #: `RequestOutput.predicted_tokens`
         self._cached: dict[int, dict[str, int]] = {}  #: prompt number -> cached tokens by tier
         self._has_stages = has_stages
+        self._records = records
 
     def add_prompt(self, number: int, num_tokens: int, cached: dict[str, int]) -> None:
         self.num_prompt_tokens += num_tokens
@@ -275,6 +293,8 @@ class UsageCount:
             usage.completion_tokens_details = CompletionTokensDetails(**parts)
         if self._has_stages and self.by_stage:
             usage.stages = [StageTokens(stage=stage, tokens=count) for stage, count in sorted(self.by_stage.items())]
+        if self._records.keys() == self._cached.keys() == {0}:
+            usage.why = self._records[0]
         return usage
 
 
@@ -300,7 +320,8 @@ class AnswerWriter(ABC):
 
     def __init__(self, job: GenerationJob) -> None:
         self.job = job
-        self.usage = UsageCount(has_stages=job.model.async_engine.num_stages > 1)
+        records = job.records if job.shows_records else {}
+        self.usage = UsageCount(has_stages=job.model.async_engine.num_stages > 1, records=records)
 
     def report(self, scope: Scope) -> None:
         """Report model and token counts to the access log."""

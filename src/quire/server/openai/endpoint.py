@@ -28,6 +28,9 @@ from quire.server.generation.generation import (
     wait_until_known,
     wait_until_ready,
 )
+from quire.server.history.outline import ChatOutline
+from quire.server.history.recorder import RequestRecorder
+from quire.server.history.store import RequestHistory
 from quire.server.http.middleware import domains_of, key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected
 from quire.server.http.routes import Routes
@@ -87,10 +90,13 @@ class GenerationEndpoint(ABC, Generic[B]):
     prompt_field: ClassVar[str]  #: field with the prompts
     writer: ClassVar[type[ChunkWriter[Any]]]
 
-    def __init__(self, models: ModelChooser, settings: ServerSettings, retriever: Retriever) -> None:
+    def __init__(
+        self, models: ModelChooser, settings: ServerSettings, retriever: Retriever, history: RequestHistory
+    ) -> None:
         self.models = models
         self.settings = settings
         self.retriever = retriever
+        self.history = history
 
     def routes(self) -> Routes:
         async def create(request: Request, body: Any) -> Response:
@@ -153,6 +159,8 @@ class GenerationEndpoint(ABC, Generic[B]):
         if form is not None:
             prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
             params = reason_first(params, form)
+        is_cut = body.truncate_prompt_tokens is not None and prompts[0].text is None
+        recorder = RequestRecorder(self.history, key_id, partial(self._outline, body, model, is_cut=is_cut))
         return GenerationJob(
             model,
             prompts,
@@ -165,6 +173,8 @@ class GenerationEndpoint(ABC, Generic[B]):
             min_stage=min_stage,
             form=form,
             about=about,
+            record=recorder if self.settings.max_stored_requests else None,
+            shows_records=request.headers.get("x-quire-why") == "1",
         )
 
     @abstractmethod
@@ -187,6 +197,10 @@ class GenerationEndpoint(ABC, Generic[B]):
 
     def _form(self, body: B, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
         """Return how to parse the answers; None for plain text."""
+        return None
+
+    def _outline(self, body: B, model: ServedModel, *, is_cut: bool) -> ChatOutline | None:
+        """Return the outline of a conversation, whose prompt may have been cut."""
         return None
 
     async def _encode_one(self, body: B, model: ServedModel, key_id: str, passages: Passages | None) -> Prompt:
@@ -365,6 +379,10 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
             is_parallel=body.parallel_tool_calls is not False,
             specials=tuple(sorted(tokenizer.special_ids.intersection(map(tokenizer.backend.token_to_id, markers)))),
         )
+
+    def _outline(self, body: ChatCompletionRequest, model: ServedModel, *, is_cut: bool) -> ChatOutline:
+        template = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
+        return ChatOutline.of(body, template, shows_tools=has_tools(body), is_cut=is_cut)
 
     def _call_parser(self, body: ChatCompletionRequest, model: ServedModel) -> type[ToolParser] | None:
         if not has_tools(body):

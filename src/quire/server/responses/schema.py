@@ -23,6 +23,7 @@ from quire.server.bodies.fields import (
     callable_only,
     option,
 )
+from quire.server.bodies.requests import RequestReply
 from quire.server.bodies.sampling import AgentRequest, JsonSchemaFormat
 from quire.server.tools.parser import random_id
 
@@ -160,6 +161,7 @@ class ResponseUsage(Reply):
     output_tokens: int
     output_tokens_details: OutputTokensDetails
     total_tokens: int
+    why: RequestReply | None = option("How the prompt was read, and why; with the header X-Quire-Why: 1.")
 
 
 class ResponseReply(Reply):

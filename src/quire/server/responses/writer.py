@@ -204,16 +204,16 @@ class ResponseWriter(AnswerWriter):
             "top_logprobs": 0,
             "top_p": params.top_p,
             "truncation": body.truncation or "disabled",
-            "usage": self._usage().model_dump() if status in ("completed", "incomplete") else None,
+            "usage": self._usage() if status in ("completed", "incomplete") else None,
             "user": None,
             "metadata": body.metadata or {},
         }
 
-    def _usage(self) -> ResponseUsage:
+    def _usage(self) -> JsonObject:
         count = self.usage.to_usage()
         cached = count.prompt_tokens_details.cached_tokens if count.prompt_tokens_details is not None else 0
         num_thought = self._form.num_reasoning_tokens(self._token_ids, self._tokenizer)
-        return ResponseUsage(
+        usage = ResponseUsage(
             input_tokens=count.prompt_tokens,
             input_tokens_details=InputTokensDetails(
                 cached_tokens=cached, cache_write_tokens=self.num_stored_tokens(cached)
@@ -222,6 +222,9 @@ class ResponseWriter(AnswerWriter):
             output_tokens_details=OutputTokensDetails(reasoning_tokens=num_thought if self._output.reasoning else 0),
             total_tokens=count.total_tokens,
         )
+        if count.why is not None:
+            usage.why = count.why
+        return usage.model_dump(exclude_unset=True)
 
 
 def encode_reply(reply: JsonObject) -> bytes:
