@@ -120,6 +120,11 @@ class EngineConfig(EnvironmentSettings):
         "Draft tokens, which change no output: lookup (repeat text), auto (where bits depend on no batch), off.",
         choices=("auto", "lookup", "off"),
     )
+    speculative_model: str | None = setting(
+        None,
+        "Model that drafts, named as in model; int4 or int8: the served model itself with fewer bits.",
+        metavar="NAME",
+    )
     speculative_tokens: int = setting(
         10,
         "Maximum draft tokens of a sequence in a step.",
@@ -197,6 +202,11 @@ class EngineConfig(EnvironmentSettings):
         if self.swap_dir is not None and self.swap_space == 0:
             raise ValueError("swap_dir needs a swap tier, and swap_space=0 disables it; leave one of them out")
         self.has_swap_tier(self.device)
+        if self.speculative_model is not None:
+            if self.speculation == "off":
+                raise ValueError("speculative_model needs drafts; leave out speculation=off")
+            if self.tensor_parallel_size > 1:
+                raise ValueError("speculative_model needs a model on one rank; leave out tensor_parallel_size")
         if self.kv_dir == "":
             raise ValueError("kv_dir is empty; name a directory, or leave it out")
         if self.kv_dir is None and self.kv_dir_keep_prompts:
@@ -289,6 +299,14 @@ class BlockWindow:
 
 
 @dataclass(frozen=True)
+class DraftFacts:
+    """A runner's draft model, as far as its cost depends on it."""
+
+    share: float  #: bytes of its weights, by those of the served model
+    has_own_kv: bool  #: else it need not read what the served model has read
+
+
+@dataclass(frozen=True)
 class SchedulerConfig:
     """Limits and sizes for the scheduler, once the model and the pool are known."""
 
@@ -309,6 +327,7 @@ class SchedulerConfig:
     enable_lookahead: bool = True  #: load prefixes from other tiers for waiting requests
     promotion_policy: str = "cost"  #: see `EngineConfig`
     num_speculative_tokens: int = 0  #: most draft tokens of a sequence in a step; 0 for none
+    draft_model: DraftFacts | None = None
     window: BlockWindow | None = None  #: `num_blocks` is then the memory of the pool, in whole blocks
 
     def __post_init__(self) -> None:

@@ -22,6 +22,8 @@ EVERY_TOKEN_IS_BANNED = (
 )
 #: Error of a request whose logits cannot be sampled.
 NOT_NUMBERS = "the model's logits are not numbers (NaN or infinite)"
+#: In a draft: a token that the runner's draft model proposes.
+FROM_MODEL = -1
 #: Prefix of the error of a request whose grammar is too complex: the client's mistake as well.
 BROKEN_GRAMMAR = "structured_outputs cannot be followed"
 
@@ -114,7 +116,8 @@ class SchedulerOutput:
     new_sequences: list[NewSequence] = field(default_factory=list)
     #: seq_id -> tokens that the runner did not sample (beams)
     new_tokens: dict[int, list[int]] = field(default_factory=dict)
-    #: seq_id -> draft tokens to verify, which follow its last known token and count in `num_scheduled_tokens`
+    #: seq_id -> draft tokens to verify, which follow its last known token and count in `num_scheduled_tokens`; all or
+    #: none of them are `FROM_MODEL`
     drafts: dict[int, list[int]] = field(default_factory=dict)
     new_blocks: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> blocks appended to its table
     replaced_blocks: list[tuple[int, int, int]] = field(default_factory=list)  #: (seq_id, position in table, block)
@@ -146,6 +149,24 @@ class TokenLogprobs:
 
 
 @dataclass(slots=True)
+class Drafting:
+    """What a draft model's passes took: those that draft, and those that read a text for the first time."""
+
+    passes: int = 0
+    seconds: float = 0.0
+    read_tokens: int = 0
+    read_s: float = 0.0
+
+    def add(self, num_seqs: int, num_tokens: int, seconds: float) -> None:
+        if num_tokens <= 16 * num_seqs:
+            self.passes += 1
+            self.seconds += seconds
+        else:
+            self.read_tokens += num_tokens
+            self.read_s += seconds
+
+
+@dataclass(slots=True)
 class StepOutput:
     """Results of one step. `sampled[i]` belongs to `seq_ids[i]`: usually one token, n if a prompt forks into n, or the
     draft tokens that were right with the one sampled after them."""
@@ -157,6 +178,7 @@ class StepOutput:
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> reason (NaN or infinite logits)
     forced: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> the only continuation of its grammar
+    drafting: Drafting | None = None
     transfers: list[TransferReport] = field(default_factory=list)  #: transfers that have ended since the last step
     stall_s: float = 0.0  #: seconds in which copying blocks stopped the step
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,16 @@ def test_prompts_of_a_file_with_answers_in_json(tmp_path: Path) -> None:
     file.write_text('{"prompt": "one"}\n[]\n')
     with pytest.raises(ValueError, match=r"prompts\.jsonl, line 2: .*expected"):
         SpeculationBench(CONFIG, SpeculationSettings(prompts=file))
+
+
+def test_a_draft_model_may_be_scripted_too() -> None:
+    settings = SpeculationSettings(num_prompts=1, output_len=30, runs=1, verify=(), acceptance=(1.0, 0.0))
+    bench = SpeculationBench(replace(CONFIG, speculative_model="random:tiny"), settings)
+    ways = bench.ways()
+    bench.engine.scheduler.speculator.costs = None
+    bench.measure(ways, lambda done, name: None)
+    found = {each["drafts"]: each["accepted_share"] for each in make_figures(ways)}
+    bench.engine.close()
+    assert found["model, 1 right"] == 1.0
+    assert found["model, 0 right"] == 0.0
+    assert found["own"] is not None

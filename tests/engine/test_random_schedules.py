@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from checkpoints import HYBRIDS
 from engine.drafting import Adversary, draft_from
 from engine.harness import (
     PROMPTS,
@@ -17,6 +18,7 @@ from engine.harness import (
     Preemptor,
     assert_same_tokens,
     beams,
+    checkpoint,
     drive,
     greedy_params,
     make_llm,
@@ -68,6 +70,7 @@ class Plan:
     victims: int
     num_drafts: int
     num_right: int  #: of eight
+    has_draft_model: bool
 
 
 plans = st.builds(
@@ -95,6 +98,7 @@ plans = st.builds(
     victims=st.integers(0, 2**16),
     num_drafts=st.sampled_from([0, 1, 4, 9]),
     num_right=st.integers(0, 8),
+    has_draft_model=st.booleans(),
 )
 
 
@@ -157,6 +161,7 @@ class FailsAt:
 
 
 def run(name: str, plan: Plan, format_name: str = "float32") -> None:
+    has_draft_model = plan.has_draft_model and plan.num_drafts > 0 and name not in HYBRIDS
     llm = make_llm(
         name,
         **FORMATS[format_name],
@@ -167,6 +172,7 @@ def run(name: str, plan: Plan, format_name: str = "float32") -> None:
         max_num_seqs=plan.max_num_seqs,
         enable_prefix_caching=plan.caching,
         speculation="lookup" if plan.num_drafts else "off",
+        speculative_model=str(checkpoint(name)) if has_draft_model else None,
         speculative_tokens=max(1, plan.num_drafts),
     )
     preemptor = Preemptor(llm, plan.victims)

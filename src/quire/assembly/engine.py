@@ -143,7 +143,7 @@ def make_engine(
 def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRunner) -> SchedulerConfig:
     plan = built.plan
     is_exact = has_exact_kernels(loaded.device, name_of(loaded.model.dtype))
-    has_drafts = config.speculation == "lookup" or (config.speculation == "auto" and is_exact)
+    has_drafts = config.speculation == "lookup" or (config.speculation == "auto" and (is_exact or loaded.draft))
     return SchedulerConfig(
         num_blocks=plan.num_blocks,
         block_size=config.block_size,
@@ -160,6 +160,7 @@ def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRun
         keep_prompts=config.kv_dir_keep_prompts,
         promotion_policy=config.promotion_policy,
         num_speculative_tokens=config.speculative_tokens if has_drafts else 0,
+        draft_model=None if loaded.draft is None else loaded.draft.facts(loaded.model),
         window=plan.window,
     )
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from quire.assembly.draft_model import DraftModel, load_draft_model
 from quire.attention.interface import KVLayout
 from quire.config import EngineConfig
 from quire.devices import choose_device
@@ -72,6 +73,7 @@ class LoadedModel:
     manifest: StageManifest | None = None  #: the stages of a pack
     arrivals: Arrivals | None = None  #: provides later stages
     group: ParallelGroup = ALONE
+    draft: DraftModel | None = None
 
 
 def load(
@@ -153,7 +155,10 @@ def _load(
     files = () if reading is None else reading.files
     manifest = None if reading is None else reading.manifest
     arrivals = None if manifest is None else loader
-    return LoadedModel(source, loader.model, tokenizer, device, weights, files, loader, manifest, arrivals, group)
+    draft = load_draft_model(config, source, loader.model, tokenizer)
+    return LoadedModel(
+        source, loader.model, tokenizer, device, weights, files, loader, manifest, arrivals, group, draft
+    )
 
 
 def _check_room(config: EngineConfig, source: ModelSource, loader: LayerLoader, device: str) -> None:

@@ -7,6 +7,7 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from quire.assembly.draft_model import DraftModel
 from quire.assembly.model import LoadedModel
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
@@ -19,6 +20,7 @@ from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
 from quire.ops.arrays import Array, as_tensor, is_numpy, name_of
 from quire.runner.batch import InputBatch
+from quire.runner.drafter import Drafter
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
@@ -55,16 +57,23 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         raise ValueError(f"{loaded.source.name} has recurrent states, which are computed on a CPU only; use device cpu")
     step_tokens = config.tokens_per_step(model.config.num_parameters, loaded.device)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
+    window = None if loaded.device == "cuda" else layout.window(step_tokens)
+    block_bytes = layout.block_bytes(model.dtype.itemsize)
+    if loaded.draft is not None:  # its KV takes a part of the memory
+        draft_bytes = loaded.draft.block_bytes(config.block_size) * (
+            1 if window is None else window.WHOLE / window.thin
+        )
+        memory_share *= block_bytes / (block_bytes + draft_bytes)
     plan = plan_pool(
         config,
-        block_bytes=layout.block_bytes(model.dtype.itemsize),
+        block_bytes=block_bytes,
         model_max_len=model.config.context_length,
         weight_bytes=model.weight_bytes(),
         device=loaded.device,
         num_pinned_tokens=len(prefix),
         memory_share=memory_share,
         bytes_to_come=bytes_to_come,
-        window=None if loaded.device == "cuda" else layout.window(step_tokens),
+        window=window,
     )
     num_swap_slots = plan_swap_slots(
         config, plan, device=loaded.device, memory_share=memory_share, bytes_to_come=bytes_to_come
@@ -90,6 +99,8 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         grammars,
         draws=group.rank == 0,
     )
+    if loaded.draft is not None:
+        runner.drafter = _make_drafter(loaded.draft, cache, plan, model.config.vocab_size)
     return BuiltRunner(runner, plan, num_swap_slots, namespace, prefix, eos_token_ids, grammars)
 
 
@@ -146,6 +157,21 @@ def make_attention(blocks: Array, layout: KVLayout) -> AttentionBackend:
     from quire.attention.torch_attention import TorchAttention  # imports torch
 
     return TorchAttention(as_tensor(blocks), layout)
+
+
+def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, vocab_size: int) -> Drafter:
+    """Make an engine's drafter. ValueError if texts may become longer than the draft model can read."""
+    model, block_size = draft.model, plan.block_size
+    if model.config.context_length < plan.max_model_len:
+        raise ValueError(
+            f"the draft model reads {model.config.context_length} tokens, and max_model_len is {plan.max_model_len}; "
+            "lower max_model_len, or name another draft model"
+        )
+    layout, cache = served_cache.layout, served_cache
+    if draft.has_own_kv:
+        layout = KVLayout(model.attention_layers(), block_size)
+        cache = KVCache(plan.num_ids, layout, model.dtype, model.device)
+    return Drafter(model, make_attention(cache.blocks, layout), vocab_size, cache if draft.has_own_kv else None)
 
 
 def _make_transfer_worker(

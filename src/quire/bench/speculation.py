@@ -3,16 +3,20 @@
 Prompts are answered greedily, one at a time, without drafts and with different ones in turns. Scripted drafts know the
 answers: each token is right at a given rate, so the curve of speed against acceptance does not depend on the text. With
 `verify`, all are wrong and all are verified: the ratio is the cost of such a step. `own` are the engine's own drafts.
+With a draft model, scripted drafts come after its passes, whose time they cost.
 """
 
 from __future__ import annotations
 
 import json as json_format
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from quire.assembly import start_engine
 from quire.bench.bench_settings import SpeculationSettings
@@ -21,10 +25,14 @@ from quire.bench.report import Column, Report, summarise
 from quire.bench.workload import token_range
 from quire.config import EngineConfig
 from quire.core.request import Sequence
+from quire.core.speculation.acceptance import Acceptance
 from quire.core.speculation.drafts import Draft
 from quire.engine.engine import Engine
 from quire.kernels.loaded import load_kernels
+from quire.ops.arrays import Array
 from quire.prompt import Prompt
+from quire.runner.model_runner import ModelRunner
+from quire.runner.row_state import RowState
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
 
 
@@ -35,7 +43,8 @@ class Question:
 
 
 class Scripted:
-    """Drafts of known answers, each token of which is right at a rate."""
+    """Drafts of known answers, each token of which is right at a rate; as a source, or in place of what a draft model
+    chooses."""
 
     def __init__(self, name: str, rate: float, most: int) -> None:
         self._name, self._rate, self._most, self._draw = name, rate, most, random.Random(1)
@@ -47,6 +56,12 @@ class Scripted:
         tokens = [token if self._draw.random() < self._rate else token ^ 1 for token in right]
         return Draft(tokens, self._name) if tokens else None
 
+    def choose(self, logits: Array, states: list[RowState | None], number: int) -> np.ndarray:
+        """See `Drafter.choose`."""
+        at = [0 if state is None else state.num_output_tokens + number for state in states]
+        right = [self.answer[each] if each < len(self.answer) else 0 for each in at]
+        return np.array([token if self._draw.random() < self._rate else token ^ 1 for token in right])
+
 
 @dataclass
 class _Way:
@@ -56,6 +71,8 @@ class _Way:
     drafts: Scripted | None = None  #: None: the engine's own, or none
     is_off: bool = False
     always: bool = False  #: verify all, whatever the cost
+    from_model: bool = False  #: `drafts` replace what the draft model chooses
+    acceptance: Acceptance = field(default_factory=Acceptance)
     tpot_s: list[float] = field(default_factory=list)  #: by turn
     steps: int = 0
     tokens: int = 0
@@ -69,6 +86,8 @@ class SpeculationBench:
         self.engine: Engine = start_engine(config)
         if not self.engine.scheduler.speculator.most:
             raise ValueError(f"{config.model} has recurrent states, and no drafts")
+        runner = self.engine.runner
+        self.drafter = runner.drafter if isinstance(runner, ModelRunner) else None
         self.settings = settings
         self.questions = self._read() if settings.prompts is not None else self._draw()
         self.answers = [self._run(_Way("off", is_off=True), question)[0] for question in self.questions]
@@ -99,6 +118,11 @@ class SpeculationBench:
     def ways(self) -> list[_Way]:
         scripted = [_scripted(f"verify {count}", 0.0, count, always=True) for count in self.settings.verify]
         scripted += [_scripted(f"scripted {rate:g}", rate, 1_000) for rate in self.settings.acceptance]
+        if self.drafter is not None:
+            scripted += [
+                _Way(f"model, {rate:g} right", Scripted("", rate, 0), from_model=True)
+                for rate in self.settings.acceptance
+            ]
         return [_Way("off", is_off=True), *([] if self.settings.prompts else scripted), _Way("own")]
 
     def measure(self, ways: list[_Way], show: Callable[[int, str], None]) -> None:
@@ -126,23 +150,40 @@ class SpeculationBench:
         return seconds
 
     def _run(self, way: _Way, question: Question) -> tuple[list[int], float]:
-        speculator = self.engine.scheduler.speculator
-        most, costs, make_sources = speculator.most, speculator.costs, speculator.make_sources
-        speculator.most = 0 if way.is_off else most
-        speculator.costs = None if way.always else costs
+        speculator, drafter = self.engine.scheduler.speculator, self.drafter
+        changed: list[tuple[Any, str, Any]] = [(speculator, "acceptance", way.acceptance)]
+        if way.is_off:
+            changed.append((speculator, "most", 0))
+        if way.always:
+            changed.append((speculator, "costs", None))
         if (drafts := way.drafts) is not None:
-            speculator.make_sources = lambda seq: (drafts,)
-        try:
+            changed.append((speculator, "make_sources", lambda seq: () if way.from_model else (drafts,)))
+            if way.from_model:
+                changed.append((drafter, "choose", drafts.choose))
+            else:
+                changed.append((speculator, "draft_costs", None))
+        with ExitStack() as stack:
+            for owner, name, value in changed:
+                stack.enter_context(_replaced(owner, name, value))
             state = self.engine.add_request(question.prompt, question.params)
             while self.engine.has_unfinished():
                 self.engine.step()
-        finally:
-            speculator.most, speculator.costs, speculator.make_sources = most, costs, make_sources
         output = state.to_output()
         if output.error is not None or output.metrics is None:
             raise RuntimeError(f"a request failed: {output.error}")
         first, last = output.metrics.first_token_time, output.metrics.last_token_time
         return list(output.outputs[0].token_ids), (last or 0.0) - (first or 0.0)
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an object another attribute for a while."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def _scripted(name: str, rate: float, most: int, *, always: bool = False) -> _Way:

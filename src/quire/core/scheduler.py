@@ -92,7 +92,9 @@ class Scheduler:
         self.planner = StepPlanner(
             self.queue, self.swap, self.stages, self._step, self.budget, self.recovery, admission, starter, self.counts
         )
-        self.speculator = Speculator(config.num_speculative_tokens, self.kv, self.queue, costs)
+        self.speculator = Speculator(
+            config.num_speculative_tokens, self.kv, self.queue, costs, draft_model=config.draft_model
+        )
         self._results = StepResults(
             self.queue, self.swap, self._step, self.speculator, self.counts, self.finish_sequence
         )

@@ -130,25 +130,34 @@ class InputBatch:
         num_seqs = len(out.seq_ids)
         row_of = self.row_of
         rows = np.fromiter((row_of[seq_id] for seq_id in out.seq_ids), dtype=np.int64, count=num_seqs)
-        query_lens = np.array(out.num_scheduled_tokens, dtype=np.int64)
-        start = self.num_computed[rows]
-        seq_lens = start + query_lens
-        query_start_loc = np.zeros(num_seqs + 1, dtype=np.int64)
-        query_lens.cumsum(out=query_start_loc[1:])
-        if out.total_tokens == num_seqs:  # one token each
-            positions, token_rows = start, rows
-        else:
-            positions = np.arange(out.total_tokens) + np.repeat(start - query_start_loc[:-1], query_lens)
-            token_rows = np.repeat(rows, query_lens)
-        token_ids = self.token_ids[token_rows, positions].astype(np.int64)
-        blocks, offsets = np.divmod(positions, self.block_size)
-        slot_mapping = self.block_tables[token_rows, blocks].astype(np.int64) * self.block_size + offsets
+        batch = self.flatten(rows, self.num_computed[rows], np.array(out.num_scheduled_tokens, dtype=np.int64))
+        seq_lens = batch.attention.seq_lens
         self.num_computed[rows] = seq_lens
         num_known = self.num_tokens[rows]
-        sampled, num_drafts = np.flatnonzero(seq_lens >= num_known), None
+        batch.sampled = np.flatnonzero(seq_lens >= num_known)
         if out.drafts:
-            num_drafts = (seq_lens - num_known)[sampled]
-            self.num_computed[rows[sampled]] -= num_drafts
+            batch.num_drafts = (seq_lens - num_known)[batch.sampled]
+            self.num_computed[rows[batch.sampled]] -= batch.num_drafts
+        return batch
+
+    def flatten(self, rows: np.ndarray, start: np.ndarray, query_lens: np.ndarray) -> Batch:
+        """Return a batch of `query_lens` tokens of each row, from the position `start` on. All are int64 [num_seqs]."""
+        seq_lens = start + query_lens
+        query_start_loc = np.zeros(len(rows) + 1, dtype=np.int64)
+        query_lens.cumsum(out=query_start_loc[1:])
+        num_tokens = int(query_start_loc[-1])
+        if num_tokens == len(rows):  # one token each
+            positions, token_rows = start, rows
+        else:
+            positions = np.arange(num_tokens) + np.repeat(start - query_start_loc[:-1], query_lens)
+            token_rows = np.repeat(rows, query_lens)
+        token_ids = self.token_ids[token_rows, positions].astype(np.int64)
         widest = int(-(-int(seq_lens.max(initial=0)) // self.block_size))
-        attention = AttentionBatch(query_start_loc, seq_lens, self.block_tables[rows, :widest], slot_mapping)
-        return Batch(rows, token_ids, positions, attention, sampled, num_drafts)
+        slots = self.slots(token_rows, positions)
+        attention = AttentionBatch(query_start_loc, seq_lens, self.block_tables[rows, :widest], slots)
+        return Batch(rows, token_ids, positions, attention, rows[:0])
+
+    def slots(self, rows: np.ndarray | int, positions: np.ndarray) -> np.ndarray:
+        """Return the KV slots of positions in rows: int64."""
+        blocks, offsets = np.divmod(positions, self.block_size)
+        return self.block_tables[rows, blocks].astype(np.int64) * self.block_size + offsets

@@ -16,6 +16,7 @@ from quire.models.stages import ServableStage
 from quire.ops.arrays import Array, as_numpy, as_tensor, is_numpy, to_host
 from quire.outputs import BlockDifference, BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
+from quire.runner.drafter import Drafter
 from quire.runner.kv_cache import KVCache
 from quire.runner.row_state import RowState
 from quire.runner.sampler import Sampler, attempt, describe_failure, token_logprobs
@@ -108,6 +109,7 @@ class ModelRunner:
         self.stages: dict[int, ServableStage] = {}  #: stages in use by number; empty for a model without stages
         self.grammars = grammars
         self.sampler = Sampler(vocab_size, grammars)
+        self.drafter: Drafter | None = None
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._rules: WeakValueDictionary[int, SamplingRules] = WeakValueDictionary()  #: by id of their parameters
         self._unsampled: dict[int, np.ndarray] = {}  #: logits of sequences whose masks take long, by id
@@ -138,6 +140,8 @@ class ModelRunner:
             self.cache.clear(work.fresh)
             self.cache.clear_slots(work.rejected)
             self.cache.write(work.copy_dst, copies)
+            if self.drafter is not None:
+                self.drafter.apply(work, out)
         finally:  # requests need their blocks even if this step fails
             self._begin("load", out)
             for link in self._links():
@@ -197,7 +201,11 @@ class ModelRunner:
     def _compute(self, out: SchedulerOutput, result: StepOutput) -> None:
         if self.stages:
             self.model.switch_to(self.stages[out.stage])
+        if self.drafter is not None:
+            result.drafting = self.drafter.propose(self.batch, out.drafts, self._states.__getitem__)
         batch = self.batch.build(out)
+        if self.drafter is not None:
+            self.drafter.end_step(batch)
         self.attention.plan(batch.attention)
         scored = self._scored(batch)
         rows = None

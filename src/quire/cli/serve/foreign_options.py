@@ -46,7 +46,7 @@ _IGNORED = {
     "--response-role": ("assistant", "answers have the role assistant"),
     "--runner --task": ("generate", "--embedder serves embeddings"),
     "--scheduling-policy": (ANY, "requests are ordered by priority, then by arrival"),
-    "--speculative-config": (ANY, "--speculation selects sources of drafts; outputs are the same"),
+    "--speculative-config": (ANY, "--speculative-model NAME, --speculative-tokens N; outputs are the same"),
     "--stream-interval": (ANY, "every token is sent at once"),
     "--tokenizer-mode": (ANY, "tokenizer.json is read"),
     "--trust-remote-code": ("", "code of a checkpoint is never run"),

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from quire.core.request import Sequence
 from quire.core.speculation.ngrams import NgramIndex
+from quire.outputs import FROM_MODEL
 
 
 @dataclass(slots=True)
@@ -20,8 +21,17 @@ class Draft:
     prior: float = 0.5  #: rate of acceptance until it has been measured
 
     @property
+    def is_from_model(self) -> bool:
+        return self.source == "model"
+
+    @property
     def kind(self) -> tuple[str, int]:
         return self.source, self.strength
+
+
+def model_draft(most: int) -> Draft:
+    """Return a draft that the runner's draft model fills in."""
+    return Draft([FROM_MODEL] * most, "model", prior=0.7)
 
 
 class DraftSource(Protocol):

@@ -3,7 +3,8 @@
 A sequence that decodes has one token to compute. With k draft tokens behind it, a step computes k + 1, samples at each
 of these positions as it would without drafts, and confirms the drafts that equal what it samples. So no output changes.
 If a draft token is right with probability p once those before it are, the i-th is confirmed with p^i. A step takes the
-likeliest drafts, as many as give the most expected tokens per second.
+likeliest drafts, as many as give the most expected tokens per second. A draft model adds a pass for the first token of
+all sequences that it drafts for, another for the second, and so on.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quire.config import DraftFacts
 from quire.core.decisions.costs import Costs, StepShape
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence
 from quire.core.request_queue import RequestQueue
 from quire.core.scheduling.step_builder import StepBuilder
 from quire.core.speculation.acceptance import Acceptance, AcceptanceRate, own_rate
+from quire.core.speculation.draft_costs import DraftCosts
 from quire.core.speculation.draft_slots import append_drafts
-from quire.core.speculation.drafts import Draft, DraftSource, Lookup
+from quire.core.speculation.drafts import Draft, DraftSource, Lookup, model_draft
 from quire.outputs import StepOutput
 
 _LEAST_GAIN = 1.05  #: of expected tokens per second, for drafts to be worth it
 _LEAST_CHANCE = 0.05  #: of a draft token to be confirmed, to be considered
+_FREE = 0.1  #: rate of acceptance that a draft model must have more, since its passes take time
+_EXPLORED = 0.01  #: of the steps' time, to try a draft model again that did not pay
 
 Sources = tuple[DraftSource, ...]
 
@@ -33,8 +38,14 @@ class _Stream:
     """A sequence that decodes."""
 
     sources: Sources
-    own: AcceptanceRate = field(default_factory=own_rate)
     is_stopped: bool = False
+    num_read: int = 0  #: tokens that the draft model has read
+    _texts: AcceptanceRate = field(default_factory=own_rate)
+    _model: AcceptanceRate = field(default_factory=own_rate)
+
+    def own(self, draft: Draft) -> AcceptanceRate:
+        """Return the sequence's own rate, of the draft model or of all other sources."""
+        return self._model if draft.is_from_model else self._texts
 
 
 @dataclass(slots=True)
@@ -45,6 +56,7 @@ class _Proposal:
     seq: Sequence
     stream: _Stream
     draft: Draft
+    rate: float  #: of acceptance
     num_verified: int = 0
 
 
@@ -59,7 +71,8 @@ class SpeculationCounts:
 
 class Speculator:
     """Adds draft tokens to steps, at most `most` to a sequence, and learns from their results. Without `costs` it adds
-    all that there are. `make_sources` replaces the sources of a sequence, the first of which has the word."""
+    all that there are. `make_sources` replaces the sources of a sequence, the first of which has the word.
+    `draft_model` is the runner's."""
 
     def __init__(
         self,
@@ -68,6 +81,8 @@ class Speculator:
         queue: RequestQueue,
         costs: Costs | None,
         make_sources: Callable[[Sequence], Sources] | None = None,
+        *,
+        draft_model: DraftFacts | None = None,
     ) -> None:
         self.most = 0 if kv.num_state_records else most  # a recurrent state cannot go back to an earlier token
         self.counts = SpeculationCounts()
@@ -75,7 +90,9 @@ class Speculator:
         self._queue = queue
         self.costs = costs
         self.make_sources = make_sources or _default_sources
-        self._acceptance = Acceptance()
+        self.acceptance = Acceptance()
+        self.draft_costs = None if draft_model is None else DraftCosts(draft_model)
+        self._explore_s = 0.0  #: saved up to try the draft model
         self._streams: dict[int, _Stream] = {}  #: by sequence
         self._forced: dict[int, list[int]] = {}  #: by sequence, the only continuation that its grammar allows
         self._in_flight: list[_Proposal] = []
@@ -89,16 +106,19 @@ class Speculator:
         if not self._may_pay(shape, left):
             return
         step.want_forced()
-        chances: list[tuple[float, _Proposal]] = []  #: of each draft token to be confirmed
+        chances: list[tuple[float, int, _Proposal]] = []  #: of a draft token, with its number
         for at, seq_id in step.decodes():
             seq = self._queue.sequences.get(seq_id)
             if seq is not None and (most := self._most_drafts(seq)) > 0 and (found := self._propose(at, seq, most)):
-                rate = self._acceptance.rate(found.draft.kind, found.draft.prior, found.stream.own)
-                each = (rate**number for number in range(1, len(found.draft.token_ids) + 1))
-                chances += [(chance, found) for chance in each if chance >= _LEAST_CHANCE]
-        chances.sort(key=lambda chance: -chance[0])
-        for _, found in chances[: self._best_number(chances[:left], shape)]:
+                for number in range(1, len(found.draft.token_ids) + 1):
+                    if (chance := found.rate**number) < _LEAST_CHANCE:
+                        break
+                    chances.append((chance, number, found))
+        chances.sort(key=lambda each: -each[0])
+        for _, _, found in chances[: self._best_number(chances[:left], shape)]:
             found.num_verified += 1
+        if self.draft_costs is not None and self.costs is not None:
+            self._explore(self.draft_costs, self.costs.step(shape))
         for found in self._in_flight:
             if found.num_verified:
                 self._add(found, step)
@@ -110,12 +130,16 @@ class Speculator:
         if stream.is_stopped:
             return None
         if forced := self._forced.get(seq.seq_id):
-            draft: Draft | None = Draft(forced[:most], "grammar", prior=0.95)
+            drafts: list[Draft | None] = [Draft(forced[:most], "grammar", prior=0.95)]
         else:
-            draft = next((draft for source in stream.sources if (draft := source.propose(seq, most))), None)
-        if draft is None:
+            drafts = [next((draft for source in stream.sources if (draft := source.propose(seq, most))), None)]
+            if self.draft_costs is not None:
+                drafts.append(model_draft(most))
+        rated = [(self.acceptance.rate(each.kind, each.prior, stream.own(each)), each) for each in drafts if each]
+        if not rated:
             return None
-        self._in_flight.append(_Proposal(at, seq, stream, draft))
+        rate, draft = max(rated, key=lambda each: each[0] - _FREE * each[1].is_from_model)
+        self._in_flight.append(_Proposal(at, seq, stream, draft, rate))
         return self._in_flight[-1]
 
     def _most_drafts(self, seq: Sequence) -> int:
@@ -137,18 +161,40 @@ class Speculator:
             for extra in (most, *(1 << bit for bit in range(most.bit_length())))
         )
 
-    def _best_number(self, chances: list[tuple[float, _Proposal]], shape: StepShape) -> int:
+    def _best_number(self, chances: list[tuple[float, int, _Proposal]], shape: StepShape) -> int:
         """Return with how many of the likeliest draft tokens a step gives the most expected tokens per second."""
         if self.costs is None:
             return len(chances)
         expected, best = float(min(shape.num_seqs, shape.num_tokens)), 0
-        least_s = self.costs.step(shape) / (expected * _LEAST_GAIN)
-        for number, (chance, found) in enumerate(chances, start=1):
+        step_s = self.costs.step(shape)
+        least_s, drafting_s, num_passes = step_s / (expected * _LEAST_GAIN), 0.0, 0
+        for count, (chance, number, found) in enumerate(chances, start=1):
             expected += chance
             shape = shape.plus_drafts(found.seq.num_computed_tokens, 1)
-            if (seconds := self.costs.step(shape) / expected) < least_s:
-                least_s, best = seconds, number
+            if self.draft_costs is not None and found.draft.is_from_model:
+                if number == 1:  # the longer a text has become, the longer it may go on
+                    drafting_s += self._read_s(found, self.draft_costs, step_s) / max(8, found.seq.num_output_tokens)
+                if number > num_passes:
+                    num_passes = number
+                    drafting_s += self.draft_costs.one_pass(step_s)
+            if (seconds := (self.costs.step(shape) + drafting_s) / expected) < least_s:
+                least_s, best = seconds, count
         return best
+
+    @staticmethod
+    def _read_s(found: _Proposal, costs: DraftCosts, step_s: float) -> float:
+        """Return the seconds in which the draft model reads what it has not read of a sequence."""
+        return costs.read(len(found.seq.token_ids) - found.stream.num_read, step_s)
+
+    def _explore(self, costs: DraftCosts, step_s: float) -> None:
+        """Verify a token of the draft model now and then, even if it is not expected to pay: it may do so by now."""
+        found = next((each for each in self._in_flight if each.draft.is_from_model), None)
+        if found is None or any(each.num_verified and each.draft.is_from_model for each in self._in_flight):
+            return
+        self._explore_s += _EXPLORED * step_s
+        if costs.one_pass(step_s) + self._read_s(found, costs, step_s) < self._explore_s:
+            self._explore_s = 0.0
+            found.num_verified = 1
 
     def _add(self, found: _Proposal, step: StepBuilder) -> None:
         room = max(0, self._kv.pool.num_available - step.num_reserved)
@@ -156,20 +202,24 @@ class Speculator:
         found.num_verified = found.seq.num_draft_tokens
         if found.num_verified:
             step.add_draft(found.at, found.seq, found.draft.token_ids[: found.num_verified], new_blocks)
+            if found.draft.is_from_model:
+                found.stream.num_read = len(found.seq.token_ids)
 
     def end_step(self, result: StepOutput) -> list[Sequence]:
         """Learn from a step's result. Returns the sequences that had drafts to verify."""
         proposals, self._in_flight = self._in_flight, []
         self._forced = result.forced
+        if self.draft_costs is not None and result.drafting is not None:
+            self.draft_costs.observe(result.drafting)
         if not proposals:
             return []
         sampled = dict(zip(result.seq_ids, result.sampled, strict=True))
         for found in proposals:
             tokens, draft = sampled.get(found.seq.seq_id), found.draft
-            if not tokens:
+            if not tokens or (draft.is_from_model and not found.num_verified):
                 continue
             num_right = len(tokens) - 1 if found.num_verified else int(tokens[0] == draft.token_ids[0])
-            self._acceptance.observe(draft.kind, found.stream.own, num_right, max(1, found.num_verified))
+            self.acceptance.observe(draft.kind, found.stream.own(draft), num_right, max(1, found.num_verified))
             if found.num_verified:
                 self._count(found, num_right)
         return [found.seq for found in proposals if found.num_verified]

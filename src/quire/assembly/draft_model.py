@@ -1,0 +1,93 @@
+"""Load the draft model of `speculative_model`."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from quire.attention.interface import KVLayout
+from quire.config import DraftFacts, EngineConfig, format_size
+from quire.loading.layer_loader import LayerLoader, wait_with_progress
+from quire.loading.reading.checkpoint_reading import read_checkpoint
+from quire.loading.source import ModelSource, resolve_model
+from quire.models.base import CausalLM
+from quire.ops.arrays import name_of
+from quire.text.tokenizer import Tokenizer
+
+logger = logging.getLogger("quire")
+
+_FEWER_BITS = ("int4", "int8")
+_MAX_OTHER_TOKENS = 0.01  # of the vocabulary
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """A draft model in memory. Several engines may share it."""
+
+    model: CausalLM
+    has_own_kv: bool  #: else it computes on that of the served model
+
+    def block_bytes(self, block_size: int) -> int:
+        """Return the bytes of its KV that belong to a block of the served model's."""
+        if not self.has_own_kv:
+            return 0
+        return KVLayout(self.model.attention_layers(), block_size).block_bytes(self.model.dtype.itemsize)
+
+    def facts(self, served: CausalLM) -> DraftFacts:
+        return DraftFacts(self.model.weight_bytes() / max(1, served.weight_bytes()), self.has_own_kv)
+
+
+def load_draft_model(
+    config: EngineConfig, source: ModelSource, served: CausalLM, tokenizer: Tokenizer | None
+) -> DraftModel | None:
+    """Load the draft model; None without one. ValueError if it cannot draft for the served model."""
+    name = config.speculative_model
+    if name is None:
+        return None
+    if any(layer.has_state for layer in served.config.layers):
+        raise ValueError(f"{source.name} has recurrent states, and cannot verify drafts; leave out speculative_model")
+    if name in _FEWER_BITS:
+        config.check_quantization(served.device)
+        if served.weight_kind not in ("plain", "packed12"):
+            raise ValueError(
+                f"speculative_model={name}: {source.name} has {served.weight_kind} weights; name a smaller model"
+            )
+        model = _load(config, source, name_of(served.dtype), served.device, quantization=name)
+        return DraftModel(model, has_own_kv=False)
+    other = resolve_model(name, load_format=config.load_format, hub=config.hub)
+    _check_vocabulary(source, other, tokenizer)
+    model = _load(config, other, name_of(served.dtype), served.device)
+    if any(layer.has_state for layer in model.config.layers):
+        raise ValueError(f"{name} has recurrent states, and cannot draft; name a model without them")
+    return DraftModel(model, has_own_kv=True)
+
+
+def _load(
+    config: EngineConfig, source: ModelSource, dtype: str, device: str, *, quantization: str = "none"
+) -> CausalLM:
+    reading = None
+    if source.path is not None and config.load_format != "random":
+        reading = read_checkpoint(source.path, bandwidth=config.storage_bandwidth)
+        reading.read_at_once()
+    options = {"dtype": dtype, "device": device, "quantization": quantization, "load_format": config.load_format}
+    with LayerLoader(source, seed=config.seed, reading=reading, **options) as loader:  # type: ignore[arg-type]
+        loader.lay_out(config.weights)
+        wait_with_progress(loader, loader.last_stage, config.use_tqdm)
+    model = loader.model
+    logger.info("drafts: %s, %s of %s weights", source.name, format_size(model.weight_bytes()), model.weight_kind)
+    return model
+
+
+def _check_vocabulary(source: ModelSource, other: ModelSource, tokenizer: Tokenizer | None) -> None:
+    if tokenizer is None or source.path is None or other.path is None:
+        if other.config.vocab_size == source.config.vocab_size:
+            return
+    else:
+        mine, theirs = (each.backend.get_vocab() for each in (tokenizer, Tokenizer.from_dir(other.path)))
+        num_other = sum(theirs.get(token) != number for token, number in mine.items())
+        if num_other <= _MAX_OTHER_TOKENS * len(mine):
+            return
+    raise ValueError(
+        f"speculative_model={other.name} has another vocabulary than {source.name}; name a smaller model of the same "
+        "family, or int4"
+    )
