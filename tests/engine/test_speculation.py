@@ -132,15 +132,19 @@ def test_a_prediction_is_drafted_and_counted() -> None:
     assert rejected >= 1
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "qwen3-moe"])
-def test_two_ranks_verify_the_same_drafts(name: str) -> None:
-    jobs = [Job(prompt, greedy_params(12)) for prompt in PROMPTS]
-    alone = {job.prompt: job for job in drive(make_llm(name), [Job(prompt, greedy_params(12)) for prompt in PROMPTS])}
+@pytest.mark.parametrize("policy", ["recompute", "swap"])
+@pytest.mark.parametrize(
+    ("name", "num_blocks"), [("llama", 18), ("gpt2", 18), ("qwen3-moe", 18), ("qwen3_5", 14), ("lfm2", 9)]
+)
+def test_two_ranks_verify_the_same_drafts(name: str, num_blocks: int, policy: str) -> None:
+    jobs = [Job(prompt, greedy_params(20)) for prompt in PROMPTS]
+    alone = {job.prompt: job for job in drive(make_llm(name), [Job(prompt, greedy_params(20)) for prompt in PROMPTS])}
 
     def answer(seq: Sequence) -> list[int]:
         return alone[tuple(seq.request.prompt_token_ids)].output.outputs[0].token_ids
 
-    llm = MultiRankLLM(name, 2, block_size=4, num_kv_blocks=18, watermark=0, speculation="lookup")
+    options = {"swap_space": "8MiB", "recovery_policy": policy} if policy == "swap" else {}
+    llm = MultiRankLLM(name, 2, block_size=4, num_kv_blocks=num_blocks, watermark=0, speculation="lookup", **options)
     draft_from(llm, Adversary(answer, 6))
     assert_all_greedy(name, drive(llm, jobs))
     assert num_preemptions(jobs)

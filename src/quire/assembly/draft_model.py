@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from quire.attention.interface import KVLayout
 from quire.config import DraftFacts, EngineConfig, format_size
+from quire.kernels.loaded import has_exact_kernels
 from quire.loading.layer_loader import LayerLoader, wait_with_progress
 from quire.loading.reading.checkpoint_reading import read_checkpoint
 from quire.loading.source import ModelSource, resolve_model
@@ -37,6 +38,13 @@ class DraftModel:
         return DraftFacts(self.model.weight_bytes() / max(1, served.weight_bytes()), self.has_own_kv)
 
 
+def num_drafts(config: EngineConfig, device: str, served: CausalLM) -> int:
+    """Return the most draft tokens of a sequence in a step; 0 without drafts."""
+    is_exact = has_exact_kernels(device, name_of(served.dtype))
+    wants_any = config.speculation == "lookup" or config.speculative_model is not None
+    return config.speculative_tokens if wants_any or (config.speculation == "auto" and is_exact) else 0
+
+
 def load_draft_model(
     config: EngineConfig, source: ModelSource, served: CausalLM, tokenizer: Tokenizer | None
 ) -> DraftModel | None:
@@ -44,9 +52,12 @@ def load_draft_model(
     name = config.speculative_model
     if name is None:
         return None
-    if any(layer.has_state for layer in served.config.layers):
-        raise ValueError(f"{source.name} has recurrent states, and cannot verify drafts; leave out speculative_model")
     if name in _FEWER_BITS:
+        if any(layer.has_state for layer in served.config.layers):
+            raise ValueError(
+                f"speculative_model={name}: {source.name} has recurrent states, which cannot be shared; name another "
+                "model without them"
+            )
         config.check_quantization(served.device)
         if served.weight_kind not in ("plain", "packed12"):
             raise ValueError(

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from quire.assembly.draft_model import num_drafts
 from quire.assembly.model import LoadedModel
 from quire.assembly.rank import MultiRankArrivals
 from quire.assembly.runner import BuiltRunner, make_runner
@@ -142,8 +143,6 @@ def make_engine(
 
 def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRunner) -> SchedulerConfig:
     plan = built.plan
-    is_exact = has_exact_kernels(loaded.device, name_of(loaded.model.dtype))
-    has_drafts = config.speculation == "lookup" or (config.speculation == "auto" and (is_exact or loaded.draft))
     return SchedulerConfig(
         num_blocks=plan.num_blocks,
         block_size=config.block_size,
@@ -159,7 +158,7 @@ def _scheduler_config(config: EngineConfig, loaded: LoadedModel, built: BuiltRun
         has_disk_tier=built.runner.disk is not None,
         keep_prompts=config.kv_dir_keep_prompts,
         promotion_policy=config.promotion_policy,
-        num_speculative_tokens=config.speculative_tokens if has_drafts else 0,
+        num_speculative_tokens=num_drafts(config, loaded.device, loaded.model),
         draft_model=None if loaded.draft is None else loaded.draft.facts(loaded.model),
         window=plan.window,
     )

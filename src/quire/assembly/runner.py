@@ -7,7 +7,7 @@ import uuid
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from quire.assembly.draft_model import DraftModel
+from quire.assembly.draft_model import DraftModel, num_drafts
 from quire.assembly.model import LoadedModel
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
@@ -57,6 +57,8 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         raise ValueError(f"{loaded.source.name} has recurrent states, which are computed on a CPU only; use device cpu")
     step_tokens = config.tokens_per_step(model.config.num_parameters, loaded.device)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
+    num_draft_states = num_drafts(config, loaded.device, model) if layout.has_states else 0
+    bytes_to_come += num_draft_states * (layout.block_numel - layout.thin_numel) * model.dtype.itemsize
     window = None if loaded.device == "cuda" else layout.window(step_tokens)
     block_bytes = layout.block_bytes(model.dtype.itemsize)
     if loaded.draft is not None:  # its KV takes a part of the memory
@@ -82,7 +84,8 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         plan, num_swap_slots = _agree(group, plan, num_swap_slots, len(prefix))
     whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
     namespace = whole if group.size == 1 else replace(whole, parallel_slice=f"{group.rank}/{group.size}")
-    cache = KVCache(plan.num_ids, layout, model.dtype, loaded.device, is_sparse=plan.window is not None)
+    num_ids = plan.num_ids + num_draft_states
+    cache = KVCache(num_ids, layout, model.dtype, loaded.device, is_sparse=plan.window is not None)
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace)
@@ -99,6 +102,8 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         grammars,
         draws=group.rank == 0,
     )
+    if layout.has_states:
+        runner.batch.first_draft_block = plan.num_ids
     if loaded.draft is not None:
         runner.drafter = _make_drafter(loaded.draft, cache, plan, model.config.vocab_size)
     return BuiltRunner(runner, plan, num_swap_slots, namespace, prefix, eos_token_ids, grammars)

@@ -132,12 +132,15 @@ class KVLayout:
 @dataclass(frozen=True)
 class AttentionBatch:
     """The sequences of one step, flattened. Rows `query_start_loc[i]:query_start_loc[i + 1]` of q, k and v are the last
-    of sequence i's `seq_lens[i]` tokens."""
+    of sequence i's `seq_lens[i]` tokens, and the last `num_drafts[i]` of these are drafts. The recurrent state after
+    the step's nth draft is left in the nth block from `first_draft_block` on."""
 
     query_start_loc: np.ndarray  #: int64 [num_seqs + 1]
     seq_lens: np.ndarray  #: int64 [num_seqs]
     block_tables: np.ndarray  #: int32 [num_seqs, max_blocks]; entries past a sequence's blocks are not read
     slot_mapping: np.ndarray  #: int64 [num_tokens]: block * block_size + offset; -1 is padding
+    num_drafts: np.ndarray | None = None  #: int64 [num_seqs]; None without drafts
+    first_draft_block: int = 0
 
     @property
     def query_lens(self) -> np.ndarray:

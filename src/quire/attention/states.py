@@ -23,8 +23,8 @@ class StatePlan:
     """Where the states of a step are read and written, for all layers: by run of tokens of a sequence, in order.
 
     `runs` is int64 [num_runs, 4]: first row; row after the last; block with the state before, -1 for a new sequence
-    (zeros); block for the state after. The runs of a sequence end at `state_ends`, and each reads what the one before
-    it has written.
+    (zeros); block for the state after. The runs of a sequence end at `state_ends` and after each draft, and each reads
+    what the one before it has written.
     """
 
     def __init__(self, block_stride: int, block_size: int) -> None:
@@ -46,15 +46,22 @@ class StatePlan:
 
     def plan(self, batch: AttentionBatch) -> None:
         runs: list[tuple[int, int, int, int]] = []
-        size = self._block_size
+        size, draft_block = self._block_size, batch.first_draft_block
         rows, lens = batch.query_start_loc.tolist(), batch.seq_lens.tolist()
-        for table, row, next_row, end in zip(batch.block_tables, rows, rows[1:], lens, strict=False):
+        drafts = [0] * len(lens) if batch.num_drafts is None else batch.num_drafts.tolist()
+        for table, row, next_row, end, num_drafts in zip(
+            batch.block_tables, rows, rows[1:], lens, drafts, strict=False
+        ):
             at = end - (next_row - row)
+            end -= num_drafts
             source = int(table[(at - 1) // size]) if at else -1
             for stop in state_ends(at, end, size):
                 target = int(table[(stop - 1) // size])
                 runs.append((row, row + stop - at, source, target))
                 row, at, source = row + stop - at, stop, target
+            for draft_row in range(row, next_row):
+                runs.append((draft_row, draft_row + 1, source, draft_block))
+                source, draft_block = draft_block, draft_block + 1
         self._set(runs)
 
     def _set(self, runs: list[tuple[int, int, int, int]]) -> None:

@@ -189,8 +189,6 @@ class ExactBench:
         """Each answer, with every fourth token wrong, is its own prediction."""
         with self._engine(speculation="lookup") as engine:
             speculator = engine.scheduler.speculator
-            if not speculator.most:
-                return Outcome(self._one_by_one(engine), "none: states cannot go back")
             speculator.costs = None
             states = []
             for prompt, answer in zip(self.prompts, self.alone(), strict=True):

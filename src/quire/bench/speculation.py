@@ -84,8 +84,6 @@ class SpeculationBench:
     def __init__(self, config: EngineConfig, settings: SpeculationSettings) -> None:
         config = replace(config, use_tqdm=False, enable_prefix_caching=False, speculation="lookup")
         self.engine: Engine = start_engine(config)
-        if not self.engine.scheduler.speculator.most:
-            raise ValueError(f"{config.model} has recurrent states, and no drafts")
         runner = self.engine.runner
         self.drafter = runner.drafter if isinstance(runner, ModelRunner) else None
         self.settings = settings

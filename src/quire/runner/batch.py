@@ -3,12 +3,12 @@ array operations. Numpy only."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from quire.attention.interface import AttentionBatch
-from quire.outputs import NewSequence, SchedulerOutput
+from quire.outputs import NewSequence, SchedulerOutput, state_ends
 
 
 @dataclass(slots=True)
@@ -46,6 +46,7 @@ class InputBatch:
 
     def __init__(self, max_num_seqs: int, max_model_len: int, block_size: int) -> None:
         self.block_size = block_size
+        self.first_draft_block: int | None = None  #: see `AttentionBatch`; None for models without recurrent states
         self.row_of: dict[int, int] = {}
         self._free_rows = list(range(max_num_seqs - 1, -1, -1))
         self.info: list[NewSequence | None] = [None] * max_num_seqs
@@ -56,18 +57,21 @@ class InputBatch:
         self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), dtype=np.int32)
         self.num_blocks = np.zeros(max_num_seqs, dtype=np.int64)
         self._drafting: dict[int, int] = {}  #: row -> draft tokens of the last step that are not verified yet
+        self._draft_states: dict[int, int] = {}  #: row -> block with the state after its first draft
         self._rejected: list[int] = []  #: slots to clear
+        self._state_moves: list[tuple[int, int]] = []  #: pairs of blocks
 
     def apply(self, out: SchedulerOutput) -> BlockWork:
         """Apply the changes since the last step."""
+        for seq_id, tokens in out.new_tokens.items():
+            self.append_tokens(self.row_of[seq_id], tokens)
         for seq_id in out.removed_seq_ids:
             row = self.row_of.pop(seq_id, None)
             if row is not None:
                 self.info[row] = None
                 self._free_rows.append(row)
                 self._drafting.pop(row, None)
-        for seq_id, tokens in out.new_tokens.items():
-            self.append_tokens(self.row_of[seq_id], tokens)
+                self._draft_states.pop(row, None)
         for row in [*self._drafting]:  # nothing was sampled
             self.end_drafts(row, 0)
         work = BlockWork(rejected=self._rejected)
@@ -120,10 +124,19 @@ class InputBatch:
         """Keep the blocks of a row's computed tokens, of which the last `num_right` were drafts."""
         size, first = self.block_size, int(self.num_computed[row]) + num_right
         num_slots = self._drafting.pop(row) - num_right
+        if (state := self._draft_states.pop(row, None)) is not None and num_right:
+            for end in state_ends(first - num_right, first, size):
+                after = state + end - (first - num_right) - 1
+                self._state_moves.append((after, int(self.block_tables[row, (end - 1) // size])))
         self.num_computed[row] = first
         self.num_blocks[row] = -(-first // size)
         kept = range(first, min(first + num_slots, int(self.num_blocks[row]) * size))
         self._rejected += [int(self.block_tables[row, at // size]) * size + at % size for at in kept]
+
+    def pop_state_moves(self) -> list[tuple[int, int]]:
+        """Return the blocks to copy recurrent states from and to: those after drafts that were right."""
+        moves, self._state_moves = self._state_moves, []
+        return moves
 
     def build(self, out: SchedulerOutput) -> Batch:
         """Flatten the step's tokens and count them as computed."""
@@ -138,7 +151,20 @@ class InputBatch:
         if out.drafts:
             batch.num_drafts = (seq_lens - num_known)[batch.sampled]
             self.num_computed[rows[batch.sampled]] -= batch.num_drafts
+            if self.first_draft_block is not None:
+                self._plan_states(batch, self.first_draft_block)
         return batch
+
+    def _plan_states(self, batch: Batch, block: int) -> None:
+        """Assign blocks to the recurrent states after drafts."""
+        assert batch.num_drafts is not None
+        counts = np.zeros(len(batch.rows), dtype=np.int64)
+        counts[batch.sampled] = batch.num_drafts
+        batch.attention = replace(batch.attention, num_drafts=counts, first_draft_block=block)
+        for row, count in zip(batch.rows.tolist(), counts.tolist(), strict=True):
+            if count:
+                self._draft_states[row] = block
+                block += count
 
     def flatten(self, rows: np.ndarray, start: np.ndarray, query_lens: np.ndarray) -> Batch:
         """Return a batch of `query_lens` tokens of each row, from the position `start` on. All are int64 [num_seqs]."""

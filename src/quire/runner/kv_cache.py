@@ -71,6 +71,11 @@ class KVCache:
         if values is not None:
             self._rows[blocks] = values
 
+    def copy_states(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy the recurrent states of blocks to others, in order."""
+        for source, target in moves:
+            self._rows[target, self._cleared.stop :] = self._rows[source, self._cleared.stop :]
+
     def compare(self, first: int, second: int, is_whole: bool = True) -> BlockDifference | None:
         """Compare two blocks, or what thin ones have of them, bit by bit; None if they are equal."""
         end = None if is_whole else self.layout.thin_numel

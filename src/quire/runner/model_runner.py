@@ -130,11 +130,14 @@ class ModelRunner:
         del self.stages[number]
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
-        staged = self._begin("save", out)
+        for seq_id in out.removed_seq_ids:
+            self._unsampled.pop(seq_id, None)
         try:
-            for seq_id in out.removed_seq_ids:
-                self._unsampled.pop(seq_id, None)
             work = self.batch.apply(out)
+            self.cache.copy_states(self.batch.pop_state_moves())
+        finally:
+            staged = self._begin("save", out)
+        try:
             copies = self.cache.read(work.copy_src)  # which may be taken by others in this step
             self.cache.give_back(out.returned)
             self.cache.clear(work.fresh)
@@ -267,6 +270,7 @@ class ModelRunner:
             result.sampled.append(tokens)
             if seq_id in drafts:
                 self.batch.end_drafts(self.batch.row_of[seq_id], len(tokens) - 1)
+        self.cache.copy_states(self.batch.pop_state_moves())
 
     def _is_right(self, seq_id: int, drawn: list[int], draft: list[int]) -> bool:
         """Whether the last drawn token is a draft token, and others may follow."""

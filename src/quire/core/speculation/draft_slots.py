@@ -14,6 +14,8 @@ def append_drafts(kv: KVCacheManager, seq: Sequence, num_tokens: int, room: int)
     missing = -(-(seq.num_computed_tokens + num_tokens) // size) - len(table)
     new_blocks = kv.pool.allocate_all(max(0, min(missing, room)))
     kv.extend_table(seq, new_blocks)
+    if kv.num_state_records:
+        seq.states_at += range(len(table) - len(new_blocks), len(table))
     seq.num_draft_tokens = min(num_tokens, len(table) * size - seq.num_computed_tokens)
     return new_blocks
 

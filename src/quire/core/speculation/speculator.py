@@ -84,7 +84,7 @@ class Speculator:
         *,
         draft_model: DraftFacts | None = None,
     ) -> None:
-        self.most = 0 if kv.num_state_records else most  # a recurrent state cannot go back to an earlier token
+        self.most = most
         self.counts = SpeculationCounts()
         self._kv = kv
         self._queue = queue
@@ -100,6 +100,8 @@ class Speculator:
     def add_drafts(self, step: StepBuilder, left: int) -> None:
         """Add at most `left` draft tokens to the decoding sequences of a step that is otherwise planned. They take only
         blocks that nothing else needs."""
+        if self._kv.num_state_records:
+            left = min(left, self.most)  # the runner keeps the states after so many drafts
         if self.most == 0 or left < 1 or not step.num_seqs:
             return
         shape = step.shape.total()

@@ -82,8 +82,6 @@ class MultiRankRunner:
 
     def _for_others(self, out: SchedulerOutput) -> SchedulerOutput:
         drawn, self._drawn = self._drawn, {}
-        for seq_id in out.removed_seq_ids:
-            drawn.pop(seq_id, None)
         if not drawn and not out.claims and not out.dropped_claims:
             return out
         return replace(out, new_tokens={**drawn, **out.new_tokens}, claims=[], dropped_claims=[])
