@@ -150,7 +150,7 @@ class TokenLogprobs:
 
 @dataclass(slots=True)
 class Drafting:
-    """What a draft model's passes took: those that draft, and those that read a text for the first time."""
+    """Passes of a draft model: those that draft, and those that read a text for the first time."""
 
     passes: int = 0
     seconds: float = 0.0
@@ -181,6 +181,10 @@ class StepOutput:
     drafting: Drafting | None = None
     transfers: list[TransferReport] = field(default_factory=list)  #: transfers that have ended since the last step
     stall_s: float = 0.0  #: seconds in which copying blocks stopped the step
+
+    @property
+    def drafting_s(self) -> float:
+        return 0.0 if self.drafting is None else self.drafting.seconds + self.drafting.read_s
 
 
 @dataclass(slots=True)

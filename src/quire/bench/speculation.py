@@ -31,8 +31,6 @@ from quire.engine.engine import Engine
 from quire.kernels.loaded import load_kernels
 from quire.ops.arrays import Array
 from quire.prompt import Prompt
-from quire.runner.model_runner import ModelRunner
-from quire.runner.row_state import RowState
 from quire.sampling_params import SamplingParams, StructuredOutputsParams
 
 
@@ -56,7 +54,7 @@ class Scripted:
         tokens = [token if self._draw.random() < self._rate else token ^ 1 for token in right]
         return Draft(tokens, self._name) if tokens else None
 
-    def choose(self, logits: Array, states: list[RowState | None], number: int) -> np.ndarray:
+    def choose(self, logits: Array, states: list[Any], number: int) -> np.ndarray:
         """See `Drafter.choose`."""
         at = [0 if state is None else state.num_output_tokens + number for state in states]
         right = [self.answer[each] if each < len(self.answer) else 0 for each in at]
@@ -84,8 +82,7 @@ class SpeculationBench:
     def __init__(self, config: EngineConfig, settings: SpeculationSettings) -> None:
         config = replace(config, use_tqdm=False, enable_prefix_caching=False, speculation="lookup")
         self.engine: Engine = start_engine(config)
-        runner = self.engine.runner
-        self.drafter = runner.drafter if isinstance(runner, ModelRunner) else None
+        self.drafter: Any = getattr(self.engine.runner, "drafter", None)
         self.settings = settings
         self.questions = self._read() if settings.prompts is not None else self._draw()
         self.answers = [self._run(_Way("off", is_off=True), question)[0] for question in self.questions]

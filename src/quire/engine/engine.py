@@ -349,8 +349,7 @@ class Engine:
         executed = self.clock()
         stats.execute_s, stats.stall_s = executed - scheduled, result.stall_s
         with self.cost_model.at_stage(out.stage):
-            drafting_s = 0.0 if result.drafting is None else result.drafting.seconds + result.drafting.read_s
-            self.costs.observe(scheduler.step_shape, max(0.0, stats.busy_s - drafting_s), result.transfers)
+            self.costs.observe(scheduler.step_shape, stats.busy_s - result.drafting_s, result.transfers)
         changed = self._update(result, executed, stats.token_gaps)
         if self.auditor is not None:
             self.auditor.check()
