@@ -97,7 +97,8 @@ def _damaged(chunk: CodedChunk, part: Part, why: str) -> ModelLoadError:
     )
 
 
-def _read_stored(path: Path, start: int, end: int, _: mmap.mmap) -> memoryview:
+def read_stored(path: Path, start: int, end: int, _: mmap.mmap) -> memoryview:
+    """Read a range of a coded file into memory of its own."""
     with open_file(path) as file:
         file.seek(start)
         return memoryview(file.read(end - start))
@@ -105,6 +106,6 @@ def _read_stored(path: Path, start: int, end: int, _: mmap.mmap) -> memoryview:
 
 def open_original(file: OriginalFile) -> io.BufferedReader:
     """Open an original file to read it decoded. Reads raise ModelLoadError."""
-    reads = DecodedReads(file, _read_stored)
+    reads = DecodedReads(file, read_stored)
     stream = RangeStream(file.num_bytes, lambda start, end: reads.read(start, end, bytearray(end - start)))
     return io.BufferedReader(stream, 2**18)

@@ -11,6 +11,7 @@ from pathlib import Path
 from quire.loading.checkpoint import TensorEntry, read_headers
 from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import stat_weights
+from quire.loading.planes.choice import faster_directory
 from quire.loading.reading.reader import (
     BUFFER_BYTES,
     ByteReader,
@@ -141,7 +142,13 @@ class CheckpointReading:
         runs = [run for group in self.groups[first_group:] for run in group.runs]
         has_checks = self.manifest is not None and self.manifest.mantissa_bits is not None
         is_pinned = first_group == 0 or not (has_checks or self.groups[first_group].is_whole)  # else of a repaired file
-        return ByteReader(runs, bandwidth=self._bandwidth, buffer_bytes=self._buffer_bytes, is_pinned=is_pinned)
+        return ByteReader(
+            runs,
+            bandwidth=self._bandwidth,
+            buffer_bytes=self._buffer_bytes,
+            is_pinned=is_pinned,
+            num_first=len(self.groups[0].runs) if first_group == 0 else None,
+        )
 
     def _stat(self, group: int) -> tuple[int, ...] | None:
         file = self.groups[group].file
