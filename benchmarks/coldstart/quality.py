@@ -34,8 +34,12 @@ def read_quality(path: Path) -> dict[int, float]:
     return {stage: value for stage, (_, value) in sorted(found.items())}
 
 
-def draw_quality(figure: Any, title: str, starts: Sequence[ColdStart], quality: Mapping[int, float]) -> None:
-    """A line per loading mode, a panel per bandwidth, from the medians of when each stage served."""
+def draw_quality(
+    figure: Any, title: str, starts: Sequence[ColdStart], quality: Mapping[str, Mapping[int, float]]
+) -> None:
+    """A line per loading mode, a panel per bandwidth, from the medians of when each stage served. `quality` has the
+    stages of each pack, all of which end with the same model."""
+    whole = next(iter(quality.values()))
     bandwidths = list(dict.fromkeys(start.bandwidth for start in starts))
     panels = figure.subplots(len(bandwidths), 1, squeeze=False, sharey=True)[:, 0]
     figure.set_size_inches(8, 1.2 + 2.4 * len(bandwidths))
@@ -48,9 +52,10 @@ def draw_quality(figure: Any, title: str, starts: Sequence[ColdStart], quality: 
         of_bandwidth = [start for start in starts if start.bandwidth == bandwidth]
         end = 1.1 * max(start.full_s for start in of_bandwidth)
         for colour, mode in zip(COLOURS, dict.fromkeys(start.mode for start in of_bandwidth), strict=False):
-            steps = when_each_serves([start for start in of_bandwidth if start.mode == mode], max(quality))
+            of_stage = quality.get(mode, whole)
+            steps = when_each_serves([start for start in of_bandwidth if start.mode == mode], max(of_stage))
             times = [0.0, *steps.values(), end]
-            values = [0.0, *(quality[stage] for stage in steps), quality[max(steps)]]
+            values = [0.0, *(of_stage[stage] for stage in steps), of_stage[max(steps)]]
             axes.step(times, values, where="post", color=colour, label=mode)
         axes.set_xlim(0, end)
         axes.set_ylim(0, 100)

@@ -21,7 +21,7 @@ from benchmarks.coldstart.quality import draw_quality, read_quality
 from benchmarks.coldstart.running import StreamCost, run_alone, run_while_loading
 from benchmarks.coldstart.serverless_llm import convert
 from benchmarks.coldstart.transformers_start import start_transformers
-from quire.bench.bench_settings import ColdStartSettings
+from quire.bench.bench_settings import ColdStartSettings, paths
 from quire.bench.coldstart.cold_server import make_prompt
 from quire.bench.coldstart.cold_start_report import make_report
 from quire.bench.coldstart.coldstart import ColdStart, ColdStartBench, WeightSizes, describe_bandwidth
@@ -47,8 +47,11 @@ class ComparisonSettings(ColdStartSettings):
         read=names,
         metavar="MODE[,MODE...]",
     )
-    quality: Path | None = setting(
-        None, "Output of benchmarks.stage_quality --json for the pack: the plot then shows exact match over time."
+    quality: tuple[Path, ...] = setting(
+        (),
+        "Outputs of benchmarks.stage_quality --json, one for each pack: the plot then shows exact match over time.",
+        read=paths,
+        metavar="FILE[,FILE...]",
     )
     running: int = setting(0, "Streams that run while the pack loads, to measure their slowdown.", at_least=0)
 
@@ -56,8 +59,8 @@ class ComparisonSettings(ColdStartSettings):
         super().__post_init__()
         if self.running and len(self.pack) != 1:
             raise ValueError("streams beside loading need stages; give --pack with one pack")
-        if self.quality and len(self.pack) > 1:
-            raise ValueError("--quality belongs to one pack; give one")
+        if self.quality and len(self.quality) != len(self.pack):
+            raise ValueError("--quality needs a file for each pack")
 
 
 class Comparison(ColdStartBench):
@@ -112,7 +115,7 @@ def run(config: EngineConfig, settings: ComparisonSettings, json: Path | None, p
         ValueError: the model is not on this disk, or the pack belongs to another model.
         RuntimeError: a process did not start.
     """
-    quality = None if settings.quality is None else read_quality(settings.quality)
+    quality = [read_quality(path) for path in settings.quality]
     bench = Comparison(config, settings)
     starts = bench.measure()
     report = make_report(bench.sizes, settings, starts)
@@ -121,11 +124,12 @@ def run(config: EngineConfig, settings: ComparisonSettings, json: Path | None, p
     if settings.running:
         add_streams(report, settings, bench.measure_running())
     report.settings = {**settings.as_json(), "engine": asdict(config)}
-    if quality is None:
+    if not quality:
         report.publish(json, plot, lambda figure: draw(figure, report.title, starts))
     else:
-        report.more["quality"] = {str(stage): value for stage, value in quality.items()}
-        report.publish(json, plot, lambda figure: draw_quality(figure, report.title, starts, quality))
+        by_mode = dict(zip(bench.packs, quality, strict=True))
+        report.more["quality"] = {mode: {str(stage): em for stage, em in each.items()} for mode, each in by_mode.items()}
+        report.publish(json, plot, lambda figure: draw_quality(figure, report.title, starts, by_mode))
 
 
 def add_speeds(report: Report, sizes: WeightSizes, starts: Sequence[ColdStart]) -> None:

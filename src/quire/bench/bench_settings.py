@@ -77,7 +77,8 @@ class ThroughputSettings(Settings):
         refuse_together(self, "workload", "trace")
 
 
-def _paths(text: str) -> tuple[Path, ...]:
+def paths(text: str) -> tuple[Path, ...]:
+    """Read names with commas between them."""
     return tuple(Path(name) for name in names(text))
 
 
@@ -94,7 +95,7 @@ class ColdStartSettings(Settings):
     pack: tuple[Path, ...] = setting(
         (),
         "The model in stages, as quire stages pack writes it; for the mode staged. Several are measured in turns.",
-        read=_paths,
+        read=paths,
         metavar="DIR[,DIR...]",
     )
     modes: tuple[str, ...] = setting(
