@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from quire.loading import ModelLoadError
 from quire.loading.checkpoint import TensorEntry, read_headers
-from quire.loading.reading.reader import ByteReader, Pace, Run, position_in_use, runs_in_order_of_use
+from quire.loading.reading.reader import PIECE_BYTES, ByteReader, Pace, Run, position_in_use, runs_in_order_of_use
 from weights import some_tensors, write_shards
 
 
@@ -60,6 +60,22 @@ def test_every_byte_comes_once_and_in_order(data: st.DataObject, tmp_path_factor
             reader.release(piece)
         reader.close()
     assert [found[id(run)] for run in runs] == [content[start:end] for start, end in spans]
+
+
+def test_later_runs_wait_for_the_first_ones(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(3 * PIECE_BYTES))
+    runs = [Run(path, start * PIECE_BYTES, (start + 1) * PIECE_BYTES, ()) for start in range(3)]
+    reader = ByteReader(runs, num_first=1)
+    reader.start()
+    for _ in range(len(runs)):
+        piece = reader.next_piece()
+        assert piece is not None
+        assert reader._next_read == 1 or piece.run is not runs[0], "a later run is read before `read_on`"
+        reader.release(piece)
+        reader.read_on()
+    assert reader.next_piece() is None
+    reader.close()
 
 
 def test_a_failed_allocation_of_a_buffer_is_raised_to_the_waiting_call(

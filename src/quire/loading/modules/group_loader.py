@@ -119,6 +119,8 @@ class GroupLoader:
             self._rows = {f"{name}.weight": (layer, rows.start) for layer, (name, rows, _) in parts}
         if self._reader is None:
             self._reader = reading.reader(number - 1)
+        if number > 1:
+            self._reader.read_on()
         check = GroupCheck(reading.directory, group)
         for run in group.runs:
             for entry in run.tensors:

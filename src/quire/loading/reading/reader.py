@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +147,8 @@ class _Range:
 
 class ByteReader:
     """Reads runs in order, in its own threads; `bandwidth` emulates slower storage, in bytes per second. With
-    `is_pinned`, remote files that changed are refused."""
+    `is_pinned`, remote files that changed are refused. After the first `num_first` runs it waits for `read_on`: what
+    the first stage needs of the processor comes first."""
 
     def __init__(
         self,
@@ -157,10 +159,13 @@ class ByteReader:
         num_reads: int | None = None,
         uses_direct_io: bool | None = None,
         is_pinned: bool = True,
+        num_first: int | None = None,
     ) -> None:
         if num_reads is None:
             num_reads = NUM_REMOTE_READS if runs and (runs[0].file.parent / LISTING).is_file() else NUM_READS
-        self._ranges = [each for run in runs for each in _cut(run)]
+        ranges = [[*_cut(run)] for run in runs]
+        self._ranges = [*chain.from_iterable(ranges)]
+        self._end = sum(map(len, ranges[:num_first]))  #: of the ranges that may be read
         self._closing = threading.Event()
         self._pace = Pace(bandwidth, wait=self._closing.wait)
         self._max_buffers = max(num_reads, buffer_bytes // (PIECE_BYTES + _ALIGNMENT))
@@ -187,6 +192,12 @@ class ByteReader:
     def uses_direct_io(self) -> bool:
         """Whether any file bypasses the page cache."""
         return any(file.is_direct for file in self._files.values())
+
+    def read_on(self) -> None:
+        """Read all runs."""
+        with self._changed:
+            self._end = len(self._ranges)
+            self._changed.notify_all()
 
     def next_piece(self, before_wait: Callable[[], None] = lambda: None) -> Piece | None:
         """Return the next piece, after `before_wait` if it has not arrived; None after the last one, or once closed.
@@ -255,7 +266,7 @@ class ByteReader:
         """Wait for room, and return the next range and a free buffer, if any. In order, so the first has a buffer."""
         with self._changed:
             while not self._closing.is_set() and self._next_read < len(self._ranges):
-                if self._free or self._num_buffers < self._max_buffers:
+                if self._next_read < self._end and (self._free or self._num_buffers < self._max_buffers):
                     index, buffer = self._next_read, self._free.pop() if self._free else None
                     self._next_read += 1
                     self._num_buffers += buffer is None
