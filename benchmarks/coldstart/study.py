@@ -128,7 +128,9 @@ def run(config: EngineConfig, settings: ComparisonSettings, json: Path | None, p
         report.publish(json, plot, lambda figure: draw(figure, report.title, starts))
     else:
         by_mode = dict(zip(bench.packs, quality, strict=True))
-        report.more["quality"] = {mode: {str(stage): em for stage, em in each.items()} for mode, each in by_mode.items()}
+        report.more["quality"] = {
+            mode: {str(stage): em for stage, em in each.items()} for mode, each in by_mode.items()
+        }
         report.publish(json, plot, lambda figure: draw_quality(figure, report.title, starts, by_mode))
 
 
