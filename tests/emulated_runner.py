@@ -298,6 +298,9 @@ class EmulatedRunner:
         self._has_states = config.window is not None and config.window.has_states
         # The second part of a block is that of layers with a window; or states are, maybe in several records.
         num_parts = config.window.num_records if config.window is not None and self._has_states else 2
+        if self._has_states:  # the states after drafts lie behind the pool
+            self.batch.first_draft_block = num_ids
+            num_ids += config.num_speculative_tokens
         self.blocks = np.full((num_ids, num_parts, config.block_size), GARBAGE, dtype=np.uint64)
         self.transfer_worker = EmulatedLink(
             self.blocks, config.num_swap_slots, link_seed, link_fails, has_states=self._has_states
@@ -323,6 +326,8 @@ class EmulatedRunner:
             self.transfer_worker.cancel(out.cancelled)
             raise StepFailed
         work = self.batch.apply(out)
+        for src, dst in self.batch.pop_state_moves():
+            self.blocks[dst, 1:] = self.blocks[src, 1:]
         copies = self.blocks[work.copy_src]
         for block, is_whole in out.returned:
             self.blocks[block, 0 if is_whole else 1 :] = GARBAGE
@@ -359,14 +364,18 @@ class EmulatedRunner:
         """Read the states before the step's tokens, and leave those after them. A state is a digest in part 1."""
         size, tables = self.config.block_size, batch.attention.block_tables
         spans = list(zip(batch.attention.query_start_loc.tolist(), batch.attention.seq_lens.tolist(), strict=False))
-        for table, contents, (row, end) in zip(tables, expected, spans, strict=False):
-            start = int(batch.positions[row])
+        num_drafts, draft_block = batch.attention.num_drafts, batch.attention.first_draft_block
+        for i, (table, contents, (row, end)) in enumerate(zip(tables, expected, spans, strict=False)):
+            start, first_draft = int(batch.positions[row]), end - (0 if num_drafts is None else int(num_drafts[i]))
             if start:
                 state = self.blocks[table[(start - 1) // size], 1:, 0]
                 is_own = (state == contents[start - 1]).all() or is_torn
                 assert is_own, "a sequence goes on from a state that is not its own"
-            for stop in state_ends(start, end, size):
+            for stop in state_ends(start, first_draft, size):
                 self.blocks[table[(stop - 1) // size], 1:] = GARBAGE if is_torn else contents[stop - 1]
+            for draft in contents[first_draft:end]:
+                self.blocks[draft_block, 1:] = GARBAGE if is_torn else draft
+                draft_block += 1
 
     def _write(self, batch: Batch, expected: list[list[int]], *, is_torn: bool) -> None:
         mapping = batch.attention.slot_mapping

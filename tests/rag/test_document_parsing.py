@@ -140,9 +140,12 @@ def test_what_is_broken_is_refused(kind: str, data: bytes, message: str) -> None
 
 
 def test_a_file_that_breaks_the_limits_is_an_error_and_the_next_one_is_read() -> None:
-    parser = ParserProcess(WorkerLimits(memory_bytes=256 << 20, cpu_s=0.2, wall_s=60))
+    small = ParserProcess(WorkerLimits(memory_bytes=256 << 20))
     with pytest.raises(ValueError, match="more memory"):
-        parser.parse("large.txt", bytes([65]) * (60 << 20))
+        small.parse("large.txt", bytes([65]) * (60 << 20))
+    assert small.parse("a.txt", b"fine") == [ParsedDocument("fine")]
+    small.close()
+    parser = ParserProcess(WorkerLimits(cpu_s=0.2, wall_s=60))
     with pytest.raises(WorkerError, match="processor time"):
         parser.parse("deep.html", b"<div>" * 100_000)
     assert parser.parse("a.txt", b"fine") == [ParsedDocument("fine")]
