@@ -319,21 +319,19 @@ class EmulatedRunner:
         Raises:
             AssertionError: a slot has unexpected content.
         """
+        work = self.batch.apply(out)
+        for slot in work.rejected:
+            self.blocks[slot // self.config.block_size, :, slot % self.config.block_size] = EMPTY
         self.transfer_worker.submit(out.transfers, "save")
         self.transfer_worker.store.tell(out)
         if fails == "early":
             self.transfer_worker.submit(out.transfers, "load")
             self.transfer_worker.cancel(out.cancelled)
             raise StepFailed
-        work = self.batch.apply(out)
-        for src, dst in self.batch.pop_state_moves():
-            self.blocks[dst, 1:] = self.blocks[src, 1:]
         copies = self.blocks[work.copy_src]
         for block, is_whole in out.returned:
             self.blocks[block, 0 if is_whole else 1 :] = GARBAGE
         self.blocks[work.fresh, : 1 if self._has_states else 2] = EMPTY
-        for slot in work.rejected:
-            self.blocks[slot // self.config.block_size, :, slot % self.config.block_size] = EMPTY
         self.blocks[work.copy_dst] = copies
         self.num_copies += len(work.copy_src)
         self.transfer_worker.submit(out.transfers, "load")
@@ -444,4 +442,6 @@ class EmulatedRunner:
                     break
             result.sampled.append(tokens)
             self.batch.append_tokens(row, tokens if drafts else tokens[:1])
+        for src, dst in self.batch.pop_state_moves():
+            self.blocks[dst, 1:] = self.blocks[src, 1:]
         return result

@@ -135,13 +135,13 @@ class ModelRunner:
         try:
             work = self.batch.apply(out)
             self.cache.copy_states(self.batch.pop_state_moves())
+            self.cache.clear_slots(work.rejected)
         finally:
             staged = self._begin("save", out)
         try:
             copies = self.cache.read(work.copy_src)  # which may be taken by others in this step
             self.cache.give_back(out.returned)
             self.cache.clear(work.fresh)
-            self.cache.clear_slots(work.rejected)
             self.cache.write(work.copy_dst, copies)
             if self.drafter is not None:
                 self.drafter.apply(work, out)
