@@ -51,14 +51,21 @@ class Script:
         engine.tokenizer = engine.input_processor.tokenizer = tokenizer
         if engine.grammars is not None:
             engine.grammars._tokenizer = tokenizer
+        pieces = tokenizer.pieces
+        assert pieces is not None
         usual = engine.runner.sampler.sample  # type: ignore[attr-defined]
 
         def sample(logits: Any, states: Any) -> Any:
             if self.says is not None:
                 logits = logits.copy()
                 for row, state in enumerate(states):
-                    said = _tokens(self._words_for(state.info, tokenizer).encode(), ids)
-                    position = state.num_output_tokens
+                    text, written = (
+                        self._words_for(state.info, tokenizer).encode(),
+                        b"".join(map(pieces.__getitem__, state._output)),
+                    )
+                    said, position = _tokens(text, ids), state.num_output_tokens
+                    if text.startswith(written):  # a grammar may force other tokens of the same text
+                        said, position = _tokens(text[len(written) :], ids), 0
                     logits[row] = -1e4
                     logits[row, said[position] if position < len(said) else _END] = 1e4
             return usual(logits, states)

@@ -88,7 +88,8 @@ class StructuredOutputsParams:
     json_object: bool | None = None  #: any JSON object
     disable_any_whitespace: bool = False  #: no whitespace between the parts of JSON
     whitespace_pattern: str | None = None  #: regex of the whitespace between the parts of JSON
-    alternative: str | None = None  #: Lark text of a rule `alternative` that the output may follow in place of JSON
+    #: Lark text of a rule `alternative` that the output may follow in place of JSON; without JSON, of `start`
+    alternative: str | None = None
     #: markers of a free text before the output; the first is "" if the prompt contains it, else the text is optional
     reasoning: tuple[str, str] | None = None
 
@@ -125,10 +126,10 @@ class StructuredOutputsParams:
         _check_bool("disable_any_whitespace", self.disable_any_whitespace)
         fields = ("json", "regex", "choice", "grammar", "json_object")
         named = [name for name in fields if getattr(self, name) is not None]
-        if len(named) != 1:
+        if len(named) != 1 and (named or not self.alternative):
             raise _error("structured_outputs", named, f"give exactly one of {', '.join(fields)}")
         if not (self.json or self.json_object) and (
-            self.disable_any_whitespace or self.whitespace_pattern or self.alternative
+            self.disable_any_whitespace or self.whitespace_pattern or (named and self.alternative)
         ):
             expected = "disable_any_whitespace, whitespace_pattern and alternative go with JSON"
             raise _error("structured_outputs", named, expected)

@@ -5,23 +5,29 @@ from __future__ import annotations
 import codecs
 import json
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from quire.server.tools.answer_reader import AnswerForm, AnswerReader, ParsedAnswer
 from quire.server.tools.families import (
     REASONING_PARSERS,
+    ArrayParser,
     ForcedParser,
     HermesParser,
     LlamaParser,
     MistralParser,
-    QwenCoderParser,
     forced_calls_schema,
     reasoning_markers,
     tool_parser,
 )
+from quire.server.tools.harmony import HarmonyParser
+from quire.server.tools.literals import FunctionGemmaParser, GemmaParser, Lfm2Parser, Llama4Parser, OlmoParser
 from quire.server.tools.parser import CallStart, Event, ToolParser, merge
+from quire.server.tools.tagged import DeepSeekParser, GlmParser, QwenCoderParser
 
 THINK = REASONING_PARSERS["think"]
 PARIS, NIGHT = ("weather", {"city": "Paris"}), ("time", {"zone": "Europe/Paris", "at": [1, {"x": "}]"}]})
@@ -100,6 +106,103 @@ RECORDED: dict[str, tuple[type[ToolParser], str, str, str, list[tuple[str, Any]]
         "</function>\n</tool_call>",
         "", "", [("write", {"text": '\n  if a < b:\n    "</p>" + 1 # é\n'})],
     ),
+    "glm 4.5, after thoughts": (
+        GlmParser,
+        "<think>Two.</think>\nI look.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n"
+        "</tool_call>\n<tool_call>time\n<arg_key>zone</arg_key>\n<arg_value>Europe/Paris</arg_value>\n<arg_key>at</arg_key>\n"
+        '<arg_value>[1, {"x": "}]"}]</arg_value>\n</tool_call>',
+        "Two.", "I look.", [PARIS, NIGHT],
+    ),
+    "glm 4.7, in one line, and one without arguments": (
+        GlmParser,
+        "<tool_call>weather<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call><tool_call>now</tool_call>",
+        "", "", [PARIS, ("now", {})],
+    ),
+    "glm, no call": (GlmParser, "<tool_call>maybe so", "", "<tool_call>maybe so", []),
+    "deepseek v3": (
+        DeepSeekParser,
+        "I look.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
+        '{"city": "Paris"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>time\n```json\n'
+        '{"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+        "", "I look.", [PARIS, NIGHT],
+    ),
+    "deepseek v3.1": (
+        DeepSeekParser,
+        '<think>So.</think><｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Paris"}'
+        '<｜tool▁call▁end｜><｜tool▁call▁begin｜>time<｜tool▁sep｜>{"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}'
+        "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "So.", "", [PARIS, NIGHT],
+    ),
+    "deepseek, no call": (
+        DeepSeekParser, "<｜tool▁call▁begin｜>weather in Paris", "", "<｜tool▁call▁begin｜>weather in Paris", [],
+    ),
+    "gemma 4": (
+        GemmaParser,
+        'I look.<|tool_call>call:weather{city:<|"|>Paris<|"|>}<tool_call|>'
+        '<|tool_call>call:time{zone:<|"|>Europe/Paris<|"|>,at:[1,{x:<|"|>}]<|"|>}]}<tool_call|>',
+        "", "I look.", [PARIS, NIGHT],
+    ),
+    "gemma 4, other values": (
+        GemmaParser,
+        '<|tool_call>call:f{a:-1.5, b:true,c:null,"d":[ ],e:{},f:"x\\n",g:maybe}<tool_call|>',
+        "", "", [("f", {"a": -1.5, "b": True, "c": None, "d": [], "e": {}, "f": "x\n", "g": "maybe"})],
+    ),
+    "functiongemma": (
+        FunctionGemmaParser,
+        '<start_function_call>call:say{text:<escape>a "b", {c}\n<escape>}<end_function_call>',
+        "", "", [("say", {"text": 'a "b", {c}\n'})],
+    ),
+    "lfm2": (
+        Lfm2Parser,
+        "<|tool_call_start|>[weather(city='Paris'), time(zone=\"Europe/Paris\", at=[1, {'x': '}]'}])]"
+        "<|tool_call_end|>I look.",
+        "", "I look.", [PARIS, NIGHT],
+    ),
+    "llama 4, bare": (
+        Llama4Parser,
+        "[weather(city='Paris'), time(at=[1, {'x': '}]'}], zone='Europe/Paris')]",
+        "", "", [PARIS, NIGHT],
+    ),
+    "llama 4, values of python": (
+        Llama4Parser,
+        r"""<|python_start|>[f(a=None, b=True, c='it\'s', d=(1, 2), e=1e999, g=other)]<|python_end|>""",
+        "", "", [("f", {"a": None, "b": True, "c": "it's", "d": [1, 2], "e": "1e999", "g": "other"})],
+    ),
+    "llama 4, a list that is no call": (
+        Llama4Parser, "[Paris](http://x), [f(1)] and [weather]", "", "[Paris](http://x), [f(1)] and [weather]", [],
+    ),
+    "olmo 3": (
+        OlmoParser,
+        "<function_calls>weather(city=\"Paris\")\nnow()</function_calls>",
+        "", "", [PARIS, ("now", {})],
+    ),
+    "granite 3": (
+        ArrayParser,
+        '<|tool_call|>[{"name": "weather", "arguments": {"city": "Paris"}}, {"name": "now", "arguments": {}}]',
+        "", "", [PARIS, ("now", {})],
+    ),
+    "gpt-oss, one message": (
+        HarmonyParser, "<|channel|>final<|message|>Sunny. <|x|>", "", "Sunny. <|x|>", [],
+    ),
+    "gpt-oss, thoughts, a preamble and two calls": (
+        HarmonyParser,
+        "<|channel|>analysis<|message|>Weather.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+        "<|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+        '{"city": "Paris"}<|call|><|start|>assistant to=functions.time<|channel|>commentary json<|message|>'
+        '{"zone": "Europe/Paris", "at": [1, {"x": "}]"}]}<|call|>',
+        "Weather.", "I look.", [PARIS, NIGHT],
+    ),
+    "gpt-oss, thoughts twice": (
+        HarmonyParser,
+        "<|channel|>analysis<|message|>One. <|end|><|start|>assistant<|channel|>analysis<|message|>Two.<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>Done.<|return|>",
+        "One. Two.", "Done.", [],
+    ),
+    "gpt-oss, an unknown function": (
+        HarmonyParser,
+        "<|channel|>commentary to=functions.other<|message|>{}",
+        "", "<|channel|>commentary to=functions.other<|message|>{}", [],
+    ),
     "forced": (
         ForcedParser,
         '[{"name": "weather", "arguments": {"city": "Paris"}}, {"name": "now", "arguments": {}}]',
@@ -124,7 +227,9 @@ RECORDED: dict[str, tuple[type[ToolParser], str, str, str, list[tuple[str, Any]]
 
 
 def reader(kind: type[ToolParser], **options: Any) -> AnswerReader:
-    return AnswerReader(AnswerForm(THINK, tools=kind, schemas={"weather": {}, "time": {}}, **options))
+    schemas = {"weather": {}, "time": {}, "f": {}}
+    thoughts = REASONING_PARSERS["openai_gptoss"] if kind is HarmonyParser else THINK
+    return AnswerReader(AnswerForm(thoughts, tools=kind, schemas=schemas, **options))
 
 
 def anonymous(events: list[Event]) -> list[Event]:
@@ -144,6 +249,19 @@ def test_recorded_answers_say_the_same_however_they_are_split(name: str) -> None
         grown = reader(kind)
         events = [event for piece in pieces for event in grown.feed(piece)] + grown.finish()
         assert anonymous(merge(events)) == whole, pieces
+
+
+@given(st.sampled_from(sorted(RECORDED)), st.integers(0, 400), st.integers(0, 60), st.lists(st.integers(0, 400)))
+def test_a_damaged_answer_is_read_without_errors_however_it_is_split(
+    name: str, start: int, size: int, cuts: list[int]
+) -> None:
+    kind, text, *_ = RECORDED[name]
+    start %= len(text)
+    text = text[:start] + text[start + size :]
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    grown = reader(kind)
+    events = [event for first, end in pairwise(places) for event in grown.feed(text[first:end])] + grown.finish()
+    assert anonymous(merge(events)) == anonymous(reader(kind).read(text))
 
 
 def _decoded(pieces: list[bytes]) -> list[str]:
@@ -245,6 +363,13 @@ def test_families_are_recognized_by_their_templates() -> None:
     assert tool_parser("auto", "<tool_call><function=") is tool_parser("qwen3_coder", "") is QwenCoderParser
     assert tool_parser("auto", "{{ tools }}") is None
     assert tool_parser("llama3_json", "<tool_call>") is LlamaParser
+    for template, parser in {
+        "<|channel|>analysis": HarmonyParser, "<｜tool▁calls▁begin｜>": DeepSeekParser, "<|tool_call>": GemmaParser,
+        "<tool_call>{name}<arg_key>": GlmParser, "<|tool_call_start|>": Lfm2Parser, "<|tool_call|>": ArrayParser,
+    }.items():  # fmt: skip
+        assert tool_parser("auto", template) is parser
+    assert reasoning_markers("auto", "<|channel|>analysis<|message|><think>") is reasoning_markers("openai_gptoss", "")
+    assert reasoning_markers("auto", "<channel|>") is reasoning_markers("gemma4", "")
     assert reasoning_markers("auto", "</think>") is reasoning_markers("qwen3", "") is THINK
     assert reasoning_markers("auto", "x") is reasoning_markers("none", "</think>") is None
 

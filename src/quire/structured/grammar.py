@@ -79,6 +79,8 @@ def grammar_text(params: StructuredOutputsParams) -> str:
             return grammar_from("grammar", params.grammar)
         except ValueError as error:
             raise GrammarError(shorten_error(str(error))) from None
+    if not params.json and not params.json_object:
+        return LLMatcher.grammar_from_lark(params.alternative or "")
     schema: Any = {"type": "object"} if params.json is None else _parse(params.json)
     if schema is True:
         schema = {}

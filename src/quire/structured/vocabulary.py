@@ -11,8 +11,18 @@ from quire.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-#: Special tokens that are text in grammars with tool calls: models write calls between them.
-_CALL_MARKERS = {b"<tool_call>", b"</tool_call>", b"<|python_tag|>", b"[TOOL_CALLS]", b"[ARGS]"}
+#: Special tokens that are text in grammars with tool calls: models write calls and reasoning between them.
+CALL_MARKERS = {
+    b"<tool_call>", b"</tool_call>", b"<|tool_call|>", b"<|/tool_call|>", b"<|tool_call>", b"<tool_call|>",
+    b"[TOOL_CALLS]", b"[CALL_ID]", b"[ARGS]", b"<function=", b"<function_calls>", b"</function_calls>",
+    b"<arg_key>", b"</arg_key>", b"<arg_value>", b"</arg_value>", b"<escape>", b'<|"|>',
+    b"<|python_tag|>", b"<|python_start|>", b"<|python_end|>", b"<|tool_call_start|>", b"<|tool_call_end|>",
+    b"<start_function_call>", b"<end_function_call>",
+    *map(str.encode, ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁sep｜>")),
+    *map(str.encode, ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>")),
+    b"<|start|>", b"<|channel|>", b"<|constrain|>", b"<|message|>", b"<|end|>", b"<|call|>", b"<|return|>",
+    b"<think>", b"</think>", b"[THINK]", b"[/THINK]", b"<|channel>", b"<channel|>",
+}  # fmt: skip
 _LEADS = ("\n", ".")  # prefixes after which a text has the tokens of a continuation
 
 
@@ -40,7 +50,7 @@ def make_vocabulary(
     if pieces is None:
         raise ValueError("structured_outputs needs a tokenizer whose tokens are pieces of text")
     tokens = [pieces[token] for token in range(vocab_size)]
-    markers = {token for token in tokenizer.special_ids if has_calls and pieces[token] in _CALL_MARKERS}
+    markers = {token for token in tokenizer.special_ids if has_calls and pieces[token] in CALL_MARKERS}
     special = {
         *(tokenizer.special_ids - markers),
         *end_ids,

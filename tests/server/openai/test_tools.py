@@ -17,7 +17,25 @@ from serving import MODEL, RunningServer, make_model, running
 
 QUESTION = [{"role": "user", "content": "Sun?"}]
 ARGUMENTS = {"city": "Zürich", "days": [1, 2]}
-SCRIPT = Script(texts=ANSWERS.values(), specials=["<tool_call>", "</tool_call>", "[TOOL_CALLS]"])
+#: The skeleton of gpt-oss's.
+HARMONY = """\
+{%- if tools %}<|start|>developer<|message|># Tools
+{%- for tool in tools %}{{ tool | tojson }}{% endfor %}<|end|>{% endif %}
+{%- for message in messages %}
+    {%- if message.role == 'assistant' and message.tool_calls %}
+        {{- '<|start|>assistant to=functions.' + message.tool_calls[0].function.name }}
+        {{- '<|channel|>commentary json<|message|>' + message.tool_calls[0].function.arguments | tojson + '<|call|>' }}
+    {%- elif message.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ message.content }}<|end|>
+    {%- elif message.role == 'tool' %}
+        {{- '<|start|>functions to=assistant<|channel|>commentary<|message|>' + message.content + '<|end|>' }}
+    {%- else %}{{ '<|start|>' + message.role + '<|message|>' + message.content + '<|end|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<|start|>assistant{% endif %}
+{#- <|channel|>analysis -#}
+"""
+CHANNELS = ["<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>", "<|constrain|>", "<|return|>"]
+SCRIPT = Script(texts=ANSWERS.values(), specials=["<tool_call>", "</tool_call>", "[TOOL_CALLS]", *CHANNELS])
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +92,21 @@ def test_an_agent_s_loop_is_what_the_family_s_model_was_trained_on(agent: Runnin
     if family == "qwen":  # the model's exact words
         assert SCRIPT.says in text
         assert '"strict": true, "description": "Tells the weather & <wind>."' in text, "in the client's order"
+
+
+def test_gpt_oss_thinks_and_calls_in_channels(agent: RunningServer) -> None:
+    own: dict[str, Any] = {"chat_template": HARMONY}
+    thought = "<|channel|>analysis<|message|>They ask for weather.<|end|><|start|>assistant"
+    call = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>"
+    call += json.dumps(ARGUMENTS, ensure_ascii=False)
+    message = ask(agent, thought + call, tools=[WEATHER], **own)["message"]
+    assert (message["reasoning_content"], message["content"]) == ("They ask for weather.", None)
+    assert json.loads(message["tool_calls"][0]["function"]["arguments"]) == ARGUMENTS
+    message = ask(agent, thought + "<|channel|>final<|message|>Sunny.", **own)["message"]
+    assert (message["reasoning_content"], message["content"]) == ("They ask for weather.", "Sunny.")
+    asked = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["sun"]}}}
+    message = ask(agent, thought.removesuffix("<|start|>assistant") + '"sun"', response_format=asked, **own)["message"]
+    assert (message["reasoning_content"], message["content"]) == ("They ask for weather.", '"sun"')
 
 
 def rendered_by_transformers(messages: list[dict[str, Any]], template: str) -> str:
@@ -198,6 +231,21 @@ def test_a_call_can_be_forced_of_any_model(agent: RunningServer, choice: Any) ->
             assert (call.function.name, arguments) == ("switch", {})
     both = {"tools": [CLOTHES], "tool_choice": "required", "structured_outputs": {"json_object": True}}
     assert refusal_of(agent.chat(**both))["param"] == "structured_outputs"
+
+
+def test_a_strict_tool_s_arguments_follow_its_schema_and_text_is_free(agent: RunningServer) -> None:
+    strict = {"type": "function", "function": {**CLOTHES["function"], "strict": True}}
+    wild = 'I look.\n<tool_call>\n{"name": "clothes", "arguments": {"size": "XL", "count": "many"}}\n</tool_call>'
+    own: dict[str, Any] = {"chat_template": QWEN, "max_tokens": 300, "seed": 2}
+    for tools, is_valid in (([CLOTHES], False), ([strict], True)):
+        message = ask(agent, wild, tools=tools, **own)["message"]
+        arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
+        assert message["content"] == "I look."
+        assert (arguments["size"] in ("S", "M") and arguments["count"] in range(1, 10)) is is_valid
+    assert ask(agent, "<think>Hm.</think>Yes. <b>", tools=[strict], **own)["message"]["content"] == "Yes. <b>"
+    schema = {"type": "object", "not": {"type": "object"}}
+    unusual = {"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}
+    assert "not" in refusal_of(agent.chat(tools=[unusual], chat_template=QWEN))["message"]
 
 
 def test_a_response_format_holds_for_text_and_not_for_forced_calls(agent: RunningServer) -> None:

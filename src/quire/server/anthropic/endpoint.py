@@ -167,7 +167,7 @@ def to_chat(body: schema.CountTokensRequest) -> ChatCompletionRequest:
     if body.tools:
         given["tools"] = []
         for tool in body.tools:
-            about = tool.model_dump(include={"name", "description"}, exclude_none=True)
+            about = tool.model_dump(include={"name", "description", "strict"}, exclude_none=True)
             given["tools"].append({"type": "function", "function": {**about, "parameters": tool.input_schema}})
     if body.tool_choice is not None:
         given["tool_choice"] = _choice(body)

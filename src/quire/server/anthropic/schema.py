@@ -68,6 +68,7 @@ class ToolDefinition(Marked):
     name: str = Field(description="Name: 1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
     description: str | None = option("Description for the model.")
     input_schema: dict[str, Any] = Field(description="JSON schema of the arguments, an object.")
+    strict: bool | None = option("Calls follow the schema.")
 
 
 class ChosenTool(Body):

@@ -72,7 +72,7 @@ class FunctionDefinition(LooseBody):
     name: str = Field(description="Name: 1 to 128 letters, digits, _ and -.", pattern=FUNCTION_NAME)
     description: str | None = option("Description for the model.")
     parameters: dict[str, Any] | None = option("JSON schema of the arguments, an object.")
-    strict: bool | None = option("Hint: calls that tool_choice forces follow the schema in any case, others may not.")
+    strict: bool | None = option("Calls follow the schema; those that tool_choice forces do in any case.")
 
 
 class GivenTool(LooseBody):

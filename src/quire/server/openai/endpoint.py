@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -61,6 +62,7 @@ from quire.server.openai.tool_calls import (
     check_tools,
     choose_parser,
     forced_schema,
+    has_strict_tools,
     has_tools,
     is_forced,
     reason_first,
@@ -68,7 +70,7 @@ from quire.server.openai.tool_calls import (
 from quire.server.registry import ModelChooser, ServedModel
 from quire.server.settings import ServerSettings
 from quire.server.tools.answer_reader import AnswerForm
-from quire.server.tools.families import reasoning_markers
+from quire.server.tools.families import reasoning_markers, tool_parser
 from quire.server.tools.parser import ToolParser
 
 #: Sampling fields that beam search uses. It draws no random numbers, so any seed is valid.
@@ -317,9 +319,10 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
 
     def _sampling_params(self, body: ChatCompletionRequest, model: ServedModel) -> SamplingParams:
         params = super()._sampling_params(body, model)
-        return (
-            params if params.structured_outputs is None else allow_calls(params, body, self._call_parser(body, model))
-        )
+        if params.structured_outputs is None and not has_strict_tools(body):
+            return params
+        reasoning = reasoning_markers(self.settings.reasoning_parser, self._template(body, model))
+        return allow_calls(params, body, self._call_parser(body, model), reasoning)
 
     async def count_tokens(self, request: Request, body: ChatCompletionRequest) -> int:
         """Return the length of a conversation's prompt, without running it."""
@@ -354,15 +357,16 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
     def _form(self, body: ChatCompletionRequest, model: ServedModel, prompts: Sequence[Prompt]) -> AnswerForm | None:
         """Return how to parse the answer; None if it is all content. Raises ApiError if the model writes calls in an
         unknown way."""
-        tokenizer = tokenizer_of(model)
-        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
-        template = tokenizer.choose_chat_template(own, has_tools=has_tools(body))
+        tokenizer, template = tokenizer_of(model), self._template(body, model)
         has_grammar = is_forced(body) or body.given_structure() is not None
         tools = self._call_parser(body, model)
         markers = [*(tools.markers if tools is not None else ())]
         reasoning, is_thinking = reasoning_markers(self.settings.reasoning_parser, template), False
+        if tools is None and "<|channel|>" in template:  # harmony, whose messages have headers
+            tools = tool_parser(self.settings.tool_call_parser, template)
+            markers += tools.markers if tools is not None else ()
         if reasoning is not None:
-            markers += [reasoning.opening, reasoning.closing]
+            markers += [reasoning.opening, reasoning.closing, *re.findall(r"<\|\w+\|?>", reasoning.opening)]
             tail = tokenizer.decode(prompts[0].token_ids[-_TAIL_TOKENS:], skip_special_tokens=False).rstrip()
             is_thinking = tail.endswith(reasoning.opening)
             if has_grammar and not is_thinking and (tail.endswith(reasoning.closing) or not may_think(body)):
@@ -387,10 +391,13 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
     def _call_parser(self, body: ChatCompletionRequest, model: ServedModel) -> type[ToolParser] | None:
         if not has_tools(body):
             return None
-        tokenizer, settings = tokenizer_of(model), self.settings
-        own = own_template(model, body, trusts_template=settings.trust_request_chat_template)
-        template = tokenizer.choose_chat_template(own, has_tools=True)
-        return choose_parser(body, settings.tool_call_parser, template, is_explained=not tokenizer.shows_tools(own))
+        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
+        name, is_explained = self.settings.tool_call_parser, not tokenizer_of(model).shows_tools(own)
+        return choose_parser(body, name, self._template(body, model), is_explained=is_explained)
+
+    def _template(self, body: ChatCompletionRequest, model: ServedModel) -> str:
+        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
+        return tokenizer_of(model).choose_chat_template(own, has_tools=has_tools(body))
 
 
 _MAX_TOKENS = 16  # OpenAI's default

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from quire.sampling_params import SamplingParams
+from quire.sampling_params import SamplingParams, StructuredOutputsParams
 from quire.server.bodies.conversation import NamedToolChoice, Tool
 from quire.server.errors import invalid
 from quire.server.openai.schema import ChatCompletionRequest
@@ -16,11 +16,11 @@ from quire.server.tools.families import (
     NONE,
     ForcedParser,
     HermesParser,
-    calls_grammar,
     forced_calls_schema,
     tool_parser,
 )
-from quire.server.tools.parser import ToolParser
+from quire.server.tools.grammar import calls_grammar, text_grammar
+from quire.server.tools.parser import ReasoningMarkers, ToolParser
 
 
 def check_tools(body: ChatCompletionRequest) -> None:
@@ -61,6 +61,10 @@ def has_tools(body: ChatCompletionRequest) -> bool:
     return bool(body.tools) and body.tool_choice != "none"
 
 
+def has_strict_tools(body: ChatCompletionRequest) -> bool:
+    return has_tools(body) and any(tool.function.strict for tool in body.tools or ())
+
+
 def forced_schema(body: ChatCompletionRequest) -> dict[str, Any]:
     """Return the JSON schema that makes the answer a call."""
     tools, choice, is_parallel = body.tools or [], body.tool_choice, body.parallel_tool_calls is not False
@@ -70,11 +74,21 @@ def forced_schema(body: ChatCompletionRequest) -> dict[str, Any]:
     return forced_calls_schema(_functions(tools), is_parallel=is_parallel)
 
 
-def allow_calls(params: SamplingParams, body: ChatCompletionRequest, parser: type[ToolParser] | None) -> SamplingParams:
-    """Let the model call a tool in place of an answer in the response format: the format holds for text."""
-    if (wanted := params.structured_outputs) is None or parser is None or parser is ForcedParser:
+def allow_calls(
+    params: SamplingParams,
+    body: ChatCompletionRequest,
+    parser: type[ToolParser] | None,
+    reasoning: ReasoningMarkers | None,
+) -> SamplingParams:
+    """Let the model call a tool in place of an answer in the response format: the format holds for text. Without one,
+    calls of strict tools follow their schemas."""
+    if parser is None or parser is ForcedParser:
         return params
-    wanted = replace(wanted, alternative=calls_grammar(parser, _functions(body.tools or [])))
+    functions = _functions(body.tools or [])
+    if (wanted := params.structured_outputs) is None:
+        wanted = StructuredOutputsParams(alternative=text_grammar(parser, functions, reasoning))
+    else:
+        wanted = replace(wanted, alternative=calls_grammar(parser, functions))
     return replace(params, structured_outputs=wanted)
 
 
@@ -82,12 +96,14 @@ def reason_first(params: SamplingParams, form: AnswerForm) -> SamplingParams:
     """Let the model reason before an answer in a grammar."""
     if (wanted := params.structured_outputs) is None or form.reasoning is None:
         return params
+    if not form.is_exact and not form.is_thinking:  # the grammar is of text, reasoning included
+        return params
     markers = ("" if form.is_thinking else form.reasoning.opening, form.reasoning.closing)
     return replace(params, structured_outputs=replace(wanted, reasoning=markers))
 
 
 def _functions(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    return [tool.function.model_dump(include={"name", "parameters"}, exclude_none=True) for tool in tools]
+    return [tool.function.model_dump(include={"name", "parameters", "strict"}, exclude_none=True) for tool in tools]
 
 
 def choose_parser(

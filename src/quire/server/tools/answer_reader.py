@@ -110,13 +110,14 @@ class AnswerReader:
         thought = ""
         if self._reasoning is not None:
             thought, text = self._reasoning.feed(text)
-        return self._show(thought, self._tools.feed(text) if self._tools is not None else [Content(text)])
+        events = self._tools.feed(text) if self._tools is not None else [Content(text)]
+        return self._show([Reasoning(thought), *events])
 
     def finish(self) -> list[Event]:
         """Return the events in the rest, at the end of the text."""
         thought, text = self._reasoning.finish() if self._reasoning is not None else ("", "")
         events = [Content(text)] if self._tools is None else [*self._tools.feed(text), *self._tools.finish()]
-        shown = self._show(thought, events)
+        shown = self._show([Reasoning(thought), *events])
         return merge([*shown, Content(self._content_blanks.flush())])
 
     def read(self, text: str) -> list[Event]:
@@ -124,14 +125,18 @@ class AnswerReader:
         pieces = (text[at : at + _PIECE] for at in range(0, len(text), _PIECE))
         return merge([*(event for piece in pieces for event in self.feed(piece)), *self.finish()])
 
-    def _show(self, thought: str, events: Iterable[Event]) -> list[Event]:
+    def _show(self, events: Iterable[Event]) -> list[Event]:
         shown: list[Event] = []
-        if thought:
-            self._content_blanks = _Blanks(at_start=not self._form.is_exact)
-            if self._form.shows_reasoning:
-                shown.append(Reasoning(self._reasoning_blanks.strip(thought)))
         for event in events:
             match event:
+                case Reasoning(text="") | Content(text=""):
+                    continue
+                case Reasoning() if self._form.reasoning is not None:
+                    self._content_blanks = _Blanks(at_start=not self._form.is_exact)
+                    if self._form.shows_reasoning:
+                        shown.append(Reasoning(self._reasoning_blanks.strip(event.text)))
+                case Reasoning():
+                    shown.append(Content(self._content_blanks.strip(event.text)))
                 case Content():
                     shown.append(Content(self._content_blanks.strip(event.text)))
                 case CallStart(index=index):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import string
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from quire.server.tools.harmony import HarmonyParser
+from quire.server.tools.literals import FunctionGemmaParser, GemmaParser, Lfm2Parser, Llama4Parser, OlmoParser
 from quire.server.tools.parser import (
-    MarkerSearch,
+    NAME_CHARACTERS,
     NotACall,
     Reading,
     ReasoningMarkers,
@@ -20,8 +20,7 @@ from quire.server.tools.parser import (
     skip,
     skip_blanks,
 )
-
-_NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_-.")
+from quire.server.tools.tagged import DeepSeekParser, GlmParser, QwenCoderParser
 
 
 class HermesParser(ToolParser):
@@ -44,7 +43,8 @@ class LlamaParser(ToolParser):
 
     openings = markers = ("<|python_tag|>",)
     is_bare = True
-    grammar = 'alternative: "<|python_tag|>"? body ("; " body)*'
+    trigger, bare, calls = "<|python_tag|>", "{", 'body ("; " body)*'
+    keys = ("parameters", "arguments")
 
     def start(self, name: str) -> bool:
         return (bool(self._marker) or name in self.schemas) and super().start(name)
@@ -69,10 +69,7 @@ class MistralParser(ToolParser):
 
     openings = ("[TOOL_CALLS]",)
     markers = (*openings, "[CALL_ID]", "[ARGS]")
-    grammar = (
-        'alternative: "[TOOL_CALLS]" " "? "[" body (", " body)* "]" | ("[TOOL_CALLS]" NAME "[ARGS]" arguments)+\n'
-        'arguments: %json {"type": "object", "x-guidance": {"whitespace_pattern": " ?"}}'
-    )
+    trigger, calls, function = "[TOOL_CALLS]", '" "? "[" body (", " body)* "]" | function', 'NAME "[ARGS]" ALL'
 
     def _new_id(self) -> str:
         return random_id(9)
@@ -88,7 +85,7 @@ class MistralParser(ToolParser):
     def _read_named(self, character: str) -> Reading[str]:
         """Read name[ARGS]{...}; some versions write [CALL_ID]id before [ARGS]."""
         name: list[str] = []
-        while character and character in _NAME_CHARACTERS:
+        while character and character in NAME_CHARACTERS:
             name.append(character)
             character = yield
         if not name:
@@ -97,7 +94,7 @@ class MistralParser(ToolParser):
             character = yield from skip("[", character)
             if character == "C":
                 character = yield from skip("CALL_ID]", character)
-                while character and character in _NAME_CHARACTERS:
+                while character and character in NAME_CHARACTERS:
                     character = yield
                 character = yield from skip("[", character)
             character = yield from skip("ARGS]", character)
@@ -108,118 +105,17 @@ class MistralParser(ToolParser):
         return (yield from read_arguments(character, self.arguments))
 
 
-class QwenCoderParser(ToolParser):
-    """Qwen3-Coder: <tool_call><function=name><parameter=key>\nvalue\n</parameter>...</function></tool_call>.
+class ArrayParser(ToolParser):
+    """Granite 3 and Phi-4-mini: <|tool_call|>[{"name": ..., "arguments": {...}}, ...]."""
 
-    A value is a text; the schema tells whether it is written as JSON. Texts are passed on while they grow.
-    """
-
-    openings = ("<tool_call>", "<function=")
-    closing = "</tool_call>"
+    openings = ("<|tool_call|>",)
+    closing = "<|/tool_call|>"
     markers = (*openings, closing)
-    grammar = (
-        "alternative: call (BLANK call)*\n"
-        'call: "<tool_call>\\n<function=" NAME ">\\n" parameter* "</function>\\n</tool_call>"\n'
-        'parameter: "<parameter=" /[^<>\\n]{1,64}/ ">\\n" value\n'
-        r"value[lazy]: /(?s:.*)\n<\/parameter>\n/"
-    )
-    _ends = ("\n</parameter>", "</parameter>", "\n<parameter=", "\n</function>", "\n</tool_call>")
+    trigger, calls = "<|tool_call|>", '"[" body (", " body)* "]"'
 
     def _read(self, marker: str, character: str) -> Reading[str]:
-        if marker != "<function=":
-            character = yield from skip_blanks(character)
-            character = yield from skip("<function=", character)
-        name, character = yield from _read_until(">", character)
-        if not self.start(name):
-            raise NotACall(character)
-        given = self.schemas.get(name, {}).get("properties")
-        schemas = given if isinstance(given, dict) else {}
-        lead = "{"
         character = yield from skip_blanks(character)
-        tag, character = yield from self._read_tag(character)
-        while tag == "<parameter=":
-            key, character = yield from _read_until(">", character)
-            self.arguments(f"{lead}{json.dumps(key, ensure_ascii=False)}: ")
-            tag, character = yield from self._read_value(schemas.get(key), character)
-            lead = ", "
-            if tag == "</parameter>":
-                character = yield from skip_blanks(character)
-                tag, character = yield from self._read_tag(character)
-        if tag or character:
-            self.arguments("{}" if lead == "{" else "}")
-        return character
-
-    def _read_tag(self, character: str) -> Reading[tuple[str, str]]:
-        """Return a tag behind a value, "" for anything else, and the next character."""
-        tag = ""
-        while character and any(each.startswith(tag + character) for each in ("<parameter=", "</function>")):
-            tag += character
-            character = yield
-            if tag in ("<parameter=", "</function>"):
-                break
-        return tag, character
-
-    def _read_value(self, schema: Any, character: str) -> Reading[tuple[str, str]]:
-        """Pass a value on as JSON. Returns the tag behind it, "" at the end of the text, and the next character."""
-        is_text = _types(schema) == {"string"}
-        search, value, end = MarkerSearch(self._ends), "", None
-        if character == "\n":
-            character = yield
-        if is_text:
-            self.arguments('"')
-        while character and end is None:
-            piece, end, _ = search.feed(character)
-            if is_text:
-                self.arguments(json.dumps(piece, ensure_ascii=False)[1:-1])
-            else:
-                value += piece
-            character = yield
-        if end is None:  # the text was cut off
-            return "", character
-        self.arguments('"' if is_text else _as_json(value, schema))
-        return end.strip(), character
-
-
-def _read_until(end: str, character: str) -> Reading[tuple[str, str]]:
-    """Return a name up to a character, and the character behind. Raises NotACall for a line break or no name."""
-    name = ""
-    while character != end:
-        if not character or character == "\n":
-            raise NotACall(character)
-        name += character
-        character = yield
-    if not name:
-        raise NotACall(character)
-    return name, (yield)
-
-
-def _types(schema: Any) -> set[str]:
-    """Return the JSON types that a schema names; none if it leaves them open."""
-    if not isinstance(schema, dict):
-        return set()
-    named, values = schema.get("type"), schema.get("enum")
-    types = {each for each in (named if isinstance(named, list) else [named]) if isinstance(each, str)}
-    for alternatives in filter(None, (schema.get("anyOf"), schema.get("oneOf"))):
-        types = types.union(*map(_types, alternatives)) if isinstance(alternatives, list) else types
-    if not types and isinstance(values, list) and all(isinstance(value, str) for value in values):
-        return {"string"}
-    return types
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _as_json(text: str, schema: Any) -> str:
-    """Return a value as JSON: of the schema's types, or a string."""
-    types = _types(schema)
-    value = {"True": "true", "False": "false", "None": "null"}.get(text, text)
-    try:
-        found = json.loads(value, parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        return json.dumps(text, ensure_ascii=False)
-    is_text = "string" in types and found is not None
-    return json.dumps(text, ensure_ascii=False) if is_text else value
+        return (yield from read_array(character, self))
 
 
 def read_array(character: str, parser: ToolParser) -> Reading[str]:
@@ -236,31 +132,65 @@ def read_array(character: str, parser: ToolParser) -> Reading[str]:
 
 
 AUTO, NONE = "auto", "none"
-#: The second name of a family is vLLM's.
+#: By name; most are vLLM's.
 TOOL_PARSERS: dict[str, type[ToolParser]] = {
+    "deepseek_v3": DeepSeekParser,
+    "deepseek_v31": DeepSeekParser,
+    "functiongemma": FunctionGemmaParser,
+    "gemma4": GemmaParser,
+    "glm45": GlmParser,
+    "glm47": GlmParser,
+    "granite": ArrayParser,
     "hermes": HermesParser,
+    "lfm2": Lfm2Parser,
     "llama3": LlamaParser,
     "llama3_json": LlamaParser,
+    "llama4_pythonic": Llama4Parser,
     "mistral": MistralParser,
+    "olmo3": OlmoParser,
+    "openai": HarmonyParser,
+    "phi4_mini_json": ArrayParser,
     "qwen3_coder": QwenCoderParser,
     "qwen3_xml": QwenCoderParser,
 }
+#: Text in chat templates -> the parser of their calls; the first one found counts.
+_SIGNS: dict[str, type[ToolParser]] = {
+    "[TOOL_CALLS]": MistralParser,
+    "<|channel|>analysis": HarmonyParser,
+    "<｜tool▁calls▁begin｜>": DeepSeekParser,
+    "<arg_key>": GlmParser,
+    "<function=": QwenCoderParser,
+    "<tool_call>": HermesParser,
+    "<|tool_call>": GemmaParser,
+    "<start_function_call>": FunctionGemmaParser,
+    "<|tool_call_start|>": Lfm2Parser,
+    "<|tool_call|>": ArrayParser,
+    "<function_calls>": OlmoParser,
+    "<|python_start|>": Llama4Parser,
+    "<|python_tag|>": LlamaParser,
+}
 _THINK = ReasoningMarkers("<think>", "</think>")
 _MISTRAL = ReasoningMarkers("[THINK]", "[/THINK]")
-REASONING_PARSERS = {"think": _THINK, "deepseek_r1": _THINK, "qwen3": _THINK, "mistral": _MISTRAL}
+_GEMMA = ReasoningMarkers("<|channel>thought", "<channel|>")
+_HARMONY = ReasoningMarkers("<|channel|>analysis<|message|>", "<|end|>")
+REASONING_PARSERS = {
+    "think": _THINK,
+    "deepseek_r1": _THINK,
+    "qwen3": _THINK,
+    "mistral": _MISTRAL,
+    "gemma4": _GEMMA,
+    "openai_gptoss": _HARMONY,
+}
 
 
 def tool_parser(name: str, template: str) -> type[ToolParser] | None:
     """Return the parser of this name; for `auto` the one for the chat template, None if the template is unknown."""
     if name != AUTO:
         return TOOL_PARSERS.get(name)
-    if "[TOOL_CALLS]" in template:
-        return MistralParser
-    if "<tool_call>" in template:
-        return QwenCoderParser if "<function=" in template else HermesParser
-    if "<|python_tag|>" in template or ("<|start_header_id|>" in template and '"parameters"' in template):
-        return LlamaParser
-    return None
+    for sign, parser in _SIGNS.items():
+        if sign in template:
+            return parser
+    return LlamaParser if "<|start_header_id|>" in template and '"parameters"' in template else None
 
 
 @lru_cache(maxsize=64)
@@ -268,7 +198,9 @@ def reasoning_markers(name: str, template: str) -> ReasoningMarkers | None:
     """Return the markers of this name; for `auto` those in the chat template, None if it has none."""
     if name != AUTO:
         return REASONING_PARSERS.get(name)
-    for markers in (_THINK, _MISTRAL):
+    if "<|channel|>analysis" in template:
+        return _HARMONY
+    for markers in (_THINK, _MISTRAL, _GEMMA):
         if markers.closing in template:
             return markers
     return None
@@ -295,33 +227,28 @@ class ForcedParser(ToolParser):
         return (yield from read_array(character, self))
 
 
-def forced_calls_schema(functions: Sequence[Mapping[str, Any]], *, is_parallel: bool) -> dict[str, Any]:
+def forced_calls_schema(
+    functions: Sequence[Mapping[str, Any]], *, is_parallel: bool, keys: Sequence[str] = ("arguments",)
+) -> dict[str, Any]:
     """Return the JSON schema of a call, or with `is_parallel` of one or more, of functions with `name` and optionally
-    `parameters`, a JSON schema."""
+    `parameters`, a JSON schema. `keys` are the names that arguments may have in a call."""
     calls, definitions = [], {}
     for number, function in enumerate(functions):
         key = f"arguments{number}"
         schema = function.get("parameters") or {"type": "object", "properties": {}}
         definitions[key] = _relocated(schema, f"#/$defs/{key}", closes=not _has_all_of(schema))
-        calls.append(
+        calls += [
             {
                 "type": "object",
-                "properties": {"name": {"const": function["name"]}, "arguments": {"$ref": f"#/$defs/{key}"}},
-                "required": ["name", "arguments"],
+                "properties": {"name": {"const": function["name"]}, name: {"$ref": f"#/$defs/{key}"}},
+                "required": ["name", name],
                 "additionalProperties": False,
             }
-        )
+            for name in keys
+        ]
     item = calls[0] if len(calls) == 1 else {"anyOf": calls}
     max_items = _MAX_CALLS if is_parallel else 1
     return {"type": "array", "items": item, "minItems": 1, "maxItems": max_items, "$defs": definitions}
-
-
-def calls_grammar(parser: type[ToolParser], functions: Sequence[Mapping[str, Any]]) -> str:
-    """Return Lark rules of one or more calls in the form that the parser reads."""
-    schema = forced_calls_schema(functions, is_parallel=True)
-    body = {**schema["items"], "$defs": schema["$defs"], "x-guidance": {"whitespace_pattern": " ?"}}
-    names = " | ".join(json.dumps(function["name"]) for function in functions)
-    return f"{parser.grammar}\nbody: %json {json.dumps(body)}\nNAME: {names}\nBLANK: /\\n?/\n"
 
 
 def _relocated(schema: Any, root: str, *, closes: bool) -> Any:

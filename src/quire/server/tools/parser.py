@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 T = TypeVar("T")
 Reading = Generator[None, str, T]
 
+NAME_CHARACTERS = frozenset(string.ascii_letters + string.digits + "_-.")  #: of functions
 _BLANKS = frozenset(" \t\r\n")
 _ARGUMENTS = frozenset({"arguments", "parameters"})
 
@@ -43,6 +44,29 @@ def skip(literal: str, character: str) -> Reading[str]:
             raise NotACall(character)
         character = yield
     return character
+
+
+def read_name(character: str) -> Reading[tuple[str, str]]:
+    """Return a function's name, and the next character. Raises NotACall if there is none."""
+    name = ""
+    while character and character in NAME_CHARACTERS:
+        name += character
+        character = yield
+    if not name:
+        raise NotACall(character)
+    return name, character
+
+
+def read_until(ends: Sequence[str], character: str, sink: Callable[[str], None]) -> Reading[tuple[str, str]]:
+    """Pass text on up to one of the ends. Returns that end, "" at the end of the text, and the next character."""
+    search = MarkerSearch(ends)
+    while character:
+        piece, end, _ = search.feed(character)
+        sink(piece)
+        character = yield
+        if end is not None:
+            return end, character
+    return "", character
 
 
 def read_string(character: str) -> Reading[tuple[str, str]]:
@@ -276,8 +300,17 @@ class ToolParser(ABC):
     openings: ClassVar[tuple[str, ...]]  #: markers that open calls
     closing: ClassVar[str | None] = None  #: marker behind a call, without meaning
     is_bare: ClassVar[bool] = False  #: a call may begin the text, without a marker
-    #: Lark rule of calls, from `body` (a call as JSON), NAME (of a function) and BLANK
-    grammar: ClassVar[str] = r'alternative: "<tool_call>" BLANK body BLANK "</tool_call>" (BLANK alternative)?'
+    # Parts of grammars in Lark, which give calls another form than the parser may read.
+    trigger: ClassVar[str] = "<tool_call>"  #: text that opens a call and nothing else
+    before: ClassVar[str] = ""  #: Lark text before the trigger, where there is no other text
+    bare: ClassVar[str] = ""  #: first character of calls without a trigger
+    #: behind the trigger, from `body` (a call as JSON), `function` (a call in the form below) and BLANK
+    calls: ClassVar[str] = 'BLANK body BLANK "</tool_call>"'
+    keys: ClassVar[Sequence[str]] = ("arguments",)  #: names of arguments in `body`
+    function: ClassVar[str] = "NAME ALL"  #: a call: name and all arguments, as JSON unless there are pairs
+    pair: ClassVar[str] = ""  #: an argument: KEY and VALUE
+    between: ClassVar[str] = ""  #: text between pairs
+    quotes: ClassVar[tuple[str, str]] = ("", "")  #: of texts, none if JSON; without an opening one, of all values
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self.schemas = schemas
