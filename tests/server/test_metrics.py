@@ -39,6 +39,7 @@ PROMISED = {
     "quire_prefix_cache_hits_total": "counter",
     "quire_num_preemptions_total": "counter",
     "quire_prompt_tokens_total": "counter",
+    "quire_prompt_computed_tokens_total": "counter",
     "quire_generation_tokens_total": "counter",
     "quire_request_success_total": "counter",
     "quire_requests_resumed_total": "counter",

@@ -28,6 +28,7 @@ PANELS = {
         "chat": "quire.cli.chat.commands",
         "complete": "quire.cli.complete",
         "generate": "quire.cli.generate",
+        "why": "quire.cli.why",
         "route": "quire.cli.route",
     },
     "Models": {

@@ -79,7 +79,7 @@ def make_app(
     app.state.passage_kv = passage_kv
     service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     models, retriever = ModelChooser(registry, router), CollectionRetriever(service)
-    history = RequestHistory(settings.max_stored_requests)
+    history = RequestHistory(settings.max_stored_requests, None if metrics is None else metrics.observe_causes)
     chat = ChatEndpoint(models, settings, retriever, history)
     parts = (
         chat.routes(),

@@ -18,6 +18,7 @@ from quire.config import SchedulerConfig
 from quire.core.decisions.costs import TIERS
 from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOutput, Stats
 from quire.server.bodies.replies import ERROR_RESPONSES
+from quire.server.bodies.requests import CAUSES, NEW
 from quire.server.http.routes import Routes
 from quire.system.memory import used_by
 
@@ -223,6 +224,11 @@ class LifetimeMetrics:
         self._generation_sizes = histogram(
             "request_generation_tokens", "Generated tokens of a request, all outputs together.", SIZE_BUCKETS
         )
+        self._computed = counter(
+            "prompt_computed_tokens",
+            "Computed prompt tokens of finished requests by cause: new, or why they were read again.",
+            cause=(NEW, *CAUSES),
+        )
         self._n = histogram("request_params_n", "Requested outputs of a request.", FEW_BUCKETS)
         self._max_tokens = histogram("request_params_max_tokens", "max_tokens of requests that set it.", SIZE_BUCKETS)
         self._num_preemptions = histogram("request_num_preemptions", "Preemptions of a request.", (0, *FEW_BUCKETS))
@@ -241,6 +247,11 @@ class LifetimeMetrics:
         self._n.labels(model).observe(n)
         if max_tokens is not None:
             self._max_tokens.labels(model).observe(max_tokens)
+
+    def observe_causes(self, model: str, causes: Mapping[str, int]) -> None:
+        """Record the computed prompt tokens of a finished request by cause."""
+        for cause, num_tokens in causes.items():
+            self._computed.labels(model, cause).inc(num_tokens)
 
     def observe_finished(self, model: str, output: RequestOutput) -> None:
         """Record a request that has ended, for any reason."""
@@ -296,6 +307,7 @@ class Metrics:
         self.observe_load = lifetimes.observe_load
         self.observe_accepted = lifetimes.observe_accepted
         self.observe_finished = lifetimes.observe_finished
+        self.observe_causes = lifetimes.observe_causes
         self.engine_pids: Callable[[], Mapping[str, int | None]] = dict  #: by model; None without a process
         self._limits: dict[str, SchedulerConfig] = {}
         self._add_http()

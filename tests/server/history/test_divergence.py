@@ -40,6 +40,7 @@ def compare(now: SentPrompt, before: SentPrompt, found: int, **more: Any) -> Div
         ("first", {"turns": [("user", "Something else")]}),
         ("history_edited", {"turns": [("user", "Eins?"), *TURNS[1:]]}),
         ("history_edited", {"turns": [*TURNS[:2], ("user", "Zwei?")]}),
+        ("history_edited", {"turns": [*TURNS[:2], ("user", "Zwei?"), *TURNS[3:4], *TURNS[:2]]}),
         ("history_truncated", {"turns": [*TURNS[2:], ("assistant", "3"), ("user", "Four?")]}),
         ("history_truncated", {"turns": [("user", "Summary"), *TURNS[3:], ("assistant", "3"), ("user", "Four?")]}),
         ("history_truncated", {"turns": TURNS[:3]}),

@@ -8,6 +8,35 @@ from pydantic import Field
 
 from quire.server.bodies.fields import Reply
 
+NEW = "new"  #: cause of computed tokens that were not read again
+#: Cause -> explanation, a sentence with {token}, {lost} (tokens) and {message} (a number).
+CAUSES = {
+    "first": "New: no recent prompt of this key shares more than the first {token} tokens.",
+    "model_changed": "The conversation went to another model before, and models never share KV.",
+    "system_changed": "The system prompt changed, and everything after token {token} was computed again.",
+    "system_date_or_id": "A date, number or id in the system prompt changed at token {token}; move it behind the "
+    "conversation to keep what follows.",
+    "tools_reordered": "The same tools came in another order; send them in a fixed one.",
+    "tools_changed": "The tools changed, and everything after token {token} was computed again.",
+    "history_edited": "Message {message} of the conversation was edited.",
+    "history_truncated": "Earlier messages were dropped or summarized, from message {message} on.",
+    "answer_changed": "The client or the chat template changed the earlier answer, such as by trimming it or leaving "
+    "out its reasoning.",
+    "template_changed": "The chat template or its variables, such as the reasoning effort, changed.",
+    "template_rewrites": "The chat template renders earlier messages differently once others follow.",
+    "passages_changed": "Retrieval found other passages.",
+    "prompt_changed": "The prompt differs from an earlier one from token {token} on.",
+    "salt_changed": "The cache_salt differs from the earlier request's, and salts never share KV.",
+    "evicted": "{lost} tokens were sent before, and no tier had their KV any more: it was evicted.",
+    "model_reloaded": "{lost} tokens were sent before, to a process of the model that has ended; their KV was not on "
+    "disk.",
+    "model_promoted": "{lost} tokens were sent before, to an earlier stage of the model, whose KV is of no use now.",
+    "cheaper_to_compute": "{lost} tokens lay in a slower tier, and computing them was predicted to be faster.",
+    "state_not_kept": "{lost} tokens were sent before; the model goes on only from few positions, where its state was "
+    "kept.",
+    "not_looked_up": "{lost} tokens were sent before; prefix caching is off, or prompt_logprobs needs all computed.",
+}
+
 
 class FoundTokens(Reply):
     device: int = 0
@@ -25,7 +54,7 @@ class DivergenceReply(Reply):
     token: int = Field(description="First token that was read again.")
     before: str = Field(description="Text there in the earlier prompt.")
     after: str = Field(description="Text there in this prompt.")
-    cause: str = Field(description="Code of the cause.")
+    cause: str = Field(description="Code of the cause.", examples=list(CAUSES))
     explanation: str = Field(description="The cause in a sentence.")
 
 

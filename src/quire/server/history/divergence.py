@@ -8,35 +8,9 @@ from dataclasses import dataclass
 
 from quire.core.block_keys import PUBLIC, Domain
 from quire.outputs import COMPUTED, RequestOutput
+from quire.server.bodies.requests import CAUSES
 from quire.server.history.outline import DIGEST_BYTES, ChatOutline, first_difference, pieces
 
-#: Cause -> explanation, a sentence with {token}, {lost} (tokens) and {message} (a number).
-CAUSES = {
-    "first": "New: no recent prompt of this key shares more than the first {token} tokens.",
-    "model_changed": "The conversation went to another model before, and models never share KV.",
-    "system_changed": "The system prompt changed, and everything after token {token} was computed again.",
-    "system_date_or_id": "A date, number or id in the system prompt changed at token {token}; move it behind the "
-    "conversation to keep what follows.",
-    "tools_reordered": "The same tools came in another order; send them in a fixed one.",
-    "tools_changed": "The tools changed, and everything after token {token} was computed again.",
-    "history_edited": "Message {message} of the conversation was edited.",
-    "history_truncated": "Earlier messages were dropped or summarized, from message {message} on.",
-    "answer_changed": "The earlier answer came back differently from how it was generated, such as without its "
-    "reasoning.",
-    "template_changed": "The chat template or its variables, such as the reasoning effort, changed.",
-    "template_rewrites": "The chat template renders earlier messages differently once others follow.",
-    "passages_changed": "Retrieval found other passages.",
-    "prompt_changed": "The prompt differs from an earlier one from token {token} on.",
-    "salt_changed": "The cache_salt differs from the earlier request's, and salts never share KV.",
-    "evicted": "{lost} tokens were sent before, and no tier had their KV any more: it was evicted.",
-    "model_reloaded": "{lost} tokens were sent before, to a process of the model that has ended; their KV was not on "
-    "disk.",
-    "model_promoted": "{lost} tokens were sent before, to an earlier stage of the model, whose KV is of no use now.",
-    "cheaper_to_compute": "{lost} tokens lay in a slower tier, and computing them was predicted to be faster.",
-    "state_not_kept": "{lost} tokens were sent before; the model goes on only from few positions, where its state was "
-    "kept.",
-    "not_looked_up": "{lost} tokens were sent before; prefix caching is off, or prompt_logprobs needs all computed.",
-}
 _TOKEN_BYTES = 4
 
 
@@ -208,8 +182,9 @@ def _cause_of_change(prompt: SentPrompt, earlier: SentPrompt, shared: int) -> tu
         return ("answer_changed" if shared >= earlier.num_prompt_tokens else "template_rewrites"), 0
     if at == len(messages):
         return "history_truncated", at + 1
+    is_edit = messages[at + 1 : len(old)] == old[at + 1 :]
     was_cut = any(_goes_on_with(now.messages, before.messages, start) for start in (at, at + 1))  # behind a summary
-    return ("history_truncated" if was_cut else "history_edited"), at + 1
+    return ("history_truncated" if was_cut and not is_edit else "history_edited"), at + 1
 
 
 def _goes_on_with(messages: bytes, old: bytes, start: int) -> bool:

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.outputs import COMPUTED, RequestOutput
-from quire.server.bodies.requests import DivergenceReply, FoundTokens, RequestReply, RibbonPart
+from quire.server.bodies.requests import NEW, DivergenceReply, FoundTokens, RequestReply, RibbonPart
 from quire.server.history.divergence import Divergence, Reading, SentPrompt, find_divergence
 
 MAX_BYTES_PER_KEY = 8 << 20  #: of prompts' token ids
 MAX_BYTES = 64 << 20  #: of all keys
-NEW = "new"  #: cause of computed tokens that were not read again
 _RECORD_BYTES = 4096  #: of a request without its tokens
 _SHOWN_TOKENS = 24  #: of a difference, on each side
 _SHOWN_CHARACTERS = 160
@@ -39,7 +38,7 @@ class RequestHistory:
         max_per_key: number of requests to keep of a key.
     """
 
-    def __init__(self, max_per_key: int, on_causes: CountCauses = lambda model, causes: None) -> None:
+    def __init__(self, max_per_key: int, on_causes: CountCauses | None = None) -> None:
         self.max_per_key = max_per_key
         self.num_bytes = 0
         self._on_causes = on_causes
@@ -80,7 +79,8 @@ class RequestHistory:
         if found is not None:
             num_again = by_source[COMPUTED] if found.cause == "first" else found.num_tokens
             causes += Counter({found.cause: num_again, NEW: -num_again})
-        self._on_causes(prompt.model, causes)
+        if self._on_causes is not None:
+            self._on_causes(prompt.model, causes)
         reply = RequestReply(
             id=request_id,
             model=prompt.model,
