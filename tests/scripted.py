@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tokenizers
@@ -15,7 +15,6 @@ from quire.config import EngineConfig
 from quire.engine.engine import Engine
 from quire.text.token_pieces import byte_level_alphabet
 from quire.text.tokenizer import Tokenizer
-from serving import SMALL
 
 _END = 256
 _FIRST_FREE = 259  # from here on the byte-level tokenizer has filler tokens only
@@ -29,20 +28,21 @@ class Script:
     """
 
     says: str | None = None
-    after_results: str | None = None  #: the answer to a conversation with a tool result, in place of `says`
+    after_results: str | None = None  #: the answer to a last message with a tool result, in place of `says`
     texts: Iterable[str] = ()
     specials: Iterable[str] = ()  #: words that are special tokens
     max_model_len: int = 2048
     block_size: int = 16
+    kv_dir: str | None = None  #: keeps prompts, and loads what it finds
 
     def __call__(self, config: EngineConfig) -> Engine:
         longest, size = self.max_model_len, self.block_size
         blocks = 4 * longest // size
-        engine = start_engine(
-            EngineConfig(
-                model=SMALL.model, num_kv_blocks=blocks, block_size=size, max_model_len=longest, use_tqdm=False
-            )
-        )
+        config = replace(config, num_kv_blocks=blocks, block_size=size, max_model_len=longest)
+        if self.kv_dir is not None:
+            config = replace(config, kv_dir=self.kv_dir, kv_dir_keep_prompts=True)
+        engine = start_engine(config)
+        engine.scheduler.decider.costs = None
         words = dict.fromkeys(self.specials)
         words |= dict.fromkeys(word for text in self.texts for word in re.findall(r"\w{2,}|\W{2,}", text))
         ids = {word.encode(): _FIRST_FREE + number for number, word in enumerate(words)}
@@ -78,7 +78,8 @@ class Script:
         if self.after_results is None:
             return self.says
         prompt: str = tokenizer.decode(info.token_ids[: info.num_prompt_tokens])
-        return self.after_results if "</tool_response>" in prompt else self.says
+        last = prompt.rpartition("<|im_start|>user")[2]
+        return self.after_results if "</tool_response>" in last else self.says
 
 
 def _tokens(text: bytes, ids: dict[bytes, int]) -> list[int]:

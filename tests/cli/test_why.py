@@ -58,7 +58,11 @@ def test_the_list_ends_with_the_latest_break_and_an_id_shows_any_request(server:
     assert "Nothing was read again." in why(server.url, second).stdout
     counted = server.send("GET", "/metrics", headers={"Authorization": "Bearer ann"}).text
     causes = dict(re.findall(r'quire_prompt_computed_tokens_total\{cause="(\w+)",.*\} ([\d.]+)', counted))
-    assert {name: float(value) for name, value in causes.items() if float(value)} == {"first": 37, "history_edited": 29, "new": 53}
+    assert {name: float(value) for name, value in causes.items() if float(value)} == {
+        "first": 37,
+        "history_edited": 29,
+        "new": 53,
+    }
 
 
 def test_errors_say_what_to_do(server: RunningServer) -> None:
