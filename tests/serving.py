@@ -104,12 +104,14 @@ def running(
     settings: ServerSettings | None = None,
     is_ready: bool = True,
     send_buffer: int | None = None,
+    port: int = 0,
     **rooms: Any,
 ) -> Iterator[RunningServer]:
-    """Run a server; `send_buffer` limits the socket's buffer for slow readers, `rooms` are options of `make_app`."""
+    """Run a server; `send_buffer` limits the socket's buffer for slow readers, `port` 0 is any, `rooms` are options of
+    `make_app`."""
     registry = ModelRegistry(models)
     app = make_app(registry, settings or ServerSettings(), **rooms)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", port))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if send_buffer is not None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

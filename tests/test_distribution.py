@@ -86,7 +86,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(distributions: Path) -> No
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"quire", "quire_llm.libs"}
     assert any(name.endswith("embedded/quire-mini/model.safetensors") for name in names)
     assert any(name.endswith("csrc/collective.cpp") for name in names)
-    assert "quire/py.typed" in names
+    assert {"quire/py.typed", "quire/server/page/index.html", "quire/server/page/main.js"} <= set(names)
     assert any(name.startswith("quire_llm.libs/libgomp") for name in names)
     assert re.fullmatch(r"quire_llm-.*-py3-none-manylinux_\d+_\d+_\w+\.whl", wheel.name), "PyPI refuses linux_x86_64"
 

@@ -374,6 +374,13 @@ class RequestMetrics:
     missed_s: float | None = None  #: predicted seconds to compute prompt tokens that were not found; None if unknown
     is_resumed: bool = False  #: continued after another engine was lost
 
+    @property
+    def prefill_s(self) -> float | None:
+        """Seconds from the first step to the first token; None without a token."""
+        if self.first_scheduled_time is None or self.first_token_time is None:
+            return None
+        return self.first_token_time - self.first_scheduled_time
+
 
 @dataclass(slots=True)
 class CompletionOutput:

@@ -316,7 +316,7 @@ def test_a_step_that_hangs_is_noticed_and_logged_with_all_stacks(caplog: pytest.
             gate.open()
             await task
             assert await engine.heartbeat(TIMEOUT_S)
-            assert not engine._heartbeats
+            assert not engine._replies
 
     run(scene())
 

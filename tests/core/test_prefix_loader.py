@@ -25,6 +25,9 @@ def test_the_way_that_brings_the_first_token_soonest(load_s: float, way: str, fi
     out = bench.step()
     loads = [transfer for transfer in out.transfers if transfer.kind == "load"]
     assert bench.scheduler.prefixes.ways == {way: 1}
+    (decision,) = bench.scheduler.prefixes.decisions
+    assert (decision.way, decision.num_tokens) == (way, NUM_BLOCKS * BLOCK)
+    assert decision.predicted == {"load": NUM_BLOCKS * load_s + 2, "compute": NUM_BLOCKS * BLOCK + 2}
     assert all(transfer.tier == "disk" for transfer in loads)
     assert [transfer.key for transfer in loads] == ([] if first_loaded is None else bench.keys[first_loaded:])
     computed = NUM_BLOCKS * BLOCK + 2 if first_loaded is None else first_loaded * BLOCK

@@ -539,7 +539,7 @@ def test_a_prefix_is_not_pinned_where_the_longest_sequence_would_not_fit_beside_
     longest = bench.add([7] * 40, max_tokens=24)
     bench.run()
     assert longest.status is RequestStatus.FINISHED_LENGTH
-    assert bench.scheduler.kv.num_pinned == 4
+    assert len(bench.scheduler.kv.pinned) == 4
 
 
 # -- ends -------------------------------------------------------------------------------------------------------------

@@ -231,7 +231,7 @@ def test_a_pinned_prefix_is_computed_at_every_stage() -> None:
         assert output.num_cached_tokens == 32
         follows_its_stages(question.token_ids, output)
         engine.reset_prefix_cache()  # pinned requests stay
-    assert engine.scheduler.kv.num_pinned == 2
+    assert len(engine.scheduler.kv.pinned) == 2
     engine.runner.execute, usual = _fail, engine.runner.execute  # type: ignore[method-assign, assignment]
     assert engine.promoter is not None
     for listener in engine.promoter.on_promotion:

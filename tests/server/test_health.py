@@ -158,7 +158,7 @@ def test_an_engine_that_is_lost_is_not_waited_for() -> None:
             request = asyncio.create_task(collect(engines[0], [1, 2], SamplingParams(max_tokens=2), request_id="r"))
             await asyncio.to_thread(in_step.wait)
             asked = asyncio.create_task(health(client))
-            while not engines[0]._heartbeats:
+            while not engines[0]._replies:
                 await asyncio.sleep(0.001)
             may_load.clear()
             may_fail.set()

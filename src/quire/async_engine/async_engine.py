@@ -15,14 +15,18 @@ from typing import Any, TypeVar
 from quire.async_engine.admission_gate import AdmissionGate
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.failover import Failover
-from quire.async_engine.host import EngineHost, Heartbeats
+from quire.async_engine.host import EngineHost, Replies
+from quire.async_engine.live_view import LiveView
 from quire.async_engine.load_watch import LoadWatch
 from quire.async_engine.messages import (
     Add,
+    Command,
     DeleteDocuments,
     EngineUnavailable,
     Heartbeat,
     LoadReport,
+    Look,
+    LookReport,
     ModelState,
     QueueFull,
     Report,
@@ -90,7 +94,7 @@ class AsyncEngine:
         self._threads = FairExecutor(f"text {name}", _NUM_THREADS)
         self._host = host
         host.connect(self._handle_report)
-        self._heartbeats = Heartbeats()
+        self._replies = Replies()
         self._loading = LoadWatch(name, partial(self._call, on_load))
         end = partial(self._call, on_finished)
         self._sent = OpenRequests(self._lock, self._host.send, self._keys, end)
@@ -237,22 +241,22 @@ class AsyncEngine:
             self._gate.state = ModelState.UNLOADED
             self._forecast = None
         logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
-        self._heartbeats.end()
+        self._replies.end()
         self._loading.report_unloaded()
         return True
 
     async def heartbeat(self, timeout_s: float) -> bool:
-        """Return whether the engine answers a message in time. A running step may delay the answer; the loss of the
-        engine ends the wait."""
-        if not self._host.answers_heartbeats:
-            return True
-        return await self._heartbeats.ask(self._send_heartbeat, timeout_s)
+        """Return whether the engine answers in time. A running step delays the answer; a lost engine ends the wait."""
+        return not self._host.answers_heartbeats or bool(await self._replies.ask(Heartbeat, self._ask, timeout_s))
 
-    def _send_heartbeat(self, heartbeat: Heartbeat) -> bool:
-        if self._gate.state is not ModelState.READY:
-            return False
-        self._host.send(heartbeat)
-        return True
+    async def look(self, timeout_s: float) -> LiveView | None:
+        """Return a view of the engine; None if it has none, or does not answer in time (see `heartbeat`)."""
+        return await self._replies.ask(Look, self._ask, timeout_s) if self._host.answers_heartbeats else None
+
+    def _ask(self, question: Command) -> bool:
+        if is_ready := self._gate.state is ModelState.READY:
+            self._host.send(question)
+        return is_ready
 
     async def submit(
         self,
@@ -355,8 +359,8 @@ class AsyncEngine:
                 self._handle_lost(report)
             case LoadReport():
                 self._handle_load(report.progress)
-            case Heartbeat():
-                self._heartbeats.receive(report)
+            case Heartbeat() | LookReport():
+                self._replies.receive(report)
 
     def _handle_load(self, progress: LoadProgress) -> None:
         if self._gate.state is ModelState.UNLOADED:
@@ -408,7 +412,7 @@ class AsyncEngine:
             else:
                 losses = self._failover.fail(self._sent.values())
         if report.state is not ModelState.READY:
-            self._heartbeats.end()
+            self._replies.end()
         if report.state is ModelState.LOADING:
             self._loading.report_start()
         if report.input_processor is not None:

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.loop import EngineLoop
-from quire.async_engine.messages import Command, Heartbeat, Report, Stop
+from quire.async_engine.messages import Command, Heartbeat, LookReport, Report, Stop
 from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
 
@@ -210,38 +210,41 @@ class ThreadHost(EngineHost):
             logger.error("%s has not ended within %.0f s; it keeps running", self._thread.name, STOP_TIMEOUT_S)
 
 
-class Heartbeats:
-    """Pending heartbeats of a host; `len` is their number. Thread-safe."""
+class Replies:
+    """Pending questions to a host; `len` is their number. Thread-safe."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._beats: dict[int, Future[bool]] = {}  #: by number
+        self._pending: dict[int, Future[Any]] = {}  #: by number
 
     def __len__(self) -> int:
-        return len(self._beats)
+        return len(self._pending)
 
-    async def ask(self, send: Callable[[Heartbeat], bool], timeout_s: float) -> bool:
-        """Send a heartbeat by `send`, which returns False if no engine runs. Returns whether it comes back in time."""
-        beat: Future[bool] = Future()
+    async def ask(self, question: Callable[[int], Command], send: Callable[[Command], bool], timeout_s: float) -> Any:
+        """Send a question by `send`, which returns False if no engine runs. Returns the reply; None if it does not come
+        in time."""
+        reply: Future[Any] = Future()
         number = next(self._numbers)
-        self._beats[number] = beat  # before sending: a loss of the engine from now on ends the wait
+        self._pending[number] = reply  # before sending: a loss of the engine from now on ends the wait
         try:
-            return send(Heartbeat(number)) and await asyncio.wait_for(asyncio.wrap_future(beat), timeout_s)
+            if not send(question(number)):
+                return None
+            return await asyncio.wait_for(asyncio.wrap_future(reply), timeout_s)
         except TimeoutError:
-            return False
+            return None
         finally:
-            self._beats.pop(number, None)
+            self._pending.pop(number, None)
 
-    def receive(self, report: Heartbeat) -> None:
-        """Record a returned heartbeat."""
-        self._end(report.number, True)
+    def receive(self, report: Heartbeat | LookReport) -> None:
+        """Record a reply."""
+        self._end(report.number, report.view if isinstance(report, LookReport) else True)
 
     def end(self) -> None:
-        """End all pending heartbeats: no engine answers them."""
-        for number in list(self._beats):
-            self._end(number, False)
+        """End all waits: no engine replies."""
+        for number in list(self._pending):
+            self._end(number, None)
 
-    def _end(self, number: int, has_returned: bool) -> None:
-        beat = self._beats.pop(number, None)
-        if beat is not None and beat.set_running_or_notify_cancel():
-            beat.set_result(has_returned)
+    def _end(self, number: int, value: Any) -> None:
+        reply = self._pending.pop(number, None)
+        if reply is not None and reply.set_running_or_notify_cancel():
+            reply.set_result(value)

@@ -16,6 +16,7 @@ from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING
 
 from quire.async_engine import messages
+from quire.async_engine.live_view import look
 from quire.core.request import RequestStatus
 from quire.engine.request_state import RequestState
 from quire.loading.progress import load_listener
@@ -217,6 +218,8 @@ class EngineLoop:
                     self._delete_documents(engine, command)
                 case messages.Heartbeat():
                     self._report(command)
+                case messages.Look(number):
+                    self._look(engine, number)
                 case messages.StageArrived():
                     engine.promote_if_ready()
                 case messages.EngineFailed(number, error) if number == self._num_loads:
@@ -260,6 +263,14 @@ class EngineLoop:
             engine.delete_documents(command.prompts)
         except (OSError, ValueError) as error:
             logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
+
+    def _look(self, engine: Engine, number: int) -> None:
+        view = None
+        try:
+            view = look(engine.scheduler)
+        except Exception:  # a viewer must not end the engine
+            logger.exception("%s: its view could not be made", self._name)
+        self._report(messages.LookReport(number, view))
 
     def _add(self, engine: Engine, add: messages.Add, ended: messages.StepReport) -> None:
         if add.request_id in self._clients:

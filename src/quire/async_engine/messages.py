@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any
 
+from quire.async_engine.live_view import LiveView
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.forecast import Forecast
 from quire.outputs import CompletionOutput, Delta, LoadProgress, RequestMetrics, RequestOutput, Resumption, Stats
@@ -147,6 +148,21 @@ class Heartbeat:
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """Ask for a view of the engine."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookReport:
+    """The answer to a `Look`."""
+
+    number: int
+    view: LiveView | None  #: None: it could not be made
+
+
+@dataclass(frozen=True, slots=True)
 class StageArrived:
     """A stage of the model has arrived. Sent by the loader in the engine's process."""
 
@@ -164,7 +180,7 @@ class Stop:
     """End the loop."""
 
 
-Command = Add | Abort | DeleteDocuments | Heartbeat | StageArrived | EngineFailed | Stop
+Command = Add | Abort | DeleteDocuments | Heartbeat | Look | StageArrived | EngineFailed | Stop
 
 
 @dataclass(slots=True)
@@ -204,7 +220,7 @@ class LoadReport:
     progress: LoadProgress
 
 
-Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat
+Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat | LookReport
 
 
 _LENGTH = struct.Struct("!Q")

@@ -37,6 +37,11 @@ class BlockPool:
         return len(self._cached)
 
     @property
+    def cached(self) -> Iterable[int]:
+        """The cached blocks, in the order of eviction."""
+        return self._cached
+
+    @property
     def num_used(self) -> int:
         return self.num_blocks - len(self._free) - len(self._cached)
 

@@ -15,7 +15,7 @@ scheduler decides what follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Sequence as Seq
 from hashlib import sha256
 from itertools import count
@@ -404,8 +404,8 @@ class KVCacheManager:
         self._pinned.clear()
 
     @property
-    def num_pinned(self) -> int:
-        return len(self._pinned)
+    def pinned(self) -> Collection[int]:
+        return self._pinned
 
     def _extend_keys(self, seq: Sequence, num_blocks: int) -> None:
         if len(seq.block_keys) < num_blocks:

@@ -358,4 +358,4 @@ class Scheduler:
         if self.disk is not None:
             self.disk.check_integrity(lambda request: request.blocked_on is BlockedReason.DOCUMENT)
         if not queue.requests:
-            assert self.kv.pool.num_used - self.kv.num_pinned <= len(self.swap.transfers), "blocks leak"
+            assert self.kv.pool.num_used - len(self.kv.pinned) <= len(self.swap.transfers), "blocks leak"

@@ -41,6 +41,10 @@ class TierIndex:
         """Slots that `begin_save` can still use."""
         return len(self._free) + len(self._idle)
 
+    @property
+    def num_stored(self) -> int:
+        return self.num_slots - len(self._free)
+
     def __contains__(self, key: bytes) -> bool:
         return key in self._entries
 

@@ -322,9 +322,8 @@ class Engine:
         out.codes_saves = self.cost_model.pays_to_code
         scheduled = self.clock()
         num_ready = len(scheduler.queue.requests) - len(scheduler.queue.blocked)
-        is_busy = (
-            out.seq_ids or scheduler.swap.transfers or any(s.is_unsampled for s in scheduler.queue.sequences.values())
-        )
+        sequences = scheduler.queue.sequences.values()
+        is_busy = out.seq_ids or scheduler.swap.transfers or any(seq.is_unsampled for seq in sequences)
         if num_ready and not is_busy:
             raise AssertionError("requests are waiting, and none could be scheduled")
         stats = Stats(
@@ -415,6 +414,7 @@ class Engine:
             state.finish(now)
             if self.cost_model.steps.is_calibrated:
                 state.metrics.missed_s = self.forecaster.predict_misses(state.request)
+            self.scheduler.prefixes.record_first_token(state.request.request_id, state.metrics.prefill_s)
             if self.auditor is not None:
                 self.auditor.note(state.request, now)
             if state.request.error is not None:

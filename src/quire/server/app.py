@@ -34,6 +34,7 @@ from quire.server.http.body import BodyReader
 from quire.server.http.keys import ADMIN_KEYS_VARIABLE, load_api_keys, load_tenant_secret
 from quire.server.http.middleware import AccessLog, Authenticate, Concurrency, LimitBody, PlainPaths
 from quire.server.http.protocol import ClientDisconnected
+from quire.server.live import live_routes
 from quire.server.metrics import Metrics, metrics_routes
 from quire.server.openai.endpoint import ChatEndpoint, CompletionEndpoint
 from quire.server.openai.models import model_routes
@@ -93,6 +94,7 @@ def make_app(
         warm_routes(service, passage_kv),
         embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
         health_routes(registry, settings),
+        live_routes(registry, settings, {} if metrics is None else metrics.recent),
         *([metrics_routes(metrics)] if metrics is not None else []),
     )
     routes = [route for part in parts for route in part]
@@ -102,7 +104,7 @@ def make_app(
         needs_key=bool(settings.api_keys),
         chunks=(ChatCompletionChunk, ResponseEvent, MessageEvent),
     )
-    routes += page_routes(registry, settings, description)
+    routes += page_routes(settings, description)
     app.router.routes.extend(routes)
     for kind in (ApiError, EngineUnavailable, RequestFailed):
         app.add_exception_handler(kind, _on_error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import product
@@ -20,6 +21,7 @@ from quire.outputs import LoadProgress, RecoveryStats, RequestMetrics, RequestOu
 from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.bodies.requests import CAUSES, NEW
 from quire.server.http.routes import Routes
+from quire.server.recent_steps import RecentSteps
 from quire.system.memory import used_by
 
 MODEL_LABEL = "model_name"
@@ -303,10 +305,10 @@ class Metrics:
         self.registry, self.steps = CollectorRegistry(), CollectorRegistry()
         step_families, families = Families(self.registry, self.steps), Families(self.registry)
         lifetimes = LifetimeMetrics(families)
-        self.observe_stats = StepMetrics(step_families).observe
+        self.recent = defaultdict[str, RecentSteps](RecentSteps)  #: by model
+        self._steps, self._lifetimes = StepMetrics(step_families), lifetimes
         self.observe_load = lifetimes.observe_load
         self.observe_accepted = lifetimes.observe_accepted
-        self.observe_finished = lifetimes.observe_finished
         self.observe_causes = lifetimes.observe_causes
         self.engine_pids: Callable[[], Mapping[str, int | None]] = dict  #: by model; None without a process
         self._limits: dict[str, SchedulerConfig] = {}
@@ -314,8 +316,19 @@ class Metrics:
         self._add_collections()
         ProcessCollector(registry=self.registry)
         for model in models:
+            self.recent[model] = RecentSteps()
             step_families.show(model)
             families.show(model)
+
+    def observe_stats(self, model: str, stats: Stats) -> None:
+        """Record a step."""
+        self._steps.observe(model, stats)
+        self.recent[model].observe(stats)
+
+    def observe_finished(self, model: str, output: RequestOutput) -> None:
+        """Record a request that has ended, for any reason."""
+        self._lifetimes.observe_finished(model, output)
+        self.recent[model].observe_finished(output)
 
     def callbacks(self, model: str) -> dict[str, Any]:
         """Return the callbacks of an `AsyncEngine` that record a model's requests."""

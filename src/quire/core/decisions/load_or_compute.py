@@ -200,6 +200,18 @@ class LoadOrCompute:
         best_s, best = min(options, default=(math.inf, end))
         return best if best_s < (1.0 - SPLIT_GAIN) * pure_s else pure
 
+    def predict_ways(self, first: int, start: int, tiers: Seq[str], num_tokens: int) -> dict[str, float]:
+        """Predict the seconds until the first token if all blocks of `split` are loaded, and if none is; {} without
+        costs."""
+        if self.costs is None:
+            return {}
+        size, end = self._block_size, start + len(tiers)
+        load_s = max(self._compute_wait_s(first * size, start * size), self._load_wait_s(tiers))
+        return {
+            "load": load_s + self._compute_wait_s(end * size, num_tokens),
+            "compute": self._compute_wait_s(first * size, num_tokens),
+        }
+
     def _meeting(self, first: int, start: int, tiers: Seq[str]) -> int:
         """The first split at which computing the front takes at least as long as loading the back."""
         size = self._block_size

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import replace
+from collections import Counter, deque
+from dataclasses import dataclass, field, replace
 
 from quire.core.decisions.load_or_compute import LoadOrCompute
 from quire.core.decisions.recovery import Recovery
@@ -11,10 +11,23 @@ from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence
 from quire.core.swap_manager import SwapManager
 
+_NUM_DECISIONS = 8
+
+
+@dataclass(slots=True)
+class PrefixDecision:
+    """How a request read a prefix that other tiers had."""
+
+    request_id: str
+    num_tokens: int
+    way: str  #: load, compute or both
+    predicted: dict[str, float] = field(default_factory=dict)  #: seconds to the first token, by pure way
+    seconds: float | None = None  #: measured; None before the request ends
+
 
 class PrefixLoader:
     """Begins and resumes sequences as `LoadOrCompute` decides. `ways` counts prefixes in other tiers by decision: load,
-    compute, both, or ahead (`Lookahead`)."""
+    compute, both, or ahead (`Lookahead`). `decisions` has the latest ones."""
 
     def __init__(self, kv: KVCacheManager, swap: SwapManager, decider: LoadOrCompute, recovery: Recovery) -> None:
         self._kv = kv
@@ -23,6 +36,7 @@ class PrefixLoader:
         self._recovery = recovery
         self._loading: dict[int, Sequence] = {}  #: by seq_id, sequences whose loads may be cancelled
         self.ways: Counter[str] = Counter()
+        self.decisions: deque[PrefixDecision] = deque(maxlen=_NUM_DECISIONS)
 
     def begin_step(self) -> None:
         """Before a step is made, cancel loads that computing would overtake."""
@@ -61,7 +75,12 @@ class PrefixLoader:
             split = self._decider.split(first, span.start, tiers, len(seq.token_ids))
         has_room = self._swap.has_room_for(seq, first, replace(span, start=split))
         if has_room and not was_swapped:
-            self.ways["compute" if split == span.end else "load" if split == span.start else "both"] += 1
+            way = "compute" if split == span.end else "load" if split == span.start else "both"
+            self.ways[way] += 1
+            predicted = self._decider.predict_ways(first, span.start, tiers, len(seq.token_ids))
+            self.decisions.append(
+                PrefixDecision(seq.request.request_id, len(tiers) * self._kv.block_size, way, predicted)
+            )
             seq.request.num_chosen_tokens += (split - span.start) * self._kv.block_size
         if has_room and split < span.end:
             op_ids = swap.swap_in(seq, replace(span, start=split))
@@ -71,3 +90,9 @@ class PrefixLoader:
         if record is not None and was_swapped and (split > span.start or not has_room):
             record.fell_back = True
         swap.release(seq)
+
+    def record_first_token(self, request_id: str, seconds: float | None) -> None:
+        """Record the measured seconds for a decision, if it is among the latest."""
+        for decision in self.decisions:
+            if decision.request_id == request_id:
+                decision.seconds = seconds

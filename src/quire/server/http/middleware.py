@@ -36,8 +36,9 @@ _MAX_PATH = 200
 _OTHER = "other"
 _HOLD = "hold_sequences"  #: key in the scope's state
 PUBLIC_KEY_ID = "public"  #: every client's, on a server without keys
-#: Supervisors and browsers have no key; / says little without one.
+#: Supervisors and browsers have no key. The page at / asks for one.
 _OPEN_PATHS = frozenset({"/health", "/livez", "/readyz", "/"})
+PAGE_PATH = "/page/"  #: of the page's files, which are open too
 #: Supervisors poll them every few seconds: the log has their answers at level debug only.
 _POLLED_PATHS = frozenset({"/health", "/livez", "/readyz", "/metrics"})
 _METRICS_PATHS = frozenset({"/metrics", "/version"})
@@ -300,8 +301,8 @@ class PlainPaths:
 class Authenticate:
     """Accepts a key in ``Authorization: Bearer`` or ``x-api-key``, and puts its id in ``scope["state"]["key_id"]``.
 
-    Every path but the probes, / and, by option, /metrics and /version needs a key. On a server without keys every
-    request has `PUBLIC_KEY_ID`. (ASGI middleware)
+    Every path but the probes, the page and, by option, /metrics and /version needs a key. Without keys, every request
+    has `PUBLIC_KEY_ID`. (ASGI middleware)
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -315,7 +316,7 @@ class Authenticate:
                 id_ = self._identify(scope["headers"]) if self._ids else PUBLIC_KEY_ID
                 scope.setdefault("state", {})["key_id"] = id_
             except ApiError as error:
-                if scope["path"] not in self._open_paths:
+                if scope["path"] not in self._open_paths and not scope["path"].startswith(PAGE_PATH):
                     await error_response(error)(scope, receive, send)
                     return
         await self.app(scope, receive, send)
