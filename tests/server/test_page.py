@@ -14,9 +14,11 @@ import pytest
 from quire.assembly import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
+from quire.server.collections.service import make_service
 from quire.server.metrics import Metrics
+from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
-from serving import MODEL, RunningServer, make_model, running
+from serving import MODEL, RunningServer, make_model, running, wait_until
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -53,7 +55,7 @@ def server() -> Iterator[RunningServer]:
         yield server
 
 
-def serving(start: Any = start_engine, **options: Any) -> Any:
+def serving(start: Any = start_engine, settings: ServerSettings | None = None, **options: Any) -> Any:
     metrics = Metrics([MODEL])
     model = make_model(
         start=start,
@@ -61,7 +63,8 @@ def serving(start: Any = start_engine, **options: Any) -> Any:
         on_stats=lambda stats: metrics.observe_stats(MODEL, stats),
         **metrics.callbacks(MODEL),
     )
-    return running(model, metrics=metrics, **options)
+    service = make_service(ModelRegistry([model]), settings, metrics) if settings and settings.rag_dir else None
+    return running(model, metrics=metrics, settings=settings, service=service, **options)
 
 
 def visit(page: Page, server: RunningServer) -> None:
@@ -71,19 +74,25 @@ def visit(page: Page, server: RunningServer) -> None:
 
 
 def ask(page: Page, text: str) -> None:
-    page.fill("#max-tokens", "12") if page.locator("#settings[open]").count() else limit(page)
+    open_settings(page)
+    page.fill("#max-tokens", "12")
     page.fill("#question", text)
     page.press("#question", "Enter")
     wait_for_answer(page)
 
 
-def limit(page: Page) -> None:
-    page.click("#settings summary")
-    page.fill("#max-tokens", "12")
+def open_settings(page: Page) -> None:
+    if not page.locator("#settings[open]").count():
+        page.click("#settings summary")
 
 
 def wait_for_answer(page: Page) -> None:
+    """Wait for the last answer and for what the server says about its prompt."""
     page.wait_for_selector(".message.assistant:last-child .figure.tokens")
+    page.wait_for_function(
+        "Object.values(JSON.parse(localStorage['quire.conversations'])[0].nodes)"
+        ".every((node) => node.role === 'user' || node.origin)"
+    )
 
 
 def conversations(page: Page) -> Any:
@@ -134,6 +143,33 @@ def test_the_ribbon_equals_usage(page: Page, server: RunningServer) -> None:
         cached = usage["prompt_tokens_details"]["cached_tokens"]
         assert tokens == {"device": cached, "computed": usage["prompt_tokens"] - cached}
     assert cached > 0, "the second question begins with the first"
+
+
+def test_a_changed_system_prompt_is_shown_with_the_place_and_both_texts(page: Page, server: RunningServer) -> None:
+    visit(page, server)
+    open_settings(page)
+    for day in ("Monday", "Friday"):
+        page.fill("#system", f"You help people in a small library. Today is {day}.")
+        ask(page, "Hello")
+    page.locator(".origin summary").click()
+    assert page.locator(".gone").inner_text().startswith("Monday.")
+    assert page.locator(".come").inner_text().startswith("Friday.")
+    node = answers(page)[-1]
+    left = float(page.locator(".break").evaluate("each => parseFloat(each.style.left)"))
+    assert left == pytest.approx(100 * node["origin"]["divergence"]["token"] / node["usage"]["prompt_tokens"], abs=0.01)
+
+
+def test_attached_files_are_searched_and_deleted_with_the_conversation(page: Page, tmp_path: Path) -> None:
+    settings = ServerSettings(rag_dir=tmp_path, embedder="hashing")
+    with serving(settings=settings) as server:
+        visit(page, server)
+        files = [{"name": "bees.txt", "mimeType": "text/plain", "buffer": b"Bees make honey."}]
+        page.set_input_files("#attach-files", files)
+        ask(page, "What do bees make?")  # waits for the upload
+        page.get_by_text("1 source", exact=True).click()
+        assert "Bees make honey." in page.locator(".sources").inner_text()
+        page.click("[aria-label^='Delete']")
+        wait_until(lambda: not server.get("/v1/collections").json()["data"])
 
 
 def test_the_grid_has_the_blocks_of_the_metrics(page: Page, server: RunningServer) -> None:

@@ -33,9 +33,7 @@ def page_routes(settings: ServerSettings, description: ApiDescription) -> Routes
     version = _digest(b"".join(b"%b %d %b" % (name.encode(), len(data), data) for name, data in files.items()))
     base = settings.root_path + "/"
     place = f"{base}{PAGE_PATH.strip('/')}/{version}"  # a file never changes under its path
-    paths = {route.path_format for route in description.routes}
-    features = {"collections": settings.rag_dir is not None, "requests": "/v1/requests/{request_id}" in paths}
-    values = {"base": base, "files": place, "features": " ".join(name for name, has in features.items() if has)}
+    values = {"base": base, "files": place, "collections": "yes" if settings.rag_dir is not None else "no"}
     index = files.pop(_INDEX).decode()
     for name, value in values.items():
         index = index.replace(f"{{{name}}}", escape(value))

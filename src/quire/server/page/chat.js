@@ -209,7 +209,7 @@ export class Chat {
 
   // Ask where the prompt's tokens came from.
   async explain(node) {
-    if (!node.request || !this.hasRequests) return;
+    if (!node.request) return;
     try {
       node.origin = await getJson(`v1/requests/${encodeURIComponent(node.request)}`);
     } catch {
@@ -242,6 +242,7 @@ export class Chat {
     this.running = running;
     $("send").hidden = Boolean(running);
     $("stop").hidden = !running;
+    $("messages").ariaBusy = String(Boolean(running)); // readers wait for the whole answer
   }
 }
 

@@ -1,7 +1,7 @@
 // How programs use this server: its address, the key, and examples.
 
 import { address } from "./api.js";
-import { $, h } from "./dom.js";
+import { $, copy, h } from "./dom.js";
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
@@ -31,7 +31,7 @@ export function showConnect(model, needsKey) {
 }
 
 function example(name, text) {
-  const copy = h("button", { class: "quiet", click: () => navigator.clipboard?.writeText(text) }, "Copy");
-  return h("div", { class: "code" }, h("div", { class: "code-head" }, h("span", {}, name), copy),
+  const button = h("button", { class: "quiet", click: () => copy(text) }, "Copy");
+  return h("div", { class: "code" }, h("div", { class: "code-head" }, h("span", {}, name), button),
     h("pre", { tabindex: 0 }, h("code", {}, text)));
 }

@@ -40,6 +40,18 @@ export function bytes(value) {
 
 export const rate = (value) => (value >= 100 ? count(value) : value.toFixed(1));
 
+// Copy a text. Browsers offer their clipboard only to safe origins, which an address in a local network is not.
+export function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = h("textarea");
+  area.value = text;
+  document.body.append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  return null;
+}
+
 // Replace an element's children only if what they show has changed.
 export function update(element, state, make) {
   const shown = JSON.stringify(state);

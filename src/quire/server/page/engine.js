@@ -46,7 +46,10 @@ export class EngineView {
       this.showFigures(recent, engine);
       this.showAudits(recent.audits);
     }
-    if (!engine) return;
+    if (!engine) {
+      this.poolText.textContent = chosen.state === "ready" ? "This engine runs elsewhere and cannot be watched." : "No model is loaded.";
+      return;
+    }
     this.showPool(engine);
     this.showRequests(engine, load?.num_stages > 1);
     this.showTiers(engine, recent);
@@ -92,11 +95,13 @@ export class EngineView {
   }
 
   showRequests({ requests, num_unlisted: unlisted, block_size: size }, hasStages) {
+    const focused = document.activeElement?.dataset.letter; // the list is made anew
     update(this.requests, [requests, unlisted, hasStages], () => {
       if (!requests.length) return h("p", { class: "note" }, "None at the moment.");
       const more = unlisted ? h("p", { class: "note" }, `and ${count(unlisted)} more`) : "";
       return [h("ul", { class: "requests" }, ...requests.map((each) => this.request(each, size, hasStages))), more];
     });
+    if (focused) this.requests.querySelector(`[data-letter="${focused}"]`)?.focus();
   }
 
   request(each, size, hasStages) {
@@ -126,7 +131,7 @@ export class EngineView {
       each.num_preemptions ? h("span", {}, `preempted ${count(each.num_preemptions)}×`) : null);
     const badge = h("span", { class: "badge" }, each.letter);
     badge.style.background = `var(${colorOf(each.letter)})`;
-    return h("li", { tabindex: 0, pointerenter: show, pointerleave: hide, focus: show, blur: hide },
+    return h("li", { tabindex: 0, "data-letter": each.letter, pointerenter: show, pointerleave: hide, focus: show, blur: hide },
       badge, h("div", { class: "grow" }, h("div", {}, state), bar, legend));
   }
 

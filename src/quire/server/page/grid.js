@@ -4,8 +4,8 @@ import { h } from "./dom.js";
 
 const HEIGHT = 230; // pixels, at most
 const SIZES = [22, 18, 15, 12, 10, 8, 7, 6, 5, 4, 3, 2];
-const NUM_COLORS = 5; // of requests
-const HINT = "A dot marks a block that has just changed. Point at one to see what it holds.";
+const NUM_COLORS = 6; // of requests
+const HINT = "A dot marks a change. Point at a block to see what it holds.";
 const NAMES = {
   f: "free", c: "cached: kept until the memory is needed", s: "shared by several requests", p: "pinned",
   l: "arriving from another tier", h: "in use", o: "one of your requests", x: "another key's request",
@@ -35,6 +35,7 @@ export class Grid {
     this.before = this.cells.length === engine.cells.length ? this.cells : "";
     this.cells = engine.cells;
     this.perCell = engine.blocks_a_cell;
+    if (this.letter && !this.cells.includes(this.letter)) this.highlight(null);
     this.draw();
   }
 

@@ -11,13 +11,11 @@ import { Store } from "./store.js";
 
 const SETTINGS = ["system", "temperature", "top-p", "max-tokens"];
 const AUTO = "auto";
-const features = document.body.dataset.features.split(" ");
 
 const store = new Store();
 const engineView = new EngineView($("engine"));
 const watch = new Watch({ onSnapshot: showSnapshot, onLost: () => showState("failed", "no connection") });
 const chat = new Chat(store, { chooseModel: () => $("model").value, onAnswered: followModel });
-chat.hasRequests = features.includes("requests");
 chat.onChange = showConversations;
 let wasLost = true;
 
@@ -47,7 +45,7 @@ async function loadModels({ models }) {
 }
 
 async function loadCollections() {
-  if (!features.includes("collections")) return;
+  if (document.body.dataset.collections === "no") return;
   $("attach").hidden = false;
   const own = new Set(store.all.map(collectionOf)); // of other conversations
   const { data } = await getJson("v1/collections");

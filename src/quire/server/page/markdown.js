@@ -1,6 +1,6 @@
 // Markdown to DOM nodes. Texts of a model never become HTML: every node is made by hand, and links are http(s) only.
 
-import { h } from "./dom.js";
+import { copy, h } from "./dom.js";
 
 const MAX_DEPTH = 6;
 const MAX_INLINE = 5000; // characters of a paragraph in which marks are looked for
@@ -102,8 +102,8 @@ function renderCode(lines) {
   const [, mark, language] = FENCE.exec(lines[0]);
   const isClosed = lines.length > 1 && lines.at(-1).trim().startsWith(mark);
   const text = lines.slice(1, isClosed ? -1 : undefined).join("\n");
-  const copy = h("button", { class: "quiet", click: () => navigator.clipboard?.writeText(text) }, "Copy");
-  const head = h("div", { class: "code-head" }, h("span", {}, language || "text"), copy);
+  const button = h("button", { class: "quiet", click: () => copy(text) }, "Copy");
+  const head = h("div", { class: "code-head" }, h("span", {}, language || "text"), button);
   return h("div", { class: "code" }, head, h("pre", { tabindex: 0 }, h("code", {}, ...highlight(text))));
 }
 

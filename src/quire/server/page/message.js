@@ -1,6 +1,6 @@
 // One message: text, reasoning, tool calls, sources, figures, and what can be done with it.
 
-import { count, h, rate, seconds } from "./dom.js";
+import { copy, count, h, rate, seconds } from "./dom.js";
 import { renderMarkdown } from "./markdown.js";
 import { ribbon } from "./ribbon.js";
 
@@ -60,9 +60,9 @@ export class MessageView {
 
   actions() {
     const action = (text, act) => h("button", { class: "quiet", click: act }, text);
-    const copy = action("Copy", () => navigator.clipboard?.writeText(this.node.content));
-    if (this.node.role === "user") return [action("Edit", () => this.edit()), copy];
-    return [action("Again", () => this.chat.regenerate(this.node)), copy];
+    const copying = action("Copy", () => copy(this.node.content));
+    if (this.node.role === "user") return [action("Edit", () => this.edit()), copying];
+    return [action("Again", () => this.chat.regenerate(this.node)), copying];
   }
 
   // Edit a message of the user in place; sending it makes a branch.

@@ -9,6 +9,8 @@ const SOURCES = {
   computed: "computed",
 };
 
+const SHORTEST_S = 0.0001; // that is worth a word
+
 export function ribbon(node) {
   const parts = node.origin?.ribbon ?? fromUsage(node.usage);
   const total = parts.reduce((sum, part) => sum + part.tokens, 0);
@@ -26,7 +28,7 @@ export function ribbon(node) {
   const missed = node.origin?.missed_s;
   const legend = Object.entries(sums(parts)).map(([source, tokens]) => h("span", { class: "key" },
     h("i", { class: `piece ${source}` }), `${count(tokens)} ${SOURCES[source] ?? source}${
-      source === "computed" && missed ? ` in about ${seconds(missed)}` : ""}`));
+      source === "computed" && missed >= SHORTEST_S ? ` in about ${seconds(missed)}` : ""}`));
   return h("div", { class: "origin" },
     h("div", { class: "legend" }, h("span", {}, `Prompt, ${count(total)} tokens:`), ...legend), h("div", { class: "marked" }, bar, mark),
     broken && showBreak(broken));
@@ -55,7 +57,9 @@ function describe(parts) {
 const breakOf = (origin) => (origin?.divergence && origin.divergence.cause !== "first" ? origin.divergence : null);
 
 function showBreak({ explanation, before, after }) {
-  return h("details", { class: "fold" }, h("summary", {}, `Why it was read again: ${explanation}`),
+  const text = `Why it was read again: ${explanation}`;
+  if (before === after) return h("p", { class: "fold" }, text);
+  return h("details", { class: "fold" }, h("summary", {}, text),
     h("dl", { class: "diff" },
       h("dt", {}, "before"), h("dd", { class: "gone" }, before.trim()),
       h("dt", {}, "now"), h("dd", { class: "come" }, after.trim())));
