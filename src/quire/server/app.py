@@ -80,7 +80,9 @@ def make_app(
     app.state.passage_kv = passage_kv
     service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     models, retriever = ModelChooser(registry, router), CollectionRetriever(service)
-    history = RequestHistory(settings.max_stored_requests, None if metrics is None else metrics.observe_causes)
+    history = app.state.history = RequestHistory(
+        settings.max_stored_requests, None if metrics is None else metrics.observe_causes
+    )
     chat = ChatEndpoint(models, settings, retriever, history)
     parts = (
         chat.routes(),
@@ -138,6 +140,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     yield
     app.state.bodies.close()
     app.state.passage_kv.close()
+    app.state.history.executor.close()
     await asyncio.to_thread(app.state.service.close)
 
 

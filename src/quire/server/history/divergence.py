@@ -57,7 +57,7 @@ class Divergence:
 
     token: int
     cause: str  #: of `CAUSES`
-    num_tokens: int = 0  #: tokens read again for this cause
+    num_tokens: int = 0  #: tokens read again for this cause; 0: all computed ones
     earlier: SentPrompt | None = None
     message: int = 0  #: number of the first message that differs, counted from 1
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from quire.outputs import RequestOutput
 from quire.server.bodies.requests import RequestReply
@@ -21,7 +23,8 @@ class RequestRecorder:
 
     async def __call__(self, job: GenerationJob, number: int, output: RequestOutput) -> RequestReply:
         """Record the finished prompt `number`, in a thread."""
-        return await job.model.async_engine.in_thread(self.key_id, self._record, job, number, output)
+        record = partial(self._record, job, number, output)
+        return await asyncio.wrap_future(self.history.executor.submit(record, self.key_id))
 
     def _record(self, job: GenerationJob, number: int, output: RequestOutput) -> RequestReply:
         engine, prompt, times = job.model.async_engine, job.prompts[number], output.metrics

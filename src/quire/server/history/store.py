@@ -11,6 +11,7 @@ from typing import Any
 from quire.outputs import COMPUTED, RequestOutput
 from quire.server.bodies.requests import NEW, DivergenceReply, FoundTokens, RequestReply, RibbonPart
 from quire.server.history.divergence import Divergence, Reading, SentPrompt, find_divergence
+from quire.system.fair_executor import FairExecutor
 
 MAX_BYTES_PER_KEY = 8 << 20  #: of prompts' token ids
 MAX_BYTES = 64 << 20  #: of all keys
@@ -41,6 +42,7 @@ class RequestHistory:
     def __init__(self, max_per_key: int, on_causes: CountCauses | None = None) -> None:
         self.max_per_key = max_per_key
         self.num_bytes = 0
+        self.executor = FairExecutor("requests")  #: of `record`, with the key as the owner
         self._on_causes = on_causes
         self._keys: dict[str, _KeyHistory] = {}
         self._lock = threading.Lock()
@@ -77,7 +79,7 @@ class RequestHistory:
         times, causes = output.metrics, Counter({NEW: by_source[COMPUTED]})
         first = times.first_token_time if times is not None else None
         if found is not None:
-            num_again = by_source[COMPUTED] if found.cause == "first" else found.num_tokens
+            num_again = found.num_tokens or by_source[COMPUTED]
             causes += Counter({found.cause: num_again, NEW: -num_again})
         if self._on_causes is not None:
             self._on_causes(prompt.model, causes)
