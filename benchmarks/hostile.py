@@ -91,7 +91,7 @@ class HostedServer:
     def __init__(self, source: Path, log: IO[str], *options: str) -> None:
         reports, ticker = os.pipe()
         keys = [option for key in (ATTACKER, OTHER, *HONEST) for option in ("--api-key", key)]
-        serve = ["serve", "--model", MODEL, "--port", "0", "--device", "cpu", *keys, *options]
+        serve = ["serve", "--model", MODEL, "--port", "0", "--device", "cpu", "--no-keep-kv", *keys, *options]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
         environment |= {_TICKER_VARIABLE: str(ticker), "PYTHONPATH": f"{source / 'src'}:{ROOT}"}
         start = "from benchmarks.hostile import serve_with_ticker; serve_with_ticker()"

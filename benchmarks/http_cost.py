@@ -263,7 +263,18 @@ def _server(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -
     # Other settings of this environment would be the server's too, and it is measured with its defaults.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
     environment |= {name: str(value) for name, value in given.items() if value is not None}
-    command = [sys.executable, "-m", "quire", "serve", "--port", "0", "--max-body-bytes", str(max_body_bytes), *options]
+    command = [
+        sys.executable,
+        "-m",
+        "quire",
+        "serve",
+        "--port",
+        "0",
+        "--no-keep-kv",
+        "--max-body-bytes",
+        str(max_body_bytes),
+        *options,
+    ]
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [*command, "--model", f"measured={config.model}"],

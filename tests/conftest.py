@@ -49,8 +49,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep measured costs of tests out of the user's cache."""
+    """Keep measured costs and KV of tests out of the user's cache, and KV from other tests."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QUIRE_KEEP_KV", "0")
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

@@ -73,7 +73,20 @@ class Server:
     """A `quire serve` process whose log goes to a file."""
 
     def __init__(self, log: IO[str], *options: str) -> None:
-        command = [sys.executable, "-m", "quire", "serve", "--model", MODEL, "--port", "0", "--device", "cpu", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "quire",
+            "serve",
+            "--model",
+            MODEL,
+            "--port",
+            "0",
+            "--device",
+            "cpu",
+            "--no-keep-kv",
+            *options,
+        ]
         environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT / "src")}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout is not None

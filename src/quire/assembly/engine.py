@@ -31,6 +31,7 @@ from quire.runner.ranks.group import RankGroup
 from quire.runner.ranks.interface import RankHandle
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.sampling_params import SamplingParams
+from quire.system.user_cache import default_kv_dir
 from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
@@ -42,13 +43,15 @@ class EngineCosts:
 
     model: CostModel
     place: ProfilePlace | None = None  #: None: neither measured nor kept
-    is_measured: bool = False  #: loaded from `place`
+    is_measured: bool = False  #: loaded from `place`, or to be learned while serving
 
     @classmethod
     def load(cls, config: EngineConfig, loaded: LoadedModel) -> EngineCosts:
         place = profile_place(config, loaded.model, loaded.device)
         kept = place.load()
-        return cls(kept or CostModel(), place, kept is not None)
+        # The default directory does not delay a start: steps and loads are measured as they come.
+        is_default = config.kv_dir == str(default_kv_dir()) and not config.has_swap_tier(loaded.device)
+        return cls(kept or CostModel(), place, kept is not None or is_default)
 
     def keep(self, engine: Engine, loaded: LoadedModel, worker: TransferWorker | None) -> None:
         """Measure the costs of a whole model if there was no profile, and keep what the engine learns."""

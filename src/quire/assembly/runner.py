@@ -25,6 +25,7 @@ from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
 from quire.structured.matcher import Grammars
+from quire.system.user_cache import default_kv_dir
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.disk_space import DiskSpace
@@ -203,15 +204,21 @@ def _open_disk_tier(
 ) -> DiskLink | None:
     if config.kv_dir is None:
         return None
-    store = BlockStore(
-        config.kv_dir,
-        model=model,
-        root=namespace.root(),
-        block_bytes=block_bytes,
-        max_bytes=config.kv_dir_size,
-        facts=asdict(namespace),
-        dtype="" if config.kv_dir_coding == "off" else name_of(cache.blocks.dtype),
-    )
+    try:
+        store = BlockStore(
+            config.kv_dir,
+            model=model,
+            root=namespace.root(),
+            block_bytes=block_bytes,
+            max_bytes=config.kv_dir_size,
+            facts=asdict(namespace),
+            dtype="" if config.kv_dir_coding == "off" else name_of(cache.blocks.dtype),
+        )
+    except ValueError as error:
+        if config.kv_dir != str(default_kv_dir()):
+            raise
+        logger.warning("prompts' KV is not kept on disk: %s", error)
+        return None
     logger.info(
         "kv_dir: %d blocks (%s) of this model in %s, at most %s for all models",
         store.num_blocks,

@@ -105,6 +105,11 @@ class ServerSettings(EnvironmentSettings):
     max_stored_requests: int = setting(
         100, "Number of requests of a key to keep for GET /v1/requests; 0 keeps none.", at_least=0
     )
+    keep_kv: bool = setting(
+        True,
+        "Without --kv-dir, keep prompts' KV in ~/.cache/quire/kv ($XDG_CACHE_HOME), at most 10 GB and a tenth of the "
+        "free disk.",
+    )
     max_logprobs: int = setting(
         100, "Maximum number of log-probabilities a token; -1 is no limit, for the whole vocabulary.", at_least=-1
     )

@@ -19,6 +19,11 @@ def user_cache() -> Path:
     return cache / "quire"
 
 
+def default_kv_dir() -> Path:
+    """Return the directory in which servers keep prompts' KV unless they are given one."""
+    return user_cache() / "kv"
+
+
 def replace_file(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a file atomically, replacing an earlier one. Creates its directory. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -242,6 +242,24 @@ def test_a_strict_tool_s_arguments_follow_its_schema_and_text_is_free(agent: Run
         arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
         assert message["content"] == "I look."
         assert (arguments["size"] in ("S", "M") and arguments["count"] in range(1, 10)) is is_valid
+    SCRIPT.says = wild
+    named = {"name": "clothes", "strict": True}
+    about: dict[str, Any] = {
+        "model": MODEL,
+        "messages": QUESTION,
+        "max_tokens": 300,
+        "tools": [{**named, "input_schema": CLOTHES["function"]["parameters"]}],
+    }
+    (call,) = (each for each in agent.post("/v1/messages", **about).json()["content"] if each["type"] == "tool_use")
+    assert call["input"]["size"] in ("S", "M")
+    about = {
+        "model": MODEL,
+        "input": "Hi",
+        "max_output_tokens": 300,
+        "tools": [{"type": "function", **CLOTHES["function"], **named}],
+    }
+    (item,) = (each for each in agent.post("/v1/responses", **about).json()["output"] if "call_id" in each)
+    assert json.loads(item["arguments"])["size"] in ("S", "M")
     assert ask(agent, "<think>Hm.</think>Yes. <b>", tools=[strict], **own)["message"]["content"] == "Yes. <b>"
     schema = {"type": "object", "not": {"type": "object"}}
     unusual = {"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}

@@ -40,7 +40,7 @@ class ColdServer:
         # The server is measured with its defaults, whatever else this environment sets.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
         environment |= {name: str(value) for name, value in given.items() if value is not None}
-        environment["QUIRE_USE_TQDM"] = "0"
+        environment["QUIRE_USE_TQDM"] = environment["QUIRE_KEEP_KV"] = "0"  # KV of an earlier start would be found
         self.port = _free_port()
         self.listening_s: float | None = None  #: until it answers, be it with 503
         self.stages: dict[int, float] = {}  #: when each stage was first seen serving

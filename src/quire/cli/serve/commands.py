@@ -16,6 +16,7 @@ import typer
 
 from quire.cli.options import options
 from quire.cli.serve.arguments import ServeCommand
+from quire.cli.serve.kept_prompts import keep_prompts
 from quire.cluster.settings import ClusterSettings
 from quire.config import EngineConfig
 from quire.server.settings import DEFAULT_MODELS, ServerSettings
@@ -75,6 +76,7 @@ def _serve_here(
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would delay the other models on the shared device; use engine processes")
     configure_logging(settings.log_format, settings.log_level)
+    engines = keep_prompts(engines) if settings.keep_kv else engines
     children: dict[str, ChildProcess] = {}
     if settings.engine_process:
         engines = _share_threads(engines) if len(engines) > 1 else engines
