@@ -129,8 +129,8 @@ def measure_http_cost(config: EngineConfig, settings: HttpSettings) -> list[dict
     results: dict[str, list[dict[str, float]]] = {}
     with ExitStack() as stack:
         options = ["--engine-process" if settings.engine_process else "--no-engine-process"]
-        refusing = stack.enter_context(_server(config, min(_DEFAULT_LIMIT, settings.body_size // 2), options))
-        accepting = stack.enter_context(_server(config, settings.body_size + 1024**2, options))
+        refusing = stack.enter_context(serve(config, min(_DEFAULT_LIMIT, settings.body_size // 2), options))
+        accepting = stack.enter_context(serve(config, settings.body_size + 1024**2, options))
         spawn = multiprocessing.get_context("spawn")
         offline = stack.enter_context(ProcessPoolExecutor(1, spawn, initializer=_load_offline, initargs=(config,)))
         stop = spawn.Event()
@@ -258,7 +258,9 @@ def _with_room(config: EngineConfig, settings: HttpSettings) -> EngineConfig:
 
 
 @contextmanager
-def _server(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> Iterator[Target]:
+def serve(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> Iterator[Target]:
+    """Run a server, whose model clients call `measured`."""
+    """Run a server of the model, which clients call "measured"."""
     given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
     # Other settings of this environment would be the server's too, and it is measured with its defaults.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
