@@ -48,5 +48,5 @@ def test_a_large_pool_is_sampled_and_a_long_queue_is_cut() -> None:
         bench.add(range(5))
     bench.step()
     view = look(bench.scheduler)
-    assert (view.blocks_a_cell, len(view.cells)) == (3, 3334)
+    assert (view.blocks_a_cell, len(view.cells)) == (5, 2000)
     assert (len(view.requests), view.num_unlisted) == (live_view.MAX_REQUESTS, 3)

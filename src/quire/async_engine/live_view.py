@@ -26,7 +26,7 @@ from quire.core.scheduler import Scheduler
 
 FREE, CACHED, SHARED, PINNED, LOADING, HELD = range(6)
 FIRST_REQUEST = 16
-MAX_CELLS = 4096
+MAX_CELLS = 2048
 MAX_REQUESTS = 64
 _NUM_RECOVERIES = 6
 _SPAN_TOKENS = 1024  #: whose load and computation are compared

@@ -25,6 +25,7 @@ export const count = (value) => Math.round(value).toLocaleString("en");
 
 export function seconds(value) {
   if (value === null || value === undefined) return "–";
+  if (value === 0) return "0 s";
   if (value >= 100) return `${Math.round(value)} s`;
   if (value >= 1) return `${value.toPrecision(3)} s`;
   if (value >= 0.001) return `${(value * 1000).toPrecision(3).replace(/\.0+$/, "")} ms`;

@@ -8,8 +8,8 @@ const WAITS = {
   waiting: "waits for its turn", preempted: "gave its blocks up and waits", document: "waits for a document",
   grammar: "waits for its grammar", stage: "waits for a later stage of the model",
 };
-const WAYS = { load: "loaded", compute: "computed again", both: "loaded and computed", ahead: "loaded ahead" };
-const MODES = { recompute: "computed again", swap: "saved, loaded back", mixed: "saved in part" };
+const WAYS = { load: "loaded", compute: "computed", both: "both", ahead: "loaded ahead" };
+const MODES = { recompute: "computed", swap: "loaded", mixed: "both" };
 const NAMES = { host: "swap space", disk: "disk" };
 const NUM_DECISIONS = 6;
 
@@ -32,10 +32,11 @@ export class EngineView {
     this.decisionPanel = panel("Load or compute?",
       "The prediction for both ways, the way that was chosen, and the seconds that it took.", this.decisions);
     const pool = h("section", { class: "panel" }, h("h2", {}, "Memory: the KV cache"), this.poolText, this.grid.element, this.legend);
-    element.replaceChildren(this.loadPanel, h("section", { class: "panel" }, this.speed.element, this.figures), pool,
+    this.details = h("div", { class: "panels", hidden: "" },
       panel("Requests", "All of them move together: each step of the engine adds a token to every answer.", this.requests),
       this.tierPanel, this.decisionPanel,
       panel("Checks", "While it is idle, the engine computes found blocks again and compares every bit.", this.audits));
+    element.replaceChildren(this.loadPanel, h("section", { class: "panel" }, this.speed.element, this.figures), pool, this.details);
   }
 
   show({ models, model, recent, engine }) {
@@ -46,8 +47,10 @@ export class EngineView {
       this.showFigures(recent, engine);
       this.showAudits(recent.audits);
     }
+    for (const each of [this.details, this.grid.element, this.legend]) each.hidden = !engine;
     if (!engine) {
-      this.poolText.textContent = chosen.state === "ready" ? "This engine runs elsewhere and cannot be watched." : "No model is loaded.";
+      const reason = chosen.state === "ready" ? "This engine runs elsewhere and cannot be watched." : `The model is ${chosen.state}.`;
+      this.poolText.textContent = reason;
       return;
     }
     this.showPool(engine);
@@ -157,15 +160,16 @@ export class EngineView {
     const ways = Object.entries(recent?.ways ?? {});
     const rows = [
       ...decisions.slice(0, NUM_DECISIONS).map(({ num_tokens: tokens, predicted, way, seconds: took }) =>
-        [`prompt, ${count(tokens)} tokens`, predicted.load, predicted.compute, WAYS[way] ?? way, took]),
+        ["prompt", tokens, predicted.load, predicted.compute, WAYS[way] ?? way, took]),
       ...recoveries.slice(0, NUM_DECISIONS).map(({ num_tokens: tokens, predicted, outcome, is_complete: isBack, seconds: took }) =>
-        [`preempted, ${count(tokens)} tokens`, predicted.swap, predicted.recompute, MODES[outcome] ?? outcome, isBack ? took : null]),
+        ["preempted", tokens, predicted.swap, predicted.recompute, MODES[outcome] ?? outcome, isBack ? took : null]),
     ];
     this.decisionPanel.hidden = !rows.length && !ways.length;
     update(this.decisions, [rows, ways], () => {
       const sum = ways.map(([way, number]) => `${count(number)} ${WAYS[way] ?? way}`).join(", ");
-      const shown = rows.map(([what, load, compute, chosen, took]) => [what, seconds(load), seconds(compute), chosen, seconds(took)]);
-      return [rows.length ? table(["", "load", "compute", "chosen", "took"], shown) : "",
+      const shown = rows.map(([what, tokens, load, compute, chosen, took]) =>
+        [what, count(tokens), seconds(load), seconds(compute), chosen, seconds(took)]);
+      return [rows.length ? table(["", "tokens", "load", "compute", "chosen", "took"], shown) : "",
         sum ? h("p", { class: "note" }, `Since the start, of prompts found outside memory: ${sum}.`) : ""];
     });
   }
@@ -194,7 +198,7 @@ export class EngineView {
         mark.style.left = `${100 * end / load.bytes_total}%`;
         return mark;
       });
-      const text = [state, load?.phase, load?.num_stages > 1 ? `stage ${load.stage} of ${load.num_stages} serves` : "",
+      const text = [state, load?.phase, load?.num_stages > 1 && load.stage ? `stage ${load.stage} of ${load.num_stages} serves` : "",
         load?.bytes_total ? `${bytes(load.bytes_loaded)} of ${bytes(load.bytes_total)}` : "",
         load?.seconds_left ? `${seconds(load.seconds_left)} left` : "", error].filter(Boolean).join(" · ");
       return [h("div", { class: "bar marked" }, done, rest, ...marks), h("p", { class: "note" }, text)];
