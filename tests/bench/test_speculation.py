@@ -27,6 +27,7 @@ def test_scripted_drafts_are_right_at_their_rate(tmp_path: Path) -> None:
     assert off["accepted_share"] is None
     assert wrong["accepted_share"] == 0.0
     assert right["accepted_share"] == 1.0
+    assert ways[1].verified >= 2 * 26 * 3, "wrong drafts are verified to the end"
     assert off["tokens_per_step"] == wrong["tokens_per_step"] == 1.0
     assert right["tokens_per_step"] > 4
     assert all(each["ratio"]["median"] > 0 for each in (off, wrong, right, own))

@@ -113,7 +113,7 @@ class Speculator:
             seq = self._queue.sequences.get(seq_id)
             if seq is not None and (most := self._most_drafts(seq)) > 0 and (found := self._propose(at, seq, most)):
                 for number in range(1, len(found.draft.token_ids) + 1):
-                    if (chance := found.rate**number) < _LEAST_CHANCE:
+                    if (chance := found.rate**number) < _LEAST_CHANCE and self.costs is not None:
                         break
                     chances.append((chance, number, found))
         chances.sort(key=lambda each: -each[0])
