@@ -161,18 +161,26 @@ inline void multiply(const Block<Tile>& block, const PanelReader<T>& panel, int6
     // Several tiles read the next panel ahead.
     const int64_t distance = block.rows > Tile::MOST ? panel.near(depth) - panel.near(0) : COMPACT_AHEAD;
     constexpr bool reads_words = std::is_same_v<Tile, RowTile<T>>;
-    if constexpr (reads_words)
-        if (WIDENS<T> ? !widens : block.rows <= 3 * Tile::MOST) {  // decoding again costs less than storing
+    if constexpr (reads_words) {
+        const int64_t most = widens ? tile_rows(plain) : tile_rows(block);
+        if (WIDENS<T> ? !widens || (most == Tile::MOST_SPLIT && block.rows <= 2 * most) : block.rows <= 3 * Tile::MOST) {
+            // decoding again costs less than storing
             for (int64_t row = 0, count; row < block.rows; row += count) {
-                count = smaller(tile_rows(block), block.rows - row);
+                count = smaller(most, block.rows - row);
                 panel.with_source(block.first, [&](const auto& source) {
-                    Tile::multiply(block.left, row, count, slice, 0, slice, block.first > 0, source,
-                                   sums + row * OUTPUTS, 0);
+                    const auto multiply_by = [&](auto tile, const auto& words) {
+                        decltype(tile)::multiply(block.left, row, count, slice, 0, slice, block.first > 0, words,
+                                                 sums + row * OUTPUTS, 0);
+                    };
+                    if constexpr (WIDENS<T>)
+                        if (widens) return multiply_by(Plain{}, SplittingSource<std::decay_t<decltype(source)>>{source});
+                    multiply_by(Tile{}, source);
                 }, distance);
                 if (block.end == depth) finish_tile(row, count);
             }
             return;
         }
+    }
     for (int64_t from = 0; from < slice; from += DECODED) {
         const int64_t to = smaller(from + DECODED, slice), first = block.first + from;
         const char* ahead = panel.near(block.first + to);

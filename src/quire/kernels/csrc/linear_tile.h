@@ -111,6 +111,23 @@ struct WideningSource {
     }
 };
 
+// As WideningSource, from the words of another source of pairs.
+template <class Source>
+struct SplittingSource {
+    static constexpr int STEPS = 2 * Source::STEPS, HALVES = 2;
+    Source source;
+
+    __attribute__((always_inline)) void read(int64_t step, Words (&words)[STEPS][2]) {
+        Words pairs[Source::STEPS][2];
+        source.read(step, pairs);
+        for_each<STEPS>([&](auto i) __attribute__((always_inline)) {
+            for_each<2>([&](auto half) __attribute__((always_inline)) {
+                words[i][half] = i % 2 ? pairs[i / 2][half] & 0xffff0000u : pairs[i / 2][half] << 16;
+            });
+        });
+    }
+};
+
 // Two panels at once: the sums of one alone would wait for each other.
 template <class First, class Second>
 struct PairSource {
@@ -140,6 +157,7 @@ struct RowTile {
 #endif
     static constexpr int64_t ROWS = 1;  // laid out together
     static constexpr int64_t MOST = WIDENS<T> ? 4 : MOST_ROWS;
+    static constexpr int64_t MOST_SPLIT = WIDENS<T> ? 5 : MOST;  // with SplittingSource, which needs registers
     static constexpr int64_t DEPTH_PART = INT64_MAX;  // parts that stay in the L1 cache for all tiles gain nothing here
 
     static int64_t stride(int64_t depth) { return (divide_up(depth * int64_t(sizeof(Left)), 64) | 1) * 64 / sizeof(Left); }
@@ -225,8 +243,9 @@ struct RowTile {
         for (int64_t step = 0; step < depth; step += Source::STEPS * EACH<T>) {
             Words words[Source::STEPS][HALVES];
             source.read(step, words);
-            add(step, words[0]);
-            if (Source::STEPS == 2 && step + EACH<T> < depth) add(step + EACH<T>, words[Source::STEPS - 1]);
+            for_each<Source::STEPS>([&](auto i) __attribute__((always_inline)) {
+                if (i == 0 || step + i * EACH<T> < depth) add(step + i * EACH<T>, words[i]);
+            });
         }
 #pragma GCC unroll 12
         for (int64_t row = 0; row < rows; ++row)
