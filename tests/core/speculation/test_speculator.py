@@ -104,3 +104,9 @@ def test_wrong_drafts_are_given_up_and_right_ones_noticed_without_verifying_them
     right = Adversary(1, 4, 4)
     bench.scheduler.speculator.make_sources = lambda seq: (Six(right),)
     assert any(bench.step().drafts for _ in range(60))
+
+
+def test_more_rows_than_decoded_together_are_not_taken_to_be_cheap() -> None:
+    for num_requests, num_tokens in ((4, 16), (20, 20)):
+        bench = Bench(StepCosts(0.0), num_requests)
+        assert [sum(bench.step().num_scheduled_tokens) for _ in range(8)] == [num_tokens] * 8

@@ -28,6 +28,7 @@ from quire.outputs import StepOutput
 _LEAST_GAIN = 1.05  #: of expected tokens per second, for drafts to be worth it
 _LEAST_CHANCE = 0.05  #: of a draft token to be confirmed, to be considered
 _FREE = 0.1  #: rate of acceptance that a draft model must have more, since its passes take time
+_KNOWN_ROWS = 16  #: of a step, whose time the cost model soon knows; more only where as many streams decoded together
 _EXPLORED = 0.01  #: of the steps' time, to try a draft model again that did not pay
 
 Sources = tuple[DraftSource, ...]
@@ -92,6 +93,7 @@ class Speculator:
         self.make_sources = make_sources or _default_sources
         self.acceptance = Acceptance()
         self.draft_costs = None if draft_model is None else DraftCosts(draft_model)
+        self._most_streams = _KNOWN_ROWS  #: that one step decoded
         self._explore_s = 0.0  #: saved up to try the draft model
         self._streams: dict[int, _Stream] = {}  #: by sequence
         self._forced: dict[int, list[int]] = {}  #: by sequence, the only continuation that its grammar allows
@@ -105,6 +107,8 @@ class Speculator:
         if self.most == 0 or left < 1 or not step.num_seqs:
             return
         shape = step.shape.total()
+        if shape.num_tokens == shape.num_seqs:
+            self._most_streams = max(self._most_streams, shape.num_seqs)
         if not self._may_pay(shape, left):
             return
         step.want_forced()
@@ -169,6 +173,7 @@ class Speculator:
             return len(chances)
         expected, best = float(min(shape.num_seqs, shape.num_tokens)), 0
         step_s = self.costs.step(shape)
+        token_s = step_s / shape.num_tokens
         least_s, drafting_s, num_passes = step_s / (expected * _LEAST_GAIN), 0.0, 0
         for count, (chance, number, found) in enumerate(chances, start=1):
             expected += chance
@@ -179,8 +184,11 @@ class Speculator:
                 if number > num_passes:
                     num_passes = number
                     drafting_s += self.draft_costs.one_pass(step_s)
-            if (seconds := (self.costs.step(shape) + drafting_s) / expected) < least_s:
-                least_s, best = seconds, count
+            seconds = self.costs.step(shape)
+            if shape.num_tokens > self._most_streams:  # guessed from prompts, whose rows cost less
+                seconds = max(seconds, token_s * shape.num_tokens)
+            if (per_token := (seconds + drafting_s) / expected) < least_s:
+                least_s, best = per_token, count
         return best
 
     @staticmethod
