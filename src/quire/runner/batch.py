@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from quire.attention.interface import AttentionBatch
-from quire.outputs import NewSequence, SchedulerOutput, state_ends
+from quire.outputs import NewSequence, SchedulerOutput
 
 
 @dataclass(slots=True)
@@ -125,8 +125,9 @@ class InputBatch:
         size, first = self.block_size, int(self.num_computed[row]) + num_right
         num_slots = self._drafting.pop(row) - num_right
         if (state := self._draft_states.pop(row, None)) is not None and num_right:
-            for end in state_ends(first - num_right, first, size):
-                after = state + end - (first - num_right) - 1
+            begin = first - num_right
+            for end in {*range(begin // size * size + size, first, size), first}:  # of each block
+                after = state + end - begin - 1
                 self._state_moves.append((after, int(self.block_tables[row, (end - 1) // size])))
         self.num_computed[row] = first
         self.num_blocks[row] = -(-first // size)
