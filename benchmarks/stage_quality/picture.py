@@ -19,20 +19,24 @@ def add_shares(model: str, plan: StagePlan, rows: Sequence[dict[str, Any]]) -> N
     """Add the bytes of each row's stage as a share of the plain files: of layers in place, or of a pack's first stage.
     Beside truncated ones, the row of the original gets that of the whole pack, too."""
     sizes = model_bytes(resolve_model(model))
+    packed = _packed_bytes(model, plan) if plan.mantissa_bits is not None else None
     has_truncated = any(row["kind"] == "truncated" for row in rows)
     for row in rows:
         out = sum(sizes.layers[layer] for layer in plan.layers_out(row["stage"]))
         row["share"] = (sizes.total - out) / sizes.total
+        if packed is not None and row["kind"] != "control":
+            row["share"] = packed[row["stage"]] / sizes.total
         if row["kind"] == "truncated":
-            row["share"] = _packed_bytes(model, plan.num_layers, row["mantissa_bits"]) / sizes.total
+            row["share"] = _packed_bytes(model, plan_precision(plan.num_layers, row["mantissa_bits"]))[1] / sizes.total
         if row["kind"] == "full" and has_truncated:
-            row["coded_share"] = _packed_bytes(model, plan.num_layers, WHOLE_BITS) / sizes.total
+            row["coded_share"] = _packed_bytes(model, plan_precision(plan.num_layers, WHOLE_BITS))[1] / sizes.total
 
 
-def _packed_bytes(model: str, num_layers: int, mantissa_bits: int) -> int:
-    plan = plan_precision(num_layers, mantissa_bits)
+def _packed_bytes(model: str, plan: StagePlan) -> dict[int, int]:
+    """Return the bytes of a plan's stages, each with all before it."""
     with tempfile.TemporaryDirectory() as folder:
-        return pack(model, plan, Path(folder) / "pack", use_tqdm=False).stage_bytes(1)
+        packed = pack(model, plan, Path(folder) / "pack", use_tqdm=False)
+        return {stage: packed.stage_bytes(stage) for stage in range(1, plan.num_stages + 1)}
 
 
 def draw(figure: Any, model: str, rows: Sequence[Mapping[str, Any]]) -> None:

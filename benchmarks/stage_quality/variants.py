@@ -38,7 +38,7 @@ class Variant:
 
     @property
     def name(self) -> str:
-        if self.mantissa_bits is not None:
+        if self.kind == "truncated":
             return f"{self.mantissa_bits} mantissa bits"
         return self.kind if self.kind in ("full", "control") else f"stage {self.stage}, {self.kind}"
 
@@ -78,11 +78,11 @@ def variants_of(
     for stage in adapters:
         if not 1 <= stage < last:
             raise ValueError(f"stage {stage} has no adapter: of {last} stages, 1 to {last - 1} lack layers")
-    found = []
+    found, bits = [], plan.mantissa_bits if plan.has_rest else None
     for stage in range(1, last):
-        found.append(Variant(stage, "bare"))
+        found.append(Variant(stage, "bare", mantissa_bits=bits))
         if stage in adapters:
-            found.append(Variant(stage, "healed", adapter=adapters[stage]))
+            found.append(Variant(stage, "healed", adapters[stage], bits))
     found.append(Variant(last, "full"))
     found += [Variant(last, "truncated", mantissa_bits=bits) for bits in mantissa_bits]
     if control is not None:
@@ -94,7 +94,9 @@ def variants_of_pack(
     manifest: StageManifest, control: Path | None = None, mantissa_bits: Sequence[int] = ()
 ) -> tuple[StagePlan, list[Variant]]:
     """As `variants_of`, by a pack's manifest."""
-    plan = StagePlan(manifest.num_layers, tuple(group.layers for group in manifest.groups))
+    plan = StagePlan(
+        manifest.num_layers, tuple(group.layers for group in manifest.layer_groups), manifest.mantissa_bits
+    )
     folder = manifest.directory
     adapters = {stage.number: folder / stage.adapter for stage in manifest.stages if stage.adapter}
     return plan, variants_of(plan, adapters, control, mantissa_bits)

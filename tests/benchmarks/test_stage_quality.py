@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,13 @@ def test_a_packs_variants_are_what_its_manifest_names(tmp_path: Path) -> None:
         "stage 1, bare", "stage 1, healed", "stage 2, bare", "stage 2, healed", "full"
     ]  # fmt: skip
     assert found[1].adapter == tmp_path / "adapters/1"
+    rest = LayerGroup("rest", tuple(range(5)))
+    stages = (*stages[:2], Stage(3, PLAN.layers_in_place(3), adapter="adapters/3"), Stage(4, tuple(range(5))))
+    of_planes = replace(manifest, groups=(*groups, rest), stages=stages, mantissa_bits=1)
+    plan, found = variants_of_pack(of_planes)
+    assert plan == replace(PLAN, mantissa_bits=1)
+    assert [variant.mantissa_bits for variant in found] == [1] * 6 + [None]
+    assert found[0].name == "stage 1, bare"
 
 
 def write_questions(path: Path, answers: list[str]) -> None:
