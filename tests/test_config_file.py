@@ -40,6 +40,11 @@ model:
 """
 
 
+@pytest.fixture(autouse=True)
+def _defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUIRE_KEEP_KV")
+
+
 def write(folder: Path, text: str) -> Path:
     path = folder / "serve.yaml"
     path.write_text(text)
