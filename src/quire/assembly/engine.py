@@ -31,7 +31,7 @@ from quire.runner.ranks.group import RankGroup
 from quire.runner.ranks.interface import RankHandle
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.sampling_params import SamplingParams
-from quire.system.user_cache import default_kv_dir
+from quire.system.user_cache import is_default_kv_dir
 from quire.tiers.transfer_worker import TransferWorker
 
 logger = logging.getLogger("quire")
@@ -50,7 +50,7 @@ class EngineCosts:
         place = profile_place(config, loaded.model, loaded.device)
         kept = place.load()
         # The default directory does not delay a start: steps and loads are measured as they come.
-        is_default = config.kv_dir == str(default_kv_dir()) and not config.has_swap_tier(loaded.device)
+        is_default = is_default_kv_dir(config.kv_dir) and not config.has_swap_tier(loaded.device)
         return cls(kept or CostModel(), place, kept is not None or is_default)
 
     def keep(self, engine: Engine, loaded: LoadedModel, worker: TransferWorker | None) -> None:

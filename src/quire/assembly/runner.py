@@ -25,7 +25,7 @@ from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
 from quire.structured.matcher import Grammars
-from quire.system.user_cache import default_kv_dir
+from quire.system.user_cache import is_default_kv_dir
 from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.disk_space import DiskSpace
@@ -215,7 +215,7 @@ def _open_disk_tier(
             dtype="" if config.kv_dir_coding == "off" else name_of(cache.blocks.dtype),
         )
     except ValueError as error:
-        if config.kv_dir != str(default_kv_dir()):
+        if not is_default_kv_dir(config.kv_dir):
             raise
         logger.warning("prompts' KV is not kept on disk: %s", error)
         return None

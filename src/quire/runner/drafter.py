@@ -54,7 +54,8 @@ class Drafter:
         work = Drafting()
         rows = np.array([batch.row_of[seq_id] for seq_id, tokens in drafts.items() if tokens[0] == FROM_MODEL])
         counts, ends = np.array([len(tokens) for tokens in asked]), batch.num_tokens[rows]
-        states = [self._state(batch, row, state_of(row)) for row in rows.tolist()]
+        found = [(state_of(row), batch.info[row]) for row in rows.tolist()]
+        states = [state if state is not None and state.info is info else None for state, info in found]
         starts = self._catch_up(batch, rows, ends - 1, work)
         for number in range(int(counts.max())):
             at = np.flatnonzero(counts > number)
@@ -68,10 +69,6 @@ class Drafter:
             for i, token in zip(at.tolist(), tokens.tolist(), strict=True):
                 asked[i][number] = token
         return work
-
-    @staticmethod
-    def _state(batch: InputBatch, row: int, state: RowState | None) -> RowState | None:
-        return state if state is not None and state.info is batch.info[row] else None
 
     def end_step(self, batch: Batch) -> None:
         """Forget what this model has not computed of a step's tokens."""

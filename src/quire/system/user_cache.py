@@ -24,6 +24,10 @@ def default_kv_dir() -> Path:
     return user_cache() / "kv"
 
 
+def is_default_kv_dir(directory: str | None) -> bool:
+    return directory == str(default_kv_dir())
+
+
 def replace_file(path: Path, text: str, *, mode: int = 0o600) -> None:
     """Write a file atomically, replacing an earlier one. Creates its directory. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -385,19 +385,20 @@ class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
         )
 
     def _outline(self, body: ChatCompletionRequest, model: ServedModel, *, is_cut: bool) -> ChatOutline:
-        template = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
-        return ChatOutline.of(body, template, shows_tools=has_tools(body), is_cut=is_cut)
+        return ChatOutline.of(body, self._own_template(body, model), shows_tools=has_tools(body), is_cut=is_cut)
 
     def _call_parser(self, body: ChatCompletionRequest, model: ServedModel) -> type[ToolParser] | None:
         if not has_tools(body):
             return None
-        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
-        name, is_explained = self.settings.tool_call_parser, not tokenizer_of(model).shows_tools(own)
+        name = self.settings.tool_call_parser
+        is_explained = not tokenizer_of(model).shows_tools(self._own_template(body, model))
         return choose_parser(body, name, self._template(body, model), is_explained=is_explained)
 
     def _template(self, body: ChatCompletionRequest, model: ServedModel) -> str:
-        own = own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
-        return tokenizer_of(model).choose_chat_template(own, has_tools=has_tools(body))
+        return tokenizer_of(model).choose_chat_template(self._own_template(body, model), has_tools=has_tools(body))
+
+    def _own_template(self, body: ChatCompletionRequest, model: ServedModel) -> str | None:
+        return own_template(model, body, trusts_template=self.settings.trust_request_chat_template)
 
 
 _MAX_TOKENS = 16  # OpenAI's default

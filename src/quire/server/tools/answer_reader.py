@@ -135,9 +135,7 @@ class AnswerReader:
                     self._content_blanks = _Blanks(at_start=not self._form.is_exact)
                     if self._form.shows_reasoning:
                         shown.append(Reasoning(self._reasoning_blanks.strip(event.text)))
-                case Reasoning():
-                    shown.append(Content(self._content_blanks.strip(event.text)))
-                case Content():
+                case Reasoning() | Content():
                     shown.append(Content(self._content_blanks.strip(event.text)))
                 case CallStart(index=index):
                     self._content_blanks = _Blanks(at_start=True)

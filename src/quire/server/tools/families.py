@@ -10,6 +10,7 @@ from quire.server.tools.harmony import HarmonyParser
 from quire.server.tools.literals import FunctionGemmaParser, GemmaParser, Lfm2Parser, Llama4Parser, OlmoParser
 from quire.server.tools.parser import (
     NAME_CHARACTERS,
+    BareParser,
     NotACall,
     Reading,
     ReasoningMarkers,
@@ -17,6 +18,7 @@ from quire.server.tools.parser import (
     random_id,
     read_arguments,
     read_call,
+    read_name,
     skip,
     skip_blanks,
 )
@@ -35,19 +37,15 @@ class HermesParser(ToolParser):
         return (yield from read_call(character, self))
 
 
-class LlamaParser(ToolParser):
+class LlamaParser(BareParser):
     """Llama 3: {"name": ..., "parameters": {...}}, as the whole answer or behind <|python_tag|>, separated by ;.
 
     Without the tag, a text is a call only if it names a known function.
     """
 
     openings = markers = ("<|python_tag|>",)
-    is_bare = True
     trigger, bare, calls = "<|python_tag|>", "{", 'body ("; " body)*'
     keys = ("parameters", "arguments")
-
-    def start(self, name: str) -> bool:
-        return (bool(self._marker) or name in self.schemas) and super().start(name)
 
     def _read(self, marker: str, character: str) -> Reading[str]:
         character = yield from skip_blanks(character)
@@ -84,12 +82,7 @@ class MistralParser(ToolParser):
 
     def _read_named(self, character: str) -> Reading[str]:
         """Read name[ARGS]{...}; some versions write [CALL_ID]id before [ARGS]."""
-        name: list[str] = []
-        while character and character in NAME_CHARACTERS:
-            name.append(character)
-            character = yield
-        if not name:
-            raise NotACall(character)
+        name, character = yield from read_name(character)
         if character == "[":
             character = yield from skip("[", character)
             if character == "C":
@@ -101,7 +94,7 @@ class MistralParser(ToolParser):
         character = yield from skip_blanks(character)
         if character != "{":
             raise NotACall(character)
-        self.start("".join(name))
+        self.start(name)
         return (yield from read_arguments(character, self.arguments))
 
 

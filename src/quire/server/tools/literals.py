@@ -6,6 +6,7 @@ import ast
 import json
 
 from quire.server.tools.parser import (
+    BareParser,
     NotACall,
     Reading,
     ToolParser,
@@ -139,17 +140,13 @@ class PythonParser(ToolParser):
         return (yield)
 
 
-class Llama4Parser(PythonParser):
+class Llama4Parser(BareParser, PythonParser):
     """Llama 4: the whole answer, or between <|python_start|> and <|python_end|>. Without, the name must be known."""
 
     openings = ("<|python_start|>",)
     closing = "<|python_end|>"
     markers = (*openings, closing)
-    is_bare = True
     trigger, bare, calls = openings[0], "[", f'{PythonParser.calls} "<|python_end|>"?'
-
-    def start(self, name: str) -> bool:
-        return (bool(self._marker) or name in self.schemas) and super().start(name)
 
 
 class Lfm2Parser(PythonParser):

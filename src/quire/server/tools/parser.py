@@ -407,3 +407,12 @@ class ToolParser(ABC):
     def _add_content(self, text: str) -> None:
         if text:
             self._events.append(Content(text))
+
+
+class BareParser(ToolParser):
+    """Calls may begin the text without a marker; then they are of known functions only."""
+
+    is_bare = True
+
+    def start(self, name: str) -> bool:
+        return (bool(self._marker) or name in self.schemas) and super().start(name)
