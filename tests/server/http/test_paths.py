@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from starlette.types import Receive, Scope, Send
 
@@ -65,8 +67,11 @@ def test_paths_are_known_without_v1_too(server: RunningServer) -> None:
 def test_behind_a_prefix_the_document_and_the_page_name_it() -> None:
     with running(make_model(), settings=ServerSettings(root_path="/llm")) as server:
         assert server.get("/llm/openapi.json").json()["servers"] == [{"url": "/llm"}]
-        assert 'href="/llm/docs"' in server.get("/llm/").text
-        assert f"{server.url}/llm/v1" in server.get("/").text
+        page = server.get("/llm/").text
+        assert page == server.get("/").text
+        assert '<base href="/llm/">' in page
+        files = re.findall(r'"(/llm/[^"]+\.\w+)"', page)
+        assert [server.get(file).status_code for file in files] == [200] * 3
         assert server.get("/llm/v1/models").json()["data"][0]["id"] == MODEL
 
 
