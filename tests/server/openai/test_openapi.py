@@ -48,7 +48,7 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
 
 @pytest.fixture(scope="module")
 def document(small_server: RunningServer) -> Any:
-    return schemathesis.openapi.from_url(f"{small_server.url}/openapi.json")
+    return schemathesis.openapi.from_url(f"{small_server.url}/openapi.json", timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from quire.tiers.store.layout.record import FILE_HEADER_BYTES, HEADER_BYTES
 ROOT = bytes(range(32))
 BLOCK_BYTES = 40
 RECORD_BYTES = HEADER_BYTES + BLOCK_BYTES
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def open_store(directory: Path, **changed: Any) -> BlockStore:
@@ -79,7 +79,7 @@ def poll_until(store: BlockStore, is_enough: Callable[[StoreChanges], bool]) -> 
             told.expired += changes.expired
             if is_enough(told):
                 return told
-        assert time.monotonic() < until, f"waited in vain; {told}"
+        assert time.monotonic() < until, f"waited in vain; {len(told.added)} added, {told.granted=} {told.expired=}"
         time.sleep(1e-3)
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+
+import pytest
 
 from quire.tiers.store.block_store import BlockStore
 from tiers.store.stores import chain, key, keys, open_store, poll_until, readable, segments, write
 
 TESTS = Path(__file__).parents[2]
+Starter = Callable[..., subprocess.Popen[str]]
 
 WRITER = """
 import sys
@@ -34,7 +39,20 @@ sys.stdin.read()
 """
 
 
-def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+@pytest.fixture
+def start() -> Iterator[Starter]:
+    """Starts processes with code and arguments, and ends those that a failed test leaves."""
+    with ExitStack() as stack:
+
+        def start_one(code: str, *arguments: object) -> subprocess.Popen[str]:
+            process = run(code, *arguments)
+            stack.callback(end, process)
+            return process
+
+        yield start_one
+
+
+def run(code: str, *arguments: object) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -49,7 +67,8 @@ def start(code: str, *arguments: object) -> subprocess.Popen[str]:
 
 def end(process: subprocess.Popen[str]) -> None:
     process.kill()
-    process.communicate()
+    if process.returncode is None:
+        process.communicate()
 
 
 def check(store: BlockStore) -> None:
@@ -65,11 +84,11 @@ def check(store: BlockStore) -> None:
     assert found
 
 
-def test_processes_that_are_killed_while_they_write(tmp_path: Path) -> None:
+def test_processes_that_are_killed_while_they_write(tmp_path: Path, start: Starter) -> None:
     processes = [start(WRITER, tmp_path, 0), start(WRITER, tmp_path, 25_000)]
     store = open_store(tmp_path, max_bytes=1 << 16)
     for process in processes:
-        poll_until(store, lambda told: len(told.added) > 300)
+        poll_until(store, lambda told: len(told.added) > 100)
         end(process)
     check(store)
     assert write(store, chain(*range(60_000, 60_020))) == []
@@ -81,7 +100,7 @@ def test_processes_that_are_killed_while_they_write(tmp_path: Path) -> None:
     again.close()
 
 
-def test_a_killed_process_holds_no_claim(tmp_path: Path) -> None:
+def test_a_killed_process_holds_no_claim(tmp_path: Path, start: Starter) -> None:
     holder = start(HOLDER, tmp_path)
     store = open_store(tmp_path)
     store.claim(key(1), 0.0)
