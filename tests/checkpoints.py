@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pytest
 import torch
 import transformers
 
@@ -220,6 +221,23 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 #: With states beside KV.
 HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next", "lfm2", "lfm2-biases", "lfm2-moe", "granite4", "granite4-moe")
 ARCHITECTURES = tuple(_VARIANTS)
+_KINDS = (
+    "llama",
+    "gpt2",
+    "opt-350m",
+    "gemma4-shared",
+    "gemma4-moe",
+    "gpt-oss-window",
+    "qwen3-moe",
+    "deepseek3",
+    "qwen3_5",
+    "lfm2",
+    "granite4-moe",
+)
+#: For tests of seconds each: of every kind of arithmetic one is fast, the others are slow tests.
+ONE_OF_EACH_KIND = tuple(
+    name if name in _KINDS else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES
+)
 STD = 0.3
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
 _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from checkpoints import ARCHITECTURES
+from checkpoints import ONE_OF_EACH_KIND
 from engine.harness import (
     PROMPTS,
     Job,
@@ -66,7 +66,7 @@ def test_every_width_length_penalty_and_way_to_stop(name: str, half: int) -> Non
     assert len(lengths) > 4, "no beam ends early"
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_beams_of_every_architecture(name: str) -> None:
     llm = llm_with_ends(name, block_size=4)
     jobs = [Job(PROMPTS[i], BeamSearchParams(3, 12, ignore_eos=i == 1)) for i in (0, 1, 3)]

@@ -246,7 +246,7 @@ BASICS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=10, derandomize=True, **BASICS)
+@settings(max_examples=6, derandomize=True, **BASICS)
 @given(plan=plans)
 def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
     run(name, plan)
@@ -264,7 +264,7 @@ def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
         ("granite4", "bfloat16"),
     ],
 )
-@settings(max_examples=10, derandomize=True, **BASICS)
+@settings(max_examples=6, derandomize=True, **BASICS)
 @given(plan=plans)
 def test_whatever_comes_the_bits_are_the_same(name: str, format_name: str, plan: Plan) -> None:
     run(name, plan, format_name)
