@@ -110,3 +110,10 @@ def test_more_rows_than_decoded_together_are_not_taken_to_be_cheap() -> None:
     for num_requests, num_tokens in ((4, 16), (20, 20)):
         bench = Bench(StepCosts(0.0), num_requests)
         assert [sum(bench.step().num_scheduled_tokens) for _ in range(8)] == [num_tokens] * 8
+
+
+def test_a_prompt_in_the_step_makes_no_row_cheaper() -> None:
+    bench = Bench(StepCosts(100.0), num_requests=3)
+    bench.scheduler.add(Request("long", [*range(8)] * 10, SamplingParams(max_tokens=5), ends=EndRules(5)))
+    out = bench.step()
+    assert (sum(out.num_scheduled_tokens), out.drafts) == (3 + 80, {})

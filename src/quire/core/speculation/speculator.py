@@ -159,22 +159,24 @@ class Speculator:
         """Whether drafts would pay if all of them were right."""
         if self.costs is None:
             return True
-        num_streams = min(shape.num_seqs, shape.num_tokens)
-        least_s = self.costs.step(shape) * _LEAST_GAIN / num_streams  #: per token
+        num_streams = shape.decoding.num_seqs
+        step_s, decoding_s = self.costs.step(shape), self.costs.step(shape.decoding)
+        least_s = decoding_s * _LEAST_GAIN / num_streams  #: per token
         most = min(left, self.most * num_streams)
         return any(
-            self.costs.step(shape.plus_drafts(0, extra)) < least_s * (num_streams + extra)
+            decoding_s + self.costs.step(shape.plus_drafts(0, extra)) - step_s < least_s * (num_streams + extra)
             for extra in (most, *(1 << bit for bit in range(most.bit_length())))
         )
 
     def _best_number(self, chances: list[tuple[float, int, _Proposal]], shape: StepShape) -> int:
-        """Return with how many of the likeliest draft tokens a step gives the most expected tokens per second."""
+        """Return with how many of the likeliest draft tokens a step gives the most expected tokens per second. Prompts
+        in the step take their time with drafts or without."""
         if self.costs is None:
             return len(chances)
-        expected, best = float(min(shape.num_seqs, shape.num_tokens)), 0
-        step_s = self.costs.step(shape)
-        token_s = step_s / shape.num_tokens
-        least_s, drafting_s, num_passes = step_s / (expected * _LEAST_GAIN), 0.0, 0
+        expected, best = float(shape.decoding.num_seqs), 0
+        step_s, decoding_s = self.costs.step(shape), self.costs.step(shape.decoding)
+        token_s, prompts_s = step_s / shape.num_tokens, step_s - decoding_s
+        least_s, drafting_s, num_passes = decoding_s / (expected * _LEAST_GAIN), 0.0, 0
         for count, (chance, number, found) in enumerate(chances, start=1):
             expected += chance
             shape = shape.plus_drafts(found.seq.num_computed_tokens, 1)
@@ -187,7 +189,7 @@ class Speculator:
             seconds = self.costs.step(shape)
             if shape.num_tokens > self._most_streams:  # guessed from prompts, whose rows cost less
                 seconds = max(seconds, token_s * shape.num_tokens)
-            if (per_token := (seconds + drafting_s) / expected) < least_s:
+            if (per_token := (seconds - prompts_s + drafting_s) / expected) < least_s:
                 least_s, best = per_token, count
         return best
 
