@@ -45,6 +45,7 @@ from quire.server.pages import page_routes
 from quire.server.registry import AUTO, ModelChooser, ModelRegistry, ServedModel
 from quire.server.responses.endpoint import ResponsesEndpoint, ResponseStore
 from quire.server.responses.schema import ResponseEvent
+from quire.server.scoring.routes import scoring_routes
 from quire.server.settings import ServerSettings
 
 _CLIENT_CLOSED = 499  # for the access log
@@ -54,6 +55,9 @@ _ALIASES = {
     "/completions": "/v1/completions",
     "/responses": "/v1/responses",
     "/embeddings": "/v1/embeddings",
+    "/rerank": "/v1/rerank",
+    "/v2/rerank": "/v1/rerank",
+    "/score": "/v1/score",
     "/messages": "/v1/messages",
     "/models": "/v1/models",
     "/v1/health": "/health",
@@ -95,6 +99,7 @@ def make_app(
         collection_routes(service),
         warm_routes(service, passage_kv),
         embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
+        scoring_routes(registry, settings),
         health_routes(registry, settings),
         live_routes(registry, settings, {} if metrics is None else metrics.recent),
         *([metrics_routes(metrics)] if metrics is not None else []),

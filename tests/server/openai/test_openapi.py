@@ -71,6 +71,8 @@ def document(small_server: RunningServer) -> Any:
         "/props",
         "/apply-template",
         "/v1/embeddings",
+        "/v1/rerank",
+        "/v1/score",
         "/v1/collections",
         "/v1/collections/{name}",
         "/v1/collections/{name}/documents",

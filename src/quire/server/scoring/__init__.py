@@ -1,0 +1,1 @@
+"""Reranking and scoring of texts over HTTP."""

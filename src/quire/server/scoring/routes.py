@@ -1,0 +1,150 @@
+"""POST /v1/rerank and /v1/score: how well texts answer a query, as a language model judges it.
+
+The model is asked whether a text meets the query, in the form that Qwen3-Reranker was trained on (arXiv:2506.05176),
+and the score is the probability of the answer yes, of yes and no alone. Any chat model can be asked. The query stands
+before the text, so that all texts of a query share its KV.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from quire.outputs import RequestOutput
+from quire.prompt import Prompt
+from quire.sampling_params import SamplingParams
+from quire.server.bodies.conversation import Message
+from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
+from quire.server.errors import ApiError, invalid
+from quire.server.generation.generation import GenerationJob, turn_of, wait_until_ready
+from quire.server.http.middleware import domains_of, hold_sequences, key_id_of, report_usage
+from quire.server.http.protocol import run_while_connected
+from quire.server.http.routes import Routes
+from quire.server.openai.prompts import encode_messages, encode_texts, tokenizer_of
+from quire.server.openai.schema import TemplateOptions
+from quire.server.registry import ModelRegistry, ServedModel
+from quire.server.scoring import schema
+from quire.server.settings import ServerSettings
+
+_SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the "
+    'answer can only be "yes" or "no".'
+)
+_INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
+_WORDS = ("yes", "no")
+
+Pair = tuple[str, str]  #: a query and a text
+
+
+def scoring_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
+    """The routes."""
+    routes = Routes("score", responses=ERROR_RESPONSES)
+
+    @routes.post("/v1/rerank", response_model=schema.RerankReply, summary="Order texts by how well they fit a query")
+    async def rerank(request: Request, body: schema.RerankRequest) -> Response:
+        texts = [each if isinstance(each, str) else each.text for each in body.documents]
+        head, scores = await _judge(request, body, [(body.query, text) for text in texts], "documents")
+        best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n]
+        shows = body.return_documents is not False
+        results = [
+            schema.RerankResult(
+                index=index,
+                relevance_score=scores[index],
+                **({"document": schema.ScoredText(text=texts[index])} if shows else {}),
+            )
+            for index in best
+        ]
+        return json_reply(schema.RerankReply(**head, results=results))
+
+    @routes.post("/v1/score", response_model=schema.ScoreReply, summary="Score how well texts fit queries")
+    async def score(request: Request, body: schema.ScoreRequest) -> Response:
+        texts = [body.text_2] if isinstance(body.text_2, str) else body.text_2
+        queries = [body.text_1] * len(texts) if isinstance(body.text_1, str) else body.text_1
+        if len(queries) != len(texts):
+            raise invalid(f"text_1 has {len(queries)} texts and text_2 {len(texts)}; give one, or as many", "text_1")
+        head, scores = await _judge(request, body, list(zip(queries, texts, strict=True)), "text_2")
+        cards = [schema.ScoreCard(object="score", index=index, score=each) for index, each in enumerate(scores)]
+        return json_reply(schema.ScoreReply(**head, object="list", created=int(time.time()), data=cards))
+
+    async def _judge(
+        request: Request, body: schema.ScoringBody, pairs: Sequence[Pair], field: str
+    ) -> tuple[dict[str, Any], list[float]]:
+        """Return the head of the answer, and each pair's score."""
+        model, key_id = registry.get(body.model), key_id_of(request.scope)
+        report_usage(request.scope, model=model.name)
+        await wait_until_ready(model, request.receive)
+        given = body.instruction or _INSTRUCTION
+        prompts, words = await model.async_engine.in_thread(key_id, _encode, model, given, pairs, field)
+        domains = domains_of(key_id, settings, body.cache_salt)
+        priority, owner = turn_of(key_id, body.priority or 0, settings)
+        job = GenerationJob(
+            model,
+            [replace(prompt, domains=domains) for prompt in prompts],
+            SamplingParams(temperature=0.0, max_tokens=1, logprobs=len(words), logprob_token_ids=words),
+            request_id=f"score-{body.request_id or secrets.token_hex(12)}",
+            created=int(time.time()),
+            priority=priority,
+            owner=owner,
+        )
+        hold_sequences(request.scope, job.num_sequences)
+        outputs = await run_while_connected(request.receive, job.outputs())
+        num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+        report_usage(request.scope, model=model.name, prompt_tokens=num_tokens)
+        usage = schema.ScoringUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
+        head = {"id": job.request_id, "model": model.name, "scoring": "yes_no", "usage": usage}
+        return head, [_score(output, words) for output in outputs]
+
+    return routes
+
+
+def _score(output: RequestOutput, words: tuple[int, ...]) -> float:
+    entry = output.outputs[0].logprobs[0]  # type: ignore[index]
+    yes, no = (entry[word].logprob for word in words)
+    return 1.0 / (1.0 + math.exp(min(no - yes, 700.0)))
+
+
+def _encode(
+    model: ServedModel, instruction: str, pairs: Sequence[Pair], field: str
+) -> tuple[list[Prompt], tuple[int, ...]]:
+    """Return the prompts, and the tokens of yes and no. Raises ApiError for a text that is too long."""
+    tokenizer, longest = tokenizer_of(model), model.async_engine.engine.max_model_len
+    questions = [f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {text}" for query, text in pairs]
+    if model.chat_template is not None or tokenizer.chat_templates:
+        options = TemplateOptions(chat_template_kwargs={"enable_thinking": False})
+        prompts = [
+            encode_messages(
+                model,
+                [Message(role="system", content=_SYSTEM), Message(role="user", content=question)],
+                options,
+                trusts_template=False,
+                is_truncated=False,
+            )
+            for question in questions
+        ]
+    else:
+        texts = [f"{_SYSTEM}\n\n{question}\n\nAnswer:" for question in questions]
+        encoded = encode_texts(model, texts, add_special_tokens=True, is_truncated=False)
+        prompts = [replace(prompt, answer_lead=" ") for prompt in encoded]
+    for number, prompt in enumerate(prompts):
+        if len(prompt.token_ids) >= longest:
+            raise ApiError(
+                400,
+                f"{field}[{number}] and its query have {len(prompt.token_ids)} tokens; this model's maximum context "
+                f"length is {longest}; split the text",
+                field,
+                "context_length_exceeded",
+            )
+    yes, no = (tokenizer.encode_plain(prompts[0].answer_lead + word) for word in _WORDS)
+    words = next((pair for pair in zip(yes, no, strict=False) if pair[0] != pair[1]), None)
+    if words is None:
+        raise invalid(
+            f"the model {model.name!r} has no tokens for yes and no, so it cannot judge; name another", "model"
+        )
+    return prompts, words
