@@ -81,6 +81,7 @@ def check_command(text: str) -> None:
         command = benchmark(words[1])
         words = words[2:]
     while commands := getattr(command, "commands", None):
+        words = words or [*filter(None, [getattr(command, "default", None)])]
         assert words, f"{text!r} names no command"
         if words[0].startswith("-"):
             break

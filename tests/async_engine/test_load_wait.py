@@ -154,7 +154,7 @@ def test_an_idle_process_is_unloaded_and_comes_back_once_for_all_who_ask(
         assert not process.is_alive()
 
         process = engine._host._child  # type: ignore[attr-defined]
-        watching = asyncio.create_task(unload_idle([engine], 0.01))
+        watching = asyncio.create_task(unload_idle(SimpleNamespace(engines=[engine]), 0.01))
         await until(lambda: engine.state is ModelState.UNLOADED and not process.is_alive())
         watching.cancel()
         await engine.wait_ready()

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from quire.cli.serve.commands import _share_threads
+from quire.cli.serve.engines import share_threads
 from quire.config import EngineConfig
 
 TIMEOUT_S = 100
@@ -114,7 +114,7 @@ def test_engine_processes_share_the_cores_by_default(
     configs = {"a": EngineConfig("random:tiny"), "b": EngineConfig("random:tiny", num_threads=5)}
     for num_cores, share in ((8, 4), (1, 1)):
         monkeypatch.setattr("quire.system.threads.num_cores", lambda num_cores=num_cores: num_cores)
-        shared = _share_threads(configs)
+        shared = share_threads(configs)
         assert {name: config.num_threads for name, config in shared.items()} == {"a": share, "b": 5}
 
 

@@ -118,8 +118,8 @@ def test_clients_that_do_not_read_share_the_time_to_shut_down(drain_s: float, la
 
     server = SimpleNamespace(config=uvicorn.Config(tell_state))
     settings = ServerSettings(shutdown_timeout_s=timeout_s)
-    engines: list[Any] = [SimpleNamespace(drain=drain)]
-    process = _Process(server, None, engines, settings, "", None, None, lambda: None)  # type: ignore[arg-type]
+    registry = SimpleNamespace(engines=[SimpleNamespace(drain=drain)])
+    process = _Process(server, None, registry, settings, "", None, None, lambda: None)  # type: ignore[arg-type]
     asyncio.run(process._drain(signal.SIGTERM))
     assert given == [timeout_s * 0.95]
     assert server.config.timeout_graceful_shutdown == last_bytes_s

@@ -40,6 +40,7 @@ class AdmissionGate:
         self._max_queue = max_queue
         self._wait_s = wait_s
         self._is_closed = False
+        self._num_holds = 0
         self._changes: set[Future[None]] = set()  #: pending waits
 
     def __len__(self) -> int:
@@ -58,7 +59,8 @@ class AdmissionGate:
     @property
     def is_pending(self) -> bool:
         """Whether the model takes no requests yet, but will."""
-        return self.shown_state in (ModelState.LOADING, ModelState.UNLOADED)
+        is_held = self._num_holds > 0 and self.shown_state is ModelState.READY
+        return is_held or self.shown_state in (ModelState.LOADING, ModelState.UNLOADED)
 
     def check(self, tenant: str = "") -> None:
         """Raise EngineUnavailable if the model is not ready, or QueueFull if too many requests wait."""
@@ -105,9 +107,8 @@ class AdmissionGate:
             if not self.is_pending:
                 return None
             self._check_queue()
-            if self.state is ModelState.UNLOADED:
-                self.state = ModelState.LOADING
-                self._wake()
+            if not self._num_holds:
+                self.load()
             change: Future[None] = Future()
             self._changes.add(change)
         return change
@@ -119,6 +120,25 @@ class AdmissionGate:
             self.retry_at = None if retry_s is None else time.monotonic() + retry_s
             if not self.is_pending:
                 self._end_waits()
+
+    def hold(self) -> None:
+        """Let further requests wait until `release`, although the model is ready or could be loaded."""
+        with self._lock:
+            self._num_holds += 1
+
+    def release(self) -> None:
+        """End one `hold`."""
+        with self._lock:
+            self._num_holds -= 1
+            self._end_waits()
+
+    def load(self) -> None:
+        """Load a model that is unloaded, or has failed for good."""
+        with self._lock:
+            is_failed = self.state is ModelState.FAILED and self.retry_at is None
+            if not self._is_closed and (is_failed or self.state is ModelState.UNLOADED):
+                self.state, self.error = ModelState.LOADING, None
+                self._wake()
 
     def close(self) -> None:
         """Admit no further request."""

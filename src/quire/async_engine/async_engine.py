@@ -98,21 +98,20 @@ class AsyncEngine:
         self._loading = LoadWatch(name, partial(self._call, on_load))
         end = partial(self._call, on_finished)
         self._sent = OpenRequests(self._lock, self._host.send, self._keys, end)
-        self._gate = AdmissionGate(
-            name, self._sent, self._lock, self._host.wake, max_queue=max_queue, wait_s=load_wait_s
-        )
+        self.gate = AdmissionGate(name, self._sent, self._lock, host.wake, max_queue=max_queue, wait_s=load_wait_s)
         self._failover = Failover(name, self._sent, self._loading, self._lock, load_wait_s, end)
+        self.can_unload = host.can_rest
         if host.starts_on_demand:
-            self._gate.state = ModelState.UNLOADED
+            self.gate.state = ModelState.UNLOADED
 
     @property
     def state(self) -> ModelState:
-        return self._gate.shown_state
+        return self.gate.shown_state
 
     @property
     def error(self) -> str | None:
         """The reason for a failure or a reload."""
-        return self._gate.error
+        return self.gate.error
 
     @property
     def pid(self) -> int | None:
@@ -122,7 +121,7 @@ class AsyncEngine:
     @property
     def is_given_up(self) -> bool:
         """Whether the model has failed and is not loaded again by itself."""
-        return self.state is ModelState.FAILED and self._gate.retry_at is None
+        return self.state is ModelState.FAILED and self.gate.retry_at is None
 
     @property
     def has_served(self) -> bool:
@@ -132,12 +131,12 @@ class AsyncEngine:
     @property
     def num_requests(self) -> int:
         """Number of running and waiting requests."""
-        return len(self._sent) + len(self._gate)
+        return len(self._sent) + len(self.gate)
 
     @property
     def num_queued(self) -> int:
         """Number of requests that have not started, including those that wait for the model."""
-        return self._gate.num_queued
+        return self.gate.num_queued
 
     @property
     def load_progress(self) -> LoadProgress | None:
@@ -145,16 +144,21 @@ class AsyncEngine:
         return self._loading.progress
 
     @property
+    def last_end(self) -> float:
+        """Time of the last end of a request (`time.monotonic`); 0 before."""
+        return self._sent.last_end
+
+    @property
     def idle_s(self) -> float:
         """Seconds since the last request or loading progress; 0 while it has requests or takes none."""
         with self._lock:
-            is_idle = self.state is ModelState.READY and not self._sent
-            return time.monotonic() - max(self._last_use, self._sent.last_end) if is_idle else 0.0
+            is_idle = self.state is ModelState.READY and not self._sent and not self._threads.num_open
+            return time.monotonic() - max(self._last_use, self.last_end) if is_idle else 0.0
 
     @property
     def is_known(self) -> bool:
         """Whether `engine` and `limits` are known. They stay known while the model is loaded again."""
-        return self._input_processor is not None and self._gate.state is not ModelState.FAILED
+        return self._input_processor is not None and self.gate.state is not ModelState.FAILED
 
     @property
     def num_stages(self) -> int:
@@ -170,7 +174,7 @@ class AsyncEngine:
     def limits(self) -> SchedulerConfig:
         """The engine's limits of blocks, sequences and tokens. Raises EngineUnavailable before they are known."""
         if self._input_processor is None:
-            raise self._gate.unavailable()
+            raise self.gate.unavailable()
         return self._input_processor.limits
 
     @property
@@ -179,7 +183,7 @@ class AsyncEngine:
         default_sampling_params. Raises EngineUnavailable before they are known."""
         facts = self._host.facts or (self._input_processor if self.is_known else None)
         if facts is None:
-            raise self._gate.unavailable()
+            raise self.gate.unavailable()
         return facts
 
     @property
@@ -194,10 +198,8 @@ class AsyncEngine:
             return self._forecast.later(time.monotonic() - self._forecast.time, len(unreceived), sum(unreceived))
 
     def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Start the host, which loads the model.
-
-        `loop` reads the reports of another process; it must run until `shutdown` returns, in another thread.
-        """
+        """Start the host, which loads the model. `loop` reads the reports of another process; it must run until
+        `shutdown` returns, in another thread."""
         self._loading.report_start()
         self._host.start(loop)
 
@@ -216,7 +218,7 @@ class AsyncEngine:
         while self.state is ModelState.LOADING:
             await asyncio.sleep(_POLL_S)
         if self.state not in (ModelState.READY, ModelState.UNLOADED):
-            raise self._gate.unavailable()
+            raise self.gate.unavailable()
 
     async def wait_open(self, tenant: str = "") -> InputProcessor:
         """Wait until the model takes requests, and load it if it was unloaded. A waiting caller counts as queued.
@@ -224,10 +226,10 @@ class AsyncEngine:
         EngineUnavailable if it is not ready within `load_wait_s` or has failed; QueueFull if too many wait.
         """
         self._last_use = time.monotonic()
-        await self._gate.wait()
+        await self.gate.wait()
         with self._lock:
             self._last_use = time.monotonic()
-            self._gate.check(tenant)
+            self.gate.check(tenant)
             assert self._input_processor is not None
             return self._input_processor
 
@@ -238,7 +240,7 @@ class AsyncEngine:
         with self._lock:
             if self.state is not ModelState.READY or self._sent or not self._host.rest():
                 return False
-            self._gate.state = ModelState.UNLOADED
+            self.gate.state = ModelState.UNLOADED
             self._forecast = None
         logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
         self._replies.end()
@@ -254,7 +256,7 @@ class AsyncEngine:
         return await self._replies.ask(Look, self._ask, timeout_s) if self._host.answers_heartbeats else None
 
     def _ask(self, question: Command) -> bool:
-        if is_ready := self._gate.state is ModelState.READY:
+        if is_ready := self.gate.state is ModelState.READY:
             self._host.send(question)
         return is_ready
 
@@ -341,9 +343,9 @@ class AsyncEngine:
     def _send(self, stream: EventStream, number: int, add: Add) -> bool:
         """Send a request to the engine. Returns False while the model is pending."""
         with self._lock:
-            if self._gate.is_pending:
+            if self.gate.is_pending:
                 return False
-            self._gate.check(add.processed.owner.tenant)
+            self.gate.check(add.processed.owner.tenant)
             request = self._sent.add(add, stream, number)
             if add.resumption is not None:
                 self._failover.watch(request)
@@ -363,11 +365,11 @@ class AsyncEngine:
                 self._replies.receive(report)
 
     def _handle_load(self, progress: LoadProgress) -> None:
-        if self._gate.state is ModelState.UNLOADED:
+        if self.gate.state is ModelState.UNLOADED:
             return  # sent before it was unloaded
         if progress.error is None:
             self._last_use = time.monotonic()  # a model that still arrives is not idle
-        self._loading.report(progress, is_ready=self._gate.state is ModelState.READY)
+        self._loading.report(progress, is_ready=self.gate.state is ModelState.READY)
 
     def _handle_step(self, report: StepReport) -> None:
         if report.stats is not None:
@@ -393,14 +395,12 @@ class AsyncEngine:
             logger.exception("%s: a listener failed", self.name)
 
     def _handle_state(self, report: StateReport) -> None:
-        if report.state is ModelState.FAILED:
-            logger.error("%s: %s", self.name, report.error)
-        else:
-            logger.info("%s: %s", self.name, report.state)
+        level = logging.ERROR if report.state is ModelState.FAILED else logging.INFO
+        logger.log(level, "%s: %s", self.name, report.error if level == logging.ERROR else report.state)
         losses = None
         with self._lock:
-            was_ready = self._gate.state is ModelState.READY
-            self._gate.set_state(report.state, report.error, report.retry_s)
+            was_ready = self.gate.state is ModelState.READY
+            self.gate.set_state(report.state, report.error, report.retry_s)
             if report.input_processor is not None:
                 self._input_processor = report.input_processor
                 self._forecast = report.forecast
@@ -434,7 +434,7 @@ class AsyncEngine:
 
     async def drain(self, timeout_s: float) -> int:
         """Admit no further requests and wait for the open ones. Returns how many had to be ended with an error."""
-        self._gate.close()
+        self.gate.close()
         deadline = time.monotonic() + timeout_s
         while self._sent and (left_s := deadline - time.monotonic()) > 0:
             await asyncio.sleep(min(_POLL_S, left_s))
@@ -442,7 +442,7 @@ class AsyncEngine:
 
     def shutdown(self) -> None:
         """End open requests with an error, and stop the host after its step."""
-        self._gate.close()
+        self.gate.close()
         self._end_all()
         self._failover.close()
         self._grammars.close()

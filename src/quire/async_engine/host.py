@@ -111,10 +111,12 @@ STOP_TIMEOUT_S = 30.0  # for the current step to end at shutdown
 class EngineHost(ABC):
     """The place where an `EngineLoop` runs: it receives commands and sends reports.
 
-    `starts_on_demand`: the first request starts it. `answers_heartbeats`: no other system checks the engine's health.
+    `starts_on_demand`: the first request starts it. `can_rest`: `rest` frees memory. `answers_heartbeats`: no other
+    system checks the engine's health.
     """
 
     starts_on_demand = False
+    can_rest = False
     answers_heartbeats = True
 
     def __init__(self, name: str) -> None:

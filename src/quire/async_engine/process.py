@@ -49,10 +49,13 @@ class ProcessHost(EngineHost):
 
     A hanging step ends the process. A process that cannot end itself, since it is stopped or frozen, is killed some
     seconds later. Requests that it had started are resumed on the next process. After three ends within a minute the
-    next process waits, longer each time. A first load without progress for `load_silence_s` fails the model.
-    `make_engine` must survive pickling; `child` is a first process that runs the engine
-    already (`run_engine`).
+    next process waits, longer each time. A first load without progress for `load_silence_s` fails the model until
+    `wake`. `make_engine`, which the next process calls, must survive pickling. `child` is a first process that runs the
+    engine already (`run_engine`). With `waits` the first `wake` starts it. `on_wake` is called in place
+    of `load`, which must then follow.
     """
+
+    can_rest = True
 
     def __init__(
         self,
@@ -62,13 +65,17 @@ class ProcessHost(EngineHost):
         hang_timeout_s: float = HANG_TIMEOUT_S,
         load_silence_s: float = _LOAD_SILENCE_S,
         child: ChildProcess | None = None,
+        waits: bool = False,
+        on_wake: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(name)
         self._facts: InputProcessor | None = None
-        self._make_engine = make_engine
+        self.make_engine = make_engine
+        self.starts_on_demand = waits
+        self._on_wake = on_wake or self.load
         self._hang_timeout_s = hang_timeout_s
         self._load_silence_s = max(load_silence_s, hang_timeout_s)
-        self._is_load_stuck = False  #: the process was killed since its load made no progress
+        self._is_load_stuck = False  #: the process could not start, or was killed since its load made no progress
         self._commands: queue.SimpleQueue[Any] = queue.SimpleQueue()  #: for the current process, or the next one
         self._first_child = child
         self._child: ChildProcess | None = None  #: the current process, or the last one
@@ -79,7 +86,7 @@ class ProcessHost(EngineHost):
         self._load_error: str | None = None  #: why the current process could not load the model
         self._is_over = threading.Event()  #: no further process starts
         self._lock = threading.Lock()  #: guards the facts together with `_is_resting`
-        self._is_resting = False  #: the process was asked to end; the next one waits for `_wanted`
+        self._is_resting = waits  #: no process runs, or it was asked to end; the next waits for `_wanted`
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._supervise, name=f"supervisor {name}", daemon=True)
 
@@ -110,6 +117,10 @@ class ProcessHost(EngineHost):
         return True
 
     def wake(self) -> None:
+        self._on_wake()
+
+    def load(self) -> None:
+        """Start the next process."""
         self._wanted.set()
 
     def stop(self) -> None:
@@ -132,25 +143,24 @@ class ProcessHost(EngineHost):
 
     def _supervise(self) -> None:
         while not self._is_over.is_set():
+            if self._is_resting:
+                self._wanted.wait()
+                self._is_resting = False
+                continue
+            self._is_load_stuck = False
             try:
                 failure = self._run()
             except Exception as error:
-                self._kill()
-                logger.exception("%s: the engine process cannot be started", self.name)
-                self._handle(StateReport(ModelState.FAILED, f"the engine process cannot be started: {error}"))
-                return
-            if self._is_resting:
-                self._is_resting = False
-                self._wanted.wait()
+                failure, self._is_load_stuck = f"engine process cannot be started: {error}", True
+                if self._child is not None:
+                    self._child.kill()
+            if self._is_resting or self._is_over.is_set():
                 continue
-            if self._is_over.is_set():
-                return
             logger.error("%s: the %s", self.name, failure)
             self._commands = queue.SimpleQueue()  # requests are resent if necessary
             if self._is_load_stuck and not self._has_served:
                 self._handle(StateReport(ModelState.FAILED, failure))
-                return
-            self._is_load_stuck = False
+                continue
             why, pause_s = self._failures.record_failure(failure), self._failures.pause_s
             if not self._has_served and self._child and self._child.process.returncode == -signal.SIGKILL:
                 # For memory, if not by a person: the next load would be, too.
@@ -167,9 +177,9 @@ class ProcessHost(EngineHost):
         if self._is_over.is_set():  # stopped while it started
             child.kill()
         if self._first_child is None:
-            run_engine(child, self.name, self._make_engine, hang_timeout_s=self._hang_timeout_s)
+            run_engine(child, self.name, self.make_engine, hang_timeout_s=self._hang_timeout_s)
         self._first_child = None
-        if not self._has_served:
+        if not self._has_served and self._tokenizer_child is None:
             self._tokenizer_child = ChildProcess("tokenizer", imports="quire.text.tokenizer_process")
         commands = self._commands
         writer = threading.Thread(target=_send_all, args=(commands, child.commands, child.kill), daemon=True)
@@ -234,7 +244,9 @@ class ProcessHost(EngineHost):
                 if self._has_served:  # the cause may pass, such as a lack of memory
                     self._load_error = report.error
                     return
-                self._is_over.set()
+                self._wanted.clear()
+                self._is_resting = True
+                self._commands = queue.SimpleQueue()
         self._report(report)
 
 

@@ -15,7 +15,7 @@ import typer
 
 from quire.cli.panels import PANEL_BY_OPTION
 from quire.config import EngineConfig, format_size
-from quire.config_file import NO_FILE, ConfigFile, read_config
+from quire.config_file import NO_FILE, read_config
 from quire.settings import Settings, integers, option_name, parse_size, setting_fields
 
 
@@ -48,6 +48,7 @@ MODEL_HELP = "A directory, a URL, a hub id, an embedded name or a preset."
 _type_hints = functools.cache(get_type_hints)  # of a class, in a millisecond
 _ARGUMENT = "models_or_model"  #: parameter of the argument
 
+READ_AGAIN = "quire.read_again"  #: key in a context's `meta` of a function that reads --config again
 _CONFIG_HELP = (
     "A YAML file with any of these options and a list of models. The command line and the environment override it."
 )
@@ -91,18 +92,14 @@ def options(
         def run(**values: Any) -> None:
             path = values.pop("config", None) if has_config else None
             _use_argument(values)
-            file = NO_FILE if path is None else read_config(path, others)
-            made = {name: _make(kind, _pop_given(kind, values), file) for name, kind in kinds.items()}
+            given = {name: _pop_given(kind, values) for name, kind in kinds.items()}
+            make = functools.partial(_make_all, kinds, given, path, models, sweep, default_model)
+            made = make()
+            if path is not None:
+                values["ctx"].meta[READ_AGAIN] = make
             if not models:
                 _check_models(made)
             command(**values, **made)
-
-        def _make(kind: type[Settings], given: dict[str, Any], file: ConfigFile) -> Any:
-            if kind is not EngineConfig:
-                return file.make(kind, **given)
-            if models:
-                return file.make_engines(models, models=given.pop("model", ()), **given)
-            return _engines(given, sweep, default_model)
 
         # The many engine options, equal for all commands, come last.
         made = [_CONFIG] if has_config else []
@@ -171,6 +168,28 @@ def _pop_given(kind: type[Settings], values: dict[str, Any]) -> dict[str, Any]:
         for name, value in given.items()
         if value is not None and value != []
     }
+
+
+def _make_all(
+    kinds: Mapping[str, type[Settings]],
+    given: Mapping[str, dict[str, Any]],
+    path: Path | None,
+    models: Sequence[str],
+    sweep: Sequence[str],
+    default_model: str | None,
+) -> dict[str, Any]:
+    """Make a command's settings from its options and the file at `path`."""
+    others = [kind for kind in kinds.values() if kind is not EngineConfig]
+    file, made = NO_FILE if path is None else read_config(path, others), dict[str, Any]()
+    for name, kind in kinds.items():
+        values = dict(given[name])
+        if kind is not EngineConfig:
+            made[name] = file.make(kind, **values)
+        elif models:
+            made[name] = file.make_engines(models, models=values.pop("model", ()), **values)
+        else:
+            made[name] = _engines(values, sweep, default_model)
+    return made
 
 
 def _engines(given: dict[str, Any], sweep: Sequence[str], default_model: str | None) -> Any:

@@ -42,23 +42,15 @@ def why(
 def _get(url: str, api_key: str | None, request_id: str = "") -> Any:
     from urllib.parse import quote
 
-    import httpx
-
-    from quire.client.errors import RemoteError, error_from_exception, error_from_response
+    from quire.client.errors import RemoteError
     from quire.client.server_address import ServerAddress
 
-    server = ServerAddress.of(url, api_key)
-    url = f"{server.base_url}/requests" + (f"/{quote(request_id, safe='')}" if request_id else "")
-    options: Any = {"timeout": 10.0, "trust_env": not server.is_local, "verify": server.is_encrypted}
+    path = "requests" + (f"/{quote(request_id, safe='')}" if request_id else "")
     try:
-        response = httpx.get(url, headers=dict(server.headers), **options)
-    except httpx.HTTPError as error:
-        raise error_from_exception(error, url) from None
-    if response.status_code != 200:
-        failure = error_from_response(response.status_code, response.content, url)
-        hint = _HINTS.get(failure.kind)
-        raise RemoteError(failure.kind, f"{failure}; {hint}" if hint else str(failure))
-    return response.json()
+        return ServerAddress.of(url, api_key).ask("GET", path, timeout_s=10)
+    except RemoteError as error:
+        hint = _HINTS.get(error.kind)
+        raise RemoteError(error.kind, f"{error}; {hint}" if hint else str(error)) from None
 
 
 def _row(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 _ROUTES = ("/chat/completions", "/completions", "/models")
@@ -43,6 +44,22 @@ class ServerAddress:
     @property
     def headers(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    def ask(self, method: str, path: str, *, timeout_s: float | None, **options: Any) -> Any:
+        """Send one request below the base URL. Returns the answer's JSON; raises RemoteError."""
+        import httpx
+
+        from quire.client.errors import error_from_exception, error_from_response
+
+        url = f"{self.base_url}/{path}"
+        options |= {"trust_env": not self.is_local, "verify": self.is_encrypted, "timeout": timeout_s}
+        try:
+            answer = httpx.request(method, url, headers=self.headers, **options)
+        except httpx.HTTPError as error:
+            raise error_from_exception(error, url) from None
+        if answer.status_code != 200:
+            raise error_from_response(answer.status_code, answer.content, url)
+        return answer.json()
 
     @property
     def is_encrypted(self) -> bool:

@@ -61,6 +61,8 @@ def _check(settings: ServerSettings) -> None:
         raise ValueError("uds is a socket of one process, but Ray's proxy listens on a port; leave uds or ray out")
     if settings.idle_unload_s is not None:
         raise ValueError("idle_unload works in one process only; with ray, use min_replicas=0 and scale_down_after")
+    if settings.memory_limit is not None:
+        raise ValueError("memory_limit works in one process only; with ray, leave it out")
     if not settings.engine_process:
         raise ValueError("with ray, engines always have processes of their own; leave no_engine_process out")
     if settings.ssl_ca_certs is not None:

@@ -45,6 +45,8 @@ from quire.server.pages import page_routes
 from quire.server.registry import AUTO, ModelChooser, ModelRegistry, ServedModel
 from quire.server.responses.endpoint import ResponsesEndpoint, ResponseStore
 from quire.server.responses.schema import ResponseEvent
+from quire.server.running_models.model_set import ModelSet
+from quire.server.running_models.routes import running_model_routes
 from quire.server.scoring.routes import scoring_routes
 from quire.server.settings import ServerSettings
 
@@ -60,6 +62,7 @@ _ALIASES = {
     "/score": "/v1/score",
     "/messages": "/v1/messages",
     "/models": "/v1/models",
+    **{f"/models/{change}": f"/v1/models/{change}" for change in ("load", "unload", "reload")},
     "/v1/health": "/health",
     "/ping": "/health",
 }
@@ -84,6 +87,7 @@ def make_app(
     app.state.passage_kv = passage_kv
     service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     models, retriever = ModelChooser(registry, router), CollectionRetriever(service)
+    app.state.models = ModelSet(registry)
     history = app.state.history = RequestHistory(
         settings.max_stored_requests, None if metrics is None else metrics.observe_causes
     )
@@ -96,6 +100,7 @@ def make_app(
         request_routes(history),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None, embedder=service.embedder_name),
+        running_model_routes(app.state.models, settings),
         collection_routes(service),
         warm_routes(service, passage_kv),
         embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
@@ -174,6 +179,7 @@ class Assembly:
     app: Starlette
     registry: ModelRegistry
     service: CollectionService  #: closed by the application
+    models: ModelSet
 
 
 def with_keys(settings: ServerSettings) -> ServerSettings:
@@ -209,15 +215,16 @@ def assemble(
         ValueError: a setting names a missing file or model.
     """
     created = int(time.time())
-    metrics.engine_pids = lambda: {name: engine.pid for name, engine in engines.items()}
     models = [
         ServedModel(name, engine, created, chat_template=template, source=sources[name], aliases=aliases)
         for name, engine in engines.items()
     ]
     registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
+    metrics.engine_pids = lambda: {engine.name: engine.pid for engine in registry.engines}
     service = make_service(registry, settings, metrics)
     router = _router(registry, settings, service)
-    return Assembly(make_app(registry, settings, metrics, service=service, router=router), registry, service)
+    app = make_app(registry, settings, metrics, service=service, router=router)
+    return Assembly(app, registry, service, app.state.models)
 
 
 def _router(registry: ModelRegistry, settings: ServerSettings, service: CollectionService) -> Router | None:

@@ -60,16 +60,20 @@ class ServerLoad(Reply):
 def health_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
     """The routes."""
     routes = Routes("operations", responses=_REJECTIONS)
-    probes = [_Probe(model, settings.heartbeat_timeout_s) for model in registry]
+    probes: dict[ServedModel, _Probe] = {}
 
     unhealthy: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "Unable to serve now."}}
 
-    async def check() -> tuple[HealthStatus, list[HealthStatus]]:
-        found = await asyncio.gather(*(probe.status() for probe in probes))
+    async def check() -> tuple[HealthStatus, dict[ServedModel, HealthStatus]]:
+        nonlocal probes
+        probes = {model: probes.get(model) or _Probe(model, settings.heartbeat_timeout_s) for model in registry}
+        asked = probes
+        states = dict(zip(asked, await asyncio.gather(*(probe.status() for probe in asked.values())), strict=True))
+        found = set(states.values())
         status = max(found, key=_BY_SEVERITY.index)
-        if status == "failed" and set(found) == {"ok", "failed"}:
+        if status == "failed" and found == {"ok", "failed"}:
             status = "degraded"
-        return status, found
+        return status, states
 
     @routes.get("/livez", response_model=Health)
     async def livez() -> Response:
@@ -82,7 +86,7 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
         status, found = await check()
         shows_names = is_known(request.scope, settings)
         models = []
-        for state, model in zip(found, registry, strict=True):
+        for model, state in found.items():
             names = {"model": model.name, "error": model.async_engine.error} if shows_names else {}
             models.append(ModelHealth(state=state, **{key: name for key, name in names.items() if name is not None}))
         return json_reply(Health(status=status, models=models), _code(status))

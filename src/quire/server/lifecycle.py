@@ -17,7 +17,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,7 @@ def serve(
     metrics: Metrics | None = None,
     banner: Callable[[str], str] | None = None,
     on_stop: Callable[[], None] = lambda: None,
+    on_hangup: Callable[[], None] | None = None,
     listener: socket.socket | None = None,
 ) -> int:
     """Serve until a signal stops the process. Call it in the main thread.
@@ -73,6 +74,7 @@ def serve(
         metrics: source of the load lines; None writes none.
         banner: makes the text to print once a model is ready, from the server's URL.
         on_stop: stops background work after the drain.
+        on_hangup: called in the event loop at each SIGHUP; None leaves the signal alone.
         listener: the open socket (`listen`); None opens one.
 
     Returns:
@@ -97,12 +99,13 @@ def serve(
         process = _Process(
             _Server(config),
             listener,
-            [model.async_engine for model in registry],
+            registry,
             settings,
             url,
             LoadLog(metrics) if metrics is not None else None,
             banner,
             on_stop,
+            on_hangup,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(process.run())
@@ -145,12 +148,17 @@ class _Process:
 
     server: _Server
     listener: socket.socket
-    engines: list[AsyncEngine]
+    registry: ModelRegistry
     settings: ServerSettings
     url: str
     load_log: LoadLog | None
     banner: Callable[[str], str] | None
     on_stop: Callable[[], None]
+    on_hangup: Callable[[], None] | None = None
+
+    @property
+    def engines(self) -> list[AsyncEngine]:
+        return self.registry.engines
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -159,6 +167,8 @@ class _Process:
             serving = asyncio.create_task(self.server.serve(sockets=[self.listener]))
             for engine in self.engines:
                 engine.start(loop)
+            if self.on_hangup is not None:
+                loop.add_signal_handler(signal.SIGHUP, self.on_hangup)
             announcing = asyncio.create_task(self._announce())
             background = [announcing, *self._background_tasks()]
             lost = asyncio.create_task(self._wait_until_all_failed())
@@ -191,7 +201,7 @@ class _Process:
     def _background_tasks(self) -> Iterator[asyncio.Task[Any]]:
         yield asyncio.create_task(keep_alive())
         if self.settings.idle_unload_s is not None:
-            yield asyncio.create_task(unload_idle(self.engines, self.settings.idle_unload_s))
+            yield asyncio.create_task(unload_idle(self.registry, self.settings.idle_unload_s))
         if self.load_log is not None:
             yield asyncio.create_task(self.load_log.run(self.settings.log_interval_s))
 
@@ -253,11 +263,11 @@ def _end_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-async def unload_idle(engines: Sequence[AsyncEngine], idle_s: float) -> None:
-    """Unload engines without a request for `idle_s` seconds, until cancelled."""
+async def unload_idle(registry: ModelRegistry, idle_s: float) -> None:
+    """Unload models without a request for `idle_s` seconds, until cancelled."""
     while True:
         await asyncio.sleep(min(1.0, idle_s / 4))
-        for engine in engines:
+        for engine in registry.engines:
             if engine.idle_s >= idle_s:
                 engine.unload()
 

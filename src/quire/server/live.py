@@ -75,11 +75,14 @@ class LiveFeed:
 def live_routes(registry: ModelRegistry, settings: ServerSettings, recent: Mapping[str, RecentSteps]) -> Routes:
     """GET /v1/live; `recent` has the numbers of the models whose steps this process sees."""
     routes = Routes("operations", responses=ERROR_RESPONSES)
-    feeds = {model.name: LiveFeed(model.async_engine) for model in registry}
+    feeds: dict[AsyncEngine, LiveFeed] = {}
     viewers: Counter[str] = Counter()
 
-    async def describe(name: str, tenant: str, letters: dict[str, str]) -> dict[str, Any]:
-        view = await feeds[name].view()
+    async def describe(watched: ServedModel, tenant: str, letters: dict[str, str]) -> dict[str, Any]:
+        name, engine = watched.name, watched.async_engine
+        for gone in feeds.keys() - set(registry.engines):
+            del feeds[gone]
+        view = await feeds.setdefault(engine, LiveFeed(engine)).view()
         return {
             "models": list(map(_describe_model, registry)),
             "model": name,
@@ -95,12 +98,12 @@ def live_routes(registry: ModelRegistry, settings: ServerSettings, recent: Mappi
     async def watch(request: Request, model: str | None = None) -> Response:
         """Stream the state of a model's engine, at most four times a second, until the client leaves."""
         key_id = key_id_of(request.scope)
-        name = registry.get(model).name
+        watched = registry.get(model)
         if viewers[key_id] >= MAX_VIEWERS_PER_KEY:
             message = f"this key watches {MAX_VIEWERS_PER_KEY} times already; close a page"
             raise ApiError(429, message, code="rate_limit_exceeded", headers=RETRY_SOON)
         tenant = turn_of(key_id, 0, settings)[1].tenant
-        return LiveStream(partial(describe, name, tenant, {}), is_draining, viewers, key_id)
+        return LiveStream(partial(describe, watched, tenant, {}), is_draining, viewers, key_id)
 
     return routes
 

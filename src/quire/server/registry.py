@@ -45,6 +45,12 @@ class ModelRegistry:
     """The served models. With `accepts_any_name` unknown names mean the first one."""
 
     def __init__(self, models: Sequence[ServedModel], *, accepts_any_name: bool = False) -> None:
+        self.leaving: list[ServedModel] = []  #: replaced models whose requests have not ended
+        self._accepts_any_name = accepts_any_name
+        self.replace(models)
+
+    def replace(self, models: Sequence[ServedModel]) -> None:
+        """Serve these models from now on. ValueError without a model, or for an unusable name."""
         if not models:
             raise ValueError("there is no model to serve; name at least one")
         names = [name for model in models for name in model.names]
@@ -53,9 +59,12 @@ class ModelRegistry:
                 raise ValueError(f"the model name {name!r} could split a line of a log; use visible characters")
             if names.count(name) > 1:
                 raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME=DIR")
-        self._models = list(models)
+        self._models = tuple(models)
         self._by_name = {name: model for model in models for name in model.names}
-        self._accepts_any_name = accepts_any_name
+
+    @property
+    def engines(self) -> list[AsyncEngine]:
+        return [model.async_engine for model in (*self._models, *self.leaving)]
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models)

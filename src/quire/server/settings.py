@@ -8,7 +8,7 @@ from typing import get_args
 
 from quire.config import EngineConfig
 from quire.server.tools.families import AUTO, NONE, REASONING_PARSERS, TOOL_PARSERS
-from quire.settings import EnvironmentSettings, LogLevel, parse_size, setting
+from quire.settings import EnvironmentSettings, LogLevel, check_unit, parse_size, setting
 
 LOG_FORMATS = ("text", "json")
 DEFAULT_MODELS = ("quire-chat", "quire-mini")  #: served without a model; the first one chats
@@ -94,6 +94,12 @@ class ServerSettings(EnvironmentSettings):
         metavar="SECONDS",
         above=0,
     )
+    memory_limit: int | None = setting(
+        None,
+        "Memory of all models together, such as 16GiB: a load unloads the least recently used idle models.",
+        read=parse_size,
+        at_least=1,
+    )
     max_concurrent_per_key: int | None = setting(
         None, "Maximum number of concurrent sequences (prompts times n) of a key; further ones get 429.", at_least=1
     )
@@ -173,11 +179,13 @@ class ServerSettings(EnvironmentSettings):
             raise ValueError("an API key is empty; leave it out or give it characters")
         if self.root_path and (not self.root_path.startswith("/") or self.root_path.endswith("/")):
             raise ValueError(f"root_path={self.root_path!r} is not a prefix of paths; write it as in /llm")
-        if self.idle_unload_s is not None and not self.engine_process:
-            raise ValueError(
-                f"idle_unload={self.idle_unload_s:g} ends a model's process, and with no_engine_process it has none; "
-                "leave one of the two out"
-            )
+        for name, value in (("idle_unload", self.idle_unload_s), ("memory_limit", self.memory_limit)):
+            if value is not None and not self.engine_process:
+                raise ValueError(
+                    f"{name}={value:g} ends a model's process, and with no_engine_process it has none; leave one of "
+                    "the two out"
+                )
+        check_unit(memory_limit=self.memory_limit)
         if self.uds == "":
             raise ValueError("uds is empty; name the path of a socket, or leave it out")
         if self.uds is not None and self.ssl_certfile is not None:

@@ -24,7 +24,8 @@ from typing import Any
 
 from quire.system.memory import explain_kill, num_memory_kills
 
-GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM)  #: a terminal or a supervisor sends them to the whole process group
+#: A terminal or a supervisor sends them to the whole process group.
+GROUP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KILL_TIMEOUT_S = 5.0
 _MAIN = "from quire.system.child_process import main; main()"
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}  # of numpy's, which would idle beside our kernels', each with its buffers
@@ -120,7 +121,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
-    """Start children with SIGINT and SIGTERM blocked: Ctrl-C reaches them before they can ignore it."""
+    """Start children with these signals blocked: Ctrl-C reaches them before they can ignore it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
     try:
         yield

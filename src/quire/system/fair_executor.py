@@ -39,6 +39,11 @@ class FairExecutor:
         self._running: Counter[str | None] = Counter()  # jobs by owner; None is urgent
         self._is_closed = False
 
+    @property
+    def num_open(self) -> int:
+        """Number of waiting and running jobs."""
+        return self._num_open.total()
+
     def submit(self, job: Callable[[], T], owner: str = "", *, is_urgent: bool = False) -> Future[T]:
         """Queue a job; raises TooManyJobs, or RuntimeError once closed. Cancelling the future frees its place."""
         future: Future[T] = Future()

@@ -1,19 +1,58 @@
-"""`quire models`: models on this machine, architectures and presets."""
+"""`quire models`: models on this machine, architectures and presets; and those of a running server."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from quire.cli.client_options import DEFAULT_URL, failures_in_one_line
+from quire.cli.command import App, Group
 from quire.config import format_size
 
 EXAMPLE = "Example: quire models"
 
 
+class ModelsGroup(Group):
+    """A group with a default command."""
+
+    default = "list"
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_named = bool(args) and args[0] in (*self.commands, *ctx.help_option_names)
+        return super().parse_args(ctx, args if is_named else [self.default, *args])
+
+
+app = App(cls=ModelsGroup, no_args_is_help=False, epilog=EXAMPLE, help="List models, or change those of a server.")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name from GET /v1/models.")]
+Url = Annotated[str, typer.Option(envvar="QUIRE_URL", help="Server.")]
+Key = Annotated[str | None, typer.Option(envvar="QUIRE_API_KEY", help="Admin key of the server, if it has keys.")]
+
+
+def _changing(what: str) -> Callable[..., None]:
+    def change(name: Name, url: Url = DEFAULT_URL, api_key: Key = None) -> None:
+        from quire.client.server_address import ServerAddress
+
+        with failures_in_one_line():
+            server = ServerAddress.of(url, api_key)
+            typer.echo(f"{name}: {server.ask('POST', f'models/{what}', timeout_s=None, json={'model': name})['state']}")
+
+    return change
+
+
+for _what, _text in {
+    "load": "Load a model of a server, and wait until it is ready.",
+    "unload": "Free a model's memory once its requests have ended; the next request loads it again.",
+    "reload": "Read a model's files again once its requests have ended, and wait until it is ready.",
+}.items():
+    app.command(name=_what, help=_text, epilog=f"Example: quire models {_what} quire-chat")(_changing(_what))
+
+
+@app.command(name=ModelsGroup.default, epilog=EXAMPLE)
 def models(
     directories: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Look there too.")] = None,
     download_dir: Annotated[

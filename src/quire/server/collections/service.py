@@ -24,7 +24,7 @@ from quire.server.collections.storage import (
 from quire.server.collections.uploads import UploadOutcome, Uploads
 from quire.server.errors import ApiError, invalid
 from quire.server.http.keys import admin_ids
-from quire.server.http.middleware import PUBLIC_KEY_ID
+from quire.server.http.middleware import PUBLIC_KEY_ID, is_admin
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
@@ -271,7 +271,7 @@ class CollectionService:
 
     def is_admin(self, key_id: str) -> bool:
         """Whether a key may create public collections and change those of the command line."""
-        return key_id == PUBLIC_KEY_ID or key_id in self._admins
+        return is_admin(key_id, self._admins)
 
     def _owners(self, key_id: str) -> list[str]:
         """Owners whose collections a key may change. Without keys, or for admins, "" (the command line) is one."""

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from ipaddress import ip_address
 
 from starlette.datastructures import MutableHeaders
@@ -379,6 +379,16 @@ def key_id_of(scope: Scope) -> str:
     """Return the key id of a request; `PUBLIC_KEY_ID` without `Authenticate`."""
     found: str = scope.get("state", {}).get("key_id", PUBLIC_KEY_ID)
     return found
+
+
+def check_admin(scope: Scope, admins: Collection[str]) -> None:
+    """Raise ApiError unless the request has a key of `admins`. On a server without keys, every client is an admin."""
+    if not is_admin(key_id_of(scope), admins):
+        raise ApiError(403, f"{scope['path']} needs an admin key (--admin-key)", code="not_admin")
+
+
+def is_admin(key_id: str, admins: Collection[str]) -> bool:
+    return key_id == PUBLIC_KEY_ID or key_id in admins
 
 
 def domains_of(key_id: str, settings: ServerSettings, salt: str | None = None) -> DomainSpans:

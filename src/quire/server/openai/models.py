@@ -83,7 +83,7 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: s
 
     @routes.get("/v1/models", response_model=ModelList, summary="List the models")
     async def list_models() -> Response:
-        cards = [_card(model, name) for model in registry for name in model.names]
+        cards = [card_of(model, name) for model in registry for name in model.names]
         cards += [_auto_card(registry)] if has_auto else []
         cards += [embedder_card(embedder)] if embedder is not None else []
         return json_reply(ModelList(object="list", data=cards))
@@ -95,7 +95,7 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: s
         if model == embedder:
             return json_reply(embedder_card(model))
         found = registry.get(model)
-        return json_reply(_card(found, model if model in found.names else found.name))
+        return json_reply(card_of(found, model if model in found.names else found.name))
 
     @routes.get("/props", response_model=Properties, summary="Show a model's properties")
     async def show_properties(request: Request, model: str | None = None) -> Response:
@@ -112,7 +112,7 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: s
     return routes
 
 
-def _card(model: ServedModel, name: str) -> ModelCard:
+def card_of(model: ServedModel, name: str) -> ModelCard:
     engine, state = model.async_engine, model.async_engine.state
     root = model.source or model.name
     card = ModelCard(id=name, object="model", created=model.created, owned_by="quire", root=root, state=state.value)

@@ -1,0 +1,1 @@
+"""Change the models of a running server: load, unload, reload, add and remove them."""
