@@ -373,6 +373,8 @@ class RequestMetrics:
     num_preemptions: int = 0
     missed_s: float | None = None  #: predicted seconds to compute prompt tokens that were not found; None if unknown
     is_resumed: bool = False  #: continued after another engine was lost
+    #: Preemptions: seconds from arrival to each, and from there until the request ran again.
+    recoveries: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def prefill_s(self) -> float | None:

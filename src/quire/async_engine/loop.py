@@ -73,7 +73,7 @@ class _Client:
     state: RequestState
     wants_progress: bool
     is_started: bool = False
-    is_preempted: bool = False
+    preempted_at: float | None = None
 
 
 class EngineLoop:
@@ -358,7 +358,7 @@ class EngineLoop:
             client = clients.get(request.request_id)
             if client is None:  # the engine's own request, such as a pinned prefix
                 continue
-            if not client.is_started or client.is_preempted:
+            if not client.is_started or client.preempted_at is not None:
                 self._report_running(client, report)
         if report.stats is not None and report.stats.preemptions == 0:
             return
@@ -366,8 +366,8 @@ class EngineLoop:
             client = clients.get(request.request_id)
             if client is None or request.status is not RequestStatus.PREEMPTED:
                 continue
-            if client.is_started and not client.is_preempted:
-                client.is_preempted = True
+            if client.is_started and client.preempted_at is None:
+                client.preempted_at = time.monotonic()
                 if client.wants_progress:
                     report.events.append((client.key, messages.Preempted()))
 
@@ -377,8 +377,10 @@ class EngineLoop:
             client.is_started = True
             started = messages.Started(request.prompt_token_ids, request.cached_tokens, request.stage, request.seed)
             report.events.append((client.key, started))
-        if client.is_preempted:
-            client.is_preempted = False
+        if client.preempted_at is not None:
+            times, now = client.state.metrics, time.monotonic()
+            times.recoveries.append((client.preempted_at - times.arrival_time, now - client.preempted_at))
+            client.preempted_at = None
             if client.wants_progress:
                 report.events.append((client.key, messages.Resumed()))
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -50,6 +50,9 @@ from quire.server.running_models.routes import running_model_routes
 from quire.server.scoring.routes import scoring_routes
 from quire.server.settings import ServerSettings
 
+if TYPE_CHECKING:
+    from quire.server.tracing import Tracing
+
 _CLIENT_CLOSED = 499  # for the access log
 #: Paths of other servers -> ours.
 _ALIASES = {
@@ -75,9 +78,10 @@ def make_app(
     *,
     service: CollectionService | None = None,
     router: Router | None = None,
+    tracing: Tracing | None = None,
 ) -> Starlette:
-    """Make the application, which closes `service` at its end. The caller starts and stops the engines. Without
-    `metrics` there is no GET /metrics; `router` is for `model: "auto"`."""
+    """Make the application, which closes `service` and `tracing` at its end. The caller starts and stops the engines.
+    Without `metrics` there is no GET /metrics; `router` is for `model: "auto"`."""
     app = Starlette(lifespan=_lifespan)
     passage_kv = PassageKV(registry)
     app.state.service = service = service or CollectionService()
@@ -91,12 +95,13 @@ def make_app(
     history = app.state.history = RequestHistory(
         settings.max_stored_requests, None if metrics is None else metrics.observe_causes
     )
-    chat = ChatEndpoint(models, settings, retriever, history)
+    app.state.tracing = tracing
+    chat = ChatEndpoint(models, settings, retriever, history, tracing)
     parts = (
         chat.routes(),
         message_routes(chat),
         ResponsesEndpoint(chat, ResponseStore(settings.max_stored_responses)).routes(),
-        CompletionEndpoint(models, settings, retriever, history).routes(),
+        CompletionEndpoint(models, settings, retriever, history, tracing).routes(),
         request_routes(history),
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None, embedder=service.embedder_name),
@@ -152,6 +157,8 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     app.state.passage_kv.close()
     app.state.history.executor.close()
     await asyncio.to_thread(app.state.service.close)
+    if app.state.tracing is not None:
+        await asyncio.to_thread(app.state.tracing.close)
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
@@ -223,8 +230,18 @@ def assemble(
     metrics.engine_pids = lambda: {engine.name: engine.pid for engine in registry.engines}
     service = make_service(registry, settings, metrics)
     router = _router(registry, settings, service)
-    app = make_app(registry, settings, metrics, service=service, router=router)
+    tracing = None if settings.otlp_traces_endpoint is None else _tracing(settings.otlp_traces_endpoint)
+    app = make_app(registry, settings, metrics, service=service, router=router, tracing=tracing)
     return Assembly(app, registry, service, app.state.models)
+
+
+def _tracing(endpoint: str) -> Tracing:
+    try:
+        from quire.server.tracing import Tracing, otlp_exporter
+
+        return Tracing(otlp_exporter(endpoint))
+    except ImportError as error:
+        raise ValueError(f"otlp_traces_endpoint: {error}; pip install 'quire-llm[otel]'") from None
 
 
 def _router(registry: ModelRegistry, settings: ServerSettings, service: CollectionService) -> Router | None:

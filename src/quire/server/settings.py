@@ -159,6 +159,11 @@ class ServerSettings(EnvironmentSettings):
     keep_alive_s: float = setting(
         15.0, "Seconds between comments in an idle stream.", name="keep_alive", metavar="SECONDS", above=0
     )
+    otlp_traces_endpoint: str | None = setting(
+        None,
+        "Send OpenTelemetry spans of requests there, such as http://127.0.0.1:4318/v1/traces.",
+        metavar="URL",
+    )
     log_interval_s: float = setting(10.0, "Seconds between log lines of load.", name="log_interval", above=0)
     log_format: str = setting("text", "Log format: text or json.", choices=LOG_FORMATS)
     log_level: str = setting(

@@ -18,7 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, fields
 from math import ceil
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -51,6 +51,9 @@ from quire.server.http.protocol import ClientDisconnected, run_while_connected
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
 from quire.server.tools.answer_reader import AnswerForm
+
+if TYPE_CHECKING:
+    from quire.server.tracing import RequestTrace
 
 _RENAMED = {"beam_width": "n"}  # the engine's name -> the field of a body
 _FIELDS = {"prompt", "length_penalty", "min_stage", "priority", "response_format", "guided_whitespace_pattern"}
@@ -103,6 +106,7 @@ class GenerationJob:
     record: Callable[[GenerationJob, int, RequestOutput], Awaitable[RequestReply]] | None = None
     records: dict[int, RequestReply] = field(default_factory=dict)  #: by number of the prompt
     shows_records: bool = False  #: `usage` has the record of the only prompt
+    trace: RequestTrace | None = None  #: exports spans
 
     @property
     def num_sequences(self) -> int:
@@ -126,6 +130,9 @@ class GenerationJob:
         token_text = tokenizer.token_text if tokenizer is not None else None
         # Clients may name two requests alike; the engine may not.
         name = f"{self.request_id}-{secrets.token_hex(4)}"
+        failure: Exception | None = None
+        if self.trace is not None:
+            self.trace.describe(self.model.name, self.params, self.request_id, len(self.prompts))
         try:
             for number, prompt in enumerate(self.prompts):
                 await engine.submit(
@@ -147,6 +154,8 @@ class GenerationJob:
                         self.started_stages[number] = event.stage
                     elif isinstance(event, Finished):
                         await self._record(number, event.output)
+                        if self.trace is not None:
+                            self.trace.end(event.output)
                     for logprobs in _logprobs_of(event):
                         logprobs.text = token_text
                 yield events
@@ -158,9 +167,12 @@ class GenerationJob:
                             raise EngineUnavailable("the server is shutting down, and could not finish the request")
                         num_open -= 1
         except (EngineUnavailable, RequestFailed, ValueError) as error:
+            failure = error
             raise as_api_error(error) from error
         finally:
             engine.leave(stream)
+            if self.trace is not None:
+                self.trace.close(failure)
 
     async def _record(self, number: int, output: RequestOutput) -> None:
         if self.record is None or output.error is not None or output.outputs[0].finish_reason == "abort":

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -73,6 +73,9 @@ from quire.server.tools.answer_reader import AnswerForm
 from quire.server.tools.families import reasoning_markers, tool_parser
 from quire.server.tools.parser import ToolParser
 
+if TYPE_CHECKING:
+    from quire.server.tracing import RequestTrace, Tracing
+
 #: Sampling fields that beam search uses. It draws no random numbers, so any seed is valid.
 _BEAM_SEARCH_FIELDS = {"n", "max_tokens", "ignore_eos", "skip_special_tokens", "seed"}
 #: Fields that would cut retrieved passages off, or repeat them.
@@ -85,6 +88,7 @@ class GenerationEndpoint(ABC, Generic[B]):
     path: ClassVar[str]
     name: ClassVar[str]  #: operation id in OpenAPI
     summary: ClassVar[str]
+    operation: ClassVar[str]  #: name in traces
     body: ClassVar[type[GenerationRequest]]
     whole: ClassVar[type[Reply]]  #: schema of a whole answer
     chunk: ClassVar[type[Reply]]  #: schema of a chunk
@@ -93,12 +97,18 @@ class GenerationEndpoint(ABC, Generic[B]):
     writer: ClassVar[type[ChunkWriter[Any]]]
 
     def __init__(
-        self, models: ModelChooser, settings: ServerSettings, retriever: Retriever, history: RequestHistory
+        self,
+        models: ModelChooser,
+        settings: ServerSettings,
+        retriever: Retriever,
+        history: RequestHistory,
+        tracing: Tracing | None = None,
     ) -> None:
         self.models = models
         self.settings = settings
         self.retriever = retriever
         self.history = history
+        self.tracing = tracing
 
     def routes(self) -> Routes:
         async def create(request: Request, body: Any) -> Response:
@@ -127,7 +137,8 @@ class GenerationEndpoint(ABC, Generic[B]):
         `request_id` after this endpoint's prefix. Raises ApiError if the body cannot be served; ClientDisconnected."""
         key_id = key_id_of(request.scope)
         about: dict[str, Reply] = {}
-        retrieved = None if body.retrieval is None else await self._retrieve(key_id, body)
+        trace = None if self.tracing is None else self.tracing.begin(request.headers, self.operation)
+        retrieved = None if body.retrieval is None else await self._retrieve(key_id, body, trace)
         model, min_stage = self.models.named(body.model, body.slo), body.min_stage or 1
         if model is None:
             num_characters = self._num_characters(body) + (retrieved.num_characters if retrieved is not None else 0)
@@ -139,6 +150,8 @@ class GenerationEndpoint(ABC, Generic[B]):
         _check_streaming(body)
         if model.async_engine.state is not ModelState.READY:
             await wait_until_ready(model, request.receive)
+            if trace is not None:
+                trace.lap("load")
         params = self._sampling_params(body, model)
         if params.structured_outputs is not None:
             await _check_grammar(body, params.structured_outputs, model, request, key_id)
@@ -177,6 +190,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             about=about,
             record=recorder if self.settings.max_stored_requests else None,
             shows_records=request.headers.get("x-quire-why") == "1",
+            trace=trace,
         )
 
     @abstractmethod
@@ -209,12 +223,15 @@ class GenerationEndpoint(ABC, Generic[B]):
         (prompt,) = await self._encode(body, model, key_id, passages)
         return prompt
 
-    async def _retrieve(self, key_id: str, body: B) -> RetrievedPassages:
+    async def _retrieve(self, key_id: str, body: B, trace: RequestTrace | None) -> RetrievedPassages:
         assert body.retrieval is not None
         for name in _NOT_WITH_RETRIEVAL:
             if getattr(body, name, None):
                 raise invalid(f"{name} does not go with retrieval; leave it out", name)
-        return await self.retriever.search(key_id, body.retrieval, self._question(body))
+        retrieved = await self.retriever.search(key_id, body.retrieval, self._question(body))
+        if trace is not None:
+            trace.lap("retrieval")
+        return retrieved
 
     def _sampling_params(self, body: B, model: ServedModel) -> SamplingParams:
         """Merge the model's defaults, the body's fields and the endpoint's own reading of them."""
@@ -296,6 +313,7 @@ _TAIL_TOKENS = 16  # of the prompt: enough for a marker and blanks around it
 
 class ChatEndpoint(GenerationEndpoint[ChatCompletionRequest]):
     path, name, summary = "/v1/chat/completions", "create_chat_completion", "Answer a conversation"
+    operation = "chat"
     body, whole, chunk = ChatCompletionRequest, ChatCompletion, ChatCompletionChunk
     id_prefix, prompt_field, writer = "chatcmpl", "messages", ChatWriter
 
@@ -406,6 +424,7 @@ _MAX_TOKENS = 16  # OpenAI's default
 
 class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
     path, name, summary = "/v1/completions", "create_completion", "Continue a text"
+    operation = "text_completion"
     body, whole, chunk = CompletionRequest, Completion, Completion
     id_prefix, prompt_field, writer = "cmpl", "prompt", CompletionWriter
 
