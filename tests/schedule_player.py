@@ -323,7 +323,6 @@ class Player:
 
     def _run_step(self) -> None:
         scheduler = self.scheduler
-        oldest = scheduler.queue.running[0] if scheduler.queue.running else None
         had_ended = set(self.ended)
         preemptions = {id(request): request.num_preemptions for request in self.requests}
         yields = {id(request): request.num_yields for request in self.requests}
@@ -335,6 +334,8 @@ class Player:
             self._check()
         if self.schedule.forgets_every and self.step % self.schedule.forgets_every == 0:
             scheduler.kv.pool.drop_cached()
+        running = scheduler.queue.running
+        oldest = running[0] if running and not scheduler.queue.holds_back(running[0]) else None
         out = self._schedule()
         self._check(in_flight=True)
         ahead = {seq.seq_id for seq in scheduler.documents.sequences}  # their requests go on waiting

@@ -15,7 +15,7 @@ from quire.core.decisions.costs import Costs, StepShape
 from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
 from quire.core.decisions.recovery_log import RecoveryRecord
 from quire.core.decisions.recovery_policy import Recompute, RecoveryPolicy
-from quire.core.request import Request, RequestStatus
+from quire.core.request import BACKGROUND, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
 from quire.outputs import SchedulerOutput, StepOutput
@@ -154,6 +154,22 @@ def test_a_smaller_priority_goes_first() -> None:
     late, early = bench.add(range(4), priority=1), bench.add(range(4), priority=-1)
     bench.step()
     assert (early.status, late.status) == (RequestStatus.RUNNING, RequestStatus.WAITING)
+
+
+def test_background_requests_run_only_while_no_other_runs_or_waits() -> None:
+    bench = Bench(max_num_seqs=2)
+    idle = [bench.add([number] * 12, max_tokens=6, priority=BACKGROUND) for number in range(3)]
+    bench.step()
+    assert [bench.scheduled(each) for each in idle] == [12, 12, 0]
+    first, second = bench.add(range(4), max_tokens=2), bench.add([7], n=2, max_tokens=2)
+    while first.sequences[0].finish_reason is None or second.unfinished:
+        bench.step()
+        assert sum(map(bench.scheduled, idle)) == 0
+    bench.step()
+    assert [bench.scheduled(each) for each in idle] == [1, 1, 0], "whose blocks were kept"
+    while bench.scheduler.has_unfinished():
+        bench.step()
+    assert {each.num_preemptions - each.num_yields for each in idle} == {0}
 
 
 def test_who_does_not_fit_is_not_overtaken() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from emulated_runner import mix
 from quire.config import BlockWindow, SchedulerConfig
 from quire.core.block_keys import PUBLIC, PUBLIC_ONLY, DomainSpans, collection_domain, tenant_domain
-from quire.core.request import NO_OWNER, Owner
+from quire.core.request import BACKGROUND, NO_OWNER, Owner
 from quire.sampling_params import BeamSearchParams
 from schedule_player import Plan, Schedule, play
 
@@ -39,7 +39,7 @@ def plans(draw: st.DrawFn, config: SchedulerConfig, tenants: tuple[str, ...] = (
         arrives=draw(st.sampled_from((0, 0, 0, 1, 2, 4, 8, 16))),
         max_tokens=max_tokens,
         stops=draw(st.sampled_from((False, False, True))),
-        priority=draw(st.sampled_from((0, 0, 0, 1, -1))),
+        priority=draw(st.sampled_from((0, 0, 0, 1, -1, BACKGROUND))),
         owner=Owner(draw(st.sampled_from(tenants)), draw(st.sampled_from((0, 0, -9, 9)))) if tenants else NO_OWNER,
         domains=draw(st.sampled_from((PUBLIC_ONLY,) * 5 + DOMAINS)),
         aborted_at=draw(st.sampled_from((None,) * 40 + (0, 1, 2, 3, 5, 8, 13, 21))),

@@ -129,6 +129,8 @@ class Owner:
 
 
 NO_OWNER = Owner()
+#: Priority of background requests, which run only while no other request runs or waits.
+BACKGROUND = 1 << 40
 
 
 class Order(NamedTuple):
@@ -181,6 +183,7 @@ class Request:
         self.is_single = self.width == 1 and beam is None
         self.order = order
         self.tenant = order.owner.tenant
+        self.is_background = order.priority >= BACKGROUND
         self.num_passed = 0  #: requests of other tenants that were admitted in its place
         self.num_yields = 0  #: preemptions in favour of other tenants, part of `num_preemptions`
         self.is_spare = False  #: it runs on spare seats (`core.admission`)

@@ -42,12 +42,18 @@ class RequestQueue:
         self._next_seq_id = 0
 
     def heads(self) -> list[Request]:
-        """Return the first waiting request of each tenant, the next one to be admitted first."""
+        """Return the first waiting request of each tenant that is not held back, the next one to be admitted first."""
         if len(self._lines) < 2:
-            return self.waiting[:1]
+            return [first for first in self.waiting[:1] if not self.holds_back(first)]
         served = self.turns.served
-        firsts = [line[0] for line in self._lines.values()]
+        firsts = [line[0] for line in self._lines.values() if not self.holds_back(line[0])]
         return sorted(firsts, key=lambda first: (first.order.priority, served[first.tenant], first.order.arrival))
+
+    def holds_back(self, request: Request) -> bool:
+        """Whether a background request must wait for others, which come first in both lists."""
+        if not request.is_background:
+            return False
+        return not all(first.is_background for first in (*self.running[:1], *self.waiting[:1]))
 
     def new_sequence(self, request: Request, index: int, token_ids: list[int]) -> Sequence:
         seq = Sequence(self._next_seq_id, index, request, token_ids)

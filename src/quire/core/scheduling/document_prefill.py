@@ -88,6 +88,8 @@ class DocumentPrefill:
         may_miss = request.documents and request.request_id not in self._complete
         if not may_miss or request.stage != self._step.stage or request.status is not RequestStatus.WAITING:
             return False
+        if self._queue.holds_back(request):
+            return False
         if not request.is_settled:
             request.is_settled = self._kv.share_public_prefix(request, self._swap.can_load)
         return not request.unfinished[0].must_compute

@@ -41,6 +41,9 @@ class StepPlanner:
         step, running, budget = self.step, self.queue.running, self.budget
         step.select_stage(stage)
         budget.begin()
+        while running and self.queue.holds_back(running[-1]):
+            running[-1].num_yields += 1
+            self._preempt(running[-1])
         heir, num_promised = None, 0
         if self.queue.turns.are_taken:
             if self.queue.waiting and (heir := self._yield_blocks()) is not None:

@@ -39,7 +39,7 @@ from quire.async_engine.messages import (
     Resumed,
     Started,
 )
-from quire.core.request import NO_OWNER, Owner
+from quire.core.request import BACKGROUND, NO_OWNER, Owner
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, Delta, Logprobs, RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
@@ -59,6 +59,7 @@ _RENAMED = {"beam_width": "n"}  # the engine's name -> the field of a body
 _FIELDS = {"prompt", "length_penalty", "min_stage", "priority", "response_format", "guided_whitespace_pattern"}
 _FIELDS |= {"grammar", "json_schema", *(f"guided_{name}" for name in ("json", "regex", "choice", "grammar"))}
 _FIELDS |= {field.name for field in fields(SamplingParams)}
+BACKGROUND_HEADER = {"X-Quire-Background": "1"}  #: of requests that run only while no other does
 _QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 
 
@@ -193,8 +194,10 @@ class GenerationJob:
         return [finished[number] for number in range(len(self.prompts))]
 
 
-def turn_of(key_id: str, priority: int, settings: ServerSettings) -> tuple[int, Owner]:
+def turn_of(key_id: str, priority: int, settings: ServerSettings, *, is_background: bool = False) -> tuple[int, Owner]:
     """Return the priority among all requests, and the owner, of a request whose client asks for `priority`."""
+    if is_background:  # a tenant of its own, so that the key's other requests do not wait for their turn
+        return BACKGROUND, Owner(f"{key_id}/background") if settings.api_keys else NO_OWNER
     if not settings.api_keys:
         return priority, NO_OWNER
     if settings.priority_scope == "all":
