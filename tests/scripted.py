@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from quire.text.token_pieces import byte_level_alphabet
 from quire.text.tokenizer import Tokenizer
 
 _END = 256
+_PATIENCE_S = 100
 _FIRST_FREE = 259  # from here on the byte-level tokenizer has filler tokens only
 
 
@@ -80,6 +82,26 @@ class Script:
         prompt: str = tokenizer.decode(info.token_ids[: info.num_prompt_tokens])
         last = prompt.rpartition("<|im_start|>user")[2]
         return self.after_results if "</tool_response>" in last else self.says
+
+
+class HeldScript(Script):
+    """Its engines make a step only while `may_step` is set."""
+
+    def __init__(self, says: str) -> None:
+        super().__init__(says)
+        self.may_step = threading.Event()
+        self.may_step.set()
+
+    def __call__(self, config: EngineConfig) -> Engine:
+        engine = super().__call__(config)
+        execute = engine.runner.execute
+
+        def execute_when_free(*args: Any) -> Any:
+            self.may_step.wait(_PATIENCE_S)
+            return execute(*args)
+
+        engine.runner.execute = execute_when_free  # type: ignore[method-assign]
+        return engine
 
 
 def _tokens(text: bytes, ids: dict[bytes, int]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
@@ -81,6 +81,14 @@ def asked_for(sampling: Sampling, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
+def check_remote(given: Mapping[str, Any], allowed: Sequence[str] = _FOR_BOTH) -> None:
+    """Raise ValueError for options of a model in this process."""
+    for name in [*(field.name for field in fields(EngineConfig)), "chat_template"]:
+        if name not in allowed and given.get(name) not in (None, (), []):
+            option = "--" + name.replace("_", "-")
+            raise ValueError(f"{option} applies to a model in this process; with --url or QUIRE_URL the server chooses")
+
+
 def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> Any:
     template = given.get("chat_template")
     if address.url is None:
@@ -91,10 +99,7 @@ def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> A
 
             template = read_chat_template(template)
         return LocalModel(engine, chat_template=template)
-    for name in [*(field.name for field in fields(EngineConfig)), "chat_template"]:
-        if name not in _FOR_BOTH and given.get(name) is not None:
-            option = "--" + name.replace("_", "-")
-            raise ValueError(f"{option} applies to a model in this process; with --url or QUIRE_URL the server chooses")
+    check_remote(given)
     from quire.client.remote_model import RemoteModel
     from quire.client.server_address import ServerAddress
 

@@ -28,6 +28,7 @@ PANELS = {
         "chat": "quire.cli.chat.commands",
         "complete": "quire.cli.complete",
         "generate": "quire.cli.generate",
+        "run-batch": "quire.cli.run_batch",
         "why": "quire.cli.why",
         "route": "quire.cli.route",
     },
@@ -70,7 +71,7 @@ def make_app(command: str | None = None) -> typer.Typer:
             app.add_typer(group, name=name, rich_help_panel=panel)
         else:
             kind = getattr(module, "COMMAND", Command)
-            app.command(cls=kind, epilog=module.EXAMPLE, rich_help_panel=panel)(getattr(module, name))
+            app.command(cls=kind, epilog=module.EXAMPLE, rich_help_panel=panel)(getattr(module, name.replace("-", "_")))
     return app
 
 

@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
+from starlette.types import Receive, Scope, Send
 
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.messages import EngineUnavailable, RequestFailed
 from quire.routing import NEED_EMBEDDER, Router, RoutingConfig
 from quire.server.anthropic.endpoint import message_routes
 from quire.server.anthropic.schema import MessageEvent
+from quire.server.batches.routes import batch_routes
+from quire.server.batches.run import MAX_CONCURRENT
+from quire.server.batches.service import BatchService
 from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.retrieval import CollectionRetriever
 from quire.server.collections.routes import collection_routes, embedding_routes, warm_routes
@@ -82,7 +87,9 @@ def make_app(
 ) -> Starlette:
     """Make the application, which closes `service` and `tracing` at its end. The caller starts and stops the engines.
     Without `metrics` there is no GET /metrics; `router` is for `model: "auto"`."""
-    app = Starlette(lifespan=_lifespan)
+    errors: dict[Any, Any] = dict.fromkeys((ApiError, EngineUnavailable, RequestFailed), _on_error)
+    errors |= {HTTPException: _on_unknown_route, ClientDisconnected: _on_disconnect}
+    app = Starlette(lifespan=_lifespan, exception_handlers=errors)
     passage_kv = PassageKV(registry)
     app.state.service = service = service or CollectionService()
     app.state.bodies = BodyReader(
@@ -96,6 +103,7 @@ def make_app(
         settings.max_stored_requests, None if metrics is None else metrics.observe_causes
     )
     app.state.tracing = tracing
+    batches = app.state.batches = _make_batches(app, settings, metrics)
     chat = ChatEndpoint(models, settings, retriever, history, tracing)
     parts = (
         chat.routes(),
@@ -108,6 +116,7 @@ def make_app(
         running_model_routes(app.state.models, settings),
         collection_routes(service),
         warm_routes(service, passage_kv),
+        batch_routes(batches),
         embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
         scoring_routes(registry, settings),
         health_routes(registry, settings),
@@ -123,13 +132,22 @@ def make_app(
     )
     routes += page_routes(settings, description)
     app.router.routes.extend(routes)
-    for kind in (ApiError, EngineUnavailable, RequestFailed):
-        app.add_exception_handler(kind, _on_error)
-    app.add_exception_handler(HTTPException, _on_unknown_route)
-    app.add_exception_handler(ClientDisconnected, _on_disconnect)
     paths = frozenset(route.path for route in routes)
     _add_middleware(app, settings, {} if metrics is None else {"count": metrics.observe_http, "paths": paths})
     return app
+
+
+def _make_batches(app: Starlette, settings: ServerSettings, metrics: Metrics | None) -> BatchService:
+    """Make the service that sends the application requests of its own, whose state has the key's id."""
+    endpoints = ExceptionMiddleware(app.router, app.exception_handlers)
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = app
+        await endpoints(scope, receive, send)
+
+    logged = AccessLog(call) if metrics is None else AccessLog(call, metrics.observe_http)
+    num_lines = min(MAX_CONCURRENT, max(1, settings.max_queue // 2))
+    return BatchService(logged, settings.batch_dir, settings.max_batch_bytes_per_key, num_lines)
 
 
 def _add_middleware(app: Starlette, settings: ServerSettings, counting: dict[str, Any]) -> None:
@@ -152,7 +170,9 @@ def _add_middleware(app: Starlette, settings: ServerSettings, counting: dict[str
 
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    app.state.batches.start()
     yield
+    await app.state.batches.close()
     app.state.bodies.close()
     app.state.passage_kv.close()
     app.state.history.executor.close()

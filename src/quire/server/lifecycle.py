@@ -63,6 +63,7 @@ def serve(
     *,
     metrics: Metrics | None = None,
     banner: Callable[[str], str] | None = None,
+    on_drain: Callable[[], None] = lambda: None,
     on_stop: Callable[[], None] = lambda: None,
     on_hangup: Callable[[], None] | None = None,
     listener: socket.socket | None = None,
@@ -73,6 +74,7 @@ def serve(
         registry: models whose engines are started and shut down here.
         metrics: source of the load lines; None writes none.
         banner: makes the text to print once a model is ready, from the server's URL.
+        on_drain: stops background requests before the drain, in the event loop.
         on_stop: stops background work after the drain.
         on_hangup: called in the event loop at each SIGHUP; None leaves the signal alone.
         listener: the open socket (`listen`); None opens one.
@@ -106,6 +108,7 @@ def serve(
             banner,
             on_stop,
             on_hangup,
+            on_drain,
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(process.run())
@@ -155,6 +158,7 @@ class _Process:
     banner: Callable[[str], str] | None
     on_stop: Callable[[], None]
     on_hangup: Callable[[], None] | None = None
+    on_drain: Callable[[], None] = lambda: None
 
     @property
     def engines(self) -> list[AsyncEngine]:
@@ -230,6 +234,7 @@ class _Process:
             await asyncio.sleep(0.2)
 
     async def _drain(self, signum: int) -> None:
+        self.on_drain()
         timeout_s = self.settings.shutdown_timeout_s
         if signum == signal.SIGINT:
             timeout_s = min(timeout_s, _INTERRUPT_TIMEOUT_S)

@@ -102,7 +102,7 @@ def live_routes(registry: ModelRegistry, settings: ServerSettings, recent: Mappi
         if viewers[key_id] >= MAX_VIEWERS_PER_KEY:
             message = f"this key watches {MAX_VIEWERS_PER_KEY} times already; close a page"
             raise ApiError(429, message, code="rate_limit_exceeded", headers=RETRY_SOON)
-        tenant = turn_of(key_id, 0, settings)[1].tenant
+        tenant = turn_of(key_id, 0, settings, {})[1].tenant
         return LiveStream(partial(describe, watched, tenant, {}), is_draining, viewers, key_id)
 
     return routes

@@ -60,6 +60,12 @@ class ServerSettings(EnvironmentSettings):
     max_collection_bytes_per_key: int = setting(
         "1GiB", "Maximum size of a key's documents with their vectors.", read=parse_size, at_least=0
     )
+    batch_dir: Path | None = setting(
+        None, "Directory of uploaded files and batches. (default: ~/.cache/quire/batches)", metavar="DIR"
+    )
+    max_batch_bytes_per_key: int = setting(
+        "1GiB", "Maximum size of a key's files, with the answers of its batches.", read=parse_size, at_least=0
+    )
     chat_template: str | None = setting(
         None, "Jinja template, or its text, in place of the models' own.", metavar="FILE"
     )

@@ -23,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 from quire.rag.embedder import find_embedder
 from quire.server.collections.service import CollectionService
 from quire.server.openai.schema import ChatCompletionRequest, CompletionRequest
+from quire.server.settings import ServerSettings
 from serving import PATIENCE_S, SMALL, RunningServer, make_model, running
 
 CHECKS = (
@@ -41,7 +42,8 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
     kv_dir = str(tmp_path_factory.mktemp("kv") / "kv")  # needed by /warm
     config = replace(SMALL, max_model_len=48, max_num_seqs=4, kv_dir=kv_dir)  # answers are short for any request
     service = CollectionService(tmp_path_factory.mktemp("rag"), find_embedder("hashing"))
-    with running(make_model(config), service=service) as server:
+    batch_dir = tmp_path_factory.mktemp("batches")
+    with running(make_model(config), service=service, settings=ServerSettings(batch_dir=batch_dir)) as server:
         yield server
         server.wait_until_idle()
 
@@ -49,6 +51,12 @@ def small_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSe
 @pytest.fixture(scope="module")
 def document(small_server: RunningServer) -> Any:
     return schemathesis.openapi.from_url(f"{small_server.url}/openapi.json", timeout=PATIENCE_S)
+
+
+def upload(server: RunningServer) -> str:
+    line = b'{"custom_id": "a", "url": "/v1/completions", "body": {"prompt": "Hello", "max_tokens": 1}}'
+    form: Any = {"data": {"purpose": "batch"}, "files": {"file": line}}
+    return str(server.send("POST", "/v1/files", **form).json()["id"])
 
 
 @pytest.mark.parametrize(
@@ -79,6 +87,12 @@ def document(small_server: RunningServer) -> Any:
         "/v1/collections/{name}/documents/{document}",
         "/v1/collections/{name}/search",
         "/v1/collections/{name}/warm",
+        "/v1/files",
+        "/v1/files/{file_id}",
+        "/v1/files/{file_id}/content",
+        "/v1/batches",
+        "/v1/batches/{batch_id}",
+        "/v1/batches/{batch_id}/cancel",
     ],
 )
 def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningServer, document: Any, path: str) -> None:
@@ -93,6 +107,11 @@ def test_what_the_document_allows_is_answered_as_it_says(small_server: RunningSe
             small_server.post("/v1/collections", name=COLLECTION)
             small_server.post(f"/v1/collections/{COLLECTION}/documents", documents=[DOCUMENT])
             case.path_parameters |= {"name": COLLECTION} | ({"document": DOCUMENT["name"]} if is_there > 1 else {})
+        if "{file_id}" in path and is_there:
+            case.path_parameters |= {"file_id": upload(small_server)}
+        if "{batch_id}" in path and is_there:
+            body = {"input_file_id": upload(small_server), "endpoint": "/v1/completions"}
+            case.path_parameters |= {"batch_id": small_server.post("/v1/batches", **body).json()["id"]}
         num_found += case.call_and_validate(checks=CHECKS, timeout=PATIENCE_S).status_code < 300
 
     fuzz()
@@ -106,7 +125,8 @@ def test_every_endpoint_is_in_the_document(server: RunningServer) -> None:
         "/health", "/version", "/load", "/props", "/apply-template", "/v1/embeddings", "/v1/collections",
         "/v1/collections/{name}", "/v1/collections/{name}/documents", "/v1/collections/{name}/documents/{document}",
         "/v1/collections/{name}/search", "/v1/collections/{name}/warm", "/v1/responses",
-        "/v1/responses/{response_id}", "/v1/messages", "/v1/messages/count_tokens",
+        "/v1/responses/{response_id}", "/v1/messages", "/v1/messages/count_tokens", "/v1/files", "/v1/files/{file_id}",
+        "/v1/files/{file_id}/content", "/v1/batches", "/v1/batches/{batch_id}", "/v1/batches/{batch_id}/cancel",
     } <= set(document["paths"])  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,37 +10,15 @@ import httpx
 import openai
 import pytest
 
-from quire.config import EngineConfig
-from quire.engine.engine import Engine
 from quire.server.settings import ServerSettings
-from scripted import Script
-from serving import MODEL, PATIENCE_S, RunningServer, make_model, running, wait_until
+from scripted import HeldScript
+from serving import MODEL, RunningServer, make_model, running, wait_until
 
 SAID = "It is sunny."
 ASKED: Any = {"model": MODEL, "input": "Sun?", "background": True}
 
 
-class HeldScript(Script):
-    """Its engines make a step only while `may_step` is set."""
-
-    def __init__(self) -> None:
-        super().__init__(SAID)
-        self.may_step = threading.Event()
-        self.may_step.set()
-
-    def __call__(self, config: EngineConfig) -> Engine:
-        engine = super().__call__(config)
-        execute = engine.runner.execute
-
-        def execute_when_free(*args: Any) -> Any:
-            self.may_step.wait(PATIENCE_S)
-            return execute(*args)
-
-        engine.runner.execute = execute_when_free  # type: ignore[method-assign]
-        return engine
-
-
-SCRIPT = HeldScript()
+SCRIPT = HeldScript(SAID)
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import logging
 import shlex
 import socket
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -73,8 +74,10 @@ def _serve_here(
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
     from quire.server.metrics import Metrics
+    from quire.system.user_cache import user_cache
 
     settings = with_keys(settings)
+    settings = replace(settings, batch_dir=(settings.batch_dir or user_cache() / "batches").expanduser())
     template = None
     if settings.chat_template is not None:
         from quire.text.chat_template import read_chat_template
@@ -99,6 +102,7 @@ def _serve_here(
         settings,
         metrics=metrics,
         banner=partial(_banner, list(started), has_keys=bool(settings.api_keys)),
+        on_drain=assembly.app.state.batches.stop,
         on_stop=stop,
         on_hangup=read and Reread(read, prepared.given, given, maker, assembly.models, template),
         listener=listener,

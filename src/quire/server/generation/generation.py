@@ -46,7 +46,7 @@ from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.bodies.replies import CompletionTokensDetails, PromptTokensDetails, StageTokens, Usage
 from quire.server.bodies.requests import RequestReply
 from quire.server.errors import ApiError, error_response, invalid
-from quire.server.http.middleware import hold_sequences, report_usage
+from quire.server.http.middleware import BACKGROUND_HEADER, hold_sequences, report_usage
 from quire.server.http.protocol import ClientDisconnected, run_while_connected
 from quire.server.registry import ServedModel
 from quire.server.settings import ServerSettings
@@ -59,7 +59,6 @@ _RENAMED = {"beam_width": "n"}  # the engine's name -> the field of a body
 _FIELDS = {"prompt", "length_penalty", "min_stage", "priority", "response_format", "guided_whitespace_pattern"}
 _FIELDS |= {"grammar", "json_schema", *(f"guided_{name}" for name in ("json", "regex", "choice", "grammar"))}
 _FIELDS |= {field.name for field in fields(SamplingParams)}
-BACKGROUND_HEADER = {"X-Quire-Background": "1"}  #: of requests that run only while no other does
 _QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 
 
@@ -194,9 +193,9 @@ class GenerationJob:
         return [finished[number] for number in range(len(self.prompts))]
 
 
-def turn_of(key_id: str, priority: int, settings: ServerSettings, *, is_background: bool = False) -> tuple[int, Owner]:
+def turn_of(key_id: str, priority: int, settings: ServerSettings, headers: Mapping[str, str]) -> tuple[int, Owner]:
     """Return the priority among all requests, and the owner, of a request whose client asks for `priority`."""
-    if is_background:  # a tenant of its own, so that the key's other requests do not wait for their turn
+    if headers.get(BACKGROUND_HEADER) == "1":  # a tenant of its own, which delays none of the key's others
         return BACKGROUND, Owner(f"{key_id}/background") if settings.api_keys else NO_OWNER
     if not settings.api_keys:
         return priority, NO_OWNER

@@ -124,12 +124,14 @@ def report_usage(scope: Scope, *, model: str, prompt_tokens: int = 0, completion
 
 
 BODY_TIMEOUT_S = 60.0
+BACKGROUND_HEADER = "x-quire-background"  #: 1 for requests that run only while no other does
+UPLOAD_PATH = "/v1/files"  #: its bodies go to disk, piece by piece
 MAX_HELD_BODIES = 32  #: large bodies of maximum size in memory at once; small ones are not counted
 _READ_PAUSE_S = 0.001  # between two pieces of a large body: running streams need the cores
 
 
 class LimitBody:
-    """Reads the whole body first, and rejects one that is too large or too slow. (ASGI middleware)
+    """Reads the whole body first, except uploads, and rejects one that is too large or too slow. (ASGI middleware)
 
     An announced length is checked before a byte is read; a chunked body is read up to the limit. uvicorn reads and
     drops the rest of a rejected body, so that its client sees the answer. The total size of large bodies in memory is
@@ -145,7 +147,7 @@ class LimitBody:
         self.timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or (scope["method"] == "POST" and scope["path"] == UPLOAD_PATH):
             await self.app(scope, receive, send)
             return
         body, held = bytearray(), _HeldBytes(self.held, key_id_of(scope))

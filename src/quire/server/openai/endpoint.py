@@ -22,7 +22,6 @@ from quire.server.bodies.replies import ERROR_RESPONSES
 from quire.server.bodies.retrieval import Passages, RetrievedPassages, Retriever
 from quire.server.errors import invalid
 from quire.server.generation.generation import (
-    BACKGROUND_HEADER,
     GenerationJob,
     as_api_error,
     send_answer,
@@ -170,8 +169,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             given, lead = body.prediction.text, prompts[0].answer_lead
             prediction = await model.async_engine.in_thread(key_id, encode_prediction, model, given, lead)
             prompts = [replace(prompt, prediction=prediction) for prompt in prompts]
-        is_background = all(request.headers.get(name) == value for name, value in BACKGROUND_HEADER.items())
-        priority, owner = turn_of(key_id, body.priority or 0, self.settings, is_background=is_background)
+        priority, owner = turn_of(key_id, body.priority or 0, self.settings, request.headers)
         form = self._form(body, model, prompts)
         if form is not None:
             prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]

@@ -83,7 +83,7 @@ def scoring_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
         given = body.instruction or _INSTRUCTION
         prompts, words = await model.async_engine.in_thread(key_id, _encode, model, given, pairs, field)
         domains = domains_of(key_id, settings, body.cache_salt)
-        priority, owner = turn_of(key_id, body.priority or 0, settings)
+        priority, owner = turn_of(key_id, body.priority or 0, settings, request.headers)
         job = GenerationJob(
             model,
             [replace(prompt, domains=domains) for prompt in prompts],
