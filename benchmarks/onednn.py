@@ -16,7 +16,7 @@ class OneDnnWeight:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, 32)
         self.num_bytes = self._packed.numel() * self._packed.element_size()
 
-    def product(self, x: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
+    def product(self, x: Tensor, bias: Tensor | None, activation: str = "none", addend: Tensor | None = None) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, bias, "none", [], "")
 
 

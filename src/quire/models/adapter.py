@@ -7,14 +7,14 @@ import ctypes
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from quire.kernels.recorder import call_kernel
+from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
 from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear, Projection
@@ -22,7 +22,7 @@ from quire.models.linear.panel_weight import SERIAL_PRODUCTS, PanelWeight, panel
 from quire.models.model_config import ConfigReader, ModelConfigError
 from quire.models.parallel.split import Share
 from quire.models.tensor_file import read_small_file, read_tensors, wrong_file
-from quire.ops.arrays import Array, DType, as_numpy, as_tensor, name_of, widen
+from quire.ops.arrays import FLOAT32, Array, DType, as_numpy, as_tensor, name_of, widen
 from quire.system.threads import num_threads
 
 CONFIG_FILE = "adapter_config.json"
@@ -59,12 +59,31 @@ class PanelAdapter:
         """`down` [rank, in_features] and `up` [rank, out_features] are float32."""
         self._down, self._up = PanelWeight(down, library), PanelWeight(np.ascontiguousarray(up.T), library)
         self._add = getattr(library, f"quire_low_rank_{dtype}")
-        self._add.restype = None
+        self._write = getattr(library, f"quire_write_low_rank_{dtype}")
+        self._add.restype = self._write.restype = None
         self._products_per_row = down.size + up.size
+        self.out_features = up.shape[1]
         self.num_bytes = self._down.num_bytes + self._up.num_bytes
 
     def add_to(self, y: Array, x: Array) -> Array:
-        to, given = as_numpy(y), dense_rows(as_numpy(x))
+        self._call(self._add, as_numpy(y), as_numpy(x))
+        return y
+
+    def output(self, x: Array) -> Array:
+        out = new_output((len(x), self.out_features), FLOAT32)
+        self.write_to(out, x)
+        return out
+
+    def write_to(self, out: np.ndarray, x: Array) -> None:
+        """Write `output`."""
+        self._call(self._write, out, as_numpy(x))
+
+    def write_zeros(self, out: np.ndarray) -> None:
+        """Write zeros in place of `output`, as part of a pass."""
+        call_kernel(self._write, _LowRank(num_rows=len(out), out_features=self.out_features, y=address(out)))
+
+    def _call(self, function: Any, to: np.ndarray, x: np.ndarray) -> None:
+        given = dense_rows(x)
         call = _LowRank(
             address(given),
             given.strides[0] // given.itemsize,
@@ -77,8 +96,7 @@ class PanelAdapter:
             address(to),
             1 if len(given) * self._products_per_row <= SERIAL_PRODUCTS else num_threads(),
         )
-        call_kernel(self._add, call)
-        return y
+        call_kernel(function, call)
 
 
 class TensorAdapter:
@@ -92,7 +110,10 @@ class TensorAdapter:
     def add_to(self, y: Array, x: Array) -> Array:
         if y.dtype == self._down.dtype:
             return y.addmm_(x @ self._down, self._up)
-        return y.add_(x.float() @ self._down @ self._up)  # rounded once
+        return y.add_(self.output(x))  # rounded once
+
+    def output(self, x: Array) -> Array:
+        return x.to(self._down.dtype) @ self._down @ self._up
 
 
 class LoraAdapter:
@@ -109,6 +130,9 @@ class LoraAdapter:
     def detach(self) -> None:
         for linear, _ in self._layers:
             linear.adapter = None
+
+    def items(self) -> Iterable[tuple[Linear, PanelAdapter | TensorAdapter]]:
+        return self._layers
 
     @property
     def num_bytes(self) -> int:

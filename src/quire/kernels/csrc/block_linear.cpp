@@ -73,11 +73,13 @@ inline void finish_rows(const Call<T>& call, int64_t rows, const float* tile, co
     for (int64_t row = 0; row < rows; ++row, tile += COLUMNS, second += COLUMNS, out += call.given.out_stride) {
         T padded[COLUMNS];
         T* to = place.count < COLUMNS ? padded : out;
+        const int64_t at = out - static_cast<T*>(call.given.out);
+        const AddedRow<COLUMNS> added(call.given.addend, at, place.count), up_added(call.given.up_addend, at, place.count);
         for (int v = 0; v < VECTORS; ++v) {
-            Floats y = load_floats(tile + v * W) + biases[0][v];
+            Floats y = added.to(load_floats(tile + v * W) + biases[0][v], v * W);
             if (call.given.form == QUIRE_BLOCK_SILU) y = silu<T>(y);
             if (call.given.form == QUIRE_BLOCK_GELU_TANH) y = gelu_tanh(y);
-            if (call.given.up) y *= load_floats(second + v * W) + biases[1][v];
+            if (call.given.up) y *= up_added.to(load_floats(second + v * W) + biases[1][v], v * W);
             store_floats(to + v * W, y);
         }
         if (place.count < COLUMNS) std::memcpy(out, padded, size_t(place.count) * sizeof(T));

@@ -77,6 +77,7 @@ struct QuireBlockLinear {
     void* out;  // [num_rows, columns], rows are out_stride elements apart; same type as x and the biases
     int64_t out_stride;
     int32_t form, num_threads;
+    const float *addend, *up_addend;  // of adapters, as `out`, or null: added before it is rounded
 };
 QUIRE_EXPORT void quire_block_linear_float32(const QuireBlockLinear*);
 QUIRE_EXPORT void quire_block_linear_bfloat16(const QuireBlockLinear*);

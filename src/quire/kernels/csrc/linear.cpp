@@ -75,14 +75,18 @@ void finish(const QuireLinear& call, const float* sums, const float* up_sums, in
     T filled[2][OUTPUTS];
     const T* bias = panel_of(call.bias, column, columns, filled[0]);
     const T* up_bias = panel_of(call.up_bias, column, columns, filled[1]);
-    T* out = static_cast<T*>(call.out) + first_row * call.out_stride + column;
+    const int64_t first = first_row * call.out_stride + column;
+    T* out = static_cast<T*>(call.out) + first;
     for (int64_t row = 0; row < rows; ++row, sums += OUTPUTS, out += call.out_stride) {
+        const int64_t at = first + row * call.out_stride;
         Panel y = with_bias(sums, bias);
+        const AddedRow<OUTPUTS> added(call.addend, at, columns), up_added(call.up_addend, at, columns);
+        for (int i = 0; i < 2; ++i) y.half[i] = added.to(y.half[i], i * W);
         if (call.silu)
             for (Floats& half : y.half) half = silu<T>(half);
         if (up_sums) {
             const Panel up = with_bias(up_sums + row * OUTPUTS, up_bias);
-            for (int i = 0; i < 2; ++i) y.half[i] *= up.half[i];
+            for (int i = 0; i < 2; ++i) y.half[i] *= up_added.to(up.half[i], i * W);
         }
         if (columns == OUTPUTS) {
             put(out, y);
@@ -376,21 +380,26 @@ void move(const From* from, int64_t size, To* to) {
     for (; at < size; ++at) from_float(to + at, ADDS ? to_float(to[at]) + to_float(from[at]) : to_float(from[at]));
 }
 
-template <class T>
+template <class T, bool ADDS>
 void low_rank(const QuireLowRank& call) {
     static thread_local Kept kept_x, kept_sums, kept_out;
     constexpr int64_t block = 64;  // rows, whose outputs stay in the L2 cache
     const int64_t depth = call.in_features, width = call.out_features, threads = call.num_threads;
+    if (!call.rank) {
+        std::memset(call.y, 0, size_t(call.num_rows * width) * sizeof(float));
+        return;
+    }
     float *x = kept_x.of<float>(block * depth), *sums = kept_sums.of<float>(block * call.rank);
-    float* out = kept_out.of<float>(block * width);
     for (int64_t first = 0; first < call.num_rows; first += block) {
         const int64_t rows = smaller(block, call.num_rows - first);
         for (int64_t row = 0; row < rows; ++row)
             move<false>(static_cast<const T*>(call.x) + (first + row) * call.x_stride, depth, x + row * depth);
         run<float>({x, depth, rows, depth, call.rank, call.down, nullptr, nullptr, nullptr, sums, call.rank, 0,
                     int32_t(threads)});
+        float* out = ADDS ? kept_out.of<float>(block * width) : static_cast<float*>(call.y) + first * width;
         run<float>({sums, call.rank, rows, call.rank, width, call.up, nullptr, nullptr, nullptr, out, width, 0,
                     int32_t(threads)});
+        if (!ADDS) continue;
         T* y = static_cast<T*>(call.y) + first * width;
 #pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
         for (int64_t row = 0; row < rows; ++row) move<true>(out + row * width, width, y + row * width);
@@ -409,5 +418,7 @@ void quire_linears_bfloat16(const QuireLinear* calls, int64_t num_calls, int64_t
 }
 void quire_heads_float32(const QuireHeads* call) { multiply_heads<float>(*call); }
 void quire_heads_bfloat16(const QuireHeads* call) { multiply_heads<BFloat16>(*call); }
-void quire_low_rank_float32(const QuireLowRank* call) { low_rank<float>(*call); }
-void quire_low_rank_bfloat16(const QuireLowRank* call) { low_rank<BFloat16>(*call); }
+void quire_low_rank_float32(const QuireLowRank* call) { low_rank<float, true>(*call); }
+void quire_low_rank_bfloat16(const QuireLowRank* call) { low_rank<BFloat16, true>(*call); }
+void quire_write_low_rank_float32(const QuireLowRank* call) { low_rank<float, false>(*call); }
+void quire_write_low_rank_bfloat16(const QuireLowRank* call) { low_rank<BFloat16, false>(*call); }

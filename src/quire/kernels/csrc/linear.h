@@ -23,7 +23,8 @@ struct QuireWeight {
     uint32_t kept, middle;     // products and rows use (word & kept) | middle of each 32 bits
 };
 
-// out = x W^T + b, silu(x W^T + b), or with U and c: silu(x W^T + b) * (x U^T + c).
+// out = x W^T + b, silu(x W^T + b), or with U and c: silu(x W^T + b) * (x U^T + c). An adapter's output is added to x W^T
+// or x U^T before they are rounded.
 struct QuireLinear {
     const void* x;  // [num_rows, in_features], rows are `x_stride` elements apart
     int64_t x_stride, num_rows, in_features, out_features;
@@ -34,6 +35,7 @@ struct QuireLinear {
     void* out;              // [num_rows, out_features], rows are `out_stride` elements apart
     int64_t out_stride;
     int32_t silu, num_threads;
+    const float *addend, *up_addend;  // of adapters, as `out`, or null
 };
 
 // For each head: out = x W^T, and behind it the last `num_copied` features of x. `models/latent_attention.py` fills it.
@@ -80,12 +82,13 @@ struct QuireRows {
     int32_t num_threads;
 };
 
-// y += (x down^T) up^T in float32, rounded once: a low-rank adapter. `models/adapter.py` fills it.
+// A low-rank adapter: y += (x down^T) up^T in float32, rounded once, or y = (x down^T) up^T, zeros for rank 0.
+// `models/adapter.py` fills it.
 struct QuireLowRank {
     const void* x;  // [num_rows, in_features], rows are `x_stride` elements apart
     int64_t x_stride, num_rows, in_features, rank, out_features;
     const QuireWeight *down, *up;  // float32: [rank, in_features], [out_features, rank]
-    void* y;                       // [num_rows, out_features], dense
+    void* y;                       // [num_rows, out_features], dense; float32 if it is written
     int32_t num_threads;
 };
 
@@ -109,4 +112,6 @@ QUIRE_EXPORT int32_t quire_rows_float32(const QuireRows*);
 QUIRE_EXPORT int32_t quire_rows_bfloat16(const QuireRows*);
 QUIRE_EXPORT void quire_low_rank_float32(const QuireLowRank*);
 QUIRE_EXPORT void quire_low_rank_bfloat16(const QuireLowRank*);
+QUIRE_EXPORT void quire_write_low_rank_float32(const QuireLowRank*);
+QUIRE_EXPORT void quire_write_low_rank_bfloat16(const QuireLowRank*);
 }

@@ -219,6 +219,7 @@ struct Call {
     int64_t first_row;  // among the rows of all calls at once
     T* out;
     int32_t form;
+    const float* addends[2];
 };
 
 // Scales, biases and gates the rows of a panel's tile.
@@ -237,10 +238,13 @@ inline void finish_rows(const Call<T>& call, const IntegerRow* x, int64_t rows, 
     for (int64_t row = 0; row < rows; ++row, tile += COLUMNS, second += COLUMNS, out += call.columns) {
         T padded[COLUMNS];
         T* to = count < COLUMNS ? padded : out;
+        const int64_t at = out - call.out;
+        const AddedRow<COLUMNS> added(call.addends[0], at, count), up_added(call.addends[1], at, count);
         for (int i = 0; i < vectors; ++i) {
-            Floats y = load_floats(tile + i * W) * x[row].scale + biases[0][i];
+            Floats y = added.to(load_floats(tile + i * W) * x[row].scale + biases[0][i], i * W);
             if (call.form != QUIRE_PLAIN) y = silu<T>(y);
-            if (call.form == QUIRE_GATED) y *= load_floats(second + i * W) * x[row].scale + biases[1][i];
+            if (call.form == QUIRE_GATED)
+                y *= up_added.to(load_floats(second + i * W) * x[row].scale + biases[1][i], i * W);
             store_floats(to + i * W, y);
         }
         if (count < COLUMNS) std::memcpy(out, padded, size_t(count) * sizeof(T));
@@ -503,7 +507,8 @@ void multiply(const QuireQuantizedLinear* given, int64_t num_calls, int64_t num_
                          each->num_rows,
                          first_row,
                          static_cast<T*>(each->out),
-                         each->form});
+                         each->form,
+                         {each->addend, each->up_addend}});
     if (first_row) run(calls.data(), num_calls, num_threads);
 }
 

@@ -43,6 +43,7 @@ struct QuireQuantizedLinear {
     int64_t x_stride, num_rows;
     void* out;  // [num_rows, columns], dense; same type as x and the biases
     int32_t form, num_threads;
+    const float *addend, *up_addend;  // of adapters, as `out`, or null: added before it is rounded
 };
 QUIRE_EXPORT void quire_quantized_linear_float32(const QuireQuantizedLinear*);
 QUIRE_EXPORT void quire_quantized_linear_bfloat16(const QuireQuantizedLinear*);

@@ -208,4 +208,20 @@ inline Floats silu(Floats x) {
     return above / below;
 }
 
+// `count` of `size` floats from addend[at] on, as an adapter's output for a row; null adds nothing.
+template <int size>
+struct AddedRow {
+    AddedRow(const float* addend, int64_t at, int64_t count) : from(addend ? addend + at : nullptr) {
+        if (!from || count >= size) return;
+        std::memset(filled, 0, sizeof filled);
+        std::memcpy(filled, from, size_t(count) * sizeof(float));
+        from = filled;
+    }
+    Floats to(Floats x, int i) const { return from ? x + load_floats(from + i) : x; }
+
+  private:
+    float filled[size];
+    const float* from;
+};
+
 }  // namespace

@@ -13,7 +13,7 @@ import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense, dense_rows, layout
+from quire.kernels.structure import address, address_or_none, dense, dense_rows, layout
 from quire.ops.arrays import name_of, takes_tensors
 from quire.ops.functions import multiply
 from quire.system.pages import new_empty
@@ -57,7 +57,7 @@ class _BlockLinear(ctypes.Structure):
     """`QuireBlockLinear`."""
 
     _fields_ = layout("pointer weight bias up up_bias x", "int64 x_stride num_rows", "pointer out",
-                      "int64 out_stride", "int32 form num_threads")  # fmt: skip
+                      "int64 out_stride", "int32 form num_threads", "pointer addend up_addend")  # fmt: skip
 
 
 class BlockRows(NamedTuple):
@@ -100,8 +100,10 @@ class BlockWeight:
         self._read_rows = getattr(library, f"quire_block_rows_{name_of(dtype)}")
 
     @takes_tensors
-    def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Form = "none") -> np.ndarray:
-        return self._multiply(x, bias, None, None, activation)
+    def product(
+        self, x: np.ndarray, bias: np.ndarray | None, activation: Form = "none", addend: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self._multiply(x, bias, None, None, activation, (addend, None))
 
     @takes_tensors
     def gated_product(
@@ -111,11 +113,14 @@ class BlockWeight:
         up: BlockWeight,
         up_bias: np.ndarray | None,
         activation: Form = "silu",
+        addend: np.ndarray | None = None,
+        up_addend: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute activation(x W^T + b) * (x U^T + c) for U of W's shape, in one call if both have the same order."""
+        """See `PanelWeight.gated_product`, with another activation than silu; in one call if both weights have the same
+        order."""
         if len(self._parts) + len(up._parts) > 2 or not same_order(self.order, up.order):
-            return multiply(self.product(x, bias, activation), up.product(x, up_bias))
-        return self._multiply(x, bias, up.address, up_bias, activation)
+            return multiply(self.product(x, bias, activation, addend), up.product(x, up_bias, "none", up_addend))
+        return self._multiply(x, bias, up.address, up_bias, activation, (addend, up_addend))
 
     @takes_tensors
     def rows(self, ids: np.ndarray) -> np.ndarray:
@@ -132,15 +137,21 @@ class BlockWeight:
         return _BlockLinear(weight=self.address, up=up and up.address, out_stride=self.out_features, form=form)
 
     def _multiply(
-        self, x: np.ndarray, bias: np.ndarray | None, up: int | None, up_bias: np.ndarray | None, activation: Form
+        self,
+        x: np.ndarray,
+        bias: np.ndarray | None,
+        up: int | None,
+        up_bias: np.ndarray | None,
+        activation: Form,
+        addends: tuple[np.ndarray | None, np.ndarray | None],
     ) -> np.ndarray:
         x = dense_rows(x)
         out = new_output((len(x), self.out_features), x.dtype)
         call = _BlockLinear(
             self.address,
-            None if bias is None else address(bias),
+            address_or_none(bias),
             up,
-            None if up_bias is None else address(up_bias),
+            address_or_none(up_bias),
             address(x),
             x.strides[0] // x.itemsize,
             len(x),
@@ -148,6 +159,7 @@ class BlockWeight:
             self.out_features,
             _FORMS[activation],
             num_threads(),
+            *map(address_or_none, addends),
         )
         call_kernel(self._functions[x.dtype.name], call)
         return out

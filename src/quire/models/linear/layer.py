@@ -27,6 +27,10 @@ class LinearAdapter(Protocol):
         """Return y plus the adapter's output for x, in y's dtype; may write to y."""
         ...
 
+    def output(self, x: Array) -> Array:
+        """Return the adapter's output for x, float32 [num_rows, out_features]."""
+        ...
+
 
 class Projection(NamedTuple):
     """One linear layer of a checkpoint, inside a `Linear` that may stack several."""
@@ -156,19 +160,23 @@ class Linear(WeightLayer):
         return y
 
     def silu(self, x: Array) -> Array:
-        """Compute silu(x W^T + b), in one call without an adapter, whose output is added before silu."""
-        if self.packed is not None and self.adapter is None:
-            return self.packed.product(x, self.bias, "silu")
+        """Compute silu(x W^T + b), with an adapter's output added before silu."""
+        if self.packed is not None:
+            return self.packed.product(x, self.bias, "silu", self._adapter_output(x))
         return ops.activate(self(x), "silu")
 
     def gated(self, x: Array, up: Linear) -> Array:
-        """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike."""
+        """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike. Rows
+        without an adapter have the same bits beside rows with one."""
         packed, other = self.packed, cast(Any, up.packed)
         is_alike = type(packed) is type(other) or (isinstance(packed, PanelWeight) and isinstance(other, PanelWeight))
-        is_alike &= self.adapter is None and up.adapter is None
         if is_alike and isinstance(packed, PanelWeight | QuantizedWeight | BlockWeight):
-            return packed.gated_product(x, self.bias, other, up.bias)
+            own, of_up = self._adapter_output(x), up._adapter_output(x)
+            return packed.gated_product(x, self.bias, other, up.bias, addend=own, up_addend=of_up)
         return ops.multiply(self.silu(x), up(x))
+
+    def _adapter_output(self, x: Array) -> Array | None:
+        return None if self.adapter is None else self.adapter.output(x)
 
     def pack(self, device: str = "cpu") -> None:
         """Quantize the weight or give it the fastest kernel's layout; views of the plain one become invalid. A stored

@@ -10,7 +10,7 @@ import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense, dense_rows, layout
+from quire.kernels.structure import address, address_or_none, dense, dense_rows, layout
 from quire.models.linear.interface import Activation
 from quire.models.linear.truncation import check_bits, truncation
 from quire.ops.arrays import Array, DType, as_numpy, is_on_host, name_of, takes_tensors
@@ -35,6 +35,7 @@ class _PanelLinear(ctypes.Structure):
         "pointer weight bias up up_bias out",
         "int64 out_stride",
         "int32 silu num_threads",
+        "pointer addend up_addend",
     )
 
 
@@ -111,15 +112,24 @@ class PanelWeight:
         return name_of(dtype) in DTYPES
 
     @takes_tensors
-    def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none") -> np.ndarray:
-        return self._call(x, bias, None, None, activation == "silu")
+    def product(
+        self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none", addend: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self._call(x, bias, None, None, activation == "silu", (addend, None))
 
     @takes_tensors
     def gated_product(
-        self, x: np.ndarray, bias: np.ndarray | None, up: PanelWeight, up_bias: np.ndarray | None
+        self,
+        x: np.ndarray,
+        bias: np.ndarray | None,
+        up: PanelWeight,
+        up_bias: np.ndarray | None,
+        addend: np.ndarray | None = None,
+        up_addend: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute silu(x W^T + b) * (x U^T + c) in one call; U has the shape of W."""
-        return self._call(x, bias, up, up_bias, True)
+        """Compute silu(x W^T + b + addend) * (x U^T + c + up_addend) in one call; U has the shape of W, and the
+        addends, float32, that of the result."""
+        return self._call(x, bias, up, up_bias, True, (addend, up_addend))
 
     def call(self, up: PanelWeight | None) -> ctypes.Structure:
         sizes = (self.in_features, self.out_features)
@@ -163,6 +173,7 @@ class PanelWeight:
         up: PanelWeight | None,
         up_bias: np.ndarray | None,
         silu: bool,
+        addends: tuple[np.ndarray | None, np.ndarray | None],
     ) -> np.ndarray:
         assert x.dtype == self._dtype
         assert x.shape[1] == self.in_features
@@ -177,13 +188,14 @@ class PanelWeight:
             self.in_features,
             self.out_features,
             self.address,
-            None if bias is None else address(bias),
+            address_or_none(bias),
             None if up is None else up.address,
-            None if up_bias is None else address(up_bias),
+            address_or_none(up_bias),
             address(out),
             self.out_features,
             silu,
             1 if is_small else num_threads(),
+            *map(address_or_none, addends),
         )
         call_kernel(self._multiply, call)
         return out

@@ -14,7 +14,7 @@ import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense_rows, layout
+from quire.kernels.structure import address, address_or_none, dense_rows, layout
 from quire.models.linear.interface import Activation, PackedWeight
 from quire.ops.arrays import Array, as_numpy, is_on_host, name_of, takes_tensors
 from quire.system.pages import new_empty
@@ -42,8 +42,9 @@ class _QuantizedLinear(ctypes.Structure):
     """`QuireQuantizedLinear`."""
 
     _fields_ = layout(
-        "pointer weight bias up up_bias x", "int64 x_stride num_rows", "pointer out", "int32 form num_threads"
-    )
+        "pointer weight bias up up_bias x", "int64 x_stride num_rows", "pointer out", "int32 form num_threads",
+        "pointer addend up_addend",
+    )  # fmt: skip
 
 
 class _Quantize(ctypes.Structure):
@@ -112,22 +113,36 @@ class QuantizedWeight:
         self._functions = {dtype: getattr(library, f"quire_quantized_linear_{dtype}") for dtype in DTYPES}
 
     @takes_tensors
-    def product(self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none") -> np.ndarray:
-        return self._multiply(x, bias, None, None, _FORMS[activation])
+    def product(
+        self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none", addend: np.ndarray | None = None
+    ) -> np.ndarray:
+        return self._multiply(x, bias, None, None, _FORMS[activation], (addend, None))
 
     @takes_tensors
     def gated_product(
-        self, x: np.ndarray, bias: np.ndarray | None, up: QuantizedWeight, up_bias: np.ndarray | None
+        self,
+        x: np.ndarray,
+        bias: np.ndarray | None,
+        up: QuantizedWeight,
+        up_bias: np.ndarray | None,
+        addend: np.ndarray | None = None,
+        up_addend: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute silu(x W^T + b) * (x U^T + c) in one pass over x; `up` has the same shape and bits."""
-        return self._multiply(x, bias, up.address, up_bias, _GATED)
+        """See `PanelWeight.gated_product`; `up` has the same shape and bits."""
+        return self._multiply(x, bias, up.address, up_bias, _GATED, (addend, up_addend))
 
     def call(self, up: QuantizedWeight | None) -> ctypes.Structure:
         form = _FORMS["none"] if up is None else _GATED
         return _QuantizedLinear(weight=self.address, up=up and up.address, form=form)
 
     def _multiply(
-        self, x: np.ndarray, bias: np.ndarray | None, up: int | None, up_bias: np.ndarray | None, form: int
+        self,
+        x: np.ndarray,
+        bias: np.ndarray | None,
+        up: int | None,
+        up_bias: np.ndarray | None,
+        form: int,
+        addends: tuple[np.ndarray | None, np.ndarray | None],
     ) -> np.ndarray:
         num_rows = len(x)
         out = new_output((num_rows, self.out_features), x.dtype)
@@ -136,15 +151,16 @@ class QuantizedWeight:
         x = dense_rows(x)
         call = _QuantizedLinear(
             self.address,
-            None if bias is None else address(bias),
+            address_or_none(bias),
             up,
-            None if up_bias is None else address(up_bias),
+            address_or_none(up_bias),
             address(x),
             x.strides[0] // x.itemsize,
             num_rows,
             address(out),
             form,
             num_threads(),
+            *map(address_or_none, addends),
         )
         call_kernel(self._functions[x.dtype.name], call)
         return out
