@@ -83,6 +83,11 @@ class EngineConfig(EnvironmentSettings):
         read=parse_size,
         at_least=1,
     )
+    lora: tuple[str, ...] = setting(
+        (),
+        "LoRA adapter in PEFT's format, which requests name as their model; repeat the option for several.",
+        metavar="NAME=DIR",
+    )
     load_overlap: bool = setting(False, "Compute with the first layers while later ones load.")
     tensor_parallel_size: int = setting(
         1, "Number of processes (ranks) that share the model, with a GPU or a share of the CPU cores each.", at_least=1
@@ -197,6 +202,7 @@ class EngineConfig(EnvironmentSettings):
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory both size the pool; give one of them")
         check_unit(kv_cache_memory=self.kv_cache_memory, swap_space=self.swap_space)
+        _ = self.adapters
         if self.swap_dir == "":
             raise ValueError("swap_dir is empty; name a directory, or leave it out")
         if self.swap_dir is not None and self.swap_space == 0:
@@ -213,6 +219,19 @@ class EngineConfig(EnvironmentSettings):
             raise ValueError("kv_dir_keep_prompts needs kv_dir")
         if self.kv_dir is not None and not self.enable_prefix_caching:
             raise ValueError("kv_dir needs prefix caching; leave enable_prefix_caching on")
+
+    @property
+    def adapters(self) -> dict[str, str]:
+        """The directories of LoRA adapters by name."""
+        found: dict[str, str] = {}
+        for text in self.lora:
+            name, _, directory = text.partition("=")
+            if not name or not directory:
+                raise ValueError(f"lora={text!r} is not NAME=DIR")
+            if name in found:
+                raise ValueError(f"two adapters are named {name!r}; give one of them another name")
+            found[name] = directory
+        return found
 
     @property
     def hub(self) -> HubOptions:

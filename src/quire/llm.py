@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from quire.assembly import start_engine
@@ -44,6 +45,7 @@ class LLM:
         use_tqdm: bool = True,
         *,
         priority: Sequence[int] | None = None,
+        lora: str | Sequence[str | None] | None = None,
     ) -> list[RequestOutput]:
         """Complete prompts in one batch.
 
@@ -52,6 +54,8 @@ class LLM:
             sampling_params: one for all or one each; None uses the model's defaults.
             use_tqdm: show progress on stderr.
             priority: one per prompt; smaller goes first.
+            lora: name of the adapter for all prompts, or one each (None: the model alone); `engine.adapters.load` loads
+                others than those of the option `lora`.
 
         Returns:
             One output per prompt, in order. The output of a failed request has `error` set and the finish_reason
@@ -65,6 +69,12 @@ class LLM:
         params = self._one_each(sampling_params, len(prompts))
         if priority is not None and len(priority) != len(prompts):
             raise ValueError(f"{len(priority)} priorities for {len(prompts)} prompts; give one each")
+        if lora is not None:
+            names = [lora] * len(prompts) if isinstance(lora, str) else lora
+            if len(names) != len(prompts):
+                raise ValueError(f"{len(names)} adapters for {len(prompts)} prompts; give one for all or one each")
+            pairs = zip(prompts, names, strict=True)
+            prompts = [replace(self._as_prompt(prompt), adapter=name or "") for prompt, name in pairs]
         return self._run(prompts, params, use_tqdm, priority)
 
     def chat(
@@ -164,6 +174,10 @@ class LLM:
     def _add(
         self, prompt: PromptInput, params: SamplingParams | BeamSearchParams | None, priority: int = 0
     ) -> RequestState:
+        return self.engine.add_request(self._as_prompt(prompt), params, priority=priority)
+
+    @staticmethod
+    def _as_prompt(prompt: PromptInput) -> Prompt:
         if isinstance(prompt, Mapping):
             if unknown := set(prompt) - {"prompt", "prompt_token_ids"}:
                 raise ValueError(f"a prompt has the keys prompt and prompt_token_ids, not {', '.join(sorted(unknown))}")
@@ -173,7 +187,7 @@ class LLM:
         if not isinstance(prompt, str | Prompt):
             expected = 'text, {"prompt": text} or {"prompt_token_ids": [...]}'
             raise ValueError(f"a prompt is {expected}, not {prompt!r:.80}")
-        return self.engine.add_request(prompt, params, priority=priority)
+        return Prompt.of(prompt)
 
     @staticmethod
     def _checked(state: RequestState) -> RequestOutput:

@@ -95,6 +95,7 @@ class NewSequence:
     stop_token_ids: tuple[int, ...] = ()  #: banned until min_tokens are sampled
     num_samples: int = 1  #: tokens of its first sampling: n if the prompt forks into n
     num_candidates: int = 0  #: of a beam: return this many most likely tokens instead of sampling
+    adapter: int = 0  #: number of its LoRA adapter; 0 is none
 
 
 def state_ends(start: int, end: int, block_size: int) -> list[int]:

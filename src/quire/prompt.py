@@ -19,6 +19,7 @@ class Prompt:
     answer_lead: str = ""  #: blanks to strip from the start of the answer (`Tokenizer.answer_lead`)
     prediction: tuple[int, ...] = ()  #: tokens that the answer may repeat, as drafts
     shown_specials: tuple[int, ...] = ()  #: special tokens to show in the answer's text
+    adapter: str = ""  #: name of a loaded LoRA adapter (`engine.adapters`); "" is none
 
     @property
     def owner(self) -> str:

@@ -182,6 +182,7 @@ class Job:
     abort_at: int | None = None  #: step
     documents: tuple[int, ...] = ()
     domains: DomainSpans = PUBLIC_ONLY
+    adapter: str = ""
     answer: RequestState | None = None
 
     @property
@@ -190,7 +191,7 @@ class Job:
         return self.answer.to_output()
 
     def send(self, engine: Engine) -> None:
-        prompt = Prompt(token_ids=list(self.prompt), domains=self.domains, documents=self.documents)
+        prompt = Prompt(None, list(self.prompt), self.domains, self.documents, adapter=self.adapter)
         self.answer = engine.add_request(prompt, self.params, priority=self.priority)
 
 

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from adapters import NUM_TOKENS as NUM_ADAPTED
+from adapters import adapted, greedy_with, lora
 from engine.documents import ChosenCosts
 from engine.harness import PROMPTS, checkpoint, greedy, random_ids, run
 from quire import BeamSearchParams, SamplingParams
@@ -60,6 +62,9 @@ class _Shift:
     def add_to(self, y: Array, x: Array) -> Array:
         as_numpy(y)[...] += 0.1 * self._shift
         return y
+
+    def output(self, x: Array) -> Array:
+        return np.tile(0.1 * self._shift, (len(x), 1))
 
 
 class FakeArrivals:
@@ -131,6 +136,24 @@ def follows_its_stages(prompt: Sequence[int], output: RequestOutput) -> None:
         assert tokens[done : done + count] == alone_at(stage, [*prompt, *tokens[:done]], count)
         done += count
     assert done == len(tokens)
+
+
+def test_a_request_with_an_adapter_waits_for_the_whole_model() -> None:
+    engine, arrivals = make_staged("pin", lora=lora("llama"), max_num_batched_tokens=16)
+    prompt = Prompt(None, list(PROMPTS[3]))
+    pinned = engine.add_request(prompt, params())
+    own = engine.add_request(replace(prompt, adapter="first"), params(max_tokens=NUM_ADAPTED))
+    while len(pinned.request.sequences[0].token_ids) < len(prompt.token_ids) + 4:
+        engine.step()
+    assert own.metrics.first_scheduled_time is None
+    arrivals.stage_ready = 3
+    outputs = run(engine, [pinned, own])
+    assert outputs[0].stages == [(1, NUM_TOKENS)], "steps of both stages alternate"
+    follows_its_stages(PROMPTS[3], outputs[0])
+    assert outputs[1].outputs[0].token_ids == list(greedy_with("llama", "first")[3].token_ids)
+    arrivals.last_stage = 2
+    with pytest.raises(ValueError, match="belong to the whole model"):
+        engine.adapters.load("second", adapted("llama")[1]["second"])
 
 
 @pytest.mark.parametrize("policy", ["recompute", "pin"])

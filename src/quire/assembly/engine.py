@@ -130,6 +130,8 @@ def make_engine(
         engine.on_close.append(loaded.loader.close)
     if isinstance(runner, MultiRankRunner):
         engine.on_close.append(runner.close)
+    for name, directory in config.adapters.items():
+        engine.adapters.load(name, directory)
     costs.keep(engine, loaded, first.transfer_worker)
     is_exact = has_exact_kernels(loaded.device, name_of(loaded.model.dtype))
     if is_exact and config.enable_prefix_caching and config.kv_audit_rate:

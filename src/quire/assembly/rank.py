@@ -85,6 +85,12 @@ class ModelRank:
     def set_served_stage(self, number: int) -> None:
         self._loader.set_served_stage(number)
 
+    def load_adapter(self, number: int, directory: str) -> str:
+        return self._runner.load_adapter(number, directory)
+
+    def drop_adapter(self, number: int) -> None:
+        self._runner.drop_adapter(number)
+
     def end_step(self, goes_on: bool) -> None:
         if self._throttle is not None:
             self._throttle.end_step(goes_on=goes_on)

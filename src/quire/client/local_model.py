@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from quire.client.chunk import AnswerChunk, AnswerStream, TokenUsage
@@ -16,12 +16,13 @@ from quire.system.interrupts import interrupts_deferred
 
 class LocalModel:
     """Loads a model and answers one request at a time, in the caller's thread. A child process with limits renders and
-    encodes. Raises ValueError."""
+    encodes. Answers have the config's first adapter. Raises ValueError."""
 
     def __init__(self, config: EngineConfig, *, chat_template: str | None = None) -> None:
         if config.skip_tokenizer_init:
             raise ValueError("a local model needs its tokenizer; leave out skip_tokenizer_init")
         self.name = config.model
+        self._adapter = next(iter(config.adapters), "")
         self._chat_template = chat_template
         self._llm = LLM(**asdict(config))
         engine = self._llm.engine
@@ -51,7 +52,7 @@ class LocalModel:
         state: RequestState | None = None
         try:
             with interrupts_deferred():
-                state = engine.add_request(prompt, params)
+                state = engine.add_request(replace(Prompt.of(prompt), adapter=self._adapter), params)
             while not state.is_finished:
                 grown = engine.step()
                 # Use deltas: the whole text may shrink when a stop string is completed.

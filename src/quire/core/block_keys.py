@@ -57,6 +57,11 @@ class Namespace:
         return hashlib.sha256(b"".join(parts)).digest()
 
 
+def adapter_root(root: bytes, digest: str) -> bytes:
+    """Return the namespace key of a request's adapter on the model whose own namespace key is `root`."""
+    return hashlib.sha256(_tagged(b"p", root) + _tagged(b"a", digest.encode())).digest()
+
+
 class Domain(NamedTuple):
     """Who may share a block. Along a sequence it may narrow at a block boundary, and never widen."""
 

@@ -142,6 +142,15 @@ class Order(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class RequestAdapter:
+    """A LoRA adapter that a request computes with."""
+
+    name: str
+    number: int  #: from 1; the runner's name of it, never used again
+    digest: str  #: of its files, for the namespace
+
+
+@dataclass(frozen=True, slots=True)
 class KVScope:
     """Namespace, sharing domains and documents of a request's KV."""
 
@@ -149,6 +158,7 @@ class KVScope:
     domains: DomainSpans = PUBLIC_ONLY  #: who may share its blocks
     documents: tuple[int, ...] = ()  #: ends of the documents, ascending; full blocks up to there are kept on disk
     keeps_prompt: bool = False  #: keep all full blocks of the prompt on disk
+    adapter: RequestAdapter | None = None  #: narrows the namespace
 
 
 class Request:
@@ -192,6 +202,7 @@ class Request:
         self.stop_token_ids = frozenset(ends.stop_token_ids)
         self.eos_token_ids = frozenset(ends.eos_token_ids)
         self.root = kv.root
+        self.adapter = kv.adapter
         self.is_renamed = False  #: its root is its own, since one of its documents was deleted
         self.domains = kv.domains
         self.is_settled = False  #: its domains are final

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from quire.core.request import Request
+from quire.core.block_keys import adapter_root
+from quire.core.request import Request, RequestAdapter
 
 
 class Stages:
@@ -45,8 +46,13 @@ class Stages:
     def assign(self, request: Request) -> None:
         request.stage = self.current
         if self.root is not None:
-            request.root = self.root
+            request.root = self.root_of(request.adapter)
         self._num_requests[request.stage] += 1
+
+    def root_of(self, adapter: RequestAdapter | None) -> bytes:
+        """Return the namespace key of new KV with an adapter."""
+        root = self.root or b""
+        return root if adapter is None else adapter_root(root, adapter.digest)
 
     def leave(self, request: Request) -> None:
         """Release a request's stage: it has finished, or is about to be recomputed."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from quire.config import SchedulerConfig
-from quire.core.block_keys import Namespace, extend_keys
+from quire.core.block_keys import Namespace, adapter_root, extend_keys
 from quire.core.decisions.cost_model import CostModel
 from quire.core.decisions.cost_observer import CostObserver
 from quire.core.decisions.recovery_policy import RecoveryPolicy
@@ -18,6 +18,7 @@ from quire.core.forecaster import Forecaster
 from quire.core.request import EndRules, KVScope, Order, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
+from quire.engine.adapters import EngineAdapters
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
@@ -97,9 +98,7 @@ class Engine:
         self.runner = runner
         self.vocab_size, self.tokenizer, self.eos_token_ids = model.vocab_size, model.tokenizer, model.eos_token_ids
         self.max_model_len = config.max_model_len
-        self.seed = seed
-        self.clock = clock
-        self.promoter = promoter
+        self.seed, self.clock, self.promoter = seed, clock, promoter
         if promoter is None:
             self.scheduler.stages.start(1, model.namespace.root() if model.namespace is not None else b"")
         else:
@@ -111,9 +110,9 @@ class Engine:
             model.tokenizer,
             model.sampling_defaults,
             f"fp_{last_root.hex()[:10]}" if last_root else None,
-            promoter.num_stages if promoter is not None else 1,
-            promoter.last_stage if promoter is not None else None,
+            *((1, None) if promoter is None else (promoter.num_stages, promoter.last_stage)),
         )
+        self.adapters = EngineAdapters(self.scheduler, runner, promoter)
         self.last_stats: Stats | None = None
         self.on_stats: list[Callable[[Stats], None]] = []
         self.on_scheduled: Callable[[SchedulerOutput], None] = lambda out: None  #: called before each step executes
@@ -203,6 +202,8 @@ class Engine:
         eos = () if processed.ignore_eos else self.eos_token_ids
         max_tokens = processed.max_tokens if processed.max_tokens is not None else self.max_model_len
         arrival = self._serial - (_BEFORE_ALL if resumption is not None else 0)
+        adapter, last_stage = self.adapters.find(prompt.adapter), self.input_processor.last_stage
+        min_stage = last_stage if adapter is not None else max(processed.min_stage, so_far.stage)
         return Request(
             request_id if request_id is not None else self._free_id(),
             prompt.token_ids,
@@ -211,8 +212,8 @@ class Engine:
             order=Order(processed.priority, arrival, processed.owner),
             seed=seed,
             ends=EndRules(max_tokens, (*eos, *sampling.stop_token_ids), eos),
-            kv=KVScope(self.root, prompt.domains, prompt.documents, self.scheduler.config.keep_prompts),
-            min_stage=min(max(processed.min_stage, so_far.stage), self.input_processor.last_stage),
+            kv=KVScope(self.root, prompt.domains, prompt.documents, self.scheduler.config.keep_prompts, adapter),
+            min_stage=min(min_stage, last_stage),
             outputs=so_far.outputs,
         )
 
@@ -309,6 +310,7 @@ class Engine:
 
     def _step(self) -> list[RequestState]:
         scheduler = self.scheduler
+        self.adapters.sweep()
         self.promote_if_ready()
         if self.promoter is not None and not scheduler.has_work():
             time.sleep(_STAGE_POLL_S)  # all requests wait for a stage
@@ -447,15 +449,14 @@ class Engine:
             self.scheduler.disk.close()
 
     def delete_documents(self, prompts: Sequence[tuple[Prompt, int]]) -> int:
-        """Delete the KV of documents from disk, and return the number of deleted blocks.
-
-        Each prompt comes with the position of its document's first token. Earlier blocks, which other prompts share,
-        stay. Raises ValueError if the KV directory is not writable, and OSError if the disk failed.
-        """
+        """Delete the KV of documents from disk, also that of loaded adapters; return the number of deleted blocks. Each
+        prompt comes with its document's first token; earlier blocks, which other prompts share, stay. ValueError if the
+        KV directory is not writable, and OSError if the disk failed."""
         if self.runner.disk is None:
             return 0
         size = self.scheduler.config.block_size
-        roots = [self.root] if self.promoter is None else self.promoter.roots
+        own = [self.root] if self.promoter is None else self.promoter.roots
+        roots = [*own, *(adapter_root(own[-1], each.digest) for each in self.adapters)]
         return self.runner.disk.store.delete(
             {
                 key
@@ -469,7 +470,7 @@ class Engine:
         """Return the keys of a prompt's full blocks up to the last document's end; by default at the current stage."""
         size = self.scheduler.config.block_size
         keys: list[bytes] = []
-        root = self.root if root is None else root
+        root = self.adapters.root_of(prompt.adapter) if root is None else root
         extend_keys(keys, root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
         return keys
 

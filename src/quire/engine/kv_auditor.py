@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from quire.core.block_keys import TENANT, Domain, DomainSpans, extend_keys
-from quire.core.request import Request
+from quire.core.request import Request, RequestAdapter
 from quire.engine.engine import Engine
 from quire.engine.request_state import RequestState
 from quire.outputs import BlockDifference
@@ -38,6 +38,7 @@ class _Hit:
     token_ids: Sequence[int]  #: and one more
     domains: DomainSpans
     root: bytes
+    adapter: RequestAdapter | None
     tier: str  #: the slowest of those that had a part
 
 
@@ -74,7 +75,7 @@ class KVAuditor:
             return
         tier = max(request.cached_tokens, key=("device", "host", "disk").index)
         token_ids = request.prompt_token_ids[: found // size * size + 1]
-        self._hits.append(_Hit(token_ids, request.domains, self._engine.root, tier))
+        self._hits.append(_Hit(token_ids, request.domains, request.root, request.adapter, tier))
 
     def wait_s(self) -> float | None:
         return max(0.0, self._due - self._engine.clock()) if self._hits else None
@@ -96,7 +97,8 @@ class KVAuditor:
         keys: list[bytes] = []
         extend_keys(keys, hit.root, hit.domains, hit.token_ids, size, num_blocks)
         found = [block for key in keys if (block := pool.find(key)) is not None]
-        if hit.root != engine.root or len(found) < num_blocks:
+        is_current = hit.root == engine.scheduler.stages.root_of(hit.adapter)
+        if not is_current or hit.adapter not in (None, *engine.adapters) or len(found) < num_blocks:
             return False
         block_s = engine.cost_model.recompute(size)
         most = min(_MAX_BLOCKS, max(1, int(_STEP_S / block_s) if block_s > 0.0 else _MAX_BLOCKS), num_blocks)
@@ -111,7 +113,8 @@ class KVAuditor:
             pool.hold_all([block], int(not whole))
         domain = _AUDIT._replace(salt=str(next(self._nonces)).encode())
         before = tuple(span for span in hit.domains if span[0] < first * size)
-        prompt = Prompt(None, hit.token_ids[: window.stop * size + 1], (*before, (first * size, domain)))
+        name = "" if hit.adapter is None else hit.adapter.name
+        prompt = Prompt(None, hit.token_ids[: window.stop * size + 1], (*before, (first * size, domain)), adapter=name)
         params = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True, detokenize=False)
         state = engine.add(engine.input_processor.accept(prompt, params))
         if engine.scheduler.disk is not None:

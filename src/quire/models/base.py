@@ -56,6 +56,7 @@ class CausalLM(Module):
         self.quantization = "none"
         self.weights = "plain"  #: or packed12
         self.mantissa_bits: int | None = None  #: of linear layers; None: all
+        self.adapter_spans: tuple[tuple[int, int, int], ...] = ()  #: of requests in the pass (`RequestAdapters`)
         self._stage: ServableStage | None = None
         self._passes = RecordedPasses()  # a stage has its own
         self.waited_s = 0.0  #: seconds of waiting for arriving layers in forward passes
@@ -124,7 +125,7 @@ class CausalLM(Module):
         """Run compute(attend, *inputs, rows=rows), from a recording if possible."""
         if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True):
             return compute(attend, *inputs, rows=rows)
-        return self.recorded_passes.run(compute, attend, *inputs, rows=rows)
+        return self.recorded_passes.run(compute, attend, *inputs, rows=rows, spans=self.adapter_spans)
 
     def take_waited_s(self) -> float:
         """Return `waited_s` and reset it."""

@@ -1,4 +1,5 @@
-"""Recorded passes through a model's layers: one per number of tokens, replayed kernel by kernel."""
+"""Recorded passes through a model's layers: one per number of tokens and division among adapters, replayed kernel by
+kernel."""
 
 from __future__ import annotations
 
@@ -17,6 +18,11 @@ from quire.system.threads import num_threads
 
 #: Larger passes are not recorded: their products dominate the overhead between them.
 MAX_TOKENS = 64
+#: Passes with adapters that are kept, since many divisions never come again.
+MAX_WITH_ADAPTERS = 64
+
+_Spans = tuple[tuple[int, int, int], ...]
+_Key = tuple[int, int, _Spans]  #: tokens, threads, spans of adapters
 
 
 @dataclass(slots=True)
@@ -24,7 +30,17 @@ class _Recordings:
     """The passes with one attention backend, which share memory."""
 
     memory: PassMemory = field(default_factory=PassMemory)
-    passes: dict[tuple[Any, ...], RecordedPass | None] = field(default_factory=dict)  #: None: not recordable
+    passes: dict[_Key, RecordedPass | None] = field(default_factory=dict)  #: None: not recordable
+    last: _Key | None = None  #: with adapters
+
+    def must_wait(self, key: _Key) -> bool:
+        """Whether to record a pass with adapters only when it comes again; else make room for it."""
+        if not key[2] or key in self.passes:
+            return False
+        is_new, self.last = self.last != key, key
+        if not is_new and len(with_adapters := [each for each in self.passes if each[2]]) >= MAX_WITH_ADAPTERS:
+            del self.passes[with_adapters[0]]
+        return is_new
 
 
 class RecordedPasses:
@@ -41,11 +57,23 @@ class RecordedPasses:
     def num_bytes(self) -> int:
         return sum(recordings.memory.num_bytes for recordings in self._of.values())
 
+    def forget(self, adapter: int) -> None:
+        """Drop the passes with an adapter."""
+        for of in self._of.values():
+            for key in [key for key in of.passes if any(number == adapter for number, _, _ in key[2])]:
+                del of.passes[key]
+
     def run(
-        self, compute: Callable[..., Array], attend: Callable[..., Array], *inputs: Array, rows: Array | None = None
+        self,
+        compute: Callable[..., Array],
+        attend: Callable[..., Array],
+        *inputs: Array,
+        rows: Array | None = None,
+        spans: _Spans = (),
     ) -> Array:
         """Run compute(attend, *inputs, rows=rows), from a recording if `attend` is a method of an object with a true
-        `is_recordable`. Operations depend on shapes only; a recorded pass computes all rows."""
+        `is_recordable`. Operations depend on shapes and on the `spans` of adapters only; a recorded pass computes all
+        rows."""
         attention = getattr(attend, "__self__", None)
         first = inputs[0]
         if (
@@ -57,7 +85,9 @@ class RecordedPasses:
         of = self._of.get(attention)
         if of is None:
             of = self._of[attention] = _Recordings()
-        key = (len(first), num_threads())
+        key = (len(first), num_threads(), spans)
+        if of.must_wait(key):
+            return compute(attend, *inputs, rows=rows)
         if key not in of.passes:
             return select_rows(_record(of, key, compute, attend, inputs), rows)
         recorded = of.passes[key]
@@ -66,7 +96,7 @@ class RecordedPasses:
 
 def _record(
     of: _Recordings,
-    key: tuple[Any, ...],
+    key: _Key,
     compute: Callable[..., Array],
     attend: Callable[..., Array],
     inputs: tuple[np.ndarray, ...],

@@ -56,6 +56,7 @@ class InputBatch:
         self.num_computed = np.zeros(max_num_seqs, dtype=np.int64)
         self.block_tables = np.zeros((max_num_seqs, -(-max_model_len // block_size)), dtype=np.int32)
         self.num_blocks = np.zeros(max_num_seqs, dtype=np.int64)
+        self.adapters = np.zeros(max_num_seqs, dtype=np.int64)
         self._drafting: dict[int, int] = {}  #: row -> draft tokens of the last step that are not verified yet
         self._draft_states: dict[int, int] = {}  #: row -> block with the state after its first draft
         self._rejected: list[int] = []  #: slots to clear
@@ -69,6 +70,7 @@ class InputBatch:
             row = self.row_of.pop(seq_id, None)
             if row is not None:
                 self.info[row] = None
+                self.adapters[row] = 0
                 self._free_rows.append(row)
                 self._drafting.pop(row, None)
                 self._draft_states.pop(row, None)
@@ -106,6 +108,7 @@ class InputBatch:
         self.num_computed[row] = new.num_computed_tokens
         self.block_tables[row, : len(new.block_table)] = new.block_table
         self.num_blocks[row] = len(new.block_table)
+        self.adapters[row] = new.adapter
 
     def append_token(self, row: int, token_id: int) -> None:
         at = self.num_tokens[row]
@@ -138,6 +141,15 @@ class InputBatch:
         """Return the blocks to copy recurrent states from and to: those after drafts that were right."""
         moves, self._state_moves = self._state_moves, []
         return moves
+
+    def by_adapter(self, out: SchedulerOutput) -> SchedulerOutput:
+        """Return a step with the sequences of each adapter side by side, else in their order."""
+        if not self.adapters.any():
+            return out
+        numbers = self.adapters[[self.row_of[seq_id] for seq_id in out.seq_ids]]
+        order = numbers.argsort(kind="stable").tolist()
+        counts = out.num_scheduled_tokens
+        return replace(out, seq_ids=[out.seq_ids[i] for i in order], num_scheduled_tokens=[counts[i] for i in order])
 
     def build(self, out: SchedulerOutput) -> Batch:
         """Flatten the step's tokens and count them as computed."""

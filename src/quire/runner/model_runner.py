@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
+from pathlib import Path
 from typing import Protocol
 from weakref import WeakValueDictionary
 
@@ -12,6 +13,7 @@ import numpy as np
 from quire.attention.interface import AttentionBackend
 from quire.models.base import CausalLM
 from quire.models.layers import select_rows
+from quire.models.request_adapters import RequestAdapters
 from quire.models.stages import ServableStage
 from quire.ops.arrays import Array, as_numpy, as_tensor, is_numpy, to_host
 from quire.outputs import BlockDifference, BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
@@ -107,6 +109,7 @@ class ModelRunner:
         self._is_numpy = is_numpy(model.dtype)
         self.device = cache.device
         self.stages: dict[int, ServableStage] = {}  #: stages in use by number; empty for a model without stages
+        self.adapters = RequestAdapters(model)
         self.grammars = grammars
         self.sampler = Sampler(vocab_size, grammars)
         self.drafter: Drafter | None = None
@@ -128,6 +131,14 @@ class ModelRunner:
     def drop_stage(self, number: int) -> None:
         """Drop an unused stage. Its own layers are freed at the next step of another stage."""
         del self.stages[number]
+
+    def load_adapter(self, number: int, directory: str) -> str:
+        """See `RequestAdapters.load`."""
+        return self.adapters.load(number, Path(directory))
+
+    def drop_adapter(self, number: int) -> None:
+        """See `RequestAdapters.drop`."""
+        self.adapters.drop(number)
 
     def execute(self, out: SchedulerOutput) -> StepOutput:
         for seq_id in out.removed_seq_ids:
@@ -206,24 +217,28 @@ class ModelRunner:
             self.model.switch_to(self.stages[out.stage])
         if self.drafter is not None:
             result.drafting = self.drafter.propose(self.batch, out.drafts, self._states.__getitem__)
+        out = self.batch.by_adapter(out)
         batch = self.batch.build(out)
         if self.drafter is not None:
             self.drafter.end_step(batch)
         self.attention.plan(batch.attention)
         scored = self._scored(batch)
-        rows = None
-        if len(batch.sampled) < len(batch.token_ids):
-            rows = self._to_device(batch.logit_rows())
+        rows = batch.logit_rows() if len(batch.sampled) < len(batch.token_ids) else None
         hidden = self._hidden_states(batch, None if scored else rows)
         if scored:
             self._score_prompts(scored, batch, out, hidden, result)
-            hidden = select_rows(hidden, rows)
+            hidden = hidden if rows is None else select_rows(hidden, self._to_device(rows))
         self._sample(batch, out, hidden, result)
 
-    def _hidden_states(self, batch: Batch, rows: Array | None) -> Array:
+    def _hidden_states(self, batch: Batch, rows: np.ndarray | None) -> Array:
         """Run the model. Returns the hidden states of all tokens, or of `rows`."""
         ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
-        return self.model(ids, positions, self.attention.attend, rows=rows)
+        wanted = None if rows is None else self._to_device(rows)
+        numbers = self.batch.adapters[batch.rows]
+        if not numbers.any():
+            return self.model(ids, positions, self.attention.attend, rows=wanted)
+        with self.adapters.on(np.repeat(numbers, np.diff(batch.attention.query_start_loc)), rows):
+            return self.model(ids, positions, self.attention.attend, rows=wanted)
 
     def _to_device(self, array: np.ndarray) -> Array:
         return array if self._is_numpy else as_tensor(array).to(self.device, non_blocking=True)

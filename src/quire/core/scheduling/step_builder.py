@@ -139,4 +139,5 @@ class StepBuilder:
             stop_token_ids=tuple(request.stop_token_ids),
             num_samples=request.sampling_params.n if is_fresh and request.beam is None else 1,
             num_candidates=request.beams.num_candidates if request.beams is not None else 0,
+            adapter=0 if request.adapter is None else request.adapter.number,
         )

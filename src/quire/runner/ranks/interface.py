@@ -42,6 +42,14 @@ class RankWorker(Protocol):
         """See `LayerLoader.set_served_stage`."""
         ...
 
+    def load_adapter(self, number: int, directory: str) -> str:
+        """See `RequestAdapters.load`."""
+        ...
+
+    def drop_adapter(self, number: int) -> None:
+        """See `RequestAdapters.drop`."""
+        ...
+
     def end_step(self, goes_on: bool) -> None:
         """See `BackgroundThrottle.end_step`."""
         ...

@@ -108,6 +108,24 @@ class MultiRankRunner:
         self.first.drop_stage(number)
         self.notify("drop_stage", number)
 
+    # -- adapters ------------------------------------------------------------------------------------------------------
+
+    def load_adapter(self, number: int, directory: str) -> str:
+        """Load an adapter on all ranks, or on none."""
+        try:
+            waits = self._start_calls("load_adapter", number, directory)
+            digests = {self.first.load_adapter(number, directory), *self._wait_for(waits)}
+            if len(digests) > 1:
+                raise ValueError(f"{directory} changed while it was loaded, or differs on another machine")
+        except ValueError:
+            self.drop_adapter(number)
+            raise
+        return digests.pop()
+
+    def drop_adapter(self, number: int) -> None:
+        self.first.drop_adapter(number)
+        self.notify("drop_adapter", number)
+
     # -- the other ranks -----------------------------------------------------------------------------------------------
 
     def call(self, method: str, *args: Any) -> list[Any]:
