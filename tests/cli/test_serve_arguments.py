@@ -64,6 +64,22 @@ def test_one_model_is_served_under_several_names(served: list[tuple[ModelRegistr
         assert (model.name, model.aliases, model.source) == ("a/b", ("c",), "random:tiny")
 
 
+def test_adapters_are_served_beside_their_models(
+    served: list[tuple[ModelRegistry, ServerSettings]], tmp_path: Path
+) -> None:
+    assert serve("random:tiny", "--lora", "a=dir-a", "--lora", "b=dir-b").exit_code == 0
+    registry = served.pop()[0]
+    assert registry.names == ["random:tiny", "a", "b"]
+    assert [model.name for model in registry] == ["random:tiny"]
+    assert (registry.get("b").parent, registry.get("b").source) == ("random:tiny", "dir-b")
+    file = tmp_path / "serve.yaml"
+    models = "- {name: one, model: random:tiny, lora: a=x}\n- {name: two, model: random:tiny, lora: [b=y, c=z]}"
+    file.write_text(f"models:\n{models}")
+    assert serve("--config", str(file)).exit_code == 0
+    parents = {name: model.parent for name, model in served.pop()[0].adapters.items()}
+    assert parents == {"a": "one", "b": "two", "c": "two"}
+
+
 def test_any_name_is_accepted_by_option(served: list[tuple[ModelRegistry, ServerSettings]]) -> None:
     assert serve("--model", "random:tiny", "--accept-any-model-name").exit_code == 0
     assert served[0][0].get("gpt-4o").name == "random:tiny"
@@ -76,6 +92,9 @@ def test_any_name_is_accepted_by_option(served: list[tuple[ModelRegistry, Server
         (["--model", "random:tiny", "--served-model-name", "a\nb"], "could split a line"),
         (["--model", "a\r\nb=random:tiny"], "could split a line"),
         (["--model", "random:tiny", "--served-model-name", "a", "a"], "two models are named 'a'"),
+        (["a=random:tiny", "--lora", "a=dir"], "two models are named 'a'"),
+        (["a=random:tiny", "b=random:tiny", "--lora", "c=dir"], "lora goes to every model"),
+        (["random:tiny", "--lora", "dir"], "lora='dir' is not NAME=DIR"),
     ],
 )
 def test_names_that_cannot_be_are_refused(arguments: list[str], message: str) -> None:

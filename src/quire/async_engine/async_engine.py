@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+from quire.async_engine.adapters import AdapterChanges
 from quire.async_engine.admission_gate import AdmissionGate
 from quire.async_engine.event_stream import EventStream
 from quire.async_engine.failover import Failover
@@ -19,6 +20,7 @@ from quire.async_engine.host import EngineHost, Replies
 from quire.async_engine.live_view import LiveView
 from quire.async_engine.load_watch import LoadWatch
 from quire.async_engine.messages import (
+    AdapterReport,
     Add,
     Command,
     DeleteDocuments,
@@ -80,10 +82,8 @@ class AsyncEngine:
         on_load: Callable[[LoadProgress], None] | None = None,
     ) -> None:
         self.name = name = host.name
-        self._on_stats = on_stats
-        self._on_finished = on_finished
-        self._on_ready = on_ready
-        self._on_accepted = on_accepted
+        self._on_stats, self._on_finished = on_stats, on_finished
+        self._on_ready, self._on_accepted = on_ready, on_accepted
         self._lock = threading.RLock()  # guards the engine's state and the requests together
         self._input_processor: InputProcessor | None = None
         self._forecast: Forecast | None = None  #: the engine's latest forecast
@@ -95,6 +95,7 @@ class AsyncEngine:
         self._host = host
         host.connect(self._handle_report)
         self._replies = Replies()
+        self.adapters = AdapterChanges(host, self._replies, self._ask)
         self._loading = LoadWatch(name, partial(self._call, on_load))
         end = partial(self._call, on_finished)
         self._sent = OpenRequests(self._lock, self._host.send, self._keys, end)
@@ -361,7 +362,7 @@ class AsyncEngine:
                 self._handle_lost(report)
             case LoadReport():
                 self._handle_load(report.progress)
-            case Heartbeat() | LookReport():
+            case Heartbeat() | LookReport() | AdapterReport():
                 self._replies.receive(report)
 
     def _handle_load(self, progress: LoadProgress) -> None:
@@ -406,6 +407,7 @@ class AsyncEngine:
                 self._forecast = report.forecast
             self._last_use = time.monotonic()
             if report.state is ModelState.READY:
+                self.adapters.repeat()
                 self._failover.resume()
             elif report.state is ModelState.LOADING or report.retry_s is not None:
                 losses = self._failover.take_back(self._sent.values(), report.error) if was_ready else None

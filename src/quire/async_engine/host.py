@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.loop import EngineLoop
-from quire.async_engine.messages import Command, Heartbeat, LookReport, Report, Stop
+from quire.async_engine.messages import AdapterReport, Command, Heartbeat, LookReport, Report, Stop
 from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
 
@@ -112,12 +112,13 @@ class EngineHost(ABC):
     """The place where an `EngineLoop` runs: it receives commands and sends reports.
 
     `starts_on_demand`: the first request starts it. `can_rest`: `rest` frees memory. `answers_heartbeats`: no other
-    system checks the engine's health.
+    system checks the engine's health. `sets_adapters`: it obeys `SetAdapter`.
     """
 
     starts_on_demand = False
     can_rest = False
     answers_heartbeats = True
+    sets_adapters = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -237,9 +238,9 @@ class Replies:
         finally:
             self._pending.pop(number, None)
 
-    def receive(self, report: Heartbeat | LookReport) -> None:
+    def receive(self, report: Heartbeat | LookReport | AdapterReport) -> None:
         """Record a reply."""
-        self._end(report.number, report.view if isinstance(report, LookReport) else True)
+        self._end(report.number, report.view if isinstance(report, LookReport) else report)
 
     def end(self) -> None:
         """End all waits: no engine replies."""

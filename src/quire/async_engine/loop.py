@@ -216,6 +216,8 @@ class EngineLoop:
                     self._abort(engine, command, ended)
                 case messages.DeleteDocuments():
                     self._delete_documents(engine, command)
+                case messages.SetAdapter():
+                    self._set_adapter(engine, command, ended)
                 case messages.Heartbeat():
                     self._report(command)
                 case messages.Look(number):
@@ -263,6 +265,21 @@ class EngineLoop:
             engine.delete_documents(command.prompts)
         except (OSError, ValueError) as error:
             logger.error("%s: KV of deleted documents could not be deleted: %s", self._name, error)
+
+    def _set_adapter(self, engine: Engine, command: messages.SetAdapter, ended: messages.StepReport) -> None:
+        earlier = [each for each, add in self._pending.items() if add.processed.prompt.adapter == command.name]
+        for request_id in earlier:
+            self._add(engine, self._pending.pop(request_id), ended)
+        error = None
+        try:
+            if command.directory is None:
+                engine.adapters.unload(command.name)
+            else:
+                engine.adapters.load(command.name, command.directory)
+        except (ValueError, OSError, MemoryError) as failure:
+            error = str(failure) or "there is no memory for it"
+            logger.error("%s: the adapter %s is not loaded: %s", self._name, command.name, error)
+        self._report(messages.AdapterReport(command.number, error))
 
     def _look(self, engine: Engine, number: int) -> None:
         view = None

@@ -163,6 +163,23 @@ class LookReport:
 
 
 @dataclass(frozen=True, slots=True)
+class SetAdapter:
+    """Load a LoRA adapter, in place of one of that name, or unload it (None). Answered by an `AdapterReport`."""
+
+    number: int
+    name: str
+    directory: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterReport:
+    """The answer to a `SetAdapter`."""
+
+    number: int
+    error: str | None  #: why nothing has changed
+
+
+@dataclass(frozen=True, slots=True)
 class StageArrived:
     """A stage of the model has arrived. Sent by the loader in the engine's process."""
 
@@ -180,7 +197,7 @@ class Stop:
     """End the loop."""
 
 
-Command = Add | Abort | DeleteDocuments | Heartbeat | Look | StageArrived | EngineFailed | Stop
+Command = Add | Abort | DeleteDocuments | SetAdapter | Heartbeat | Look | StageArrived | EngineFailed | Stop
 
 
 @dataclass(slots=True)
@@ -220,7 +237,7 @@ class LoadReport:
     progress: LoadProgress
 
 
-Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat | LookReport
+Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat | LookReport | AdapterReport
 
 
 _LENGTH = struct.Struct("!Q")

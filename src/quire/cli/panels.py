@@ -5,7 +5,7 @@ from __future__ import annotations
 #: Title -> options in that panel; the others are in the panel "Options".
 PANELS = {
     "Model": "model revision download_dir hf_token dtype quantization weights device load_format generation_config "
-    "last_stage load_overlap storage_bandwidth use_tqdm seed skip_tokenizer_init escape_special_tokens",
+    "lora last_stage load_overlap storage_bandwidth use_tqdm seed skip_tokenizer_init escape_special_tokens",
     "Address": "host port uds root_path cors_origin allowed_host ssl_certfile ssl_keyfile ssl_keyfile_password "
     "ssl_ca_certs url",
     "Names": "served_model_name accept_any_model_name routing",

@@ -51,6 +51,8 @@ def describe(engines: dict[str, EngineConfig], settings: ServerSettings, cluster
     _check(settings)
     for config in engines.values():
         share_of(config, cluster)
+        if config.lora:
+            raise ValueError("lora does not work with ray; serve the model without it, or merge the adapter")
     engines, aliases = settings.named(engines)
     template = read_chat_template(settings.chat_template) if settings.chat_template is not None else None
     return AppSpec(engines, with_keys(settings), cluster, template, aliases)

@@ -32,6 +32,7 @@ class ReplicasHost(EngineHost):
     """The replicas of a Ray Serve deployment, as the host of one engine. Without replicas it counts as loading once a
     request wants it (`starts_on_demand`). `is_dead` tells whether a call's error means a dead replica."""
 
+    sets_adapters = False
     answers_heartbeats = False  # Serve checks its replicas, and a call would count as use
 
     def __init__(

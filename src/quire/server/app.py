@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
@@ -41,6 +42,7 @@ from quire.server.http.middleware import AccessLog, Authenticate, Concurrency, L
 from quire.server.http.protocol import ClientDisconnected
 from quire.server.live import live_routes
 from quire.server.metrics import Metrics, metrics_routes
+from quire.server.openai.adapters import adapter_routes
 from quire.server.openai.endpoint import ChatEndpoint, CompletionEndpoint
 from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import ApiDescription
@@ -114,6 +116,7 @@ def make_app(
         tokenize_routes(registry, settings),
         model_routes(registry, has_auto=router is not None, embedder=service.embedder_name),
         running_model_routes(app.state.models, settings),
+        adapter_routes(registry, settings),
         collection_routes(service),
         warm_routes(service, passage_kv),
         batch_routes(batches),
@@ -228,6 +231,7 @@ def assemble(
     *,
     template: str | None = None,
     aliases: tuple[str, ...] = (),
+    adapters: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Assembly:
     """Make the application. The caller starts and stops the engines.
 
@@ -237,6 +241,7 @@ def assemble(
         settings: settings with keys (`with_keys`).
         template: chat template in place of the models' own.
         aliases: further names of the only model.
+        adapters: served name -> directories of its adapters by name.
 
     Raises:
         ValueError: a setting names a missing file or model.
@@ -246,6 +251,7 @@ def assemble(
         ServedModel(name, engine, created, chat_template=template, source=sources[name], aliases=aliases)
         for name, engine in engines.items()
     ]
+    models += [model.with_adapter(*pair) for model in models for pair in adapters.get(model.name, {}).items()]
     registry = ModelRegistry(models, accepts_any_name=settings.accept_any_model_name)
     metrics.engine_pids = lambda: {engine.name: engine.pid for engine in registry.engines}
     service = make_service(registry, settings, metrics)
@@ -268,7 +274,7 @@ def _router(registry: ModelRegistry, settings: ServerSettings, service: Collecti
     """Return the routing policy for `model: "auto"`."""
     if settings.routing is None:
         return None
-    served = [name for model in registry for name in model.names]
+    served = registry.names
     if AUTO in served:
         raise ValueError(f"a model is named {AUTO!r}, which asks for any of them where --routing is given; rename it")
     config = RoutingConfig.from_file(settings.routing.expanduser())

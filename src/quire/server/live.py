@@ -79,7 +79,7 @@ def live_routes(registry: ModelRegistry, settings: ServerSettings, recent: Mappi
     viewers: Counter[str] = Counter()
 
     async def describe(watched: ServedModel, tenant: str, letters: dict[str, str]) -> dict[str, Any]:
-        name, engine = watched.name, watched.async_engine
+        name, engine = watched.parent or watched.name, watched.async_engine
         for gone in feeds.keys() - set(registry.engines):
             del feeds[gone]
         view = await feeds.setdefault(engine, LiveFeed(engine)).view()

@@ -28,12 +28,21 @@ class ServedModel:
     async_engine: AsyncEngine
     created: int  #: seconds since 1970
     chat_template: str | None = None  #: replaces the model's own
-    source: str = ""  #: directory, hub id or preset of `--model`
+    source: str = ""  #: directory, hub id or preset of `--model`, or directory of the adapter
     aliases: tuple[str, ...] = ()
+    parent: str | None = None  #: name of the model that a LoRA adapter belongs to; `name` is then the adapter's
 
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases)
+
+    @property
+    def adapter(self) -> str:
+        """See `Prompt.adapter`."""
+        return "" if self.parent is None else self.name
+
+    def with_adapter(self, name: str, directory: str) -> ServedModel:
+        return replace(self, name=name, source=directory, aliases=(), parent=self.parent or self.name)
 
     @cached_property
     def longest_token(self) -> int:
@@ -47,24 +56,55 @@ class ModelRegistry:
     def __init__(self, models: Sequence[ServedModel], *, accepts_any_name: bool = False) -> None:
         self.leaving: list[ServedModel] = []  #: replaced models whose requests have not ended
         self._accepts_any_name = accepts_any_name
+        self._models: list[ServedModel] = []
+        self._by_name: dict[str, ServedModel] = {}
         self.replace(models)
 
     def replace(self, models: Sequence[ServedModel]) -> None:
-        """Serve these models from now on. ValueError without a model, or for an unusable name."""
+        """Serve these models and adapters from now on. ValueError without a model, or for an unusable name."""
         if not models:
             raise ValueError("there is no model to serve; name at least one")
-        names = [name for model in models for name in model.names]
-        for name in names:
+        before = self._models, self._by_name
+        self._models, self._by_name = [], {}
+        try:
+            for model in models:
+                self.add(model)
+        except ValueError:
+            self._models, self._by_name = before
+            raise
+
+    def add(self, model: ServedModel) -> None:
+        """Serve a model, or an adapter of one in place of one of that name. ValueError for an unfit name."""
+        self.check_names(model)
+        self._by_name |= dict.fromkeys(model.names, model)
+        if model.parent is None:
+            self._models.append(model)
+
+    def check_names(self, model: ServedModel) -> None:
+        """Raise ValueError if a name is taken by another model, or could split a line of a log."""
+        for name in model.names:
             if not name.isprintable() or name != name.strip() or not name:
                 raise ValueError(f"the model name {name!r} could split a line of a log; use visible characters")
-            if names.count(name) > 1:
+            is_taken = name in self._by_name and (model.parent is None or self._by_name[name].parent != model.parent)
+            if is_taken or model.names.count(name) > 1:
                 raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME=DIR")
-        self._models = tuple(models)
-        self._by_name = {name: model for model in models for name in model.names}
 
     @property
     def engines(self) -> list[AsyncEngine]:
         return [model.async_engine for model in (*self._models, *self.leaving)]
+
+    def remove_adapter(self, name: str) -> None:
+        del self._by_name[name]
+
+    @property
+    def adapters(self) -> dict[str, ServedModel]:
+        """The adapters of all models, by name."""
+        return {name: model for name, model in self._by_name.items() if model.parent is not None}
+
+    @property
+    def names(self) -> list[str]:
+        """All names, those of adapters included."""
+        return list(self._by_name)
 
     def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models)

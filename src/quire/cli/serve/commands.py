@@ -88,7 +88,8 @@ def _serve_here(
     maker = EngineMaker(settings, metrics, bar)
     started = {name: maker.make(name, prepared, children.get(name)) for name in prepared.configs}
     sources = {name: config.model for name, config in prepared.configs.items()}
-    assembly = assemble(started, sources, settings, metrics, template=template, aliases=prepared.aliases)
+    aliases, adapters = prepared.aliases, prepared.adapters
+    assembly = assemble(started, sources, settings, metrics, template=template, aliases=aliases, adapters=adapters)
     read = ctx.meta.get(READ_AGAIN)
 
     def stop() -> None:

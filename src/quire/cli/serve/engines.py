@@ -37,6 +37,11 @@ class PreparedEngines:
     num_bytes: Mapping[str, int]  #: memory by served name; empty without a limit
     first: tuple[str, ...]  #: models to load at the start
 
+    @property
+    def adapters(self) -> dict[str, dict[str, str]]:
+        """Directories of each model's adapters."""
+        return {name: config.adapters for name, config in self.given.items()}
+
 
 def prepare(engines: dict[str, EngineConfig], settings: ServerSettings) -> PreparedEngines:
     """Check models before anything is loaded, and complete their options. ValueError for one that cannot be served."""
@@ -45,6 +50,9 @@ def prepare(engines: dict[str, EngineConfig], settings: ServerSettings) -> Prepa
 
     given, aliases = settings.named(engines)
     engines = dict(given)
+    names = [name for config in engines.values() for name in config.adapters]
+    if len(set(names)) < len(names):
+        raise ValueError("lora goes to every model; of several ones, list the adapters under their models in --config")
     for config in engines.values():
         with suppress(NotDownloadedError):  # its engine downloads it, and then knows its architecture
             source = resolve_model(config.model, hub=config.hub, with_weights=False)

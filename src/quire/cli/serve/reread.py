@@ -80,6 +80,15 @@ class Reread:
             logger.warning("only a restart changes %s", ", ".join(names))
         return prepared
 
+    def _adapters_of(self, models: list[ServedModel], prepared: PreparedEngines) -> list[ServedModel]:
+        """Return the models' adapters: those of the file, and those that were loaded since the start."""
+        found = [model.with_adapter(*pair) for model in models for pair in prepared.adapters[model.name].items()]
+        kept = {model.async_engine for model in models}
+        loaded = self.models.registry.adapters.values()
+        return found + [
+            each for each in loaded if each.async_engine in kept and each.name in each.async_engine.adapters.loaded
+        ]
+
     def _replace(self, prepared: PreparedEngines) -> list[ServedModel]:
         """Add and remove models. Returns those to reload."""
         from quire.server.registry import ServedModel
@@ -94,7 +103,7 @@ class Reread:
             engine = self.maker.make(name, prepared)
             models.append(ServedModel(name, engine, int(time.time()), self.template, config.model, prepared.aliases))
             added.append(name)
-        self.models.replace(models)
+        self.models.replace([*models, *self._adapters_of(models, prepared)])
         self.engines = prepared.given
         for model in models:
             if model.name in added:

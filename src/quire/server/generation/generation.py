@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from math import ceil
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -137,7 +137,7 @@ class GenerationJob:
             for number, prompt in enumerate(self.prompts):
                 await engine.submit(
                     stream,
-                    prompt,
+                    replace(prompt, adapter=self.model.adapter),
                     self.beam or self.params,
                     request_id=name if len(self.prompts) == 1 else f"{name}-{number}",
                     number=number,

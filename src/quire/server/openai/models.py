@@ -25,7 +25,8 @@ class _Card(Reply):
     object: Literal["model"]
     created: int = Field(description="Seconds since 1970.")
     owned_by: str
-    root: str = Field(description="Directory, hub id or preset of the model.")
+    root: str = Field(description="Directory, hub id or preset of the model, or directory of the adapter.")
+    parent: str | None = option("Model of a LoRA adapter.")
     state: Literal["loading", "ready", "unloaded", "failed", "draining"]
     max_model_len: int | None = option("Maximum length of prompt and answer together, once loaded.")
     vocab_size: int | None = option("Number of token ids, once loaded.")
@@ -83,7 +84,7 @@ def model_routes(registry: ModelRegistry, *, has_auto: bool = False, embedder: s
 
     @routes.get("/v1/models", response_model=ModelList, summary="List the models")
     async def list_models() -> Response:
-        cards = [card_of(model, name) for model in registry for name in model.names]
+        cards = [card_of(registry.get(name), name) for name in registry.names]
         cards += [_auto_card(registry)] if has_auto else []
         cards += [embedder_card(embedder)] if embedder is not None else []
         return json_reply(ModelList(object="list", data=cards))
@@ -116,6 +117,8 @@ def card_of(model: ServedModel, name: str) -> ModelCard:
     engine, state = model.async_engine, model.async_engine.state
     root = model.source or model.name
     card = ModelCard(id=name, object="model", created=model.created, owned_by="quire", root=root, state=state.value)
+    if model.parent is not None:
+        card.parent = model.parent
     if engine.is_known and state is not ModelState.DRAINING:
         card.max_model_len = engine.engine.max_model_len
         card.vocab_size = engine.engine.vocab_size

@@ -50,7 +50,8 @@ class ModelSet:
         """Unload a model, call `change`, and begin to load it."""
         await self.unload(model, change)
         # What is known of the old tokenizer goes with the old object.
-        self.registry.replace([replace(each) if each.name == model.name else each for each in self.registry])
+        served = (*self.registry, *self.registry.adapters.values())
+        self.registry.replace([replace(each) if each.async_engine is model.async_engine else each for each in served])
         model.async_engine.gate.load()
 
     def replace(self, models: Sequence[ServedModel]) -> None:
