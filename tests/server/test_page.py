@@ -216,6 +216,24 @@ def test_conversations_are_exported_and_imported(page: Page, server: RunningServ
     assert conversations(page) == before
 
 
+def test_an_import_with_odd_fields_shows_its_texts(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    nodes = [
+        {"id": "a", "parent": None, "role": "user", "content": "Asked"},
+        {"id": "b", "parent": "a", "role": "assistant", "content": "Told", "calls": 7, "sources": [{}], "usage": "x"},
+    ]
+    odd = {"id": "odd", "title": "Odd", "time": 1, "nodes": {each["id"]: each for each in nodes}}
+    odd["chosen"] = {"": "a", "a": "b"}
+    path = tmp_path / "odd.json"
+    path.write_text(
+        json.dumps({"conversations": [odd, {"id": "none", "title": "", "nodes": {"a": None}, "chosen": {}}]})
+    )
+    visit(page, server)
+    page.set_input_files("#import-file", path)
+    page.wait_for_selector(".message.assistant >> text=Told")
+    page.reload()
+    assert [each["title"] for each in conversations(page)] == ["Odd"]
+
+
 def test_a_restart_of_the_server_is_survived(page: Page) -> None:
     with serving() as server:
         visit(page, server)

@@ -81,12 +81,26 @@ export class Chat {
 
   // Show the chosen branch. Messages that stay keep their elements.
   show() {
-    const nodes = branch(this.conversation);
-    const views = nodes.map((node) => this.views.get(node.id) ?? new MessageView(node, this));
+    const views = branch(this.conversation).map((node) => this.view(node));
     this.views = new Map(views.map((view) => [view.node.id, view]));
-    views.forEach((view) => view.update(siblings(this.conversation, view.node)));
     $("messages").replaceChildren(...(views.length ? views.map((view) => view.element) : [welcome()]));
     this.onChange?.();
+  }
+
+  // Return a message's view. Of an imported message with odd fields only the text is kept.
+  view(node) {
+    const { conversation } = this;
+    try {
+      const view = this.views.get(node.id) ?? new MessageView(node, this);
+      view.update(siblings(conversation, node));
+      return view;
+    } catch (error) {
+      const { id, parent, role, content, ...others } = node;
+      if (!Object.keys(others).length) throw error;
+      conversation.nodes[id] = { id, parent, role, content };
+      this.views.delete(id);
+      return this.view(conversation.nodes[id]);
+    }
   }
 
   handleKey(event) {

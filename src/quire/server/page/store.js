@@ -57,7 +57,7 @@ export class Store {
 function isConversation(each) {
   const isText = (value) => typeof value === "string";
   return isText(each?.id) && isText(each.title) && each.nodes && each.chosen
-    && Object.values(each.nodes).every((node) => isText(node.id) && isText(node.role) && isText(node.content));
+    && Object.values(each.nodes).every((node) => isText(node?.id) && isText(node.role) && isText(node.content));
 }
 
 // Append a message and choose its branch.
