@@ -33,7 +33,7 @@ from quire.tiers.store.layout.record import (
 from quire.tiers.store.layout.segment import Segment
 from tiers.store.stores import ROOT, chain, key, keys, open_store, segments
 from tiers.store.test_damage import flip
-from tiers.store.test_processes import end, start
+from tiers.store.test_processes import started
 
 BLOCK_BYTES = 2048
 KINDS = pytest.mark.parametrize("kind", [2, 3])
@@ -351,11 +351,10 @@ while True:
 
 def test_two_processes_of_which_one_is_killed(tmp_path: Path) -> None:
     mine = open_coded(tmp_path, dtype="")
-    process = start(WRITER, tmp_path)
-    mine.refresh()
-    assert readable(mine, 1, 2, 3, 4) == [1, 2, 3, 4], "of a segment that is being written"
-    assert write(mine, 5, 6, after=key(4)) == []
-    end(process)
+    with started(WRITER, tmp_path):
+        mine.refresh()
+        assert readable(mine, 1, 2, 3, 4) == [1, 2, 3, 4], "of a segment that is being written"
+        assert write(mine, 5, 6, after=key(4)) == []
     store = open_coded(tmp_path)
     found = {int(number) for number in range(1, 2000) if key(number) in store}
     assert found >= {1, 2, 3, 4, 5, 6}

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-
-import pytest
 
 from quire.tiers.store.block_store import BlockStore
 from tiers.store.stores import chain, key, keys, open_store, poll_until, readable, segments, write
 
 TESTS = Path(__file__).parents[2]
-Starter = Callable[..., subprocess.Popen[str]]
 
 WRITER = """
 import sys
@@ -39,20 +36,9 @@ sys.stdin.read()
 """
 
 
-@pytest.fixture
-def start() -> Iterator[Starter]:
-    """Starts processes with code and arguments, and ends those that a failed test leaves."""
-    with ExitStack() as stack:
-
-        def start_one(code: str, *arguments: object) -> subprocess.Popen[str]:
-            process = run(code, *arguments)
-            stack.callback(end, process)
-            return process
-
-        yield start_one
-
-
-def run(code: str, *arguments: object) -> subprocess.Popen[str]:
+@contextmanager
+def started(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a process, which ends with the block if not before."""
     process = subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -60,9 +46,12 @@ def run(code: str, *arguments: object) -> subprocess.Popen[str]:
         text=True,
         env={"PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}"},
     )
-    assert process.stdout is not None
-    assert process.stdout.readline().strip() in ("ready", "True")
-    return process
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() in ("ready", "True")
+        yield process
+    finally:
+        end(process)
 
 
 def end(process: subprocess.Popen[str]) -> None:
@@ -84,12 +73,12 @@ def check(store: BlockStore) -> None:
     assert found
 
 
-def test_processes_that_are_killed_while_they_write(tmp_path: Path, start: Starter) -> None:
-    processes = [start(WRITER, tmp_path, 0), start(WRITER, tmp_path, 25_000)]
-    store = open_store(tmp_path, max_bytes=1 << 16)
-    for process in processes:
-        poll_until(store, lambda told: len(told.added) > 100)
-        end(process)
+def test_processes_that_are_killed_while_they_write(tmp_path: Path) -> None:
+    with started(WRITER, tmp_path, 0) as one, started(WRITER, tmp_path, 25_000) as other:
+        store = open_store(tmp_path, max_bytes=1 << 16)
+        for process in (one, other):
+            poll_until(store, lambda told: len(told.added) > 100)
+            end(process)
     check(store)
     assert write(store, chain(*range(60_000, 60_020))) == []
     store.close()
@@ -100,13 +89,12 @@ def test_processes_that_are_killed_while_they_write(tmp_path: Path, start: Start
     again.close()
 
 
-def test_a_killed_process_holds_no_claim(tmp_path: Path, start: Starter) -> None:
-    holder = start(HOLDER, tmp_path)
-    store = open_store(tmp_path)
-    store.claim(key(1), 0.0)
-    told = poll_until(store, lambda told: bool(told.granted or told.expired))
-    assert (told.granted, told.expired) == ([], keys(1))
-    store.claim(key(1), 60.0)
-    end(holder)
+def test_a_killed_process_holds_no_claim(tmp_path: Path) -> None:
+    with started(HOLDER, tmp_path):
+        store = open_store(tmp_path)
+        store.claim(key(1), 0.0)
+        told = poll_until(store, lambda told: bool(told.granted or told.expired))
+        assert (told.granted, told.expired) == ([], keys(1))
+        store.claim(key(1), 60.0)
     assert poll_until(store, lambda told: bool(told.granted)).granted == keys(1)
     store.close()
