@@ -264,7 +264,7 @@ def serve(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> 
     given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
     # Other settings of this environment would be the server's too, and it is measured with its defaults.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
-    environment |= {name: str(value) for name, value in given.items() if value is not None}
+    environment |= {name: str(value) for name, value in given.items() if value not in (None, ())}
     command = [
         sys.executable,
         "-m",

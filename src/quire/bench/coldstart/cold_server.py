@@ -39,7 +39,7 @@ class ColdServer:
         given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
         # The server is measured with its defaults, whatever else this environment sets.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
-        environment |= {name: str(value) for name, value in given.items() if value is not None}
+        environment |= {name: str(value) for name, value in given.items() if value not in (None, ())}
         environment["QUIRE_USE_TQDM"] = environment["QUIRE_KEEP_KV"] = "0"  # KV of an earlier start would be found
         self.port = _free_port()
         self.listening_s: float | None = None  #: until it answers, be it with 503

@@ -33,7 +33,7 @@ def run(
     from quire.client.conversation import Conversation
 
     own_options = {field.name for field in fields(EngineConfig)} - {"model", "seed"}
-    has_options = any(ctx.params.get(name) is not None for name in own_options)
+    has_options = any(ctx.params.get(name) not in (None, [], ()) for name in own_options)
     address = Address() if has_options else _running_server(engine.model)
     given = {**ctx.params, "url": address.url, "model": engine.model}
     with opened_model(given, engine, address) as model:

@@ -161,7 +161,7 @@ class Linear(WeightLayer):
 
     def silu(self, x: Array) -> Array:
         """Compute silu(x W^T + b), with an adapter's output added before silu."""
-        if self.packed is not None:
+        if self.packed is not None and not isinstance(self.packed, PlainWeight):
             return self.packed.product(x, self.bias, "silu", self._adapter_output(x))
         return ops.activate(self(x), "silu")
 
