@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -30,6 +30,7 @@ import httpx
 from benchmarks.script import start
 from benchmarks.stream_client import Stream, StreamClient, connect_to
 from quire.bench.bench_settings import runs
+from quire.bench.coldstart.cold_server import server_environment
 from quire.bench.report import Column, Report, summarise
 from quire.bench.serving.load_target import Target, find_target
 from quire.bench.workload import Workload, WorkloadRequest, fixed_lengths, make_workload, token_range
@@ -259,12 +260,7 @@ def _with_room(config: EngineConfig, settings: HttpSettings) -> EngineConfig:
 
 @contextmanager
 def serve(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> Iterator[Target]:
-    """Run a server, whose model clients call `measured`."""
     """Run a server of the model, which clients call "measured"."""
-    given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
-    # Other settings of this environment would be the server's too, and it is measured with its defaults.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
-    environment |= {name: str(value) for name, value in given.items() if value not in (None, ())}
     command = [
         sys.executable,
         "-m",
@@ -280,7 +276,7 @@ def serve(config: EngineConfig, max_body_bytes: int, options: Sequence[str]) -> 
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [*command, "--model", f"measured={config.model}"],
-            env=environment, stdout=subprocess.PIPE, stderr=log, text=True,
+            env=server_environment(config), stdout=subprocess.PIPE, stderr=log, text=True,
         )  # fmt: skip
         try:
             assert process.stdout is not None

@@ -81,12 +81,17 @@ def asked_for(sampling: Sampling, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value is not False}
 
 
+def own_options(given: Mapping[str, Any], allowed: Sequence[str]) -> list[str]:
+    """Return the given options of a model in this process, except those `allowed`."""
+    names = [*(field.name for field in fields(EngineConfig)), "chat_template"]
+    return [name for name in names if name not in allowed and given.get(name) not in (None, (), [])]
+
+
 def check_remote(given: Mapping[str, Any], allowed: Sequence[str] = _FOR_BOTH) -> None:
     """Raise ValueError for options of a model in this process."""
-    for name in [*(field.name for field in fields(EngineConfig)), "chat_template"]:
-        if name not in allowed and given.get(name) not in (None, (), []):
-            option = "--" + name.replace("_", "-")
-            raise ValueError(f"{option} applies to a model in this process; with --url or QUIRE_URL the server chooses")
+    if found := own_options(given, allowed):
+        option = "--" + found[0].replace("_", "-")
+        raise ValueError(f"{option} applies to a model in this process; with --url or QUIRE_URL the server chooses")
 
 
 def _open(given: Mapping[str, Any], engine: EngineConfig, address: Address) -> Any:

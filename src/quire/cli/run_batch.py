@@ -89,7 +89,8 @@ async def _answer(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from quire.server.batches.run import MAX_CONCURRENT, answer_lines
+    from quire.server.batches.run import answer_lines
+    from quire.server.batches.service import MAX_CONCURRENT
 
     columns = TextColumn("answering"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     async with client as asked:
@@ -104,7 +105,8 @@ async def _remote_client(address: Address) -> AsyncIterator[httpx.AsyncClient]:
     import httpx
 
     from quire.client.server_address import ServerAddress
-    from quire.server.batches.run import HEADERS, MAX_CONCURRENT
+    from quire.server.batches.run import HEADERS
+    from quire.server.batches.service import MAX_CONCURRENT
 
     server = ServerAddress.of(address.url or "", address.api_key)
     async with httpx.AsyncClient(

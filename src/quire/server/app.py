@@ -25,8 +25,7 @@ from quire.routing import NEED_EMBEDDER, Router, RoutingConfig
 from quire.server.anthropic.endpoint import message_routes
 from quire.server.anthropic.schema import MessageEvent
 from quire.server.batches.routes import batch_routes
-from quire.server.batches.run import MAX_CONCURRENT
-from quire.server.batches.service import BatchService
+from quire.server.batches.service import MAX_CONCURRENT, BatchService
 from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.retrieval import CollectionRetriever
 from quire.server.collections.routes import collection_routes, embedding_routes, warm_routes
@@ -48,13 +47,13 @@ from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import ApiDescription
 from quire.server.openai.prompts import tokenize_routes
 from quire.server.openai.schema import ChatCompletionChunk
+from quire.server.openai.scoring import scoring_routes
 from quire.server.pages import page_routes
 from quire.server.registry import AUTO, ModelChooser, ModelRegistry, ServedModel
 from quire.server.responses.endpoint import ResponsesEndpoint, ResponseStore
 from quire.server.responses.schema import ResponseEvent
 from quire.server.running_models.model_set import ModelSet
 from quire.server.running_models.routes import running_model_routes
-from quire.server.scoring.routes import scoring_routes
 from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:

@@ -60,10 +60,10 @@ def test_the_least_recently_used_model_makes_room() -> None:
     async def scene() -> None:
         async with models("abc", num_fit=2) as (a, b, c):
             states = []
-            for engine in (a, b, c, b):
+            for engine in (a, b, c, b, a):
                 await finish(engine, "x", request_id="asked")
                 states.append("".join(each.state.value[0] for each in (a, b, c)))
-            assert states == ["ruu", "rru", "urr", "urr"]
+            assert states == ["ruu", "rru", "urr", "urr", "rru"]
 
     run(scene())
 

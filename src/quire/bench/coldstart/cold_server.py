@@ -32,14 +32,19 @@ _PHASES_LINE = re.compile(r"cold start: (.*)")
 _PHASE = re.compile(r"([a-z][a-z ]*?) (\d+(?:\.\d+)?) s\b")
 
 
+def server_environment(config: EngineConfig) -> dict[str, str]:
+    """Return this environment with the config's options in place of its own: a server is measured with its defaults,
+    whatever else this environment sets."""
+    given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
+    return environment | {name: str(value) for name, value in given.items() if value not in (None, ())}
+
+
 class ColdServer:
     """A server process, to be closed. All times are seconds since its start."""
 
     def __init__(self, config: EngineConfig, options: Sequence[str]) -> None:
-        given = {f"QUIRE_{field.name.upper()}": getattr(config, field.name) for field in fields(config)}
-        # The server is measured with its defaults, whatever else this environment sets.
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("QUIRE_")}
-        environment |= {name: str(value) for name, value in given.items() if value not in (None, ())}
+        environment = server_environment(config)
         environment["QUIRE_USE_TQDM"] = environment["QUIRE_KEEP_KV"] = "0"  # KV of an earlier start would be found
         self.port = _free_port()
         self.listening_s: float | None = None  #: until it answers, be it with 503

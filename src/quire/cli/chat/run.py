@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
 from typing import Annotated
 
 import typer
 
 from quire.cli.chat.commands import COMMANDS, hold
 from quire.cli.chat.screens import choose_screen
-from quire.cli.client_options import DEFAULT_URL, Address, Sampling, asked_for, opened_model
+from quire.cli.client_options import DEFAULT_URL, Address, Sampling, asked_for, opened_model, own_options
 from quire.cli.options import options
 from quire.cli.pipes import write_answer
 from quire.config import EngineConfig
@@ -32,9 +31,7 @@ def run(
     """
     from quire.client.conversation import Conversation
 
-    own_options = {field.name for field in fields(EngineConfig)} - {"model", "seed"}
-    has_options = any(ctx.params.get(name) not in (None, [], ()) for name in own_options)
-    address = Address() if has_options else _running_server(engine.model)
+    address = Address() if own_options(ctx.params, ("model", "seed")) else _running_server(engine.model)
     given = {**ctx.params, "url": address.url, "model": engine.model}
     with opened_model(given, engine, address) as model:
         conversation = Conversation(model, system=system, **asked_for(sampling, given))

@@ -69,7 +69,6 @@ def _serve_here(
     elif first is not None:
         first.close()
     # The engines load while this process imports the server.
-    from quire.cli.serve.reread import Reread
     from quire.server.app import assemble, with_keys
     from quire.server.lifecycle import serve as serve_until_stopped
     from quire.server.load_bar import LoadBar
@@ -90,7 +89,10 @@ def _serve_here(
     sources = {name: config.model for name, config in prepared.configs.items()}
     aliases, adapters = prepared.aliases, prepared.adapters
     assembly = assemble(started, sources, settings, metrics, template=template, aliases=aliases, adapters=adapters)
-    read = ctx.meta.get(READ_AGAIN)
+    if (on_hangup := ctx.meta.get(READ_AGAIN)) is not None:
+        from quire.cli.serve.reread import Reread
+
+        on_hangup = Reread(on_hangup, prepared.given, given, maker, assembly.models, template)
 
     def stop() -> None:
         assembly.service.stop()
@@ -105,7 +107,7 @@ def _serve_here(
         banner=partial(_banner, list(started), has_keys=bool(settings.api_keys)),
         on_drain=assembly.app.state.batches.stop,
         on_stop=stop,
-        on_hangup=read and Reread(read, prepared.given, given, maker, assembly.models, template),
+        on_hangup=on_hangup,
         listener=listener,
     )
 

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from quire.server.batches.schema import BatchUrl
 from quire.server.bodies.fields import Body
 from quire.server.errors import ApiError, invalid
 from quire.server.http.body import parse
 
-BatchUrl = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
 REPEATED_ID = "duplicate_custom_id"  #: code of an error
 MAX_LINE_BYTES = 1 << 20  #: of a request
 

@@ -11,7 +11,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 
 from quire.server.batches import schema
-from quire.server.batches.form import FormReader
 from quire.server.batches.service import BatchService, disk_errors
 from quire.server.batches.store import Record, new_id, output_ids
 from quire.server.bodies.replies import json_reply
@@ -83,6 +82,8 @@ def _add_file_routes(routes: Routes, service: BatchService) -> None:
 
 async def _receive(service: BatchService, request: Request) -> Record:
     """Store an upload, piece by piece. Raises ApiError; ClientDisconnected."""
+    from quire.server.batches.form import FormReader
+
     store, owner, id_ = service.store, key_id_of(request.scope), new_id("file-")
     form, part, num_bytes = FormReader(request.headers.get("content-type", "")), store.path(owner, id_, ".part"), 0
     pieces = request.stream()

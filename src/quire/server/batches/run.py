@@ -18,7 +18,6 @@ from quire.server.http.middleware import BACKGROUND_HEADER, PUBLIC_KEY_ID
 if TYPE_CHECKING:
     import httpx
 
-MAX_CONCURRENT = 128  #: lines in flight
 HEADERS = {"Content-Type": "application/json", BACKGROUND_HEADER: "1"}
 _PATIENCE_S = 120.0  # with a server that cannot be reached, or is not ready
 _MAX_PAUSE_S = 8.0

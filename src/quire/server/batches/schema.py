@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from quire.server.batches.lines import BatchUrl
 from quire.server.bodies.fields import Body, Reply, ShortText, option
 from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody
 
@@ -14,6 +13,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     **ERROR_RESPONSES,
     404: {"model": ErrorBody, "description": "No such file or batch of this key, or the server keeps none."},
 }
+BatchUrl = Literal["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"]
 MetadataText = Annotated[str, Field(max_length=512)]
 Metadata = Annotated[dict[Annotated[str, Field(max_length=64)], MetadataText], Field(max_length=16)]
 

@@ -9,17 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.types import ASGIApp
 
-from quire.server.batches.answers import AnswerFile
-from quire.server.batches.lines import check_lines
-from quire.server.batches.run import answer_lines, app_client
 from quire.server.batches.store import ENDED, BatchStore, Record, new_id, output_ids
 from quire.server.errors import RETRY_SOON, ApiError, invalid
 
+if TYPE_CHECKING:
+    from quire.server.batches.answers import AnswerFile
+
 logger = logging.getLogger("quire.server")
+
+MAX_CONCURRENT = 128  #: lines in flight
 
 _MAX_ERRORS = 100  # shown of an invalid file
 _PAUSE_S = 5.0  # after a failure of the disk or of the engine
@@ -129,6 +131,8 @@ class BatchService:
 
     async def _answer(self, owner: str, batch: Record) -> None:
         """Answer the rest of a batch, and end it."""
+        from quire.server.batches.answers import AnswerFile
+
         store, id_, end, fields = self.store, batch["id"], "completed", Record()
         await asyncio.to_thread(store.count, owner)
         files = self._answers[id_] = list[AnswerFile]()
@@ -156,6 +160,8 @@ class BatchService:
 
     async def _ask(self, owner: str, batch: Record, files: Sequence[AnswerFile]) -> None:
         """Ask for the missing answers, unless the batch is cancelled. Raises like `answer_lines`."""
+        from quire.server.batches.run import answer_lines, app_client
+
         path, charge = self.store.path(owner, batch["input_file_id"]), partial(self.store.charge, owner)
         async with app_client(self._app, owner) as client:
             if self.store.get(owner, batch["id"], "batch")["status"] == "in_progress":
@@ -193,6 +199,8 @@ def _error(error: ApiError, line: int | None = None) -> Record:
 
 def _check(path: Path, endpoint: str) -> tuple[int, list[Record]]:
     """Return the number of lines and the first errors of a file."""
+    from quire.server.batches.lines import check_lines
+
     total, errors = 0, list[Record]()
     for line in check_lines(path) if path.exists() else ():
         total, error = total + 1, line.error

@@ -91,12 +91,13 @@ class MemoryBudget:
         is_going = [each in held or each.engine.state is ModelState.UNLOADED for each in members]
         short -= sum(each.num_bytes for each, goes in zip(members, is_going, strict=True) if goes)
         for each in sorted(members, key=lambda each: max(each.engine.last_end, each.loaded_at or 0)):
-            idle_s, num_bytes = each.engine.idle_s, each.num_bytes
-            if idle_s == 0 or (short <= 0 and each not in held):
+            engine, num_bytes = each.engine, each.num_bytes
+            is_busy = engine.state is not ModelState.READY or engine.num_requests > len(engine.gate)
+            if is_busy or (short <= 0 and each not in held):
                 continue
-            if idle_s < _QUIET_S:
+            if engine.idle_s < _QUIET_S:
                 break  # soon
-            if each.engine.unload():
+            if engine.unload():
                 short -= 0 if each in held else num_bytes
         for each in sorted(members, key=lambda each: each.loaded_at or 0):
             if short > 0 and may_hold and each.has_served and each not in held:

@@ -12,8 +12,10 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,6 +23,7 @@ from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.server.bodies.conversation import Message
+from quire.server.bodies.fields import Body, Count, Hint, ModelBody, NonEmpty, Reply, ShortText, option
 from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
 from quire.server.errors import ApiError, invalid
 from quire.server.generation.generation import GenerationJob, turn_of, wait_until_ready
@@ -30,7 +33,6 @@ from quire.server.http.routes import Routes
 from quire.server.openai.prompts import encode_messages, encode_texts, tokenizer_of
 from quire.server.openai.schema import TemplateOptions
 from quire.server.registry import ModelRegistry, ServedModel
-from quire.server.scoring import schema
 from quire.server.settings import ServerSettings
 
 _SYSTEM = (
@@ -41,40 +43,105 @@ _INSTRUCTION = "Given a web search query, retrieve relevant passages that answer
 _WORDS = ("yes", "no")
 
 Pair = tuple[str, str]  #: a query and a text
+MAX_PAIRS = 1024  #: of a query and a text, per request
+
+_Text = Annotated[str, Field(min_length=1)]
+_Texts = Annotated[NonEmpty[_Text], Field(max_length=MAX_PAIRS)]
+
+
+class ScoredText(Body):
+    text: _Text
+
+
+class ScoringBody(ModelBody):
+    instruction: Annotated[str, Field(max_length=4096)] | None = option(
+        "What makes a text relevant. Default: that it answers the query of a web search."
+    )
+    request_id: ShortText | None = option("Part of the answer's id.")
+    cache_salt: ShortText | None = option("Shares cached KV only with requests of the same salt.")
+    priority: int | None = option("Requests with lower values are served first.", ge=-(2**31), lt=2**31)
+    user: Hint = option("Accepted for compatibility; has no effect.")
+
+
+class RerankRequest(ScoringBody):
+    query: _Text = Field(description="The query.")
+    documents: Annotated[NonEmpty[_Text | ScoredText], Field(max_length=MAX_PAIRS)] = Field(
+        description=f"1 to {MAX_PAIRS:,} texts, or objects with a text."
+    )
+    top_n: Count | None = option("How many of the best to return. Default: all.")
+    return_documents: bool | None = option("Return the texts, too. Default: true.")
+
+
+class ScoreRequest(ScoringBody):
+    text_1: _Text | _Texts = Field(description="A query for all texts, or one for each.")
+    text_2: _Text | _Texts = Field(description=f"The text, or 1 to {MAX_PAIRS:,} texts.")
+
+
+class ScoringUsage(Reply):
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Scored(Reply):
+    """The head of an answer."""
+
+    id: str
+    model: str
+    scoring: Literal["yes_no"] = Field(
+        description="How relevance was judged. yes_no: by the probability of the answer yes, against no."
+    )
+    usage: ScoringUsage
+
+
+class RerankResult(Reply):
+    index: int = Field(description="The text's place in the request.")
+    document: ScoredText | None = None
+    relevance_score: float = Field(description="From 0 to 1.")
+
+
+class RerankReply(Scored):
+    results: list[RerankResult] = Field(description="The most relevant first.")
+
+
+class ScoreCard(Reply):
+    object: Literal["score"]
+    index: int
+    score: float = Field(description="From 0 to 1.")
+
+
+class ScoreReply(Scored):
+    object: Literal["list"]
+    created: int = Field(description="Seconds since 1970.")
+    data: list[ScoreCard] = Field(description="Scores in the order of the pairs.")
 
 
 def scoring_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
     """The routes."""
     routes = Routes("score", responses=ERROR_RESPONSES)
 
-    @routes.post("/v1/rerank", response_model=schema.RerankReply, summary="Order texts by how well they fit a query")
-    async def rerank(request: Request, body: schema.RerankRequest) -> Response:
+    @routes.post("/v1/rerank", response_model=RerankReply, summary="Order texts by how well they fit a query")
+    async def rerank(request: Request, body: RerankRequest) -> Response:
         texts = [each if isinstance(each, str) else each.text for each in body.documents]
         head, scores = await _judge(request, body, [(body.query, text) for text in texts], "documents")
         best = sorted(range(len(texts)), key=lambda index: -scores[index])[: body.top_n]
-        shows = body.return_documents is not False
-        results = [
-            schema.RerankResult(
-                index=index,
-                relevance_score=scores[index],
-                **({"document": schema.ScoredText(text=texts[index])} if shows else {}),
-            )
-            for index in best
-        ]
-        return json_reply(schema.RerankReply(**head, results=results))
+        results = [RerankResult(index=index, relevance_score=scores[index]) for index in best]
+        if body.return_documents is not False:
+            for result in results:
+                result.document = ScoredText(text=texts[result.index])
+        return json_reply(RerankReply(**head, results=results))
 
-    @routes.post("/v1/score", response_model=schema.ScoreReply, summary="Score how well texts fit queries")
-    async def score(request: Request, body: schema.ScoreRequest) -> Response:
+    @routes.post("/v1/score", response_model=ScoreReply, summary="Score how well texts fit queries")
+    async def score(request: Request, body: ScoreRequest) -> Response:
         texts = [body.text_2] if isinstance(body.text_2, str) else body.text_2
         queries = [body.text_1] * len(texts) if isinstance(body.text_1, str) else body.text_1
         if len(queries) != len(texts):
             raise invalid(f"text_1 has {len(queries)} texts and text_2 {len(texts)}; give one, or as many", "text_1")
         head, scores = await _judge(request, body, list(zip(queries, texts, strict=True)), "text_2")
-        cards = [schema.ScoreCard(object="score", index=index, score=each) for index, each in enumerate(scores)]
-        return json_reply(schema.ScoreReply(**head, object="list", created=int(time.time()), data=cards))
+        cards = [ScoreCard(object="score", index=index, score=each) for index, each in enumerate(scores)]
+        return json_reply(ScoreReply(**head, object="list", created=int(time.time()), data=cards))
 
     async def _judge(
-        request: Request, body: schema.ScoringBody, pairs: Sequence[Pair], field: str
+        request: Request, body: ScoringBody, pairs: Sequence[Pair], field: str
     ) -> tuple[dict[str, Any], list[float]]:
         """Return the head of the answer, and each pair's score."""
         model, key_id = registry.get(body.model), key_id_of(request.scope)
@@ -97,7 +164,7 @@ def scoring_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
         outputs = await run_while_connected(request.receive, job.outputs())
         num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         report_usage(request.scope, model=model.name, prompt_tokens=num_tokens)
-        usage = schema.ScoringUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
+        usage = ScoringUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
         head = {"id": job.request_id, "model": model.name, "scoring": "yes_no", "usage": usage}
         return head, [_score(output, words) for output in outputs]
 
@@ -117,17 +184,10 @@ def _encode(
     tokenizer, longest = tokenizer_of(model), model.async_engine.engine.max_model_len
     questions = [f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {text}" for query, text in pairs]
     if model.chat_template is not None or tokenizer.chat_templates:
+        system = Message(role="system", content=_SYSTEM)
         options = TemplateOptions(chat_template_kwargs={"enable_thinking": False})
-        prompts = [
-            encode_messages(
-                model,
-                [Message(role="system", content=_SYSTEM), Message(role="user", content=question)],
-                options,
-                trusts_template=False,
-                is_truncated=False,
-            )
-            for question in questions
-        ]
+        encode = partial(encode_messages, model, options=options, trusts_template=False, is_truncated=False)
+        prompts = [encode(messages=[system, Message(role="user", content=question)]) for question in questions]
     else:
         texts = [f"{_SYSTEM}\n\n{question}\n\nAnswer:" for question in questions]
         encoded = encode_texts(model, texts, add_special_tokens=True, is_truncated=False)

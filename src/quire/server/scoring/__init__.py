@@ -1,1 +1,0 @@
-"""Reranking and scoring of texts over HTTP."""
