@@ -202,7 +202,7 @@ def test_a_reader_that_is_slower_than_the_engine_gets_fewer_and_larger_events() 
             await engine.submit(stream, "slow", params, request_id="a")
             await until(lambda: engine.engine.last_stats is not None, "the first step")
             await until(lambda: not engine.engine.has_unfinished(), "the end, for which no reader is waited")
-            await asyncio.sleep(0)
+            await finish(engine, "later", request_id="b")  # whose events follow those of the first
             events = [event for _, event in await stream.read()]
             assert [type(event) for event in events] == [Started, Progress, Finished]
             assert [delta.index for delta in events[1].deltas] == [0, 1]

@@ -25,7 +25,7 @@ SLOW = [69]
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     fork_children(monkeypatch)
     monkeypatch.setattr(memory_budget, "_QUIET_S", 0.05)
-    monkeypatch.setattr(memory_budget, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(memory_budget, "_PATIENCE_S", 0.5)
 
 
 @asynccontextmanager
