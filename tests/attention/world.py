@@ -26,13 +26,14 @@ def naive(
     for i in range(len(q)):
         end = len(k) - len(q) + i + 1
         seen = slice(max(0, end - (layer.window or end)), end)
-        for head in range(layer.num_heads):
-            scores = k[seen, head // groups] @ q[i, head] * layer.scale
-            if layer.softcap:
-                scores = layer.softcap * torch.tanh(scores / layer.softcap)
-            if sinks is not None:
-                scores = torch.cat((scores, sinks[head : head + 1].double()))
-            out[i, head] = scores.softmax(0)[: end - seen.start] @ v[seen, head // groups]
+        queries = q[i].view(layer.num_kv_heads, groups, -1)
+        scores = torch.einsum("hgd,nhd->hgn", queries, k[seen]) * layer.scale
+        if layer.softcap:
+            scores = layer.softcap * torch.tanh(scores / layer.softcap)
+        if sinks is not None:
+            scores = torch.cat((scores, sinks.double().view(layer.num_kv_heads, groups, 1)), dim=2)
+        probabilities = scores.softmax(2)[..., : end - seen.start]
+        out[i] = torch.einsum("hgn,nhd->hgd", probabilities, v[seen]).reshape(out[i].shape)
     return out
 
 
