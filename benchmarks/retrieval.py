@@ -1,6 +1,7 @@
-"""Retrieval: our embedder beside the reference, recall on SQuAD questions, and search among many vectors.
+"""Retrieval: our embedder beside the reference, recall on SQuAD questions by vectors and words, and search speed.
 
     python -m benchmarks.retrieval --squad FILE --json FILE
+    python -m benchmarks.retrieval --words FILE... --num-chunks 100000
 
 The reference is sentence-transformers' computation: transformers' BertModel, mean pooling, normalisation.
 """
@@ -9,20 +10,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
-from quire.rag.chunks import cut
-from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS
+from quire.rag.chunks import Chunk, cut
+from quire.rag.collection import Collection
+from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, Collections
+from quire.rag.database import FILE
 from quire.rag.embedder import find_embedder, load_embedder
-from quire.rag.embedding import Embedder
+from quire.rag.embedding import Embedder, EmbedderFacts
 from quire.rag.index import VectorIndex
+from quire.rag.records import NewDocument
 
 BATCH = 32
 
@@ -71,14 +78,7 @@ def recall(
 def measure_texts(path: Path, num_compared: int) -> dict[str, Any]:
     source = find_embedder()
     assert source.path is not None
-    paragraphs: list[str] = []
-    questions: list[str] = []
-    answers: list[int] = []
-    for article in json.loads(path.read_text())["data"]:
-        for paragraph in article["paragraphs"]:
-            questions += [each["question"] for each in paragraph["qas"]]
-            answers += [len(paragraphs)] * len(paragraph["qas"])
-            paragraphs.append(paragraph["context"])
+    paragraphs, questions, answers = read_squad(path)
     embedder: Embedder = load_embedder(source)
     reference = make_reference(source.path, embedder.facts.max_tokens)
     ours: dict[str, Any] = {}
@@ -148,9 +148,114 @@ def measure_search(num_vectors: int, num_queries: int, dimension: int = 384) -> 
     }
 
 
+def measure_collection(num_chunks: int, num_queries: int, dimension: int = 384) -> dict[str, Any]:
+    """Time of searches by vectors and by both, and of deletions, in a collection of texts with Zipf's distribution."""
+    random = np.random.default_rng(0)
+    share = 1 / np.arange(1, 100_001) ** 1.05
+    share /= share.sum()
+    facts, num_words = EmbedderFacts("random", dimension, 256, "random"), 170
+
+    def text(count: int) -> str:
+        return " ".join(f"w{each}" for each in random.choice(len(share), count, p=share))
+
+    def unit(count: int) -> np.ndarray:
+        vectors = random.standard_normal((count, dimension), dtype=np.float32)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    times: dict[str, list[float]] = {"vectors": [], "both": [], "hostile": [], "delete": []}
+    with TemporaryDirectory() as directory:
+        collection = Collections(Path(directory)).create("measured", facts)
+        begin = time.perf_counter()
+        for _ in range(0, num_chunks, 1000):
+            texts = ["\n".join(text(num_words) for _ in range(10)) for _ in range(100)]
+            collection.change([_lines(each, unit(10)) for each in texts])
+        store_s = time.perf_counter() - begin
+        collection.search(unit(1)[0], words="w1")  # builds the vectors' index
+        for vector in unit(num_queries):
+            query, hostile = text(12), text(3_000)
+            for name, words in (("vectors", ""), ("both", query), ("hostile", hostile)):
+                start = time.perf_counter()
+                collection.search(vector, 5, words=words)
+                times[name].append(time.perf_counter() - start)
+        for document in collection.documents(limit=3):
+            start = time.perf_counter()
+            collection.change(removed=[document.id])
+            times["delete"].append(time.perf_counter() - start)
+        num_bytes = Path(directory, FILE).stat().st_size
+    medians = {f"{name}_s": statistics.median(each) for name, each in times.items()}
+    return {"num_chunks": num_chunks, "store_s": store_s, "num_bytes": num_bytes, **medians,
+            "both_max_s": max(times["both"]), "hostile_max_s": max(times["hostile"])}  # fmt: skip
+
+
+def _lines(text: str, vectors: np.ndarray) -> NewDocument:
+    """A document with a chunk per line."""
+    ends = [len(line) + 1 for line in text.split("\n")]
+    starts = [0, *accumulate(ends)]
+    chunks = [Chunk(start, start + size - 1, 256) for start, size in zip(starts, ends, strict=False)]
+    return NewDocument("zipf", "zipf", {}, text, b"", chunks, vectors)
+
+
+def read_squad(path: Path) -> tuple[list[str], list[str], list[int]]:
+    """Paragraphs, questions, and the paragraph of each question."""
+    paragraphs: list[str] = []
+    questions: list[str] = []
+    answers: list[int] = []
+    for article in json.loads(path.read_text())["data"]:
+        for paragraph in article["paragraphs"]:
+            questions += [each["question"] for each in paragraph["qas"]]
+            answers += [len(paragraphs)] * len(paragraph["qas"])
+            paragraphs.append(paragraph["context"])
+    return paragraphs, questions, answers
+
+
+def store(collection: Collection, texts: Sequence[str], embed: Callable[[Sequence[str]], np.ndarray]) -> None:
+    """Add each text as a document named by its number."""
+    counter = [find_embedder().token_counter()]
+    for start in range(0, len(texts), 64):
+        documents = []
+        for number, text in enumerate(texts[start : start + 64], start):
+            chunks = cut(text, counter, DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS)
+            vectors = embed([text[chunk.start : chunk.end] for chunk in chunks])
+            documents.append(NewDocument(str(number), str(number), {}, text, b"", chunks, vectors))
+        collection.change(documents)
+
+
+def measure_words(path: Path) -> dict[str, Any]:
+    """Recall of the right paragraph by vectors, by words and by both."""
+    paragraphs, questions, answers = read_squad(path)
+    embedder = load_embedder(find_embedder())
+    vectors = embedder.embed(questions).vectors
+    with TemporaryDirectory() as directory:
+        collection = Collections(Path(directory)).create("measured", embedder.facts)
+        store(collection, paragraphs, lambda texts: embedder.embed(texts).vectors)
+        owners = {chunk_id: int(name) for chunk_id, name in chunk_owners(directory)}
+        ranked: dict[str, list[list[int]]] = {"vectors": [], "words": [], "both": []}
+        for question, vector in zip(questions, vectors, strict=True):
+            ranked["vectors"].append([int(each.document) for each in collection.search(vector, 30)])
+            ranked["words"].append([owners[id_] for id_ in collection._rank_by_words(question, 30, None)])
+            ranked["both"].append([int(each.document) for each in collection.search(vector, 30, words=question)])
+    figures: dict[str, Any] = {"num_paragraphs": len(paragraphs), "num_questions": len(questions)}
+    for name, rankings in ranked.items():
+        distinct = [list(dict.fromkeys(ranking)) for ranking in rankings]
+        figures[name] = {
+            f"recall_at_{k}": sum(answer in each[:k] for each, answer in zip(distinct, answers, strict=True))
+            / len(answers)
+            for k in (1, 5, 10)
+        }
+    return figures
+
+
+def chunk_owners(directory: str) -> list[tuple[int, str]]:
+    with sqlite3.connect(Path(directory, FILE)) as connection:
+        sql = "SELECT c.id, d.name FROM chunks c JOIN documents d ON d.id = c.document_id"
+        return connection.execute(sql).fetchall()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--squad", type=Path, help="questions and paragraphs in SQuAD's form")
+    parser.add_argument("--words", type=Path, nargs="+", default=[], help="such files: recall by vectors and words")
+    parser.add_argument("--num-chunks", type=int, default=0, help="size of a collection to search")
     parser.add_argument("--num-compared", type=int, default=200, help="texts whose vectors are compared")
     parser.add_argument("--num-vectors", type=int, default=100_000)
     parser.add_argument("--num-queries", type=int, default=500)
@@ -158,9 +263,15 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.num_threads)
-    figures: dict[str, Any] = {"search": measure_search(arguments.num_vectors, arguments.num_queries)}
+    figures: dict[str, Any] = {}
+    if arguments.squad or not (arguments.words or arguments.num_chunks):
+        figures["search"] = measure_search(arguments.num_vectors, arguments.num_queries)
     if arguments.squad:
         figures["texts"] = measure_texts(arguments.squad, arguments.num_compared)
+    for path in arguments.words:
+        figures[path.name] = measure_words(path)
+    if arguments.num_chunks:
+        figures["collection"] = measure_collection(arguments.num_chunks, min(arguments.num_queries, 50))
     print(json.dumps(figures, indent=2))
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=2) + "\n")

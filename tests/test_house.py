@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "quire"
 FILES = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {path: ast.parse(text) for path, text in FILES.items()}
 
-MAX_LINES = 69_350
+MAX_LINES = 69_574
 MAX_FILE_LINES = 500
 MAX_CLASS_LINES = 400
 MAX_FUNCTION_LINES = 60

@@ -1,4 +1,4 @@
-"""One collection of documents, in a SQLite database, with a Faiss index in memory: add, replace, remove and search."""
+"""One collection of documents in a SQLite database, with indexes: add, replace, remove and search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
@@ -18,7 +17,7 @@ import numpy as np
 
 from quire.rag.database import Database
 from quire.rag.embedding import EmbedderFacts
-from quire.rag.index import VectorIndex
+from quire.rag.index import VectorIndex, WordIndex, fuse
 from quire.rag.records import (
     CollectionInfo,
     DocumentInfo,
@@ -31,6 +30,7 @@ from quire.rag.records import (
     size_of,
 )
 
+_DEPTH = 50  # candidates of each index, if there are two
 _SPARE = 16  # index candidates beyond top_k, since the float16 index ranks approximately
 _BATCH = 500  # ids in one statement
 _SET_ORIGIN_HASH = "UPDATE documents SET origin_hash = ? WHERE collection_id = ? AND origin = ?"
@@ -56,6 +56,7 @@ class Collection:
         self._database = database
         self._directory = directory
         self._on_deleted = on_deleted
+        self._words = WordIndex(id_)
         self._index: VectorIndex | None = None
         self._index_lock = threading.Lock()  # acquired before the snapshot, so that the index never goes back
 
@@ -126,7 +127,7 @@ class Collection:
     def passages_of(self, document_id: int) -> list[str]:
         """The texts of a document's chunks; empty for an unknown id."""
         with self._database.reading() as connection:
-            return self._chunk_texts(connection, document_id)
+            return [text for _, text in self._chunks(connection, document_id)]
 
     def vectors_of(self, document_id: int) -> dict[str, np.ndarray]:
         """Chunk text -> vector of one document; empty for an unknown id."""
@@ -141,11 +142,12 @@ class Collection:
         row = connection.execute(sql, (self.id, document_id)).fetchone()
         return None if row is None else str(row[0])
 
-    def _chunk_texts(self, connection: sqlite3.Connection, document_id: int) -> list[str]:
+    def _chunks(self, connection: sqlite3.Connection, document_id: int) -> list[tuple[int, str]]:
+        """Ids and texts of a document's chunks."""
         if (text := self._text(connection, document_id)) is None:
             return []
-        spans = connection.execute("SELECT start, end FROM chunks WHERE document_id = ?", (document_id,))
-        return [text[start:end] for start, end in spans]
+        spans = connection.execute("SELECT id, start, end FROM chunks WHERE document_id = ?", (document_id,))
+        return [(id_, text[start:end]) for id_, start, end in spans]
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
@@ -160,12 +162,17 @@ class Collection:
         CollectionGone after a deletion."""
         for document in added:
             check_metadata(document.metadata)
-        deleted_texts: Counter[str] = Counter()
+        replaced = [document.replaces for document in added if document.replaces is not None]
+        deleted: dict[int, str] = {}
         with self._database.writing() as connection:
             info = self._grow_version(connection)
-            if self._on_deleted is not None:
-                for id_ in (*removed, *(document.replaces for document in added if document.replaces is not None)):
-                    deleted_texts.update(self._chunk_texts(connection, id_))
+            keeps_words = self._keep_words(connection, info)
+            if keeps_words or self._on_deleted is not None:
+                deleted = {
+                    chunk_id: text for id_ in (*removed, *replaced) for chunk_id, text in self._chunks(connection, id_)
+                }
+            if keeps_words:
+                self._words.remove(connection, list(deleted.items()))
             for id_ in removed:
                 connection.execute(
                     "UPDATE documents SET origin_hash = x'' WHERE collection_id = ?1 AND origin = "
@@ -174,14 +181,17 @@ class Collection:
                 )
                 connection.execute("DELETE FROM documents WHERE collection_id = ? AND id = ?", (self.id, id_))
             for document in added:
-                self._insert(connection, document)
+                document_id = self._insert(connection, document)
+                if keeps_words:
+                    self._words.add(connection, self._chunks(connection, document_id))
+            if keeps_words:
+                self._set_words_version(connection, info.version)
             for origin, origin_hash in (complete or {}).items():
                 connection.execute(_SET_ORIGIN_HASH, (origin_hash, self.id, origin))
-        for document in added:
-            for chunk in document.chunks:
-                deleted_texts.pop(document.text[chunk.start : chunk.end], None)
-        if deleted_texts and self._on_deleted is not None:
-            self._on_deleted(info, list(deleted_texts))
+        kept = {document.text[chunk.start : chunk.end] for document in added for chunk in document.chunks}
+        gone = [text for text in dict.fromkeys(deleted.values()) if text not in kept]
+        if gone and self._on_deleted is not None:
+            self._on_deleted(info, gone)
 
     def set_origin_hash(self, origin: str, origin_hash: bytes) -> None:
         """Record that all documents of an origin are stored; b"" records that some may be missing."""
@@ -194,7 +204,7 @@ class Collection:
             raise CollectionGone("the collection was deleted meanwhile")
         return read_info(connection, self.id)
 
-    def _insert(self, connection: sqlite3.Connection, new: NewDocument) -> None:
+    def _insert(self, connection: sqlite3.Connection, new: NewDocument) -> int:
         id_ = new.replaces
         if id_ is not None:
             connection.execute("DELETE FROM chunks WHERE collection_id = ? AND document_id = ?", (self.id, id_))
@@ -204,6 +214,7 @@ class Collection:
         row = (id_, self.id, new.origin, new.name, metadata, len(new.text), num_bytes, new.content_hash, b"",
                time.time(), new.text)  # fmt: skip
         id_ = connection.execute(f"INSERT INTO documents VALUES ({', '.join('?' * len(row))})", row).lastrowid
+        assert id_ is not None
         connection.executemany(
             "INSERT INTO chunks (collection_id, document_id, start, end, num_tokens, vector, page) "
             "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -212,21 +223,73 @@ class Collection:
                 for part, vector in zip(new.chunks, new.vectors, strict=True)
             ),
         )
+        return id_
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def _keep_words(self, connection: sqlite3.Connection, info: CollectionInfo) -> bool:
+        """Whether a change must update the word index, which the first change creates."""
+        if not self._database.has_words:
+            return False
+        if info.version == 1:
+            self._words.create(connection)
+            return True
+        return self._has_words_of(connection, versions_ago=1)
+
+    def _has_words_of(self, connection: sqlite3.Connection, versions_ago: int = 0) -> bool:
+        """Whether the word index holds the chunks of the current version, or of an earlier one."""
+        sql = "SELECT 1 FROM collections WHERE id = ? AND words_version = version - ?"
+        return connection.execute(sql, (self.id, versions_ago)).fetchone() is not None
+
+    def _set_words_version(self, connection: sqlite3.Connection, version: int) -> None:
+        connection.execute("UPDATE collections SET words_version = ? WHERE id = ?", (version, self.id))
+
+    def drop_words(self) -> None:
+        """Delete the word index; a search by words builds it again."""
+        if self._database.has_words:
+            with self._database.writing() as connection:
+                self._words.drop(connection)
+                self._set_words_version(connection, -1)
+
+    def _build_words(self) -> None:
+        with self._database.writing() as connection:
+            info = read_info(connection, self.id)
+            if self._has_words_of(connection):  # another search was faster
+                return
+            self._words.create(connection)
+            documents = connection.execute("SELECT id FROM documents WHERE collection_id = ?", (self.id,)).fetchall()
+            for (document_id,) in documents:
+                self._words.add(connection, self._chunks(connection, document_id))
+            self._set_words_version(connection, info.version)
+
+    def _rank_by_words(self, query: str, limit: int, among: np.ndarray | None) -> list[int]:
+        """Ids of the best chunks by the words of a query. Builds a missing or outdated index."""
+        for _ in range(2 if self._database.has_words else 0):
+            with self._database.reading() as connection:
+                if self._has_words_of(connection):
+                    return self._words.search(connection, query, limit, among)
+            self._build_words()
+        return []
 
     # -- search --------------------------------------------------------------------------------------------------------
 
-    def search(self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None) -> list[Passage]:
-        """Return the chunks nearest to a unit vector, float32 [dimension], best first; `where` filters by metadata."""
+    def search(self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None, words: str = "") -> list[Passage]:
+        """Return the chunks nearest to a unit vector, float32 [dimension], best first; `where` filters by metadata.
+        With `words`, the text of the query, fuse this ranking with that by words."""
         among: np.ndarray | None = None
         if where:  # of an earlier snapshot: ids are never reused
             with self._database.reading() as connection:
                 among = self._chunks_where(connection, where)
+        depth = max(top_k, _DEPTH) if words else top_k
+        by_words = self._rank_by_words(words, depth, among) if words else []
         with self._index_lock, self._database.reading() as connection:  # one snapshot for index and texts
             index = self._current_index(connection)
-            found = index.search(vector, top_k + _SPARE, among)
-            ids, vectors = _vectors(connection, [id_ for id_, _ in found], len(vector))
-            best = sorted(zip((vectors @ vector).tolist(), ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
-            return [self._passage(connection, id_, score) for score, id_ in best[:top_k]]
+            near = [id_ for id_, _ in index.search(vector, depth + _SPARE, among)]
+            ids, vectors = _vectors(connection, list(dict.fromkeys([*near, *by_words])), len(vector))
+            scores = dict(zip(ids, (vectors @ vector).tolist(), strict=True))
+            near = sorted(scores.keys() & set(near), key=lambda id_: (-scores[id_], id_))[:depth]
+            best = fuse(near, [id_ for id_ in by_words if id_ in scores])
+            return [self._passage(connection, id_, scores[id_]) for id_ in best[:top_k]]
 
     def _current_index(self, connection: sqlite3.Connection) -> VectorIndex:
         info = connection.execute("SELECT version, dimension FROM collections WHERE id = ?", (self.id,)).fetchone()

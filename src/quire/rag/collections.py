@@ -66,7 +66,7 @@ class Collections:
             raise ValueError(f"an overlap of {overlap_tokens} tokens in chunks of {chunk_tokens}; take at most half")
         id_ = secrets.token_hex(16)
         row = (id_, owner, name, is_public, time.time(), embedder.name, embedder.fingerprint, embedder.dimension,
-               chunk_tokens, overlap_tokens, json.dumps(list(readers)), 0)  # fmt: skip
+               chunk_tokens, overlap_tokens, json.dumps(list(readers)), 0, -1)  # fmt: skip
         try:
             with self._database.writing() as connection:
                 connection.execute(f"INSERT INTO collections VALUES ({', '.join('?' * len(row))})", row)
@@ -128,8 +128,9 @@ class Collections:
 
     def delete_by_id(self, id_: str) -> None:
         """As `delete`; an unknown id is ignored."""
+        collection = self.by_id(id_)
+        collection.drop_words()
         if self._on_deleted is not None:  # in parts, since the listener gets all texts of a part at once
-            collection = self.by_id(id_)
             with contextlib.suppress(CollectionGone):
                 while some := collection.documents(limit=_DELETED_AT_ONCE):
                     collection.change(removed=[document.id for document in some])

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
+from quire.rag.index import has_fts5
+
+logger = logging.getLogger("quire.rag")
 FILE = "collections.sqlite3"
-_VERSION = 3
+_VERSION = 4
 _APPLICATION_ID = 0x51525247
 _BUSY_TIMEOUT_S = 30.0
 # AUTOINCREMENT never reuses an id, so an outdated index cannot confuse two chunks.
@@ -28,6 +33,7 @@ CREATE TABLE collections (
   overlap_tokens INTEGER NOT NULL,
   readers TEXT NOT NULL,             -- a JSON list of models
   version INTEGER NOT NULL,          -- incremented by every change of its chunks
+  words_version INTEGER NOT NULL DEFAULT -1, -- version that the table words_ID indexes
   UNIQUE (owner, name)
 ) STRICT;
 CREATE TABLE documents (
@@ -58,6 +64,8 @@ CREATE TABLE chunks (
 CREATE INDEX chunks_of_collection ON chunks (collection_id);
 CREATE INDEX chunks_of_document ON chunks (document_id);
 """
+#: Version -> statement that makes the next version of it.
+_UPGRADES = {3: "ALTER TABLE collections ADD COLUMN words_version INTEGER NOT NULL DEFAULT -1"}
 
 
 class Database:
@@ -95,6 +103,8 @@ class Database:
         run("PRAGMA secure_delete = ON")  # overwrite deleted text in the file
         if self._version() == 0:
             self._create_tables()
+        if self._version() in _UPGRADES:
+            self._upgrade()
         if (version := self._version()) != _VERSION:
             raise ValueError(
                 f"{self.path} is of version {version}, and this Quire reads {_VERSION}; use the Quire that made it"
@@ -112,6 +122,19 @@ class Database:
                     connection.execute(statement)
                 connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+    def _upgrade(self) -> None:
+        with self.writing() as connection:
+            while (version := self._version()) in _UPGRADES:
+                connection.execute(_UPGRADES[version])
+                connection.execute(f"PRAGMA user_version = {version + 1}")
+
+    @cached_property
+    def has_words(self) -> bool:
+        """Whether this SQLite can index words; otherwise log it."""
+        if not (found := has_fts5(self._connection)):
+            logger.warning("SQLite %s has no FTS5: collections are searched by vectors only", sqlite3.sqlite_version)
+        return found
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -93,7 +93,7 @@ class NewDocument:
 class Passage:
     """A chunk found by a search."""
 
-    score: float  #: the cosine with the query
+    score: float  #: the cosine with the query; passages found by words are not in its order
     text: str
     start: int  #: offset in the document, in characters
     end: int

@@ -184,6 +184,16 @@ def test_filters_and_queries_are_checked(client: TestClient) -> None:
     assert error_of(much) == (400, "invalid_value", "chunk_tokens")
 
 
+def test_searches_are_by_words_too_or_by_vectors_only(client: TestClient) -> None:
+    near, far = "! ? ;", "far E4711 away"  # signs have vectors, but are no words
+    path = make(client, "c", {"name": "near", "text": near}, {"name": "far", "text": far})
+    query = "! ? ; e4711"
+    assert found(client, path, query) == found(client, path, query, search="vectors") == [near, far]
+    assert found(client, path, query, search="hybrid") == [far, near]
+    answer = client.post(f"{path}/search", json={"query": query, "search": "words"})
+    assert error_of(answer) == (400, "invalid_value", "search")
+
+
 def test_a_server_without_them_says_how_to_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with served(ServerSettings()) as client:
         assert error_of(client.get("/v1/collections")) == (404, "collections_off", None)

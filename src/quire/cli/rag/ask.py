@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quire.cli.options import Json, options
-from quire.cli.rag.collections import Name, RagDir, Where, find_passages, open_collections
+from quire.cli.rag.collections import Name, RagDir, Search, Where, find_passages, open_collections
 from quire.cli.tables import write_figures
 from quire.config import EngineConfig
 
@@ -41,20 +41,21 @@ def ask(
     collection: Name,
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of passages to read.")] = 1,
     where: Where = None,
+    search: Search = "vectors",
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of the answer.")] = 64,
     chat: Chat = None,
     template: Template = None,
     rag_dir: RagDir = None,
     json: Json = None,
 ) -> None:
-    """Answer a question from the passages nearest to it. (default model: quire-mini)
+    """Answer a question from the best passages for it. (default model: quire-mini)
 
     The passages' KV is kept in --kv-dir, by default beside the collections, and speeds up later questions about them.
     """
     form = _form(template)
     with open_collections(rag_dir) as collections:
         found = collections.get(collection)
-        passages = find_passages(found, question, top_k, where)
+        passages = find_passages(found, question, top_k, where, search)
         collection_id = found.id
         config = _with_kv_dir(engine, collections.directory)
     if not passages:

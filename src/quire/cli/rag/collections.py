@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -27,6 +27,8 @@ Where = Annotated[
     list[str] | None,
     typer.Option("--filter", metavar="KEY=VALUE", help="Only documents with this metadata; may be repeated."),
 ]
+RankBy = Literal["hybrid", "vectors"]
+Search = Annotated[RankBy, typer.Option("--search", help="Rank by vectors and words, or by vectors only.")]
 
 
 @contextmanager
@@ -65,12 +67,14 @@ def open_embedder(
         embedder.close()
 
 
-def find_passages(collection: Collection, question: str, top_k: int, where: list[str] | None) -> list[Passage]:
-    """Return the passages nearest to a question, by the collection's embedder."""
+def find_passages(
+    collection: Collection, question: str, top_k: int, where: list[str] | None, search: RankBy
+) -> list[Passage]:
+    """Return the best passages for a question, by the collection's embedder and by words."""
     with open_embedder(None, collection, None) as embedder:
         collection.check_embedder(embedder.facts)
         (vector,) = embedder.embed([question]).vectors
-    return collection.search(vector, top_k, to_filter(where))
+    return collection.search(vector, top_k, to_filter(where), words="" if search == "vectors" else question)
 
 
 def to_metadata(given: Sequence[str]) -> dict[str, Plain]:

@@ -11,7 +11,16 @@ import typer
 from quire.cli.command import App
 from quire.cli.options import Json, options
 from quire.cli.rag import ask
-from quire.cli.rag.collections import Name, RagDir, Where, find_passages, open_collections, open_embedder, to_metadata
+from quire.cli.rag.collections import (
+    Name,
+    RagDir,
+    Search,
+    Where,
+    find_passages,
+    open_collections,
+    open_embedder,
+    to_metadata,
+)
 from quire.cli.tables import print_table, show_time, write_figures
 from quire.config import EngineConfig
 from quire.settings import Settings, setting
@@ -133,13 +142,14 @@ def query(
     collection: Name,
     top_k: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 5,
     where: Where = None,
+    search: Search = "vectors",
     rag_dir: RagDir = None,
     json: Json = None,
 ) -> None:
-    """Print the passages nearest to a question, with score (cosine) and position."""
+    """Print the best passages for a question, with score (cosine) and position."""
     with open_collections(rag_dir) as collections:
         found = collections.get(collection)
-        passages = find_passages(found, question, top_k, where)
+        passages = find_passages(found, question, top_k, where, search)
     for passage in passages:
         title = f"  {passage.metadata['title']}" if "title" in passage.metadata else ""
         typer.secho(f"{passage.score:.3f}  {passage.document}, {passage.position}{title}", bold=True)

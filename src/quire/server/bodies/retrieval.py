@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 from pydantic import Field
 
@@ -20,15 +20,20 @@ if TYPE_CHECKING:
     from quire.rag.records import Passage
 
 
+RankBy = Literal["hybrid", "vectors"]
+RANK_BY = "hybrid ranks by vectors and by words, vectors by vectors only. Default: vectors."
+
+
 class Retrieval(Body):
     """Passages to search for and put in front of the question."""
 
     collection: Annotated[str, Field(min_length=1, max_length=200)] = Field(description="A name from /v1/collections.")
-    top_k: int | None = option("Maximum number of passages, nearest first, as far as they fit; default 1.", ge=1, le=64)
+    top_k: int | None = option("Maximum number of passages, best first, as far as they fit; default 1.", ge=1, le=64)
     filter: FilterFields | None = option("Metadata that documents must have; a list means any of its values.")
     query: Annotated[str, Field(min_length=1)] | None = option(
         "Search text; default: the last message of the user, or the prompt."
     )
+    search: RankBy | None = option(RANK_BY)
     template: Annotated[str, Field(max_length=8192)] | None = option(
         "Form of the prompt or of the first message, with {documents} followed by {question}."
     )

@@ -77,8 +77,9 @@ def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
     @routes.post("/v1/collections/{name}/search", response_model=schema.SearchReply, summary="Search for passages")
     async def search(request: Request, body: schema.SearchRequest, name: Name) -> Response:
         work = service.search(
-            key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter
-        )
+            key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter,
+            by=body.search,
+        )  # fmt: skip
         found = await run_while_connected(request.receive, work)
         usage = schema.EmbeddingUsage(prompt_tokens=found.num_query_tokens, total_tokens=found.num_query_tokens)
         passages = [PassageCard.of(passage) for passage in found.passages]

@@ -19,7 +19,7 @@ from quire.server.bodies.fields import (
     option,
 )
 from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail
-from quire.server.bodies.retrieval import PassageCard
+from quire.server.bodies.retrieval import RANK_BY, PassageCard, RankBy
 
 if TYPE_CHECKING:
     from quire.rag.records import CollectionInfo, DocumentInfo
@@ -171,6 +171,7 @@ class SearchRequest(Body):
     query: Annotated[str, Field(min_length=1)] = Field(description="Search text; at least one character.")
     top_k: int | None = option(f"Number of passages, 1 to {MAX_TOP_K}. Default: 5.", ge=1, le=MAX_TOP_K)
     filter: FilterFields | None = option("Metadata that documents must have; a list means any of its values.")
+    search: RankBy | None = option(RANK_BY)
 
 
 class EmbeddingUsage(Reply):
@@ -181,7 +182,7 @@ class EmbeddingUsage(Reply):
 class SearchReply(Reply):
     object: Literal["list"]
     collection: str
-    data: list[PassageCard] = Field(description="Passages, nearest first.")
+    data: list[PassageCard] = Field(description="Passages, best first.")
     usage: EmbeddingUsage
 
 

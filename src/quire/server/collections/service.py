@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from quire.rag.embedder import EmbedderSource
     from quire.rag.embedding import EmbedderInput, Embeddings
     from quire.rag.records import CollectionInfo, Filter, Passage
+    from quire.server.bodies.retrieval import RankBy
     from quire.server.collections.schema import DocumentUpload
     from quire.server.collections.shared_embedder import SharedEmbedder
 
@@ -135,23 +136,33 @@ class CollectionService:
         return self._embedder
 
     async def search(
-        self, key_id: str, collection: str, query: str, *, top_k: int, where: Filter | None
+        self,
+        key_id: str,
+        collection: str,
+        query: str,
+        *,
+        top_k: int,
+        where: Filter | None,
+        by: RankBy | None = None,
     ) -> SearchResult:
         """Search a collection that the key may read, by query and metadata. Raises ApiError for any failure."""
         started = time.monotonic()
-        work = partial(self._search, key_id, collection, query, top_k, where)
+        work = partial(self._search, key_id, collection, query[:MAX_QUERY_CHARACTERS], top_k, where, by)
         found = await run_blocking(self._searches, work, key_id)
         self._metrics.observe_search(time.monotonic() - started)
         return found
 
-    def _search(self, key_id: str, name: str, query: str, top_k: int, where: Filter | None) -> SearchResult:
+    def _search(
+        self, key_id: str, name: str, query: str, top_k: int, where: Filter | None, by: RankBy | None
+    ) -> SearchResult:
         found = self.find(key_id, name)
         with errors_of(name, "filter"):
             info = found.info
             self.check_embedder(info)
             _check_filter(where)
-            embeddings = self.embedder.embed([query[:MAX_QUERY_CHARACTERS]], use="search")
-            passages = found.search(embeddings.vectors[0], top_k, where)
+            embeddings = self.embedder.embed([query], use="search")
+            words = query if by == "hybrid" else ""
+            passages = found.search(embeddings.vectors[0], top_k, where, words)
             self.storage.reading.trim_indexes(_MAX_VECTORS)
         return SearchResult(info, passages, embeddings.num_tokens[0])
 
