@@ -41,7 +41,7 @@ def ask(
     collection: Name,
     top_k: Annotated[int, typer.Option(min=1, help="Maximum number of passages to read.")] = 1,
     where: Where = None,
-    search: Search = "vectors",
+    search: Search = "hybrid",
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of the answer.")] = 64,
     chat: Chat = None,
     template: Template = None,

@@ -142,7 +142,7 @@ def query(
     collection: Name,
     top_k: Annotated[int, typer.Option(min=1, help="Passages to show.")] = 5,
     where: Where = None,
-    search: Search = "vectors",
+    search: Search = "hybrid",
     rag_dir: RagDir = None,
     json: Json = None,
 ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 RankBy = Literal["hybrid", "vectors"]
-RANK_BY = "hybrid ranks by vectors and by words, vectors by vectors only. Default: vectors."
+RANK_BY = "hybrid ranks by vectors and by words, vectors by vectors only. Default: hybrid."
 
 
 class Retrieval(Body):

@@ -161,7 +161,7 @@ class CollectionService:
             self.check_embedder(info)
             _check_filter(where)
             embeddings = self.embedder.embed([query], use="search")
-            words = query if by == "hybrid" else ""
+            words = "" if by == "vectors" else query
             passages = found.search(embeddings.vectors[0], top_k, where, words)
             self.storage.reading.trim_indexes(_MAX_VECTORS)
         return SearchResult(info, passages, embeddings.num_tokens[0])
