@@ -226,7 +226,7 @@ def check_outputs(output: RequestOutput, pattern: str | None) -> None:
 @pytest.fixture
 def slow_rest(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Semaphore]:
     """Lets a test count how many pieces of the rest are added."""
-    loaded_model(PRECISION)  # whose rest nobody would let through
+    loaded_model(PRECISION)  # before its pieces need a release, too
     pieces, add_bits = threading.Semaphore(0), WeightLayer.add_bits
 
     def add(self: WeightLayer, *arguments: Any) -> None:
