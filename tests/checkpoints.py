@@ -7,8 +7,12 @@ also get sharper attention, and weaker MLPs and biases, which would otherwise hi
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -221,7 +225,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 #: With states beside KV.
 HYBRIDS = ("qwen3_5", "qwen3_5-moe", "qwen3_next", "lfm2", "lfm2-biases", "lfm2-moe", "granite4", "granite4-moe")
 ARCHITECTURES = tuple(_VARIANTS)
-_KINDS = (
+KINDS = (
     "llama",
     "gpt2",
     "opt-350m",
@@ -234,11 +238,34 @@ _KINDS = (
     "lfm2",
     "granite4-moe",
 )
-#: For tests of seconds each: of every kind of arithmetic one is fast, the others are slow tests.
-ONE_OF_EACH_KIND = tuple(
-    name if name in _KINDS else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES
-)
+#: Of each kind of cache: keys and values, some layers' of a window or shared, latents, states.
+CACHES = ("llama", "gemma4-shared", "deepseek3", "qwen3_5")
+
+
+def quick(names: Iterable[Any], among: Iterable[Any]) -> list[Any]:
+    """Return parameters of a test: those in `names` are quick, the others slow."""
+    chosen = list(names)
+    return [
+        each
+        if each in chosen
+        else pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.slow)
+        for each in among
+    ]
+
+
+def in_turns(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
+    """Return all pairs as a test's parameters, of which some that have each value of either list are quick."""
+    longest = max(len(first), len(second))
+    pairs = [(first[i % len(first)], second[i % len(second)]) for i in range(longest)]
+    return quick(pairs, product(first, second))
+
+
+#: For tests of models: of every kind of arithmetic one is quick.
+ONE_OF_EACH_KIND = quick(KINDS, ARCHITECTURES)
+#: For tests of schedules, whatever a model computes.
+ONE_OF_EACH_CACHE = quick(CACHES, ARCHITECTURES)
 STD = 0.3
+_made = tempfile.TemporaryDirectory(prefix="quire-checkpoints-")  # checkpoints that tests get copies of
 # Norms of outputs, so that the residual stream is more than the embedding; others are stored less one.
 _GEMMA_FACTORS = {"post_attention": 4, "post_feedforward": 1, "norm": 0, "embed_tokens": 0.1}
 _LATENT_FACTORS = {"o_proj": 2.5}
@@ -309,11 +336,13 @@ def randomize(model: torch.nn.Module, factors: Mapping[str, float] = MappingProx
 
 def make_checkpoint(name: str, directory: str | Path, seed: int = 0, **overrides: Any) -> Path:
     """Save the variant's checkpoint without a tokenizer to `directory` and return it."""
-    directory = Path(directory)
-    make_reference(name, seed, **overrides).save_pretrained(directory)
-    if name == "internlm3":  # transformers saves it as Llama
-        config = json.loads((directory / "config.json").read_text())
-        config |= {"architectures": ["InternLM3ForCausalLM"], "qkv_bias": True, "bias": True}
-        del config["attention_bias"], config["mlp_bias"]
-        (directory / "config.json").write_text(json.dumps(config))
-    return directory
+    made, key = _made.name, f"{name} {seed} {sorted(overrides.items())}"
+    saved = Path(made, hashlib.sha256(key.encode()).hexdigest())
+    if not saved.exists():
+        make_reference(name, seed, **overrides).save_pretrained(saved)
+        if name == "internlm3":  # transformers saves it as Llama
+            config = json.loads((saved / "config.json").read_text())
+            config |= {"architectures": ["InternLM3ForCausalLM"], "qkv_bias": True, "bias": True}
+            del config["attention_bias"], config["mlp_bias"]
+            (saved / "config.json").write_text(json.dumps(config))
+    return Path(shutil.copytree(saved, directory, dirs_exist_ok=True))

@@ -33,6 +33,8 @@ MAX_MODEL_LEN = 256
 PATIENCE_S = 100  # timeout of operations that take no time on an idle machine
 SMALL = EngineConfig(model=MODEL, num_kv_blocks=64, max_model_len=MAX_MODEL_LEN, use_tqdm=False)
 
+# A client for each request takes longer than the request.
+_CLIENT = httpx.Client(verify=False, limits=httpx.Limits(max_keepalive_connections=0))
 # uvicorn polls ten times a second for its end and that of its connections; tests stop hundreds of servers.
 uvicorn.server.asyncio = SimpleNamespace(  # type: ignore[attr-defined]
     **{**vars(asyncio), "sleep": lambda delay: asyncio.sleep(min(delay, 0.01))}
@@ -49,7 +51,7 @@ class RunningServer:
         return self.registry.get(None).async_engine.engine
 
     def send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return httpx.request(method, self.url + path, timeout=PATIENCE_S, **options)
+        return _CLIENT.request(method, self.url + path, timeout=PATIENCE_S, **options)
 
     def get(self, path: str) -> httpx.Response:
         return self.send("GET", path)

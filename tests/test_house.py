@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "src" / "quire"
-FILES = {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {path: ast.parse(text) for path, text in FILES.items()}
 
 MAX_LINES = 69_574
 MAX_FILE_LINES = 500
@@ -23,6 +22,16 @@ SHARED_NAMES = {"Namespace", "_Batch"}
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@cache
+def files() -> dict[Path, str]:
+    return {path: path.read_text() for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def trees() -> dict[Path, ast.Module]:
+    return {path: ast.parse(text) for path, text in files().items()}
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(PACKAGE))
 
@@ -31,7 +40,7 @@ def definitions(*kinds: type[Definition]) -> list[tuple[str, Definition]]:
     """Return all definitions of these kinds, with a name for messages."""
     return [
         (f"{name_of(path)}:{node.lineno} {node.name}", node)
-        for path, tree in TREES.items()
+        for path, tree in trees().items()
         for node in ast.walk(tree)
         if isinstance(node, kinds)
     ]
@@ -43,11 +52,11 @@ def num_lines(node: Definition) -> int:
 
 
 def test_the_package_does_not_grow() -> None:
-    assert sum(text.count("\n") for text in FILES.values()) <= MAX_LINES
+    assert sum(text.count("\n") for text in files().values()) <= MAX_LINES
 
 
 def test_no_file_is_long() -> None:
-    lines = {name_of(path): text.count("\n") for path, text in FILES.items()}
+    lines = {name_of(path): text.count("\n") for path, text in files().items()}
     assert not {name: count for name, count in lines.items() if count > MAX_FILE_LINES}
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -59,6 +60,11 @@ MAY_IMPORT = {name: allowed for row, allowed in TABLE.items() for name in row}
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def part_of(path: Path) -> str:
     """Return the row of a file; "" for the package's own __init__."""
     first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
@@ -99,24 +105,21 @@ def run_python(code: str) -> str:
     ).stdout.strip()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_imports_only_what_its_row_allows(path: Path) -> None:
-    part = part_of(path)
-    if not part:
-        return
-    assert part in MAY_IMPORT, f"{part} has no row in docs/architecture.md"
-    forbidden = parts_imported(ast.parse(path.read_text()), path) - MAY_IMPORT[part]
-    assert not forbidden, f"{path.relative_to(ROOT)} may not import {', '.join(sorted(forbidden))}"
+def test_a_file_imports_only_what_its_row_allows() -> None:
+    for path in FILES:
+        if part := part_of(path):
+            assert part in MAY_IMPORT, f"{part} has no row in docs/architecture.md"
+            forbidden = parts_imported(tree_of(path), path) - MAY_IMPORT[part]
+            assert not forbidden, f"{path.relative_to(ROOT)} may not import {', '.join(sorted(forbidden))}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_third_party_packages_stay_where_they_belong(path: Path) -> None:
-    part = part_of(path)
-    roots = {module.split(".")[0] for module in imported_modules(ast.parse(path.read_text()), path)}
-    if part in WITHOUT_TORCH:
-        assert "torch" not in roots, f"{path.relative_to(ROOT)} imports torch"
-    if part not in MAY_USE_REFERENCE:
-        assert not roots & REFERENCE_LIBRARIES, f"{path.relative_to(ROOT)} imports {roots & REFERENCE_LIBRARIES}"
+def test_third_party_packages_stay_where_they_belong() -> None:
+    for path in FILES:
+        roots = {module.split(".")[0] for module in imported_modules(tree_of(path), path)}
+        if part_of(path) in WITHOUT_TORCH:
+            assert "torch" not in roots, f"{path.relative_to(ROOT)} imports torch"
+        if part_of(path) not in MAY_USE_REFERENCE:
+            assert not roots & REFERENCE_LIBRARIES, f"{path.relative_to(ROOT)} imports {roots & REFERENCE_LIBRARIES}"
 
 
 def test_the_table_has_no_cycles() -> None:
@@ -160,7 +163,7 @@ def test_no_files_import_each_other_in_a_circle_even_for_types_alone() -> None:
     imports = {
         name: {
             module
-            for node in imports_of(ast.parse(path.read_text()).body, type_checking=True)
+            for node in imports_of(tree_of(path).body, type_checking=True)
             for module in files_imported(node, path)
             if module in names and module != name
         }
@@ -189,7 +192,7 @@ def test_a_folder_does_not_know_what_stands_on_it(folder: str, forbidden: str) -
     assert (PACKAGE / folder).is_dir(), f"there is no {folder} any more"
     assert other.is_dir() or other.with_suffix(".py").exists(), f"there is no {forbidden} any more"
     for path in (PACKAGE / folder).rglob("*.py"):
-        modules = imported_modules(ast.parse(path.read_text()), path)
+        modules = imported_modules(tree_of(path), path)
         assert not [module for module in modules if module.startswith(forbidden)], f"{path} imports {forbidden}"
 
 
@@ -214,15 +217,15 @@ def may_import_torch(path: Path) -> bool:
     return any(f"{name}.".startswith(f"{each}.") for each in IMPORT_TORCH)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_named_files_alone_import_torch_at_their_top(path: Path) -> None:
-    body = ast.parse(path.read_text()).body
-    roots = {
-        module.split(".")[0]
-        for node in imports_of(body, type_checking=False)
-        for module in imported_modules(node, path)
-    }
-    assert "torch" not in roots or may_import_torch(path), "import torch where a tensor is at hand"
+def test_named_files_alone_import_torch_at_their_top() -> None:
+    for path in FILES:
+        roots = {
+            module.split(".")[0]
+            for node in imports_of(tree_of(path).body, type_checking=False)
+            for module in imported_modules(node, path)
+        }
+        message = f"{path.relative_to(ROOT)}: import torch where a tensor is at hand"
+        assert "torch" not in roots or may_import_torch(path), message
 
 
 def test_all_other_files_can_be_imported_where_there_is_no_torch() -> None:
@@ -305,7 +308,7 @@ def test_the_command_line_imports_the_house_inside_functions_only() -> None:
     for path in FILES:
         if part_of(path) != "cli":
             continue
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         modules = {
             module for node in imports_of(tree.body, type_checking=False) for module in imported_modules(node, path)
         }

@@ -1,12 +1,14 @@
 """Write the tables of docs/models.md: the architectures that Quire serves, with a mark where a test holds each of them
-in some respect. The marks come from the names of the collected tests. A test checks that the page is current."""
+in some respect. The marks come from the parameters of tests. A test checks that the page is current."""
 
 from __future__ import annotations
 
+import importlib
 import re
-import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from quire.models.registry import ARCHITECTURES, MULTIMODAL
 
@@ -26,17 +28,7 @@ TEXT_PARTS = "models/test_same_logits.py", "test_a_multimodal_"  # parameters be
 
 
 def tested() -> dict[str, set[str]]:
-    """Return the architectures that each column's test has among its parameters."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--collect-only",
-        "-q",
-        "-n0",
-        *(f"tests/{t}" for t in (*TESTS.values(), TEXT_PARTS[0])),
-    ]
-    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    """Return the architectures that each column's test has among its parameters, those of slow tests too."""
     sys.path.insert(0, str(ROOT / "tests"))
     from checkpoints import ARCHITECTURES as VARIANTS
     from checkpoints import make_config
@@ -45,12 +37,26 @@ def tested() -> dict[str, set[str]]:
     by_variant = {name: kinds[make_config(name).model_type] for name in VARIANTS}
     found: dict[str, set[str]] = {}
     for column, test in TESTS.items():
-        ids = re.findall(rf"^tests/{re.escape(test)}\[(.*)\]$", output, re.MULTILINE)
-        longest_first = sorted(VARIANTS, key=len, reverse=True)
-        variants = (next((v for v in longest_first if f"-{v}-" in f"-{each}-"), "") for each in ids)
-        found[column] = {by_variant[variant] for variant in variants if variant}
-    found["exact"] |= set(re.findall(rf"::{TEXT_PARTS[1]}\w+\[(\w+)-", output))
+        path, _, name = test.partition("::")
+        function = getattr(_module(path), name)
+        found[column] = {by_variant[each] for each in _parameters(function) if each in by_variant}
+    tests = [each for name, each in vars(_module(TEXT_PARTS[0])).items() if name.startswith(TEXT_PARTS[1])]
+    found["exact"] |= {each.partition("-")[0] for test in tests for each in _parameters(test)}
     return found
+
+
+def _module(path: str) -> ModuleType:
+    return importlib.import_module(path.removesuffix(".py").replace("/", "."))
+
+
+def _parameters(test: Callable[..., None]) -> Iterator[str]:
+    """Yield the texts among a test's parameters, or their ids."""
+    for mark in (each for each in test.pytestmark if each.name == "parametrize"):  # type: ignore[attr-defined]
+        for value in mark.args[1]:
+            values = getattr(value, "values", value)
+            values = [values] if isinstance(values, str) else values
+            make_id = mark.kwargs.get("ids")
+            yield from (make_id(each) if callable(make_id) else each for each in values if isinstance(each, str))
 
 
 def rendered(text: str) -> str:

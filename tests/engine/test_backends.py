@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from checkpoints import CACHES, in_turns, quick
 from engine import test_random_schedules as random_schedules
 from engine.harness import PROMPTS, Job, assert_all_greedy, drive, greedy_params, make_llm, random_ids
 from engine.thread_ranks import MultiRankLLM
@@ -24,17 +25,14 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("options", FORMATS.values(), ids=FORMATS)
-@pytest.mark.parametrize("name", ["llama", "qwen3", "gpt2", "opt"])
-def test_tokens_and_logprobs_are_equal_bit_for_bit(
-    name: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("name", "format"), in_turns(["llama", "qwen3", "gpt2", "opt"], list(FORMATS)))
+def test_tokens_and_logprobs_are_equal_bit_for_bit(name: str, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = [*PROMPTS[1:5], random_ids(64, 1), random_ids(65, 2), random_ids(150, 3)]
     params = [greedy_params(8, logprobs=3, prompt_logprobs=2)] * 6
     params += [SamplingParams(seed=1, temperature=0.9, max_tokens=8, ignore_eos=True, logprobs=3)]
 
     def run() -> list[Any]:
-        llm = make_llm(name, max_model_len=300, **options)
+        llm = make_llm(name, max_model_len=300, **FORMATS[format])
         assert is_numpy(llm.engine.runner.model.dtype) != is_on_torch
         outputs = llm.generate([{"prompt_token_ids": list(each)} for each in prompts], params, use_tqdm=False)
         alone = llm.generate([{"prompt_token_ids": list(prompts[-1])}], params[-1], use_tqdm=False)
@@ -49,7 +47,7 @@ def test_tokens_and_logprobs_are_equal_bit_for_bit(
     assert run() == expected
 
 
-@pytest.mark.parametrize("name", random_schedules.FAMILIES)
+@pytest.mark.parametrize("name", quick(CACHES, random_schedules.FAMILIES))
 def test_tensors_give_the_references_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIRE_BACKEND", "torch")
     llm = make_llm(name, block_size=4, num_kv_blocks=17, max_num_batched_tokens=24, watermark=0)
@@ -57,7 +55,7 @@ def test_tensors_give_the_references_tokens(name: str, monkeypatch: pytest.Monke
     assert_all_greedy(name, drive(llm, [Job(prompt, arrival=i) for i, prompt in enumerate(PROMPTS)]))
 
 
-@settings(max_examples=4, derandomize=True, **random_schedules.BASICS)
+@settings(max_examples=2, derandomize=True, **random_schedules.BASICS)
 @given(plan=random_schedules.plans)
 def test_whatever_comes_tensors_give_the_same_bits(plan: random_schedules.Plan) -> None:
     with pytest.MonkeyPatch.context() as patch:

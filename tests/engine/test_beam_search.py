@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from checkpoints import ONE_OF_EACH_KIND
+from checkpoints import ONE_OF_EACH_CACHE, quick
 from engine.harness import (
     PROMPTS,
     Job,
@@ -66,7 +66,7 @@ def test_every_width_length_penalty_and_way_to_stop(name: str, half: int) -> Non
     assert len(lengths) > 4, "no beam ends early"
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+@pytest.mark.parametrize("name", ONE_OF_EACH_CACHE)
 def test_beams_of_every_architecture(name: str) -> None:
     llm = llm_with_ends(name, block_size=4)
     jobs = [Job(PROMPTS[i], BeamSearchParams(3, 12, ignore_eos=i == 1)) for i in (0, 1, 3)]
@@ -74,9 +74,10 @@ def test_beams_of_every_architecture(name: str) -> None:
         assert_beams_are_the_references(name, job)
 
 
-@pytest.mark.parametrize("block_size", [1, 4])
-@pytest.mark.parametrize("caching", [True, False])
-@pytest.mark.parametrize("name", ["llama", "opt-350m"])
+@pytest.mark.parametrize(
+    ("name", "caching", "block_size"),
+    quick([("llama", True, 1), ("opt-350m", False, 4)], product(["llama", "opt-350m"], [True, False], [1, 4])),
+)
 def test_beams_beside_sampling_in_a_pool_that_is_too_small(name: str, caching: bool, block_size: int) -> None:
     llm = llm_with_ends(
         name, block_size=block_size, num_kv_blocks=52 // block_size, max_num_batched_tokens=11, max_num_seqs=12,

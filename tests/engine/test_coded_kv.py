@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from checkpoints import in_turns
 from engine.documents import NUM_FULL, DocumentLLM, ask, cached
 from engine.harness import drive, greedy_params, outputs
 from quire.tiers.store.offline import NamespaceStats, list_namespaces
@@ -25,8 +26,7 @@ def store(directory: Path, name: str, dtype: str, coding: str) -> tuple[Namespac
     return stats, outputs(job)[0]
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-@pytest.mark.parametrize("name", ["llama", "qwen3", "qwen3_5"])
+@pytest.mark.parametrize(("name", "dtype"), in_turns(["llama", "qwen3", "qwen3_5"], ["bfloat16", "float32"]))
 def test_coded_blocks_are_smaller_and_give_the_same_tokens(name: str, dtype: str, tmp_path: Path) -> None:
     coded, computed = store(tmp_path / "on", name, dtype, "on")
     plain, _ = store(tmp_path / "off", name, dtype, "off")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from checkpoints import ONE_OF_EACH_KIND
+from checkpoints import ONE_OF_EACH_CACHE
 from engine.harness import Job, drive, greedy, greedy_params, greedy_together, make_llm, outputs, random_ids
 from quire import LLM, SamplingParams
 from quire.core import kv_cache_manager
@@ -58,7 +58,7 @@ def cached_blocks(llm: LLM, prompt: tuple[int, ...]) -> list[int]:
     return blocks
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+@pytest.mark.parametrize("name", ONE_OF_EACH_CACHE)
 def test_one_wrong_cached_block_changes_nearly_every_output(name: str) -> None:
     llm = make_llm(name, block_size=BLOCK_SIZE, num_kv_blocks=200)
     drive(llm, [Job(prompt, greedy_params(1)) for prompt in MUTATED_PROMPTS])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import ARCHITECTURES, ONE_OF_EACH_KIND
+from checkpoints import ARCHITECTURES, ONE_OF_EACH_CACHE
 from engine.documents import DOCUMENT, NUM_FULL, ChosenCosts, SpareCosts, ask
 from engine.harness import (
     PROMPTS,
@@ -87,7 +87,7 @@ def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> MultiRankL
     return llm
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+@pytest.mark.parametrize("name", ONE_OF_EACH_CACHE)
 def test_two_ranks_give_the_references_tokens_under_pressure(name: str) -> None:
     jobs = mixed_jobs()
     run_under_pressure(name, 2, jobs)

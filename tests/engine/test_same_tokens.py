@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable
+from itertools import product
 
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS
+from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, ONE_OF_EACH_CACHE, ONE_OF_EACH_KIND, in_turns, quick
 from engine.harness import (
     CLOSE,
     NUM_TOKENS,
@@ -28,40 +28,35 @@ from engine.harness import (
 )
 from quire import SamplingParams
 
-# Tests that depend on a model's arithmetic run for every architecture: whole and chunked prompts, batches, and
-# recomputation. Tests of the scheduler alone run for one of each kind of code.
-every_architecture = pytest.mark.parametrize("name", ARCHITECTURES)
-FAMILIES = ("llama", "llama-biases", "qwen3", "gpt2", "opt-350m", "mistral-window", "gemma4-shared", "qwen3-moe")
-one_of_each_family = pytest.mark.parametrize("name", FAMILIES)
+# Prompts in chunks and batches run for every architecture; other tests of the arithmetic for one of each kind, and
+# tests of the scheduler alone for one of each kind of code. The others are slow.
+one_of_each_kind = pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+FAMILIES = ("llama", "gpt2", "mistral-window", "gemma4-shared", "llama-biases", "qwen3", "opt-350m", "qwen3-moe")
+one_of_each_family = pytest.mark.parametrize("name", quick(FAMILIES[:4], FAMILIES))
 
 
-def with_each(values: Iterable[object], usual: object) -> list[tuple[str, object]]:
-    """Combine the usual value with every architecture, and the others with one of each family."""
-    return [(name, value) for value in values for name in ARCHITECTURES if value == usual or name in FAMILIES]
-
-
-@every_architecture
+@one_of_each_kind
 def test_the_reference_never_hesitates_on_the_committed_prompts(name: str) -> None:
     gaps = [gap for prompt in PROMPTS for gap in greedy(name, prompt).gaps]
     assert min(gaps) > CLOSE
     assert len({token for prompt in PROMPTS for token in greedy(name, prompt).token_ids}) > 40, "it repeats itself"
 
 
-@every_architecture
+@one_of_each_kind
 def test_one_request_alone(name: str) -> None:
     llm = make_llm(name)
     for prompt in PROMPTS[:5]:
         assert_all_greedy(name, drive(llm, [Job(prompt, greedy_params(10))]))
 
 
-@every_architecture
+@one_of_each_kind
 def test_many_requests_of_different_lengths_at_once(name: str) -> None:
     llm = make_llm(name)
     jobs = [Job(prompt, greedy_params(NUM_TOKENS - i % 5)) for i, prompt in enumerate(PROMPTS)]
     assert_all_greedy(name, drive(llm, jobs))
 
 
-@pytest.mark.parametrize(("name", "budget"), with_each([1, 3, 7, 16, 64], usual=7))
+@pytest.mark.parametrize(("name", "budget"), [*product(ARCHITECTURES, [7]), *in_turns(FAMILIES, [1, 3, 16, 64])])
 def test_prompts_computed_in_chunks(name: str, budget: int) -> None:
     llm = make_llm(name, max_num_batched_tokens=budget)
     prompts = PROMPTS if budget > 1 else PROMPTS[:4]
@@ -69,15 +64,20 @@ def test_prompts_computed_in_chunks(name: str, budget: int) -> None:
     assert_all_greedy(name, drive(llm, jobs))
 
 
-@pytest.mark.parametrize("block_size", [1, 4, 32])
-@one_of_each_family
+@pytest.mark.parametrize(("name", "block_size"), in_turns(FAMILIES, [1, 4, 32]))
 def test_blocks_of_any_size(name: str, block_size: int) -> None:
     llm = make_llm(name, block_size=block_size, num_kv_blocks=600 // block_size)
     jobs = [Job(prompt, greedy_params(12), arrival=i) for i, prompt in enumerate(PROMPTS)]
     assert_all_greedy(name, drive(llm, jobs))
 
 
-@pytest.mark.parametrize(("name", "caching"), with_each([True, False], usual=True))
+@pytest.mark.parametrize(
+    ("name", "caching"),
+    [
+        *quick([(name, True) for name in KINDS], product(ARCHITECTURES, [True])),
+        *quick([("gpt2", False)], product(FAMILIES, [False])),
+    ],
+)
 def test_a_pool_too_small_for_all(name: str, caching: bool) -> None:
     options = {"block_size": 4, "num_kv_blocks": 13 if name in HYBRIDS else 15, "max_num_batched_tokens": 24}
     llm = make_llm(name, **options, enable_prefix_caching=caching, watermark=0)
@@ -86,7 +86,7 @@ def test_a_pool_too_small_for_all(name: str, caching: bool) -> None:
     assert_all_greedy(name, jobs)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ONE_OF_EACH_CACHE)
 def test_every_victim_is_swapped(name: str) -> None:
     """Compare with an undisturbed run, which the tests above hold to the reference."""
     options = {"block_size": 4, "max_num_batched_tokens": 24, "enable_prefix_caching": False, "watermark": 0}
@@ -105,8 +105,7 @@ def test_every_victim_is_swapped(name: str) -> None:
     assert [outputs(job) for job in found] == [outputs(job) for job in expected]
 
 
-@pytest.mark.parametrize("budget", [5, 64])
-@one_of_each_family
+@pytest.mark.parametrize(("name", "budget"), in_turns(FAMILIES, [5, 64]))
 def test_preemption_at_random_moments(name: str, budget: int) -> None:
     llm = make_llm(name, block_size=4, max_num_batched_tokens=budget)
     preemptor = Preemptor(llm, 0)
@@ -140,8 +139,7 @@ def test_a_prompt_that_is_a_whole_number_of_blocks_leaves_one_token_to_compute(n
     assert job.output.num_cached_tokens == 12
 
 
-@pytest.mark.parametrize("arrival", [0, 1, 5])
-@one_of_each_family
+@pytest.mark.parametrize(("name", "arrival"), in_turns(FAMILIES[:4], [0, 1, 5]))
 def test_prompts_that_begin_alike_in_one_step_and_in_later_ones(name: str, arrival: int) -> None:
     llm = make_llm(name, block_size=4)
     jobs = drive(llm, [Job(prompt, greedy_params(10), arrival=arrival * i) for i, prompt in enumerate(PROMPTS[5:])])

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import pytest
 import torch
 
+from checkpoints import in_turns, quick
 from engine.harness import (
     PROMPTS,
     Job,
@@ -46,27 +47,27 @@ SEEDED = [
 ]
 
 
+WAYS: dict[str, dict[str, Any]] = {
+    "batched": {},
+    "in chunks": {"max_num_batched_tokens": 5},
+    "preempted": {"block_size": 4, "num_kv_blocks": 16, "watermark": 0},
+    "preempted without caching": {
+        "block_size": 1, "num_kv_blocks": 64, "watermark": 0, "enable_prefix_caching": False
+    },
+}  # fmt: skip
+
+
 @cache
 def seeded_alone(name: str) -> list[Job]:
     return [alone(PROMPTS[i % 5], params, name) for i, params in enumerate(SEEDED)]
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "opt-350m"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"max_num_batched_tokens": 5},
-        {"block_size": 4, "num_kv_blocks": 16, "watermark": 0},
-        {"block_size": 1, "num_kv_blocks": 64, "watermark": 0, "enable_prefix_caching": False},
-    ],
-    ids=["batched", "in chunks", "preempted", "preempted without caching"],
-)
-def test_the_same_seed_gives_the_same_tokens_in_any_company(name: str, options: dict[str, Any]) -> None:
-    llm = make_llm(name, **options)
+@pytest.mark.parametrize(("name", "way"), in_turns(["llama", "gpt2", "opt-350m"], list(WAYS)))
+def test_the_same_seed_gives_the_same_tokens_in_any_company(name: str, way: str) -> None:
+    llm = make_llm(name, **WAYS[way])
     jobs = [Job(PROMPTS[i % 5], params, arrival=i) for i, params in enumerate(SEEDED)]
     drive(llm, jobs)
-    if "watermark" in options:
+    if "watermark" in WAYS[way]:
         assert num_preemptions(jobs) > 0
     for job, expected in zip(jobs, seeded_alone(name), strict=True):
         assert outputs(job) == outputs(expected)
@@ -204,8 +205,7 @@ def test_penalties_keep_tokens_from_coming_again() -> None:
 # -- log-probabilities -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "opt-350m", "qwen3"])
-@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize(("name", "count"), in_turns(["llama", "gpt2", "opt-350m", "qwen3"], [0, 1, 5]))
 def test_log_probabilities_are_the_references(name: str, count: int) -> None:
     job = alone(PROMPTS[3], sampling(seed=1, logprobs=count, n=2), name)
     for output in job.output.outputs:
@@ -238,9 +238,10 @@ def check_prompt_logprobs(name: str, job: Job, count: int) -> None:
         assert entry[token].rank == 1 + int((row > row[token]).sum())
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-@pytest.mark.parametrize("budget", [1, 7, 64])
-@pytest.mark.parametrize("count", [0, 3])
+@pytest.mark.parametrize(
+    ("name", "budget", "count"),
+    quick([("llama", 1, 3), ("llama", 64, 0), ("gpt2", 7, 3)], product(["llama", "gpt2"], [1, 7, 64], [0, 3])),
+)
 def test_prompt_log_probabilities_are_the_references(name: str, budget: int, count: int) -> None:
     llm = make_llm(name, block_size=4, max_num_batched_tokens=budget)
     drive(llm, [Job(PROMPTS[4])])  # its prefix is cached now
@@ -274,8 +275,7 @@ def test_prompt_log_probabilities_in_slices_are_the_same(monkeypatch: pytest.Mon
 # -- number formats --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", ["llama", "gpt2", "opt-350m"])
+@pytest.mark.parametrize(("name", "dtype"), in_turns(["llama", "gpt2", "opt-350m"], ["bfloat16", "float16"]))
 def test_half_precision_is_close_to_the_reference(name: str, dtype: str) -> None:
     llm = make_llm(name, dtype=dtype, block_size=4, max_num_batched_tokens=9)
     job = drive(llm, [Job(PROMPTS[4], greedy_params(6, prompt_logprobs=0)), Job(PROMPTS[1])])[0]

@@ -11,7 +11,7 @@ import peft
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS, make_reference
+from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference, quick
 from engine.harness import (
     CLOSE,
     PROMPTS,
@@ -111,7 +111,11 @@ def without_a_layer(model: CausalLM) -> list[Module]:
 
 
 @pytest.mark.parametrize(
-    ("name", "is_packed"), [*((name, True) for name in NAMES), ("llama-biases", False), ("gpt2", False)]
+    ("name", "is_packed"),
+    quick(
+        [*((name, True) for name in KINDS), ("gpt2", False)],
+        [*((name, True) for name in NAMES), ("llama-biases", False), ("gpt2", False)],
+    ),
 )
 def test_a_stage_gives_the_tokens_of_transformers_without_its_layers(
     name: str, is_packed: bool, monkeypatch: pytest.MonkeyPatch

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import pytest
 
+from checkpoints import quick
 from engine.harness import Job, Preemptor, assert_all_greedy, drive, greedy_params, make_llm, random_ids
 from quire.runner.kv_cache import KVCache
 
@@ -31,7 +33,10 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 @pytest.mark.parametrize(
     ("name", "num_blocks"),
-    [("mistral-window", 20), ("gemma2", 28), ("gemma3", 28), ("gemma4-shared", 28), ("qwen2-window", 28)],
+    quick(
+        [("mistral-window", 20), ("gemma4-shared", 28)],
+        [("mistral-window", 20), *product(("gemma2", "gemma3", "gemma4-shared", "qwen2-window"), [28])],
+    ),
 )
 def test_a_pool_holds_more_than_its_blocks_and_the_tokens_are_the_same(
     name: str, num_blocks: int, given_back: list[bool]

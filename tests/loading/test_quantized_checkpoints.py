@@ -15,7 +15,7 @@ import torch
 import transformers
 from safetensors.numpy import load_file, save_file
 
-from checkpoints import make_checkpoint
+from checkpoints import make_checkpoint, quick
 from engine.harness import NUM_TOKENS, assert_same_greedy, generate_greedy, greedy_params, random_ids
 from quire import LLM
 from quire.kernels.loaded import load_kernels
@@ -291,7 +291,7 @@ def test_without_kernels_weights_are_decoded_exactly(
             np.testing.assert_array_equal(np.asarray(projection.linear.weight[projection.rows]), weights[path], path)
 
 
-@each_format
+@pytest.mark.parametrize("name", quick(["awq", "gptq-act-order", "w4a16", "fp8-blocks"], FORMATS))
 def test_hybrids_with_experts_compute_with_the_weights_that_are_meant(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +345,7 @@ def test_ignored_layers_are_expected_in_floats(tmp_path: Path) -> None:
             load(tmp_path / str(index))
 
 
-@pytest.mark.parametrize("name", HYBRIDS)
+@pytest.mark.parametrize("name", quick(["gptq-experts", "auto-round", "w4a16", "fp8-blocks"], HYBRIDS))
 def test_quantized_hybrids_have_the_tokens_of_transformers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from checkpoints import make_checkpoint
+from checkpoints import make_checkpoint, quick
 from engine.harness import PROMPTS, greedy_params, make_llm, random_ids
 from kernel_levels import LEVELS, library_of
 from quire.config import EngineConfig
@@ -83,7 +83,7 @@ def test_products_and_rows_have_the_bits_of_plain_weights(
     weight, up = with_exceptions(normal(*shape)), normal(*shape, seed=5)
     plain, compact = PanelWeight(weight.copy(), library), CompactWeight(weight, library)
     ups = PanelWeight(up.copy(), library), CompactWeight(up, library)
-    for num_rows in ROWS:
+    for num_rows in ROWS if weight.size < 10_000 else ROWS[::5]:
         assert_same_products(plain, compact, ups, num_rows)
     assert np.array_equal(words(compact.rows(np.arange(shape[0]))), words(weight))
     ids = np.random.default_rng(0).integers(shape[0], size=50)
@@ -161,12 +161,15 @@ def test_heads_have_the_same_bits(library: ctypes.CDLL, num_copied: int) -> None
 # -- whole models -----------------------------------------------------------------------------------------------------
 
 
+WHOLE_MODELS = ("llama", "llama-tied", "gpt2", "qwen3-moe", "deepseek2", "granite4")
+
+
 def compact_layers(model: CausalLM) -> int:
     return sum(isinstance(each.packed, CompactWeight) for each in model.modules() if isinstance(each, WeightLayer))
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["llama", "llama-tied", "gpt2", "qwen3-moe", "deepseek2", "granite4"])
+@pytest.mark.parametrize("name", quick(["llama-tied", "gpt2", "deepseek2"], WHOLE_MODELS))
 def test_tokens_and_logprobs_are_those_of_plain_weights(name: str) -> None:
     prompts = [*PROMPTS[1:5], random_ids(64, 1), random_ids(150, 3)]
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from checkpoints import ARCHITECTURES, make_checkpoint
+from checkpoints import ARCHITECTURES, KINDS, make_checkpoint, quick
 from quire.kernels.loaded import load_kernels
 from quire.loading import resolve_model
 from quire.models.adapter import read_adapter
@@ -29,7 +29,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", quick(KINDS, NAMES))
 def test_two_and_four_ranks_give_one_ranks_logits(name: str, tmp_path: Path) -> None:
     family = name if name in ODD else name.partition("-")[0]
     directory = make_checkpoint(name, tmp_path, **ODD.get(family, ODD["llama"]))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from checkpoints import ARCHITECTURES, make_checkpoint
+from checkpoints import ONE_OF_EACH_KIND, make_checkpoint
 from kernel_levels import LEVELS as ALL_LEVELS
 from kernel_levels import library_of
 from quire import LLM, SamplingParams
@@ -123,7 +123,7 @@ def test_nan_is_not_hidden() -> None:
 # -- models ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_every_architecture(name: str, tmp_path: Path) -> None:
     source = resolve_model(str(make_checkpoint(name, tmp_path)))
     ids = torch.arange(3, 40)

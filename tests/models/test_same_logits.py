@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from checkpoints import ARCHITECTURES, make_checkpoint, make_config, randomize
+from checkpoints import ARCHITECTURES, KINDS, ONE_OF_EACH_KIND, make_checkpoint, make_config, quick, randomize
 from quire.attention.interface import LayerState, StateRule
 from quire.attention.states import LayerStates, StatePlan
 from quire.loading import load_model, resolve_model
@@ -91,7 +92,7 @@ def test_logits_equal_those_of_transformers(name: str, tmp_path: Path, ids: Tens
     assert torch.equal(ours.argmax(-1), theirs.argmax(-1))
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_the_tiny_checkpoints_can_tell_right_from_wrong(name: str, tmp_path: Path, ids: Tensor) -> None:
     directory = make_checkpoint(name, tmp_path)
     changed = torch.cat(((ids[:16] + 7) % 256, ids[16:]))
@@ -204,7 +205,7 @@ def test_bfloat16_stays_close_to_float32(name: str, tmp_path: Path, ids: Tensor)
     assert (logits.float() - exact).pow(2).mean() < 2 * (theirs.float() - exact).pow(2).mean()
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_a_batch_is_flattened_without_padding(name: str, tmp_path: Path, ids: Tensor) -> None:
     """Two sequences side by side, separated only by `positions` and `attend`."""
     model = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), use_tqdm=False)
@@ -225,8 +226,9 @@ def test_a_batch_is_flattened_without_padding(name: str, tmp_path: Path, ids: Te
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-@pytest.mark.parametrize("num_tokens", [20, NUM_TOKENS])
+@pytest.mark.parametrize(
+    ("name", "num_tokens"), quick(zip(KINDS, cycle([20, NUM_TOKENS])), product(ARCHITECTURES, [20, NUM_TOKENS]))
+)
 def test_rows_that_are_wanted_are_what_they_are_among_all(
     name: str, num_tokens: int, tmp_path: Path, ids: Tensor
 ) -> None:

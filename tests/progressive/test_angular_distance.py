@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from checkpoints import ARCHITECTURES, make_checkpoint, make_reference
+from checkpoints import ONE_OF_EACH_KIND, make_checkpoint, make_reference
 from progressive.models import random_texts
 from quire.loading import load_model, resolve_model
 from quire.progressive.angular_distance import AngularDistances, measure_distances
@@ -26,7 +26,7 @@ def raw_states(model: Any, text: list[int]) -> np.ndarray:
     return np.stack([state[0, -1].detach().numpy() for state in states]).astype(np.float64)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_distances_are_the_angles_between_the_states_of_transformers(name: str, tmp_path: Path) -> None:
     model = make_reference(name)
     loaded = load_model(resolve_model(str(make_checkpoint(name, tmp_path))), dtype="float32", use_tqdm=False)

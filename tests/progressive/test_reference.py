@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS, make_reference
+from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference, quick
 from quire import LLM, SamplingParams
 from quire.progressive.healing.reference import AbsentLayer, decoder_layers, load_reference, remove_layers
 
@@ -42,7 +42,9 @@ def generate(model: Any) -> list[list[int]]:
     return model.generate(ids, attention_mask=mask, **params).tolist()
 
 
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if "shared" not in name and name not in HYBRIDS])
+@pytest.mark.parametrize(
+    "name", quick(KINDS, (name for name in ARCHITECTURES if "shared" not in name and name not in HYBRIDS))
+)
 def test_without_its_first_layer_a_model_generates_as_one_that_never_had_it(name: str) -> None:
     model = make_reference(name)
     whole = generate(model)
