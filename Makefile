@@ -99,7 +99,7 @@ $(VENV)/.complete: $(VENV)/.installed $(VENV)/.kernels-native
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.environment
-	@echo "Installing Quire with its development dependencies, torch among them: 1.9 GB of disk and a minute or two"
+	@echo "Installing Quire with its development dependencies, torch and Triton among them: 2.6 GB of disk and a minute or two"
 	@$(INSTALL_TORCH)
 	@$(INSTALL) --editable '.[dev]'
 	@touch $(VENV)/.installed $@

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from quire.devices import choose_device
+
 
 def pytest_configure() -> None:
     """A shell starts background jobs with Ctrl-C ignored, which the programs under test would inherit."""
@@ -20,6 +22,8 @@ def pytest_configure() -> None:
     # Compiling all of Quire takes half a second: the first process under test caches it for the others.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    if choose_device("auto") == "cpu":
+        os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported
     if uptime_s := os.environ.get("QUIRE_TEST_UPTIME_S"):
         _restart_monotonic_clock(float(uptime_s))
 

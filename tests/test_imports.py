@@ -21,9 +21,10 @@ PACKAGE = ROOT / "src" / "quire"
 WITHOUT_TORCH = ("core", "simulate", "config", "settings", "sampling_params", "outputs")
 REFERENCE_LIBRARIES = {"transformers", "peft"}
 MAY_USE_REFERENCE = ("progressive",)
-#: Files or folders that import torch at their top: for a GPU, as the reference, or for healing.
+#: Files or folders that import torch or Triton at their top: for a GPU, as the reference, or for healing.
 IMPORT_TORCH = (
-    "attention.torch_attention", "ops.on_torch", "progressive.healing", "tiers.cuda",
+    "attention.torch_attention", "attention.triton_attention", "attention.triton_check", "kernels.triton",
+    "ops.on_torch", "progressive.healing", "tiers.cuda",
 )  # fmt: skip
 #: Prepended to a program: torch cannot be imported, as if it were not installed.
 REFUSE_TORCH = """
@@ -225,7 +226,7 @@ def test_named_files_alone_import_torch_at_their_top() -> None:
             for module in imported_modules(node, path)
         }
         message = f"{path.relative_to(ROOT)}: import torch where a tensor is at hand"
-        assert "torch" not in roots or may_import_torch(path), message
+        assert not roots & {"torch", "triton"} or may_import_torch(path), message
 
 
 def test_all_other_files_can_be_imported_where_there_is_no_torch() -> None:
@@ -237,7 +238,7 @@ for name in {[name.removesuffix(".__init__") for name in modules if not name.end
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
-        assert error.name == "torch", f"{{name}}: {{error}}"
+        assert error.name in ("torch", "triton"), f"{{name}}: {{error}}"
         frames = traceback.extract_tb(error.__traceback__)
         print([frame.filename for frame in frames if "/quire/" in frame.filename][-1])
 """

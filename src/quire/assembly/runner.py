@@ -13,7 +13,7 @@ from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
 from quire.config import EngineConfig, format_size, num_batch_rows
 from quire.core.block_keys import Namespace
-from quire.kernels.loaded import describe_arithmetic, load_kernels
+from quire.kernels.loaded import describe_arithmetic, describe_triton, load_kernels, uses_triton
 from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
 from quire.models.linear.quantized_weight import RECIPES
@@ -160,9 +160,24 @@ def make_attention(blocks: Array, layout: KVLayout) -> AttentionBackend:
         logger.info("kernels: %s", kernels)
         if kernels.functions is not None and CpuAttention.supports(blocks.dtype):
             return CpuAttention(blocks, layout, kernels.functions)
+    elif uses_triton(blocks.device.type):
+        return _make_triton_attention(blocks, layout)
+    else:
+        logger.info("attention: torch")
     from quire.attention.torch_attention import TorchAttention  # imports torch
 
     return TorchAttention(as_tensor(blocks), layout)
+
+
+def _make_triton_attention(blocks: Array, layout: KVLayout) -> AttentionBackend:
+    """Return attention by Triton's kernels. ValueError, with advice, if they do not work here."""
+    from quire.attention.triton_attention import TritonAttention  # these import torch and Triton
+    from quire.attention.triton_check import check_kernels
+
+    logger.info("attention: %s", describe_triton())
+    attention = TritonAttention(blocks, layout)
+    check_kernels(attention)
+    return attention
 
 
 def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, vocab_size: int) -> Drafter:

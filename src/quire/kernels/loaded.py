@@ -90,7 +90,23 @@ def describe_arithmetic(device: str) -> str:
     import torch
 
     build = f"none {torch.backends.cpu.get_cpu_capability()}" if device == "cpu" else torch.cuda.get_device_name()
-    return f"{build}, torch {torch.__version__}"
+    triton = f", {describe_triton()}" if uses_triton(device) else ""
+    return f"{build}, torch {torch.__version__}{triton}"
+
+
+def uses_triton(device: str) -> bool:
+    """Whether our Triton kernels compute on a device: on a GPU with Triton, unless QUIRE_KERNELS=none."""
+    is_wanted = os.environ.get(_VARIABLE, "").strip().lower() != "none"
+    return device == "cuda" and is_wanted and find_spec("triton") is not None
+
+
+def describe_triton() -> str:
+    """Name Triton's version and our kernels."""
+    import triton
+
+    sources = sorted((Path(__file__).parent / "triton").glob("*.py"))
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    return f"triton {triton.__version__} {digest[:12]}"
 
 
 def has_exact_kernels(device: str, dtype: str) -> bool:

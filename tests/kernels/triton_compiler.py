@@ -1,0 +1,129 @@
+"""Compile the Triton kernels for GPUs, without one: `triton_compiler.py ARCHITECTURE CASE ...`, or `list` the cases.
+
+The interpreter takes programs that the compiler rejects. Each launch that a case makes is recorded with its arguments,
+compiled to machine code, and printed as JSON: registers, spilled bytes and shared memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
+from quire.attention.triton_attention import TritonAttention
+from quire.kernels.triton import attention
+
+_TYPES = {
+    torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
+}  # fmt: skip
+_OPTIONS = ("num_warps", "num_stages")
+Launch = tuple[Any, dict[str, Any]]  #: a kernel and its arguments
+
+
+@contextmanager
+def recorded(module: ModuleType) -> Iterator[list[Launch]]:
+    """Record the launches of a module's kernels instead of running them."""
+    launches: list[Launch] = []
+    kernels = {name: each for name, each in vars(module).items() if isinstance(each, triton.JITFunction)}
+
+    class Recorder:
+        def __init__(self, kernel: Any) -> None:
+            self.kernel = kernel
+
+        def __getitem__(self, grid: object) -> Callable[..., None]:
+            def launch(*args: Any, **more: Any) -> None:
+                launches.append((self.kernel, dict(zip(self.kernel.arg_names, args, strict=False)) | more))
+
+            return launch
+
+    for name, kernel in kernels.items():
+        setattr(module, name, Recorder(kernel))
+    try:
+        yield launches
+    finally:
+        for name, kernel in kernels.items():
+            setattr(module, name, kernel)
+
+
+def compile_launch(launch: Launch, architecture: int) -> dict[str, Any]:
+    """Compile as a launch with these arguments does: integers that 16 divides are known to be so."""
+    kernel, given = launch
+    signature, constants, attributes = {}, {}, {}
+    for at, parameter in enumerate(kernel.params):
+        name, value = parameter.name, given[parameter.name]
+        if parameter.is_constexpr or value is None or (isinstance(value, int) and value == 1):
+            signature[name], constants[name] = "constexpr", value
+            continue
+        is_tensor = isinstance(value, torch.Tensor)
+        signature[name] = _TYPES[value.dtype] if is_tensor else {int: "i32", float: "fp32"}[type(value)]
+        if is_tensor or (isinstance(value, int) and value % 16 == 0):
+            attributes[(at,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constants, attributes)
+    options = {name: given[name] for name in _OPTIONS if name in given}
+    compiled = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+        done = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
+    registers, stack = re.findall(r"REG:(\d+) STACK:(\d+)", done.stdout)[0]
+    sizes = {"registers": int(registers), "spilled": int(stack), "shared": compiled.metadata.shared}
+    return {"kernel": kernel.__name__, "rows": given.get("ROWS"), "has_products": "mma" in compiled.asm["ptx"], **sizes}
+
+
+def attend(dtype: torch.dtype, layer: LayerAttention, has_sinks: bool = False) -> list[Launch]:
+    """A prompt, and a decode of two parts."""
+    layout = KVLayout([layer], 16)
+    backend = TritonAttention(torch.empty(layout.shape(32), dtype=dtype), layout)
+    tables = np.arange(32, dtype=np.int32).reshape(1, 32).repeat(2, 0)
+    backend.plan(AttentionBatch(np.array([0, 1, 21]), np.array([300, 20]), tables, np.arange(21)))
+    q, k, v = (
+        torch.empty((21, heads, dim), dtype=dtype)
+        for heads, dim in (
+            (layer.num_heads, layer.head_dim), (layer.num_kv_heads, layer.head_dim),
+            (layer.num_kv_heads, layer.value_dim),
+        )
+    )  # fmt: skip
+    sinks = torch.empty(layer.num_heads, dtype=dtype) if has_sinks else None
+    with recorded(attention) as launches:
+        backend.attend(0, q, k, None if layer.has_latent else v, sinks)
+    assert [kernel.__name__ for kernel, _ in launches] == ["store_kv", "attend", "attend", "join_parts"]
+    return launches
+
+
+CASES: dict[str, Callable[[], list[Launch]]] = {
+    "qwen2.5-0.5b": lambda: attend(torch.bfloat16, LayerAttention(14, 2, 64)),
+    "llama-2-7b": lambda: attend(torch.float16, LayerAttention(32, 32, 128)),
+    "llama-3-8b": lambda: attend(torch.bfloat16, LayerAttention(32, 8, 128)),
+    "llama-3-8b float32": lambda: attend(torch.float32, LayerAttention(32, 8, 128)),
+    "phi-3": lambda: attend(torch.bfloat16, LayerAttention(32, 32, 96, window=2047)),
+    "stablelm": lambda: attend(torch.float16, LayerAttention(32, 32, 80)),
+    "gemma-2-9b": lambda: attend(torch.bfloat16, LayerAttention(16, 8, 256, window=4096, softcap=50.0)),
+    "gemma-2-9b float32": lambda: attend(torch.float32, LayerAttention(16, 8, 256, window=4096, softcap=50.0)),
+    "gpt-oss": lambda: attend(torch.bfloat16, LayerAttention(64, 8, 64, window=128), has_sinks=True),
+    "deepseek-v2 latent": lambda: attend(torch.bfloat16, LayerAttention(128, 1, 576, 512, has_latent=True)),
+    "deepseek-v2": lambda: attend(torch.bfloat16, LayerAttention(128, 128, 192, 128)),
+}
+
+
+if __name__ == "__main__":
+    architecture, *cases = sys.argv[1:]
+    if architecture == "list":
+        print("\n".join(CASES))
+    for case in cases:
+        for launch in CASES[case]():
+            print(json.dumps({"case": case} | compile_launch(launch, int(architecture))), flush=True)
