@@ -101,7 +101,7 @@ def by_name(chosen: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in chosen:
         name, equals, source = text.partition("=")
-        if not equals or _is_path(text):
+        if not equals or text.startswith(("/", "./", "../", "~")) or os.path.exists(text):
             name = source = text
         if not name or not source:
             raise ValueError(f"model={text!r} is neither SOURCE nor NAME=SOURCE")
@@ -109,10 +109,6 @@ def by_name(chosen: Sequence[str]) -> dict[str, str]:
             raise ValueError(f"two models are named {name!r}; give one of them another name: --model NAME={source}")
         found[name] = source
     return found
-
-
-def _is_path(text: str) -> bool:
-    return text.startswith(("/", "./", "../", "~")) or os.path.exists(text)
 
 
 def _read_models(value: Any, origin: str) -> dict[str, dict[str, Any]]:

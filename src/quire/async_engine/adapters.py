@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from quire.async_engine.host import EngineHost, Replies
 from quire.async_engine.messages import Command, EngineUnavailable, SetAdapter
@@ -29,19 +28,19 @@ class AdapterChanges:
         loaded; EngineUnavailable if no engine runs, or it is lost meanwhile."""
         if not self._host.sets_adapters:
             raise ValueError("adapters do not work with ray")
-        report = await self._set(name, directory)
-        if report is None:
+        error = await self._set(name, directory)
+        if error is None:
             raise EngineUnavailable(f"{self._host.name} was lost, or did not answer; try again")
-        if report.error is not None:
-            raise ValueError(report.error)
-        self._changes[name] = SetAdapter(report.number, name, directory)
+        if error:
+            raise ValueError(error)
+        self._changes[name] = SetAdapter(-1, name, directory)
 
     async def unload(self, name: str) -> None:
         """Have later requests for an adapter fail."""
         self._changes[name] = SetAdapter(-1, name, None)
         await self._set(name, None)
 
-    async def _set(self, name: str, directory: str | None) -> Any:
+    async def _set(self, name: str, directory: str | None) -> str | None:
         return await self._replies.ask(lambda number: SetAdapter(number, name, directory), self._ask, _TIMEOUT_S)
 
     def repeat(self) -> None:

@@ -20,15 +20,14 @@ from quire.async_engine.host import EngineHost, Replies
 from quire.async_engine.live_view import LiveView
 from quire.async_engine.load_watch import LoadWatch
 from quire.async_engine.messages import (
-    AdapterReport,
     Add,
+    Answer,
     Command,
     DeleteDocuments,
     EngineUnavailable,
     Heartbeat,
     LoadReport,
     Look,
-    LookReport,
     ModelState,
     QueueFull,
     Report,
@@ -245,7 +244,7 @@ class AsyncEngine:
             self._forecast = None
         logger.info("%s: %s, after %.0f s without a request", self.name, ModelState.UNLOADED, idle_s)
         self._replies.end()
-        self._loading.report_unloaded()
+        self._loading.change(stage=0, bytes_loaded=0, seconds_left=None, phase="unloaded")
         return True
 
     async def heartbeat(self, timeout_s: float) -> bool:
@@ -362,7 +361,7 @@ class AsyncEngine:
                 self._handle_lost(report)
             case LoadReport():
                 self._handle_load(report.progress)
-            case Heartbeat() | LookReport() | AdapterReport():
+            case Heartbeat() | Answer():
                 self._replies.receive(report)
 
     def _handle_load(self, progress: LoadProgress) -> None:
@@ -422,9 +421,9 @@ class AsyncEngine:
             if self._on_ready is not None:  # a server's engine; a replica's encodes nothing
                 self._threads.submit(report.input_processor.prepare)
             if self.num_stages == 1:
-                self._loading.report_ready()
+                self._loading.change(stage=1)
         if report.state is ModelState.FAILED:
-            self._loading.report_failed(report.error)
+            self._loading.change(stage=0, error=report.error, phase="failed")
         if losses is not None:
             self._failover.notify(losses, report.error)
 

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.loop import EngineLoop
-from quire.async_engine.messages import AdapterReport, Command, Heartbeat, LookReport, Report, Stop
+from quire.async_engine.messages import Answer, Command, Heartbeat, Report, Stop
 from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
 
@@ -238,9 +238,9 @@ class Replies:
         finally:
             self._pending.pop(number, None)
 
-    def receive(self, report: Heartbeat | LookReport | AdapterReport) -> None:
+    def receive(self, report: Heartbeat | Answer) -> None:
         """Record a reply."""
-        self._end(report.number, report.view if isinstance(report, LookReport) else report)
+        self._end(report.number, report.value if isinstance(report, Answer) else True)
 
     def end(self) -> None:
         """End all waits: no engine replies."""

@@ -107,6 +107,7 @@ def look(scheduler: Scheduler) -> LiveView:
     requests = list(islice(everything, MAX_REQUESTS))
     cells = _cells(scheduler, requests)
     stride = -(-len(cells) // MAX_CELLS)
+    has = {"host": scheduler.swap.tier.num_slots > 0, "disk": scheduler.disk is not None}
     recoveries = chain(scheduler.recovery.log.open_records(), reversed(scheduler.recovery.log.closed))
     return LiveView(
         cells=bytes(cells[::stride]),
@@ -119,7 +120,7 @@ def look(scheduler: Scheduler) -> LiveView:
         block_bytes=config.block_bytes,
         requests=tuple(map(_request, requests)),
         num_unlisted=len(queue.requests) - len(requests),
-        tiers=tuple(_tier(scheduler, name, costs) for name in TIERS if _has_tier(scheduler, name)),
+        tiers=tuple(_tier(scheduler, name, costs) for name in TIERS if has[name]),
         span_tokens=_SPAN_TOKENS,
         compute_s=costs.recompute(_SPAN_TOKENS) if costs is not None and costs.steps.is_calibrated else None,
         recoveries=tuple(map(_recovery, islice(recoveries, _NUM_RECOVERIES))),
@@ -169,10 +170,6 @@ def _request(request: Request) -> RequestView:
         sum(len(seq.block_table) for seq in request.unfinished),
         request.num_preemptions,
     )
-
-
-def _has_tier(scheduler: Scheduler, name: str) -> bool:
-    return scheduler.swap.tier.num_slots > 0 if name == "host" else scheduler.disk is not None
 
 
 def _tier(scheduler: Scheduler, name: str, costs: CostModel | None) -> TierView:

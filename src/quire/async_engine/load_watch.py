@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from quire.outputs import LoadProgress
 
@@ -38,15 +39,9 @@ class LoadWatch:
             logger.info("%s: %s", self._name, _describe(progress))
         self._set(progress)
 
-    def report_ready(self) -> None:
-        """A model without stages serves."""
-        self._set(replace(self.progress or _BEGIN, stage=1))
-
-    def report_failed(self, error: str | None) -> None:
-        self._set(replace(self.progress or _BEGIN, stage=0, error=error, phase="failed"))
-
-    def report_unloaded(self) -> None:
-        self._set(replace(self.progress or _BEGIN, stage=0, bytes_loaded=0, seconds_left=None, phase="unloaded"))
+    def change(self, **values: Any) -> None:
+        """Change fields of the progress."""
+        self._set(replace(self.progress or _BEGIN, **values))
 
     def _set(self, progress: LoadProgress) -> None:
         self.progress = progress

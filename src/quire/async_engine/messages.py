@@ -155,16 +155,8 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class LookReport:
-    """The answer to a `Look`."""
-
-    number: int
-    view: LiveView | None  #: None: it could not be made
-
-
-@dataclass(frozen=True, slots=True)
 class SetAdapter:
-    """Load a LoRA adapter, in place of one of that name, or unload it (None). Answered by an `AdapterReport`."""
+    """Load a LoRA adapter, in place of one of that name, or unload it (None)."""
 
     number: int
     name: str
@@ -172,11 +164,11 @@ class SetAdapter:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterReport:
-    """The answer to a `SetAdapter`."""
+class Answer:
+    """To the question of that number: a view, or None without one; why an adapter is not changed, or ""."""
 
     number: int
-    error: str | None  #: why nothing has changed
+    value: LiveView | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +229,7 @@ class LoadReport:
     progress: LoadProgress
 
 
-Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat | LookReport | AdapterReport
+Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat | Answer
 
 
 _LENGTH = struct.Struct("!Q")

@@ -205,7 +205,7 @@ class ProcessHost(EngineHost):
         Time is counted in checks: a suspended machine, or a stopped process group, is not the process's fault.
         """
         silent_s = 0.0
-        while child.is_alive() and not reports.wait_closed(_POLL_S):
+        while child.is_alive() and not reports.is_over.wait(_POLL_S):
             silent_s = silent_s + _POLL_S if reports.is_silent() else 0.0
             if self._facts is None:
                 if silent_s >= self._load_silence_s:
@@ -266,15 +266,11 @@ class _Reports:
         self._loop = loop
         self._frames = FrameReader()
         self._lock = threading.Lock()
-        self._is_over = threading.Event()
+        self.is_over = threading.Event()  #: the last report is handled
         self._num_read = self._num_seen = 0  #: pieces read, and pieces seen by `is_silent`
         descriptor = connection.fileno()
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(loop.add_reader, descriptor, self._receive_in, descriptor)
-
-    def wait_closed(self, timeout_s: float) -> bool:
-        """Wait until the last report is handled. Returns False on timeout."""
-        return self._is_over.wait(timeout_s)
 
     def is_silent(self) -> bool:
         """Whether nothing has arrived since the last call and nothing waits in the pipe. A slow loop is not the
@@ -284,7 +280,7 @@ class _Reports:
 
     def finish(self) -> None:
         """Read the rest in this thread: the process has ended, and the loop may have stopped."""
-        while not self._is_over.is_set():
+        while not self.is_over.is_set():
             self._connection.poll(None)
             self._receive()
         try:
@@ -293,7 +289,7 @@ class _Reports:
             self._connection.close()
 
     def _receive_in(self, descriptor: int) -> None:
-        if self._is_over.is_set():
+        if self.is_over.is_set():
             self._loop.remove_reader(descriptor)
         else:
             self._receive()
@@ -305,7 +301,7 @@ class _Reports:
     def _receive(self) -> None:
         """Handle arrived messages; blocks if there are none."""
         with self._lock:
-            if self._is_over.is_set():
+            if self.is_over.is_set():
                 return
             try:
                 piece = os.read(self._connection.fileno(), _PIECE)
@@ -318,7 +314,7 @@ class _Reports:
                 self._give_up()
                 piece = b""
             if not piece:
-                self._is_over.set()
+                self.is_over.set()
 
 
 def _state(pid: int) -> str:

@@ -82,11 +82,6 @@ def paths(text: str) -> tuple[Path, ...]:
     return tuple(Path(name) for name in names(text))
 
 
-def _bandwidths(text: str) -> tuple[float, ...]:
-    """Read text such as 125MB,none; none is infinite."""
-    return tuple(math.inf if name == "none" else float(parse_size(name)) for name in names(text))
-
-
 @dataclass(frozen=True)
 class ColdStartSettings(Settings):
     """`quire bench coldstart`."""
@@ -108,7 +103,7 @@ class ColdStartSettings(Settings):
     storage_bandwidth: tuple[float, ...] = setting(
         "none",
         "Limit of read bandwidth, such as 125MB; none is no limit. Several are measured in turns.",
-        read=_bandwidths,
+        read=lambda text: tuple(math.inf if name == "none" else float(parse_size(name)) for name in names(text)),
         metavar="SIZE[,SIZE...]",
         at_least=1,
     )

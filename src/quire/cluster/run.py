@@ -97,15 +97,12 @@ def _cluster(address: str | None, max_body_bytes: int) -> Iterator[None]:
         raise ValueError(f"cannot join a Ray cluster at {address}: {error}; {remedy}") from None
     except Exception as error:  # of any class
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        raise ValueError(f"Ray does not start ({reason}); its logs are in {_ray_logs()}") from None
+        logs = f"{os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
+        raise ValueError(f"Ray does not start ({reason}); its logs are in {logs}") from None
     try:
         yield
     finally:
         ray.shutdown()
-
-
-def _ray_logs() -> str:
-    return f"{os.environ.get('RAY_TMPDIR', '/tmp')}/ray/session_latest/logs"
 
 
 def check_port(settings: ServerSettings) -> None:

@@ -259,11 +259,6 @@ class Request:
     def num_cached_tokens(self) -> int:
         return sum(self.cached_tokens.values())
 
-    @property
-    def is_restarted(self) -> bool:
-        """Whether it has begun before: it was preempted or promoted, or another engine had it."""
-        return self.num_preemptions > 0 or self.num_promotions > 0 or bool(self.outputs)
-
     def __repr__(self) -> str:
         return f"Request({self.request_id}, {self.status.name}, {len(self.prompt_token_ids)} prompt tokens)"
 

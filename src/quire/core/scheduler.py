@@ -117,7 +117,7 @@ class Scheduler:
         for stage in self.stages.serving_order():
             self.planner.fill(stage)
             if step.num_seqs:
-                self.stages.record_served(stage)
+                self.stages.last_served = stage
                 break
         self.speculator.add_drafts(step, self.budget.left)
         self.documents.add_chunk()

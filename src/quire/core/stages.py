@@ -25,7 +25,7 @@ class Stages:
         self.older: int | None = None
         self._num_requests: Counter[int] = Counter()  #: by stage
         self._retired: list[int] = []
-        self._last_served = 0
+        self.last_served = 0
 
     def start(self, number: int, root: bytes) -> None:
         """Set the first stage, before any request."""
@@ -71,10 +71,7 @@ class Stages:
         if self.older is None:
             return (self.current,)
         stages = (self.older, self.current)
-        return stages[::-1] if self._last_served == self.older else stages
-
-    def record_served(self, stage: int) -> None:
-        self._last_served = stage
+        return stages[::-1] if self.last_served == self.older else stages
 
     def check_integrity(self, requests: Iterable[Request]) -> None:
         assert +self._num_requests == Counter(request.stage for request in requests)

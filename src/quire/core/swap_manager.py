@@ -169,10 +169,6 @@ class SwapManager:
         last = self.kv.key_at(seq, span.num_tokens or span.end * self.kv.block_size)
         return [*([key] for key in self.kv.keys_of(seq, span.end - 1)[span.start :]), self._record_keys(last)]
 
-    @property
-    def has_blocks(self) -> bool:
-        return self.kv.enable_prefix_caching and bool(self.on_disk or self.tier.num_slots)
-
     def can_load(self, key: bytes) -> bool:
         """Whether any request can load a key's block."""
         return self.kv.enable_prefix_caching and (key in self.on_disk or self._is_swapped(key))

@@ -160,9 +160,5 @@ def _check_documents(prompt: Prompt) -> None:
 
 
 def _end_of(beam: BeamSearchParams) -> SamplingParams:
-    return SamplingParams(
-        temperature=0,
-        max_tokens=beam.max_tokens,
-        ignore_eos=beam.ignore_eos,
-        skip_special_tokens=beam.skip_special_tokens,
-    )
+    same = {name: getattr(beam, name) for name in ("max_tokens", "ignore_eos", "skip_special_tokens")}
+    return SamplingParams(temperature=0, **same)

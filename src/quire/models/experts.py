@@ -247,15 +247,12 @@ def _calls_of(experts: Experts) -> list[_Calls] | None:
     joined, separate = (("gate_proj", "up_proj"), ("down_proj",)), (("gate_proj",), ("up_proj",), ("down_proj",))
     for names in joined if experts.activation == "silu" else separate:
         layers: list[list[Linear]] = [[getattr(each, name) for name in names] for each in experts]
-        kinds = {_kind_of(linear) for linears in layers for linear in linears}
+        weights = [linear.packed for linears in layers for linear in linears]
+        kinds = {getattr(each, "call_kind", None) if getattr(each, "order", None) is None else None for each in weights}
         if len(kinds) > 1 or (kind := kinds.pop()) is None:
             return None
         found.append(_Calls(kind, [_call_of(*linears) for linears in layers]))
     return found if len({each.kind for each in found[:-1]}) == 1 else None
-
-
-def _kind_of(linear: Linear) -> int | None:
-    return None if getattr(linear.packed, "order", None) is not None else getattr(linear.packed, "call_kind", None)
 
 
 def _call_of(linear: Linear, up: Linear | None = None) -> ctypes.Structure:

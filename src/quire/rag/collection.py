@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from quire.rag import RankBy
 from quire.rag.database import Database
 from quire.rag.embedding import EmbedderFacts
 from quire.rag.index import VectorIndex, WordIndex, fuse
@@ -273,9 +274,12 @@ class Collection:
 
     # -- search --------------------------------------------------------------------------------------------------------
 
-    def search(self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None, words: str = "") -> list[Passage]:
+    def search(
+        self, vector: np.ndarray, top_k: int = 5, where: Filter | None = None, words: str = "", by: RankBy | None = None
+    ) -> list[Passage]:
         """Return the chunks nearest to a unit vector, float32 [dimension], best first; `where` filters by metadata.
-        With `words`, the text of the query, fuse this ranking with that by words."""
+        With `words`, the text of the query, fuse this ranking with that by words unless `by` is vectors."""
+        words = "" if by == "vectors" else words
         among: np.ndarray | None = None
         if where:  # of an earlier snapshot: ids are never reused
             with self._database.reading() as connection:

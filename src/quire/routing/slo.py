@@ -62,7 +62,8 @@ class SloPolicy:
                 self._probe_after_s[role] = _FIRST_PROBE_S
                 why = f"the best one predicted to keep the SLO: {_describe(found, limits)}"
                 return self._choice(candidate, why, numbers)
-            if candidate.min_stage == 1 and self._is_probe_due(candidate):
+            forecast = candidate.forecast
+            if candidate.min_stage == 1 and forecast.is_idle and forecast.age_s > self._probe_after_s[role]:
                 self._probe_after_s[role] *= 2
                 why = f"a probe after {candidate.forecast.age_s:.0f} idle seconds: {_describe(found, limits)}"
                 return self._choice(candidate, why, numbers)
@@ -87,9 +88,6 @@ class SloPolicy:
                 if stage in waits and limits.ttft_s is not None:
                     later = found._replace(ttft_s=found.ttft_s + waits[stage])
                     yield _Candidate(role, f"{role}, stage {stage}", ranks[stage - 1], forecast, later, stage)
-
-    def _is_probe_due(self, candidate: _Candidate) -> bool:
-        return candidate.forecast.is_idle and candidate.forecast.age_s > self._probe_after_s[candidate.role]
 
     def _choice(self, candidate: _Candidate, why: str, numbers: Mapping[str, float]) -> Choice:
         why = f"{why}, waiting for stage {candidate.min_stage}" if candidate.min_stage > 1 else why

@@ -23,8 +23,7 @@ from quire.async_engine import live_view
 from quire.async_engine.async_engine import AsyncEngine
 from quire.async_engine.live_view import FIRST_REQUEST, LiveView
 from quire.async_engine.messages import ModelState
-from quire.outputs import LoadProgress
-from quire.server.bodies.replies import ERROR_RESPONSES
+from quire.server.bodies.replies import ERROR_RESPONSES, LoadedSoFar
 from quire.server.errors import RETRY_SOON, ApiError
 from quire.server.generation.generation import turn_of
 from quire.server.http.middleware import key_id_of
@@ -153,17 +152,7 @@ def _describe_model(model: ServedModel) -> dict[str, Any]:
         "names": model.names,
         "state": engine.state.value,
         "error": engine.error,
-        "load": None if progress is None else _describe_load(progress),
-    }
-
-
-def _describe_load(progress: LoadProgress) -> dict[str, Any]:
-    known = ("phase", "stage", "num_stages", "bytes_loaded", "bytes_total", "error")
-    seconds = progress.seconds_left
-    return {
-        **{name: getattr(progress, name) for name in known},
-        "seconds_left": None if seconds is None else round(seconds, 1),
-        "stage_bytes": list(progress.stage_bytes),
+        "load": progress and LoadedSoFar.fields_of(progress) | _fields(progress, *LoadedSoFar.model_fields),
     }
 
 

@@ -355,7 +355,7 @@ class Metrics:
         )
 
     def _add_collections(self) -> None:
-        self._searches = Histogram(
+        self.searches = Histogram(
             "quire_collection_search_seconds",
             "Duration of searches, from arrival to passages.",
             registry=self.registry,
@@ -381,10 +381,6 @@ class Metrics:
         self._http_requests.labels(handler, method if method in _METHODS else "other", status).inc()
         if code is not None:
             self._rejections.labels(status, code).inc()
-
-    def observe_search(self, seconds: float) -> None:
-        """Record a search."""
-        self._searches.observe(seconds)
 
     def observe_documents(self, counts: Mapping[str, int]) -> None:
         """Record an upload: `DOCUMENT_OUTCOMES` -> number of documents."""

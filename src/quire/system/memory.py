@@ -42,7 +42,7 @@ def _path_of(controller: str) -> PurePosixPath:
 
 def free_memory() -> int:
     """Return the bytes of main memory that this process may still use."""
-    free = [_available()]
+    free = [_value(_PROC / "meminfo", "MemAvailable:") * 1024 or total_memory() // 2]
     for folder in control_groups("memory"):
         for limit, usage, cache in (
             ("memory.max", "memory.current", "inactive_file"),
@@ -62,10 +62,6 @@ def free_memory() -> int:
 def total_memory() -> int:
     """Return the bytes of the machine's main memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _available() -> int:
-    return _value(_PROC / "meminfo", "MemAvailable:") * 1024 or total_memory() // 2
 
 
 def address_space() -> int:

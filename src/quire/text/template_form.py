@@ -94,7 +94,8 @@ def template_form(template: str, special_tokens: tuple[tuple[str, str], ...]) ->
     chat = [question, called, _sample_result(first)]
     found: list[TemplateForm] = []
     is_exact = False
-    for flags in _few_first(len(_VARIANTS)) if "tool" in template else ():
+    few_first = sorted(product((False, True), repeat=len(_VARIANTS)), key=sum)
+    for flags in few_first if "tool" in template else ():
         variant = replace(form, **dict(zip(_VARIANTS, flags, strict=True)))
         text = rendered(chat, variant)
         if "quire_probe" in text and "result of quire_probe" in text:
@@ -139,10 +140,6 @@ def _sample_call(name: str) -> dict[str, Any]:
 
 def _sample_result(call: Message) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call["id"], "content": f"result of {call['function']['name']}"}
-
-
-def _few_first(number: int) -> list[tuple[bool, ...]]:
-    return sorted(product((False, True), repeat=number), key=sum)
 
 
 def _short_id(call_id: str) -> str:

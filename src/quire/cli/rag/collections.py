@@ -6,9 +6,11 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from quire.rag import RankBy
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
@@ -27,7 +29,6 @@ Where = Annotated[
     list[str] | None,
     typer.Option("--filter", metavar="KEY=VALUE", help="Only documents with this metadata; may be repeated."),
 ]
-RankBy = Literal["hybrid", "vectors"]
 Search = Annotated[RankBy, typer.Option("--search", help="Rank by vectors and words, or by vectors only.")]
 
 
@@ -74,7 +75,7 @@ def find_passages(
     with open_embedder(None, collection, None) as embedder:
         collection.check_embedder(embedder.facts)
         (vector,) = embedder.embed([question]).vectors
-    return collection.search(vector, top_k, to_filter(where), words="" if search == "vectors" else question)
+    return collection.search(vector, top_k, to_filter(where), question, search)
 
 
 def to_metadata(given: Sequence[str]) -> dict[str, Plain]:

@@ -49,7 +49,8 @@ class Lookahead:
     def load_for_waiting(self, waiting: Seq[Request], running: Seq[Request], reserved: int, shape: StepShape) -> None:
         """Load for waiting requests in order, after a step is scheduled, beside `reserved` blocks of running ones."""
         swap = self._swap
-        if not (waiting and self.is_enabled and swap.has_blocks) or has_exhausted([*running, waiting[0]]):
+        has_blocks = swap.kv.enable_prefix_caching and bool(swap.on_disk or swap.tier.num_slots)
+        if not (waiting and self.is_enabled and has_blocks) or has_exhausted([*running, waiting[0]]):
             swap.cancel_ahead()
             self._head = None
             return

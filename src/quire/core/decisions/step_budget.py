@@ -21,38 +21,33 @@ class StepBudget:
         self._costs = costs
         self.left = 0
         self._num_waiting = 0  #: streams that this step still has to serve
-        self._beside: StepShape | None = None  #: streams and the chunks beside them; None until streams are known
+        self.beside: StepShape | None = None  #: streams and the chunks beside them; None until streams are known
         self._num_streams = 0
 
     def begin(self) -> None:
         """Begin a step."""
         self.left = self._most
         self._num_waiting = self._num_streams = 0
-        self._beside = None
-
-    @property
-    def knows_streams(self) -> bool:
-        """Whether `set_streams` was called for this step."""
-        return self._beside is not None
+        self.beside = None
 
     def set_streams(self, served: StepShape, pending: StepShape) -> None:
         """Record the streams that the step computes already and still has to serve, before its first chunk."""
-        self._beside = served.plus(pending)
+        self.beside = served.plus(pending)
         self._num_waiting = pending.num_tokens
-        self._num_streams = self._beside.num_tokens
+        self._num_streams = self.beside.num_tokens
 
     def grant(self, start: int, num_missing: int, num_kept: int = 0) -> int:
         """How many of a sequence's `num_missing` known tokens the step may compute, beside `num_kept` of other tenants'
         prompts; maybe 0. For a chunk, the step's streams must be known."""
         if num_missing <= 1:
             return min(num_missing, self.left)
-        assert self._beside is not None, "a chunk depends on the streams beside it"
-        is_first = self._beside.num_tokens == self._num_streams
+        assert self.beside is not None, "a chunk depends on the streams beside it"
+        is_first = self.beside.num_tokens == self._num_streams
         room = self.left - self._num_waiting
         if self._num_streams:
-            room = min(room, self.most_beside_streams - self._beside.num_tokens)
+            room = min(room, self.most_beside_streams - self.beside.num_tokens)
             if self._target_s is not None:
-                room = self._within_target(self._beside, start, min(room, num_missing))
+                room = self._within_target(self.beside, start, min(room, num_missing))
                 room = max(room, min(LEAST_CHUNK, self.left - self._num_waiting)) if is_first else room
         room -= num_kept
         if is_first:
@@ -64,8 +59,8 @@ class StepBudget:
         self.left -= num_tokens
         if is_stream and self._num_waiting:
             self._num_waiting -= 1
-        elif self._beside is not None:
-            self._beside = self._beside.plus_chunk(start, num_tokens)
+        elif self.beside is not None:
+            self.beside = self.beside.plus_chunk(start, num_tokens)
 
     def count_spare(self, step: StepShape, start: int, most: int) -> int:
         """How many of `most` tokens from `start` on of a waiting request the step can compute beside its streams."""
@@ -75,12 +70,12 @@ class StepBudget:
     @property
     def max_decodes(self) -> int:
         """How many sequences may decode now (`charge_decodes`)."""
-        return self.left if self._beside is None else min(self.left, self._num_waiting)
+        return self.left if self.beside is None else min(self.left, self._num_waiting)
 
     def charge_decodes(self, count: int) -> None:
         """The step computes one token each of `count` decoding sequences."""
         self.left -= count
-        if self._beside is not None:
+        if self.beside is not None:
             self._num_waiting -= count
 
     def chunk_beside(self, streams: StepShape | None) -> int:

@@ -52,7 +52,8 @@ class SequenceStarter:
     def adopt_loaded(self, seq: Sequence, loaded: Loading) -> None:
         """Count blocks that have arrived, and adopt following ones that other requests have computed meanwhile."""
         request = seq.request
-        is_first_start = not request.is_restarted  # a preempted request gets its own blocks back: no hits
+        # A request that has begun before gets its own blocks back: no hits.
+        is_first_start = not (request.num_preemptions or request.num_promotions or request.outputs)
         if is_first_start:
             start = loaded.start // self.kv.block_size
             for tier, blocks in groupby(loaded.tiers[: loaded.end // self.kv.block_size - start]):

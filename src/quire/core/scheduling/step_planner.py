@@ -258,7 +258,7 @@ class StepPlanner:
         return self.claims.total() - self.claims[tenant] if self.claims else 0
 
     def _set_streams(self) -> None:
-        if not self.budget.knows_streams:
+        if self.budget.beside is None:
             self.budget.set_streams(self.step.shape.total(), self._pending_decodes())
 
     def _pending_decodes(self) -> StepShape:

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 from quire.server.batches import schema
 from quire.server.batches.service import BatchService, disk_errors
 from quire.server.batches.store import Record, new_id, output_ids
-from quire.server.bodies.replies import json_reply
+from quire.server.bodies.replies import Deleted, json_reply
 from quire.server.errors import ApiError, invalid
 from quire.server.http.middleware import BODY_TIMEOUT_S, key_id_of
 from quire.server.http.protocol import ClientDisconnected
@@ -68,7 +68,7 @@ def _add_file_routes(routes: Routes, service: BatchService) -> None:
         service.store.get(owner, file_id, "file")
         return FileResponse(service.store.path(owner, file_id), media_type="application/octet-stream")
 
-    @routes.delete("/v1/files/{file_id}", response_model=schema.FileDeleted, summary="Delete a file")
+    @routes.delete("/v1/files/{file_id}", response_model=Deleted, summary="Delete a file")
     async def delete(request: Request, file_id: FileId) -> Response:
         store, owner = service.store, key_id_of(request.scope)
         store.get(owner, file_id, "file")
@@ -77,7 +77,7 @@ def _add_file_routes(routes: Routes, service: BatchService) -> None:
             raise ApiError(409, "a batch that has not ended uses the file; cancel it first", code="file_in_use")
         with disk_errors():
             await asyncio.to_thread(store.remove, owner, file_id)
-        return json_reply(schema.FileDeleted(id=file_id, object="file", deleted=True))
+        return json_reply(Deleted(id=file_id, object="file", deleted=True))
 
 
 async def _receive(service: BatchService, request: Request) -> Record:

@@ -28,12 +28,6 @@ class FileCard(Reply):
     status: Literal["processed"]
 
 
-class FileDeleted(Reply):
-    id: str
-    object: Literal["file"]
-    deleted: bool
-
-
 class _List(Reply):
     object: Literal["list"]
     first_id: str | None = None

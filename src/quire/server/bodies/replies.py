@@ -63,6 +63,23 @@ class Usage(Reply):
     why: RequestReply | None = option("How the only prompt was read, and why; with the header X-Quire-Why: 1.")
 
 
+class PromptUsage(Reply):
+    """The usage of a request without an output."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+    @classmethod
+    def of(cls, num_tokens: int) -> PromptUsage:
+        return cls(prompt_tokens=num_tokens, total_tokens=num_tokens)
+
+
+class Deleted(Reply):
+    id: str
+    object: Literal["collection", "document", "file", "response.deleted"]
+    deleted: Literal[True]
+
+
 class LoadedSoFar(Reply):
     """The progress of loading a model; unknown values are left out."""
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Protocol, Self
 
 from pydantic import Field
 
+from quire.rag import RankBy
 from quire.server.bodies.fields import Body, FilterFields, PlainFields, Reply, option
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from quire.rag.records import Passage
 
 
-RankBy = Literal["hybrid", "vectors"]
 RANK_BY = "hybrid ranks by vectors and by words, vectors by vectors only. Default: hybrid."
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from quire.rag.embedding import Embeddings
-from quire.server.bodies.replies import ErrorDetail, json_reply
+from quire.server.bodies.replies import Deleted, ErrorDetail, PromptUsage, json_reply
 from quire.server.bodies.retrieval import PassageCard
 from quire.server.collections import schema
 from quire.server.collections.passage_kv import PassageKV
@@ -81,8 +81,7 @@ def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
             by=body.search,
         )  # fmt: skip
         found = await run_while_connected(request.receive, work)
-        usage = schema.EmbeddingUsage(prompt_tokens=found.num_query_tokens, total_tokens=found.num_query_tokens)
-        passages = [PassageCard.of(passage) for passage in found.passages]
+        passages, usage = list(map(PassageCard.of, found.passages)), PromptUsage.of(found.num_query_tokens)
         return json_reply(
             schema.SearchReply(object="list", collection=found.collection.name, data=passages, usage=usage)
         )
@@ -101,12 +100,10 @@ def _add_listing_routes(routes: Routes, service: CollectionService) -> None:
             schema.CollectionCard.of(await service.run(key_id, lambda: service.find(key_id, name).info, name))
         )
 
-    @routes.delete(
-        "/v1/collections/{name}", response_model=schema.Deleted, summary="Delete a collection and its documents"
-    )
+    @routes.delete("/v1/collections/{name}", response_model=Deleted, summary="Delete a collection and its documents")
     async def delete(request: Request, name: Name) -> Response:
         id_ = await service.delete(key_id_of(request.scope), name)
-        return json_reply(schema.Deleted(id=id_, object="collection", deleted=True))
+        return json_reply(Deleted(id=id_, object="collection", deleted=True))
 
 
 _MAX_PAGE_CHARACTERS = 1 << 20  # of metadata
@@ -150,7 +147,7 @@ def _add_document_routes(routes: Routes, service: CollectionService) -> None:
 
     @routes.delete(
         "/v1/collections/{name}/documents/{document:path}",
-        response_model=schema.Deleted,
+        response_model=Deleted,
         summary="Delete a document, or all documents of a name",
     )
     async def delete_document(request: Request, name: Name, document: Document) -> Response:
@@ -162,7 +159,7 @@ def _add_document_routes(routes: Routes, service: CollectionService) -> None:
             collection.change(removed=ids)
 
         await service.run(key_id, work, name)
-        return json_reply(schema.Deleted(id=document, object="document", deleted=True))
+        return json_reply(Deleted(id=document, object="document", deleted=True))
 
 
 def _find_documents(collection: Collection, name: str, document: str) -> list[DocumentInfo]:
@@ -268,7 +265,7 @@ def _render(name: str, found: Embeddings, num_tokens: int, is_base64: bool) -> s
         created=int(time.time()),
         data=[schema.EmbeddingCard(object="embedding", index=i, embedding=each) for i, each in enumerate(shown)],
         model=name,
-        usage=schema.EmbeddingUsage(prompt_tokens=num_tokens, total_tokens=num_tokens),
+        usage=PromptUsage.of(num_tokens),
     ).model_dump_json(exclude_unset=True)
 
 

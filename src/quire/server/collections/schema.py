@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
+from quire.rag import RankBy
 from quire.server.bodies.fields import (
     Body,
     FilterFields,
@@ -18,8 +19,8 @@ from quire.server.bodies.fields import (
     TokenId,
     option,
 )
-from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail
-from quire.server.bodies.retrieval import RANK_BY, PassageCard, RankBy
+from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail, PromptUsage
+from quire.server.bodies.retrieval import RANK_BY, PassageCard
 
 if TYPE_CHECKING:
     from quire.rag.records import CollectionInfo, DocumentInfo
@@ -83,12 +84,6 @@ class CollectionCard(Reply):
 class CollectionList(Reply):
     object: Literal["list"]
     data: list[CollectionCard]
-
-
-class Deleted(Reply):
-    id: str | int
-    object: Literal["collection", "document"]
-    deleted: Literal[True]
 
 
 # -- documents -----------------------------------------------------------------------------------------------------
@@ -174,16 +169,11 @@ class SearchRequest(Body):
     search: RankBy | None = option(RANK_BY)
 
 
-class EmbeddingUsage(Reply):
-    prompt_tokens: int
-    total_tokens: int
-
-
 class SearchReply(Reply):
     object: Literal["list"]
     collection: str
     data: list[PassageCard] = Field(description="Passages, best first.")
-    usage: EmbeddingUsage
+    usage: PromptUsage
 
 
 # -- warming -------------------------------------------------------------------------------------------------------
@@ -256,4 +246,4 @@ class EmbeddingReply(Reply):
     created: int = Field(description="Seconds since 1970.")
     data: list[EmbeddingCard] = Field(description="Embeddings in the order of the texts.")
     model: str
-    usage: EmbeddingUsage
+    usage: PromptUsage

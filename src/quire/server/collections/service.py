@@ -30,11 +30,11 @@ from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:
+    from quire.rag import RankBy
     from quire.rag.collection import Collection
     from quire.rag.embedder import EmbedderSource
     from quire.rag.embedding import EmbedderInput, Embeddings
     from quire.rag.records import CollectionInfo, Filter, Passage
-    from quire.server.bodies.retrieval import RankBy
     from quire.server.collections.schema import DocumentUpload
     from quire.server.collections.shared_embedder import SharedEmbedder
 
@@ -149,7 +149,7 @@ class CollectionService:
         started = time.monotonic()
         work = partial(self._search, key_id, collection, query[:MAX_QUERY_CHARACTERS], top_k, where, by)
         found = await run_blocking(self._searches, work, key_id)
-        self._metrics.observe_search(time.monotonic() - started)
+        self._metrics.searches.observe(time.monotonic() - started)
         return found
 
     def _search(
@@ -161,8 +161,7 @@ class CollectionService:
             self.check_embedder(info)
             _check_filter(where)
             embeddings = self.embedder.embed([query], use="search")
-            words = "" if by == "vectors" else query
-            passages = found.search(embeddings.vectors[0], top_k, where, words)
+            passages = found.search(embeddings.vectors[0], top_k, where, query, by)
             self.storage.reading.trim_indexes(_MAX_VECTORS)
         return SearchResult(info, passages, embeddings.num_tokens[0])
 

@@ -62,7 +62,7 @@ class BodyReader:
             got = content_type or "nothing"
             raise ApiError(415, f"the body must be JSON; send Content-Type: application/json, not {got!r:.100}")
         raw = b"".join([piece async for piece in request.stream()])  # unlike `body()`, keeps no reference
-        if _is_small(raw):
+        if len(raw) < LARGE_BODY_BYTES and sum(map(raw.count, (b",", b"[", b"{"))) < _MANY_VALUES:
             return self._parse(raw, kind)
         question = pickle.dumps((self._parse, raw, kind))
         del raw
@@ -116,11 +116,6 @@ def parse(raw: bytes, kind: type[T], *, ignore_unknown_fields: bool = False) -> 
             message = f"the body has {count:,} unknown fields or invalid values; GET /openapi.json describes the fields"
             raise ApiError(400, message, code="invalid_value") from None
         raise _rejection(error.errors(include_url=False, include_context=False), kind) from None
-
-
-def _is_small(raw: bytes) -> bool:
-    """Whether parsing takes a few milliseconds at most, whatever the errors."""
-    return len(raw) < LARGE_BODY_BYTES and sum(map(raw.count, (b",", b"[", b"{"))) < _MANY_VALUES
 
 
 def _make_worker() -> Worker:

@@ -24,7 +24,7 @@ from quire.prompt import Prompt
 from quire.sampling_params import SamplingParams
 from quire.server.bodies.conversation import Message
 from quire.server.bodies.fields import Body, Count, Hint, ModelBody, NonEmpty, Reply, ShortText, option
-from quire.server.bodies.replies import ERROR_RESPONSES, json_reply
+from quire.server.bodies.replies import ERROR_RESPONSES, PromptUsage, json_reply
 from quire.server.errors import ApiError, invalid
 from quire.server.generation.generation import GenerationJob, turn_of, wait_until_ready
 from quire.server.http.middleware import domains_of, hold_sequences, key_id_of, report_usage
@@ -77,11 +77,6 @@ class ScoreRequest(ScoringBody):
     text_2: _Text | _Texts = Field(description=f"The text, or 1 to {MAX_PAIRS:,} texts.")
 
 
-class ScoringUsage(Reply):
-    prompt_tokens: int
-    total_tokens: int
-
-
 class Scored(Reply):
     """The head of an answer."""
 
@@ -90,7 +85,7 @@ class Scored(Reply):
     scoring: Literal["yes_no"] = Field(
         description="How relevance was judged. yes_no: by the probability of the answer yes, against no."
     )
-    usage: ScoringUsage
+    usage: PromptUsage
 
 
 class RerankResult(Reply):
@@ -164,7 +159,7 @@ def scoring_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
         outputs = await run_while_connected(request.receive, job.outputs())
         num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
         report_usage(request.scope, model=model.name, prompt_tokens=num_tokens)
-        usage = ScoringUsage(prompt_tokens=num_tokens, total_tokens=num_tokens)
+        usage = PromptUsage.of(num_tokens)
         head = {"id": job.request_id, "model": model.name, "scoring": "yes_no", "usage": usage}
         return head, [_score(output, words) for output in outputs]
 

@@ -28,7 +28,7 @@ from quire.server.bodies.conversation import (
     TextPart,
     ToolCall,
 )
-from quire.server.bodies.replies import ERROR_RESPONSES
+from quire.server.bodies.replies import ERROR_RESPONSES, Deleted
 from quire.server.errors import ApiError, invalid, required
 from quire.server.generation.generation import GenerationJob, send_answer
 from quire.server.http.middleware import key_id_of
@@ -215,7 +215,7 @@ class ResponsesEndpoint:
                 raise invalid(why, "stream" if stream else "starting_after")
             return _json(self._find(response_id, key_id_of(request.scope)).reply)
 
-        @routes.delete(path, response_model=schema.DeletedResponse, summary="Delete a stored response")
+        @routes.delete(path, response_model=Deleted, summary="Delete a stored response")
         async def delete_response(request: Request, response_id: str) -> Response:
             self._find(response_id, owner := key_id_of(request.scope))
             self.store.delete(response_id, owner)

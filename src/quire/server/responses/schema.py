@@ -206,12 +206,6 @@ class ResponseEvent(Reply):
     sequence_number: int = Field(description="Number of the event, from 0.")
 
 
-class DeletedResponse(Reply):
-    id: str
-    object: Literal["response.deleted"]
-    deleted: Literal[True]
-
-
 class InputItemList(Reply):
     object: Literal["list"]
     data: list[dict[str, Any]] = Field(description="Items of the conversation before the answer.")

@@ -129,8 +129,9 @@ class Writer:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if not self._is_measured and active.segment.size >= _TRIAL_BYTES:
                     self._measure(active, [part for part in parts[1::2] if len(part) < self._namespace.block_bytes])
-            if num_done:
-                self._record_success()
+            if num_done and self._is_failing:
+                self._is_failing = False
+                logger.warning("kv store: writing works again")
         except OSError as error:
             self._pause(error)
         return num_done
@@ -247,8 +248,3 @@ class Writer:
         if not self._is_failing:
             self._is_failing = True
             logger.warning("kv store: writing failed, and is retried every few seconds: %s", error.strerror or error)
-
-    def _record_success(self) -> None:
-        if self._is_failing:
-            self._is_failing = False
-            logger.warning("kv store: writing works again")
