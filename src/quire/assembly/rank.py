@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from quire.loading.layer_loader import LayerLoader
 from quire.loading.reading.checkpoint_reading import CheckpointReading
 from quire.loading.source import resolve_model
 from quire.models.parallel import ModelSplit, ParallelGroup
-from quire.outputs import BlockDifference, SchedulerOutput, StepOutput, StoreChanges
+from quire.outputs import SchedulerOutput, StepOutput
 from quire.runner.ranks.group import RankGroup, Rendezvous
 from quire.runner.ranks.multi_rank_runner import MultiRankRunner
 from quire.system.threads import keep_to_ranks_node, rank_threads
@@ -31,9 +31,12 @@ class RankOptions:
 
 
 class ModelRank:
-    """See `runner.ranks.interface.RankWorker`. The constructor loads this rank's slice (from `reading`, if started) and
-    waits for all ranks, with `check` called meanwhile. Rank 0 draws the tokens and belongs to the engine. ValueError if
-    the model is not supported, or not by this many ranks; ConnectionError if a rank did not come."""
+    """One rank of a model, whose other methods are its runner's (`ModelRunner`). All ranks get the same steps in the
+    same order, and a step ends on no rank before all have reached it. Arguments and results survive pickling.
+
+    The constructor loads this rank's slice (from `reading`, if started) and waits for all ranks, with `check` called
+    meanwhile. Rank 0 draws the tokens and belongs to the engine. ValueError if the model is not supported, or not by
+    this many ranks; ConnectionError if a rank did not come."""
 
     def __init__(
         self,
@@ -66,30 +69,19 @@ class ModelRank:
             self._throttle.begin_step()
         return self._runner.execute(out)
 
-    def poll_store(self) -> StoreChanges | None:
-        return self._runner.poll_store()
-
-    def compare_blocks(self, pairs: Sequence[tuple[int, int, bool]]) -> list[BlockDifference | None]:
-        return self._runner.compare_blocks(pairs)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.built.runner, name)
 
     def forget(self, keys: set[bytes]) -> int:
+        """Delete blocks from disk; see `BlockStore.delete`."""
         return 0 if self._runner.disk is None else self._runner.disk.store.delete(keys)
 
     def add_stage(self, number: int) -> None:
         loader = self._loader
         self._runner.add_stage(loader.stage(number) if loader.stage_ready >= number else loader.arriving_stage(number))
 
-    def drop_stage(self, number: int) -> None:
-        self._runner.drop_stage(number)
-
     def set_served_stage(self, number: int) -> None:
         self._loader.set_served_stage(number)
-
-    def load_adapter(self, number: int, directory: str) -> str:
-        return self._runner.load_adapter(number, directory)
-
-    def drop_adapter(self, number: int) -> None:
-        self._runner.drop_adapter(number)
 
     def end_step(self, goes_on: bool) -> None:
         if self._throttle is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from quire.core.request import RequestAdapter
 from quire.core.scheduler import Scheduler
@@ -16,22 +16,12 @@ logger = logging.getLogger("quire")
 MAX_ADAPTERS = 64  #: at once, on one engine
 
 
-class AdapterRunner(Protocol):
-    def load_adapter(self, number: int, directory: str) -> str:
-        """Read an adapter in PEFT's format on all ranks. Returns its digest; ValueError if it does not fit."""
-        ...
-
-    def drop_adapter(self, number: int) -> None:
-        """Free an adapter that no step names any more."""
-        ...
-
-
 class EngineAdapters:
     """Loads and unloads adapters between steps. Requests that run keep theirs until they end."""
 
     def __init__(self, scheduler: Scheduler, runner: Any, promoter: Promoter | None) -> None:
         self._scheduler, self._promoter = scheduler, promoter
-        self._runner: AdapterRunner = runner
+        self._runner = runner  #: a `ModelRunner`, or that of all ranks
         self._loaded: dict[str, RequestAdapter] = {}
         self._unloaded: list[int] = []  #: numbers that requests may still have
         self._num_loads = 0

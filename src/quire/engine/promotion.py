@@ -51,12 +51,6 @@ class Arrivals(Protocol):
         ...
 
 
-class StageRunner(Protocol):
-    def add_stage(self, stage: Any) -> None: ...
-
-    def drop_stage(self, number: int) -> None: ...
-
-
 class Promoter:
     """Promotes one engine from stage `first` on; calls `on_promotion` with each new stage. `namespaces` are those of KV
     from stage 1 on, `shares` the stages' shares of the full model's layers."""
@@ -64,7 +58,7 @@ class Promoter:
     def __init__(
         self,
         arrivals: Arrivals,
-        runner: StageRunner,
+        runner: Any,
         namespaces: Sequence[Namespace],
         shares: Sequence[float],
         first: Any,

@@ -26,22 +26,17 @@ class BackgroundThrottle:
         self._clock = clock
         self._longest_wait_s, self._longest_turn_s = longest_wait_s, longest_turn_s
         self._changed = threading.Condition()
-        self._is_stepping = False
+        self.is_stepping = False  #: steps follow each other
         self._is_closed = False
         self._step_began = 0.0
         self._credit_s = 0.0  #: background time; negative after a piece that exceeded its turn
         self._is_waiting = False  # the background, for a turn
         self._turn_until: float | None = None  # None: no turn
 
-    @property
-    def is_stepping(self) -> bool:
-        """Whether steps follow each other."""
-        return self._is_stepping
-
     # -- the stepping thread -------------------------------------------------------------------------------------------
 
     def begin_step(self) -> None:
-        self._is_stepping = True
+        self.is_stepping = True
         self._step_began = self._clock()
 
     def end_step(self, *, goes_on: bool) -> None:
@@ -64,14 +59,14 @@ class BackgroundThrottle:
             self._stop()
 
     def _stop(self) -> None:
-        self._is_stepping = False
+        self.is_stepping = False
         self._changed.notify_all()
 
     # -- the background ------------------------------------------------------------------------------------------------
 
     def acquire(self) -> None:
         """Wait until a piece of background work may start."""
-        if not self._is_stepping:
+        if not self.is_stepping:
             return
         with self._changed:
             if self._turn_until is not None and self._clock() < self._turn_until:
@@ -79,7 +74,7 @@ class BackgroundThrottle:
             self._end_turn()
             self._is_waiting = True
             self._changed.wait_for(
-                lambda: self._turn_until is not None or not self._is_stepping or self._is_closed, self._longest_wait_s
+                lambda: self._turn_until is not None or not self.is_stepping or self._is_closed, self._longest_wait_s
             )
             self._is_waiting = False
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from quire.async_engine.async_engine import AsyncEngine
     from quire.async_engine.process import ProcessHost
     from quire.engine.engine import Engine
-    from quire.loading.source import ModelSource
     from quire.outputs import LoadProgress
     from quire.server.load_bar import LoadBar
     from quire.server.metrics import Metrics
@@ -57,7 +56,10 @@ def prepare(engines: dict[str, EngineConfig], settings: ServerSettings) -> Prepa
         with suppress(NotDownloadedError):  # its engine downloads it, and then knows its architecture
             source = resolve_model(config.model, hub=config.hub, with_weights=False)
             source.check_architecture()
-            _check_ranks(source, config.tensor_parallel_size)
+            if (size := config.tensor_parallel_size) > 1:
+                from quire.models.parallel import ModelSplit, ParallelGroup
+
+                ModelSplit(source.config, ParallelGroup(0, size))  # refuses a model that cannot be split
     if not settings.engine_process and len(engines) > 1 and any(config.load_overlap for config in engines.values()):
         raise ValueError("load_overlap would delay the other models on the shared device; use engine processes")
     engines = keep_prompts(engines) if settings.keep_kv else engines
@@ -76,14 +78,6 @@ def prepare(engines: dict[str, EngineConfig], settings: ServerSettings) -> Prepa
             first.append(name)
             left -= need
     return PreparedEngines(given, engines, aliases, num_bytes, tuple(first))
-
-
-def _check_ranks(source: ModelSource, size: int) -> None:
-    """Refuse a model that cannot be split over `size` ranks."""
-    if size > 1:
-        from quire.models.parallel import ModelSplit, ParallelGroup
-
-        ModelSplit(source.config, ParallelGroup(0, size))
 
 
 def share_threads(engines: dict[str, EngineConfig]) -> dict[str, EngineConfig]:
