@@ -16,6 +16,7 @@ from typing import Any, Literal, Self, TypeVar, get_args, get_type_hints
 
 REQUIRED: Any = MISSING
 LogLevel = Literal["debug", "info", "warning", "error"]
+RankBy = Literal["hybrid", "vectors"]  #: passages by vectors and words, or by vectors only
 N = TypeVar("N", int, float)
 _LEAST_SIZE = 1024  # bytes; a smaller number lacks its unit
 _UNITS = {"": 1, "b": 1}

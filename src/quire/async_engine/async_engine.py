@@ -21,7 +21,7 @@ from quire.async_engine.live_view import LiveView
 from quire.async_engine.load_watch import LoadWatch
 from quire.async_engine.messages import (
     Add,
-    Answer,
+    AnswerReport,
     Command,
     DeleteDocuments,
     EngineUnavailable,
@@ -357,19 +357,17 @@ class AsyncEngine:
                 self._handle_step(report)
             case StateReport():
                 self._handle_state(report)
-            case RequestsLost():
-                self._handle_lost(report)
-            case LoadReport():
-                self._handle_load(report.progress)
-            case Heartbeat() | Answer():
+            case RequestsLost(keys, error):
+                with self._lock:
+                    lost = [request for key in keys if (request := self._sent.get(key)) is not None]
+                    losses = self._failover.resend(lost, error)
+                self._failover.notify(losses, error)
+            case LoadReport(progress) if self.gate.state is not ModelState.UNLOADED:  # else sent before
+                if progress.error is None:
+                    self._last_use = time.monotonic()  # a model that still arrives is not idle
+                self._loading.report(progress, is_ready=self.gate.state is ModelState.READY)
+            case Heartbeat() | AnswerReport():
                 self._replies.receive(report)
-
-    def _handle_load(self, progress: LoadProgress) -> None:
-        if self.gate.state is ModelState.UNLOADED:
-            return  # sent before it was unloaded
-        if progress.error is None:
-            self._last_use = time.monotonic()  # a model that still arrives is not idle
-        self._loading.report(progress, is_ready=self.gate.state is ModelState.READY)
 
     def _handle_step(self, report: StepReport) -> None:
         if report.stats is not None:
@@ -426,12 +424,6 @@ class AsyncEngine:
             self._loading.change(stage=0, error=report.error, phase="failed")
         if losses is not None:
             self._failover.notify(losses, report.error)
-
-    def _handle_lost(self, report: RequestsLost) -> None:
-        with self._lock:
-            lost = [request for key in report.keys if (request := self._sent.get(key)) is not None]
-            losses = self._failover.resend(lost, report.error)
-        self._failover.notify(losses, report.error)
 
     async def drain(self, timeout_s: float) -> int:
         """Admit no further requests and wait for the open ones. Returns how many had to be ended with an error."""

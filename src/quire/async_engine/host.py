@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from quire.async_engine.loop import EngineLoop
-from quire.async_engine.messages import Answer, Command, Heartbeat, Report, Stop
+from quire.async_engine.messages import AnswerReport, Command, Heartbeat, Report, Stop
 from quire.forecast import Forecast
 from quire.system.fair_lock import FairLock
 
@@ -238,9 +238,9 @@ class Replies:
         finally:
             self._pending.pop(number, None)
 
-    def receive(self, report: Heartbeat | Answer) -> None:
+    def receive(self, report: Heartbeat | AnswerReport) -> None:
         """Record a reply."""
-        self._end(report.number, report.value if isinstance(report, Answer) else True)
+        self._end(report.number, report.value if isinstance(report, AnswerReport) else True)
 
     def end(self) -> None:
         """End all waits: no engine replies."""

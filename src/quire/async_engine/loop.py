@@ -279,7 +279,7 @@ class EngineLoop:
         except (ValueError, OSError, MemoryError) as failure:
             error = str(failure) or "there is no memory for it"
             logger.error("%s: the adapter %s is not loaded: %s", self._name, command.name, error)
-        self._report(messages.Answer(command.number, error))
+        self._report(messages.AnswerReport(command.number, error))
 
     def _look(self, engine: Engine, number: int) -> None:
         view = None
@@ -287,7 +287,7 @@ class EngineLoop:
             view = look(engine.scheduler)
         except Exception:  # a viewer must not end the engine
             logger.exception("%s: its view could not be made", self._name)
-        self._report(messages.Answer(number, view))
+        self._report(messages.AnswerReport(number, view))
 
     def _add(self, engine: Engine, add: messages.Add, ended: messages.StepReport) -> None:
         if add.request_id in self._clients:

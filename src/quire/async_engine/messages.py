@@ -164,7 +164,7 @@ class SetAdapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerReport:
     """To the question of that number: a view, or None without one; why an adapter is not changed, or ""."""
 
     number: int
@@ -229,7 +229,7 @@ class LoadReport:
     progress: LoadProgress
 
 
-Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat | Answer
+Report = StepReport | StateReport | RequestsLost | LoadReport | Heartbeat | AnswerReport
 
 
 _LENGTH = struct.Struct("!Q")

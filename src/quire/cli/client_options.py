@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from quire.config import EngineConfig
 from quire.settings import Settings, setting
 
 DEFAULT_URL = "http://127.0.0.1:8000"  #: of `quire serve`
+ApiKey = Annotated[str | None, typer.Option(metavar="TEXT", envvar="QUIRE_API_KEY", help="API key of the server.")]
 
 
 @dataclass(frozen=True)

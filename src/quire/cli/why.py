@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.cli.client_options import failures_in_one_line
+from quire.cli.client_options import ApiKey, failures_in_one_line
 from quire.cli.tables import print_table, show_time
 
 EXAMPLE = "Example: quire why http://127.0.0.1:8000"
@@ -21,9 +21,7 @@ def why(
     request_id: Annotated[
         str | None, typer.Argument(metavar="REQUEST_ID", help="Id of an answer. Default: list the last requests.")
     ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(metavar="TEXT", envvar="QUIRE_API_KEY", help="API key that sent the requests.")
-    ] = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Show where a server found recent prompts' KV, and why tokens were read again."""
     with failures_in_one_line():
@@ -56,15 +54,8 @@ def _get(url: str, api_key: str | None, request_id: str = "") -> Any:
 def _row(record: dict[str, Any]) -> tuple[Any, ...]:
     split, computed = record["divergence"], record["found"]["computed"]
     seconds, time = _seconds(record["missed_s"]), show_time(record["created"])
-    return (
-        record["id"],
-        record["model"],
-        time,
-        record["prompt_tokens"],
-        computed,
-        seconds,
-        split["cause"] if split else "",
-    )
+    cause = split["cause"] if split else ""
+    return (record["id"], record["model"], time, record["prompt_tokens"], computed, seconds, cause)
 
 
 def _explain(record: dict[str, Any]) -> None:

@@ -190,7 +190,10 @@ class KVCacheManager:
         seq.num_computed_tokens += num_tokens
         self.num_kv_tokens += num_tokens
         if (num_full := seq.num_computed_tokens // self.block_size) > seq.num_registered:
-            self._register_full_blocks(seq, num_full)
+            self._extend_keys(seq, num_full)
+            new = slice(seq.num_registered, num_full)
+            self._registered += self.pool.register_all(seq.block_table[new], seq.block_keys[new])
+            seq.num_registered = num_full
 
     def _add_thin(self, seq: Sequence, whole_blocks: list[int], whole: set[int], missing: int) -> list[int]:
         """Return `missing` new blocks in order: `whole_blocks` where the step leaves states, and thin ones."""
@@ -411,12 +414,6 @@ class KVCacheManager:
         if len(seq.block_keys) < num_blocks:
             request = seq.request
             extend_keys(seq.block_keys, request.root, request.domains, seq.token_ids, self.block_size, num_blocks)
-
-    def _register_full_blocks(self, seq: Sequence, num_full: int) -> None:
-        self._extend_keys(seq, num_full)
-        new = slice(seq.num_registered, num_full)
-        self._registered += self.pool.register_all(seq.block_table[new], seq.block_keys[new])
-        seq.num_registered = num_full
 
     def _writes_shared_block(self, seq: Sequence) -> bool:
         at = seq.num_computed_tokens // self.block_size

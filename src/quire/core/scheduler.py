@@ -173,7 +173,11 @@ class Scheduler:
     def _fail_sequence(self, seq_id: int, why: str) -> None:
         seq = self.queue.sequences.get(seq_id)
         if seq is not None and seq.num_draft_tokens and why == NOT_NUMBERS:
-            self._compute_without_drafts(seq)
+            # Computed again: drafts may have spoiled its logits. Keys behind a token count 0, and 0 * NaN is NaN.
+            self.speculator.stop(seq)
+            self.kv.invalidate(seq)
+            self.swap.release_blocks(seq)
+            self._step.remove(seq)
         elif seq is not None and seq.finish_reason is None:
             if why != EVERY_TOKEN_IS_BANNED and not why.startswith(BROKEN_GRAMMAR):  # else the blocks are valid
                 keys = self.kv.invalidate(seq)
@@ -181,14 +185,6 @@ class Scheduler:
                 if self.disk is not None:
                     self.disk.invalidate(keys)
             self.finish_request(seq.request.request_id, RequestStatus.FINISHED_ERROR, why)
-
-    def _compute_without_drafts(self, seq: Sequence) -> None:
-        """Compute a sequence again whose drafts may have spoiled its logits: keys behind a token count 0, and 0 * NaN
-        is NaN."""
-        self.speculator.stop(seq)
-        self.kv.invalidate(seq)
-        self.swap.release_blocks(seq)
-        self._step.remove(seq)
 
     @property
     def num_reserved_blocks(self) -> int:

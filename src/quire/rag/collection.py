@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from quire.rag import RankBy
 from quire.rag.database import Database
 from quire.rag.embedding import EmbedderFacts
 from quire.rag.index import VectorIndex, WordIndex, fuse
@@ -30,6 +29,7 @@ from quire.rag.records import (
     check_metadata,
     size_of,
 )
+from quire.settings import RankBy
 
 _DEPTH = 50  # candidates of each index, if there are two
 _SPARE = 16  # index candidates beyond top_k, since the float16 index ranks approximately

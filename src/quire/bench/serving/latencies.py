@@ -8,7 +8,7 @@ between chunks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -66,6 +66,7 @@ def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) 
     tokens_out = sum(outcome.num_output_tokens for outcome in done)
     last = max((outcome.arrival_s for outcome in outcomes), default=0.0)
     wall_s = result.wall_s
+    counted = {"chunks" if each.num_counted_tokens is None else "usage" for each in done}  # by the client, the server
     figures: dict[str, Any] = {
         "requests": len(outcomes),
         "completed": len(done),
@@ -74,7 +75,7 @@ def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) 
         "in": tokens_in,
         "out": sum(outcome.max_tokens for outcome in done),
         "out_got": tokens_out,
-        "token_counts": _counted_by(done),
+        "token_counts": "both" if len(counted) > 1 else next(iter(counted), None),
         "wall_s": summarise([wall_s]),
         "req_s": summarise([len(done) / wall_s]),
         "out_tok_s": summarise([tokens_out / wall_s]),
@@ -94,9 +95,3 @@ def serving_figures(result: LoadResult, limits: dict[str, float] | None = None) 
         good = sum(is_good(outcome, limits) for outcome in outcomes)
         figures["goodput"] = {"limits_s": limits, "req_s": good / wall_s, "share": good / len(outcomes)}
     return figures
-
-
-def _counted_by(outcomes: Sequence[RequestOutcome]) -> str | None:
-    """Source of the output token counts: `usage` (the server), `chunks` (the client), or `both`."""
-    kinds = {"chunks" if outcome.num_counted_tokens is None else "usage" for outcome in outcomes}
-    return "both" if len(kinds) > 1 else next(iter(kinds), None)

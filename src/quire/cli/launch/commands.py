@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from quire.cli.client_options import DEFAULT_URL, failures_in_one_line
+from quire.cli.client_options import DEFAULT_URL, ApiKey, failures_in_one_line
 from quire.cli.launch.clients import CLIENTS, Endpoint
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def launch(
         str | None,
         typer.Option(metavar="URL", envvar="QUIRE_URL", help=f"Server; by default {DEFAULT_URL} if it has the model."),
     ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(metavar="TEXT", envvar="QUIRE_API_KEY", help="API key of the server.")
-    ] = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Run a coding agent on a model.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from quire.cli.client_options import DEFAULT_URL, failures_in_one_line
+from quire.cli.client_options import DEFAULT_URL, ApiKey, failures_in_one_line
 from quire.cli.command import App, Group
 from quire.config import format_size
 
@@ -30,11 +30,10 @@ class ModelsGroup(Group):
 app = App(cls=ModelsGroup, no_args_is_help=False, epilog=EXAMPLE, help="List models, or change those of a server.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name from GET /v1/models.")]
 Url = Annotated[str, typer.Option(envvar="QUIRE_URL", help="Server.")]
-Key = Annotated[str | None, typer.Option(envvar="QUIRE_API_KEY", help="Admin key of the server, if it has keys.")]
 
 
 def _changing(what: str) -> Callable[..., None]:
-    def change(name: Name, url: Url = DEFAULT_URL, api_key: Key = None) -> None:
+    def change(name: Name, url: Url = DEFAULT_URL, api_key: ApiKey = None) -> None:
         from quire.client.server_address import ServerAddress
 
         with failures_in_one_line():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quire.rag import RankBy
+from quire.settings import RankBy
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection

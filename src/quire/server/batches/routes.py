@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 from quire.server.batches import schema
 from quire.server.batches.service import BatchService, disk_errors
 from quire.server.batches.store import Record, new_id, output_ids
-from quire.server.bodies.replies import Deleted, json_reply
+from quire.server.bodies.replies import Deleted, json_reply, page
 from quire.server.errors import ApiError, invalid
 from quire.server.http.middleware import BODY_TIMEOUT_S, key_id_of
 from quire.server.http.protocol import ClientDisconnected
@@ -56,7 +56,7 @@ def _add_file_routes(routes: Routes, service: BatchService) -> None:
     ) -> Response:
         found = service.store.all(key_id_of(request.scope), "file")
         found = [each for each in found if purpose in ("", each["purpose"])][:: 1 if order == "desc" else -1]
-        return json_reply(schema.FileList(**_page(found, limit, after)))
+        return json_reply(schema.FileList(**page(found, [each["id"] for each in found], limit, after)))
 
     @routes.get("/v1/files/{file_id}", response_model=schema.FileCard, summary="Show a file")
     async def show_file(request: Request, file_id: FileId) -> Response:
@@ -129,7 +129,7 @@ def _add_batch_routes(routes: Routes, service: BatchService) -> None:
     async def list_batches(request: Request, limit: Limit = 20, after: After = "") -> Response:
         owner = key_id_of(request.scope)
         found = [service.show(owner, batch["id"]) for batch in service.store.all(owner, "batch")]
-        return json_reply(schema.BatchList(**_page(found, limit, after)))
+        return json_reply(schema.BatchList(**page(found, [each["id"] for each in found], limit, after)))
 
     @routes.get("/v1/batches/{batch_id}", response_model=schema.BatchCard, summary="Show a batch")
     async def show(request: Request, batch_id: BatchId) -> Response:
@@ -139,15 +139,3 @@ def _add_batch_routes(routes: Routes, service: BatchService) -> None:
     async def cancel(request: Request, batch_id: BatchId) -> Response:
         await service.cancel(key_id_of(request.scope), batch_id)
         return json_reply(schema.BatchCard(**service.show(key_id_of(request.scope), batch_id)))
-
-
-def _page(found: Sequence[Record], limit: int, after: str) -> Record:
-    """Return the fields of a list's answer. Raises ApiError for an `after` that is not there."""
-    ids = [each["id"] for each in found]
-    if after and after not in ids:
-        raise invalid(f"after={after!r:.100} is not in the list", "after")
-    start = ids.index(after) + 1 if after else 0
-    shown = ids[start : start + limit]
-    about = {"first_id": shown[0], "last_id": shown[-1]} if shown else {}
-    has_more = start + limit < len(ids)
-    return {"object": "list", "data": found[start : start + limit], **about, "has_more": has_more}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from quire.server.bodies.fields import Reply, option
 from quire.server.bodies.requests import RequestReply
 from quire.server.bodies.retrieval import RetrievalReply
+from quire.server.errors import invalid
 
 if TYPE_CHECKING:
     from quire.outputs import LoadProgress
@@ -131,6 +133,16 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     503: {"model": ErrorBody, "description": "Unavailable model: loading or failed, or the server is shutting down."},
     "5XX": {"model": ErrorBody, "description": "Failure of the server."},
 }
+
+
+def page(items: Sequence[Any], ids: Sequence[str], limit: int, after: str | None) -> dict[str, Any]:
+    """Return the fields of a list's answer. Raises ApiError for an `after` that is not among the ids."""
+    if after and after not in ids:
+        raise invalid(f"after={after!r:.100} is not the id of an item of this list", "after")
+    start = ids.index(after) + 1 if after else 0
+    shown = ids[start : start + limit]
+    ends = {"first_id": shown[0], "last_id": shown[-1]} if shown else {}
+    return {"object": "list", "data": items[start : start + limit], **ends, "has_more": start + limit < len(ids)}
 
 
 def json_reply(answer: Reply, status: int = 200) -> Response:

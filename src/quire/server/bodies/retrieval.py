@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Protocol, Self
 
 from pydantic import Field
 
-from quire.rag import RankBy
 from quire.server.bodies.fields import Body, FilterFields, PlainFields, Reply, option
+from quire.settings import RankBy
 
 if TYPE_CHECKING:
     from quire.core.block_keys import DomainSpans

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field
 
-from quire.rag import RankBy
 from quire.server.bodies.fields import (
     Body,
     FilterFields,
@@ -21,6 +20,7 @@ from quire.server.bodies.fields import (
 )
 from quire.server.bodies.replies import ERROR_RESPONSES, ErrorBody, ErrorDetail, PromptUsage
 from quire.server.bodies.retrieval import RANK_BY, PassageCard
+from quire.settings import RankBy
 
 if TYPE_CHECKING:
     from quire.rag.records import CollectionInfo, DocumentInfo

@@ -30,13 +30,13 @@ from quire.server.registry import ModelRegistry
 from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from quire.rag import RankBy
     from quire.rag.collection import Collection
     from quire.rag.embedder import EmbedderSource
     from quire.rag.embedding import EmbedderInput, Embeddings
     from quire.rag.records import CollectionInfo, Filter, Passage
     from quire.server.collections.schema import DocumentUpload
     from quire.server.collections.shared_embedder import SharedEmbedder
+    from quire.settings import RankBy
 
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ class CollectionService:
     def embedder(self) -> SharedEmbedder:
         """The embedder. Raises ApiError if it is disabled."""
         if self._embedder is None:
-            message = "this server has no embedder; start it with --embedder NAME, such as all-MiniLM-L6-v2"
+            message = "this server has no embedder; name a model, or start it with --embedder all-MiniLM-L6-v2"
             raise ApiError(404, message, code="embeddings_off")
         return self._embedder
 

@@ -28,7 +28,7 @@ from quire.server.bodies.conversation import (
     TextPart,
     ToolCall,
 )
-from quire.server.bodies.replies import ERROR_RESPONSES, Deleted
+from quire.server.bodies.replies import ERROR_RESPONSES, Deleted, page
 from quire.server.errors import ApiError, invalid, required
 from quire.server.generation.generation import GenerationJob, send_answer
 from quire.server.http.middleware import key_id_of
@@ -243,15 +243,10 @@ class ResponsesEndpoint:
         ) -> Response:
             items = list(self._find(response_id, key_id_of(request.scope)).items)
             items = items if order == "asc" else items[::-1]
-            if after is not None:
-                ids = [item.id for item in items]
-                if after not in ids:
-                    raise invalid(f"after={after!r:.100} is not the id of an item of this response", "after")
-                items = items[ids.index(after) + 1 :]
-            shown = [item.shown() for item in items[:limit]]
-            ends = [item["id"] for item in shown] or [None]
-            about = {"first_id": ends[0], "last_id": ends[-1], "has_more": len(items) > limit}
-            return _json({"object": "list", "data": shown, **about})
+            found = page(items, [item.id or "" for item in items], limit, after)
+            return _json(
+                {"first_id": None, "last_id": None} | found | {"data": [each.shown() for each in found["data"]]}
+            )
 
         return routes
 

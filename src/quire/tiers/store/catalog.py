@@ -81,21 +81,17 @@ class Catalog:
 
     def pop_changes(self) -> StoreChanges:
         with self.lock:
-            self.polled_epoch = self.deletions.epoch
+            self.polled_epoch, segments = self.deletions.epoch, self.segments.values()
+            plain = sum(each.num_rows * each.record_bytes for each in segments)
             changes = StoreChanges(
                 added=[key for key, is_added in self._found.items() if is_added],
                 removed=[key for key, is_added in self._found.items() if not is_added],
                 deleted=list(self._deleted),
-                stored_share=self._stored_share(),
+                stored_share=sum(each.size - FILE_HEADER_BYTES for each in segments) / plain if plain else 1.0,
             )
             self._found, self._deleted = {}, {}
             self.has_changed = False
         return changes
-
-    def _stored_share(self) -> float:
-        segments = self.segments.values()
-        plain = sum(segment.num_rows * segment.record_bytes for segment in segments)
-        return sum(segment.size - FILE_HEADER_BYTES for segment in segments) / plain if plain else 1.0
 
     def report_again(self, key: bytes) -> bool:
         """Report a stored key as added once more. Returns whether it is stored."""
