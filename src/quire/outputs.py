@@ -177,6 +177,7 @@ class StepOutput:
     sampled: list[list[int]] = field(default_factory=list)
     logprobs: dict[int, list[TokenLogprobs]] = field(default_factory=dict)  #: seq_id -> one entry per sampled token
     prompt_logprobs: dict[int, list[tuple[int, TokenLogprobs]]] = field(default_factory=dict)  #: (position, entry)
+    pooled: dict[int, bytes] = field(default_factory=dict)  #: seq_id -> hidden state of `SamplingParams.pooling`
     failed: dict[int, str] = field(default_factory=dict)  #: seq_id -> reason (NaN or infinite logits)
     forced: dict[int, list[int]] = field(default_factory=dict)  #: seq_id -> the only continuation of its grammar
     drafting: Drafting | None = None
@@ -413,6 +414,7 @@ class RequestOutput:
     error: str | None = None
     stages: list[tuple[int, int]] = field(default_factory=list)  #: (stage, tokens sampled with it), in order
     predicted_tokens: tuple[int, int] | None = None  #: accepted and rejected drafts of `Prompt.prediction`, if any
+    pooled: bytes | None = None  #: of `SamplingParams.pooling`: float32 [hidden_size]
 
 
 @dataclass(slots=True)

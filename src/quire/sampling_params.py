@@ -173,6 +173,7 @@ class SamplingParams:
     prompt_logprobs: int | None = None  #: as logprobs, for each token of the prompt
     skip_special_tokens: bool = True  #: leave special tokens out of the text
     detokenize: bool = True  #: produce text
+    pooling: str | None = None  #: return the prompt's hidden states after the final norm: the last one, or their mean
 
     def __post_init__(self) -> None:
         for name in ("stop", "bad_words"):
@@ -218,6 +219,8 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _check_int(name, getattr(self, name), -1, 2**31 - 1, "an integer from 0 on, or -1 for all tokens")
+        if self.pooling is not None and (self.pooling not in ("last", "mean") or (self.n, self.max_tokens) != (1, 1)):
+            raise _error("pooling", self.pooling, "last or mean, with n=1 and max_tokens=1")
         if self.logprob_token_ids and self.logprobs is None:
             raise _error("logprob_token_ids", self.logprob_token_ids, "it goes with logprobs")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from quire.assembly.draft_model import num_drafts
 from quire.assembly.model import LoadedModel
@@ -24,7 +25,7 @@ from quire.engine.kv_auditor import KVAuditor
 from quire.engine.pinned_prefix import pin_prefix
 from quire.engine.promotion import Promoter
 from quire.kernels.loaded import has_exact_kernels
-from quire.loading.source import ModelSource
+from quire.loading.source import ModelSource, read_json_object
 from quire.ops.arrays import name_of
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
@@ -117,6 +118,7 @@ def make_engine(
             tuple(built.eos_token_ids),
             built.namespace,
             _sampling_defaults(loaded.source) if config.generation_config == "auto" else {},
+            _pooling(loaded.source),
         ),
         promoter=_make_promoter(loaded, runner, built.namespace),
         seed=config.seed,
@@ -186,6 +188,12 @@ def _make_promoter(loaded: LoadedModel, runner: ModelRunner | MultiRankRunner, n
     ready = arrivals.stage_ready
     first = arrivals.stage(ready) if ready or loaded.loader is None else loaded.loader.arriving_stage(1)
     return Promoter(arrivals, runner, namespaces, shares, first)
+
+
+def _pooling(source: ModelSource) -> str:
+    """Return the pooling that the files of sentence-transformers name; without them, the last token's."""
+    file = (source.path or Path()) / "1_Pooling" / "config.json"
+    return "mean" if file.is_file() and read_json_object(file).get("pooling_mode_mean_tokens") else "last"
 
 
 def _sampling_defaults(source: ModelSource) -> dict[str, float]:

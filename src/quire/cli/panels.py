@@ -21,7 +21,7 @@ PANELS = {
     "Sampling": "max_tokens temperature top_p top_k min_p repetition_penalty stop ignore_eos",
     "Limits": "max_queue max_concurrent_per_key priority_scope max_body_bytes max_answers max_logprobs "
     "max_stored_responses max_stored_requests",
-    "Documents": "rag_dir embedder max_collections_per_key max_documents_per_key max_collection_bytes_per_key",
+    "Documents": "rag_dir embedder pooling max_collections_per_key max_documents_per_key max_collection_bytes_per_key",
     "Batches": "batch_dir max_batch_bytes_per_key",
     "Processes": "engine_process load_wait idle_unload memory_limit hang_timeout keep_alive shutdown_timeout",
     "Logs and metrics": "log_level log_format log_interval open_metrics otlp_traces_endpoint",

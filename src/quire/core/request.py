@@ -103,8 +103,9 @@ class Sequence:
 
     @property
     def must_compute(self) -> bool:
-        """Whether all prompt tokens must be computed, for their logits."""
-        return self.request.sampling_params.prompt_logprobs is not None and self.num_output_tokens == 0
+        """Whether all prompt tokens must be computed, for their logits or hidden states."""
+        params = self.request.sampling_params
+        return (params.prompt_logprobs is not None or params.pooling == "mean") and self.num_output_tokens == 0
 
     def __repr__(self) -> str:
         name = f"{self.request.request_id}/{self.index}"

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Protocol
 
 from quire.config import SchedulerConfig
@@ -47,6 +48,7 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...] = ()
     namespace: Namespace | None = None  #: of its KV blocks
     sampling_defaults: dict[str, Any] = field(default_factory=dict)  #: from the model's own files
+    pooling: str = "last"  #: likewise; see `SamplingParams`
 
 
 class Auditor(Protocol):
@@ -110,6 +112,7 @@ class Engine:
             model.tokenizer,
             model.sampling_defaults,
             f"fp_{last_root.hex()[:10]}" if last_root else None,
+            model.pooling,
             *((1, None) if promoter is None else (promoter.num_stages, promoter.last_stage)),
         )
         self.adapters = EngineAdapters(self.scheduler, runner, promoter)
@@ -194,6 +197,9 @@ class Engine:
     ) -> Request:
         if request_id is not None and not isinstance(request_id, str):
             raise ValueError(f"request_id={request_id!r} is not a string")
+        if request_id is None:  # a caller may have named one so
+            names = (f"request-{number}" for number in count(self._serial))
+            request_id = next(name for name in names if name not in self._states)
         sampling, prompt = processed.sampling_params, processed.prompt
         so_far = resumption or _FRESH
         seed = resumption.seed if resumption is not None else sampling.seed
@@ -203,9 +209,9 @@ class Engine:
         max_tokens = processed.max_tokens if processed.max_tokens is not None else self.max_model_len
         arrival = self._serial - (_BEFORE_ALL if resumption is not None else 0)
         adapter, last_stage = self.adapters.find(prompt.adapter), self.input_processor.last_stage
-        min_stage = last_stage if adapter is not None else max(processed.min_stage, so_far.stage)
+        min_stage = last_stage if adapter or sampling.pooling else max(processed.min_stage, so_far.stage)
         return Request(
-            request_id if request_id is not None else self._free_id(),
+            request_id,
             prompt.token_ids,
             sampling,
             beam=processed.beam,
@@ -216,12 +222,6 @@ class Engine:
             min_stage=min(min_stage, last_stage),
             outputs=so_far.outputs,
         )
-
-    def _free_id(self) -> str:
-        number = self._serial
-        while f"request-{number}" in self._states:  # a caller may have named one so
-            number += 1
-        return f"request-{number}"
 
     def abort(self, request_id: str) -> RequestState | None:
         """End a request wherever it stands, and free its blocks. None where it has ended already."""
@@ -376,6 +376,8 @@ class Engine:
         scheduler = self.scheduler
         for seq_id, entries in result.prompt_logprobs.items():
             self._states[scheduler.request_of(seq_id).request_id].add_prompt_logprobs(entries)
+        for seq_id, vector in result.pooled.items():
+            self._states[scheduler.request_of(seq_id).request_id].pooled = vector
         failed = [scheduler.request_of(seq_id) for seq_id in result.failed]
         changed: _Changed = {}
         updates = scheduler.update(result)

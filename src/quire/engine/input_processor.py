@@ -52,6 +52,7 @@ class InputProcessor:
         tokenizer: Tokenizer | None = None,
         sampling_defaults: dict[str, Any] | None = None,
         system_fingerprint: str | None = None,
+        pooling: str = "last",
         num_stages: int = 1,
         last_stage: int | None = None,
     ) -> None:
@@ -63,6 +64,7 @@ class InputProcessor:
         self.system_fingerprint = system_fingerprint
         self.num_stages = num_stages
         self.last_stage = num_stages if last_stage is None else last_stage
+        self.pooling = pooling  #: of embeddings, unless one is given
 
     def isolated(self, name: str, child: ChildProcess | None = None) -> InputProcessor:
         """Return a copy that renders and encodes in a child process of its own, with limits; `name` is for errors.

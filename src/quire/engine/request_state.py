@@ -66,6 +66,7 @@ class RequestState:
         self._is_staged = is_staged
         self._grammar = grammar
         self._stages: list[tuple[int, int]] = []  #: (stage, tokens sampled with it), in order
+        self.pooled: bytes | None = None  #: see `RequestOutput`
 
     @property
     def is_finished(self) -> bool:
@@ -234,6 +235,7 @@ class RequestState:
             error=request.error,
             stages=list(self._stages),
             predicted_tokens=request.num_predicted if self.prompt.prediction else None,
+            pooled=self.pooled,
         )
 
     def pop_deltas(self) -> list[Delta]:

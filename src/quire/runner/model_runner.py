@@ -15,7 +15,7 @@ from quire.models.base import CausalLM
 from quire.models.layers import select_rows
 from quire.models.request_adapters import RequestAdapters
 from quire.models.stages import ServableStage
-from quire.ops.arrays import Array, as_numpy, as_tensor, is_numpy, to_host
+from quire.ops.arrays import Array, as_numpy, as_tensor, is_numpy, to_host, widen
 from quire.outputs import BlockDifference, BlockTransfer, NewSequence, SchedulerOutput, StepOutput, StoreChanges
 from quire.runner.batch import Batch, InputBatch
 from quire.runner.drafter import Drafter
@@ -116,6 +116,7 @@ class ModelRunner:
         self._states: list[RowState | None] = [None] * len(batch.info)
         self._rules: WeakValueDictionary[int, SamplingRules] = WeakValueDictionary()  #: by id of their parameters
         self._unsampled: dict[int, np.ndarray] = {}  #: logits of sequences whose masks take long, by id
+        self._sums: dict[int, np.ndarray] = {}  #: of a row's hidden states, for a mean
         self._draws = draws
         self._max_logits_rows = max(1, _LOGITS_BYTES // (4 * vocab_size))
 
@@ -222,12 +223,20 @@ class ModelRunner:
         if self.drafter is not None:
             self.drafter.end_step(batch)
         self.attention.plan(batch.attention)
-        scored = self._scored(batch)
+        infos = [(i, info) for i, row in enumerate(batch.rows.tolist()) if (info := self.batch.info[row]) is not None]
+        scored = [
+            (i, info) for i, info in infos if info.sampling_params.prompt_logprobs is not None and info.index == 0
+        ]
+        pooled = [(i, info.sampling_params.pooling) for i, info in infos if info.sampling_params.pooling is not None]
         rows = batch.logit_rows() if len(batch.sampled) < len(batch.token_ids) else None
-        hidden = self._hidden_states(batch, None if scored else rows)
-        if scored:
-            self._score_prompts(scored, batch, out, hidden, result)
-            hidden = hidden if rows is None else select_rows(hidden, self._to_device(rows))
+        computed = None if scored or any(pooling == "mean" for _, pooling in pooled) else rows
+        hidden = self._hidden_states(batch, computed)
+        self._score_prompts(scored, batch, out, hidden, result)
+        for i, pooling in pooled:
+            if (vector := self._pool(i, pooling, batch, hidden, computed)) is not None:
+                result.pooled[out.seq_ids[i]] = vector.astype("<f4").tobytes()
+        if rows is not None and computed is None:
+            hidden = select_rows(hidden, self._to_device(rows))
         self._sample(batch, out, hidden, result)
 
     def _hidden_states(self, batch: Batch, rows: np.ndarray | None) -> Array:
@@ -351,14 +360,18 @@ class ModelRunner:
         self._rules[key] = rules
         return RowState(info, self.grammars, rules)
 
-    def _scored(self, batch: Batch) -> list[tuple[int, NewSequence]]:
-        """Return the sequences that need log-probabilities of their prompt, with their indices in the batch."""
-        infos = [self.batch.info[row] for row in batch.rows.tolist()]
-        return [
-            (i, info)
-            for i, info in enumerate(infos)
-            if info is not None and info.sampling_params.prompt_logprobs is not None and info.index == 0
-        ]
+    def _pool(self, i: int, pooling: str, batch: Batch, hidden: Array, rows: np.ndarray | None) -> np.ndarray | None:
+        """Return the pooled hidden states of a prompt, None while its end is not computed. `hidden` has a row for each
+        token, or of `rows`."""
+        (first, end), row = batch.attention.query_start_loc[i : i + 2].tolist(), int(batch.rows[i])
+        is_complete = i in batch.sampled
+        if pooling == "last":
+            at = end - 1 if rows is None else int(np.searchsorted(rows, end - 1))
+            return widen(to_host(hidden[at])) if is_complete else None
+        start, own = int(batch.positions[first]), widen(to_host(hidden[first:end])).astype(np.float64)
+        # Row by row, so that chunks change no bit.
+        self._sums[row] = np.add.reduce(np.vstack([self._sums[row], own]) if start else own)
+        return self._sums[row] / (start + end - first) if is_complete else None
 
     def _score_prompts(
         self,

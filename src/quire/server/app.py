@@ -47,7 +47,7 @@ from quire.server.openai.models import model_routes
 from quire.server.openai.openapi import ApiDescription
 from quire.server.openai.prompts import tokenize_routes
 from quire.server.openai.schema import ChatCompletionChunk
-from quire.server.openai.scoring import scoring_routes
+from quire.server.openai.scoring import model_embedder, scoring_routes
 from quire.server.pages import page_routes
 from quire.server.registry import AUTO, ModelChooser, ModelRegistry, ServedModel
 from quire.server.responses.endpoint import ResponsesEndpoint, ResponseStore
@@ -91,12 +91,11 @@ def make_app(
     errors: dict[Any, Any] = dict.fromkeys((ApiError, EngineUnavailable, RequestFailed), _on_error)
     errors |= {HTTPException: _on_unknown_route, ClientDisconnected: _on_disconnect}
     app = Starlette(lifespan=_lifespan, exception_handlers=errors)
-    passage_kv = PassageKV(registry)
+    passage_kv = app.state.passage_kv = PassageKV(registry)
     app.state.service = service = service or CollectionService()
     app.state.bodies = BodyReader(
         ignore_unknown_fields=settings.ignore_unknown_fields, max_body_bytes=settings.max_body_bytes
     )
-    app.state.passage_kv = passage_kv
     service.on_deleted = lambda info, passages: passage_kv.delete(info.id, passages)
     models, retriever = ModelChooser(registry, router), CollectionRetriever(service)
     app.state.models = ModelSet(registry)
@@ -119,7 +118,7 @@ def make_app(
         collection_routes(service),
         warm_routes(service, passage_kv),
         batch_routes(batches),
-        embedding_routes(service, accepts_any_name=settings.accept_any_model_name),
+        embedding_routes(service, registry, settings, model_embedder(registry, settings)),
         scoring_routes(registry, settings),
         health_routes(registry, settings),
         live_routes(registry, settings, {} if metrics is None else metrics.recent),

@@ -47,6 +47,11 @@ class ServerSettings(EnvironmentSettings):
     admin_key_file: str | None = setting(None, "File of admin keys, one a line.", metavar="FILE")
     routing: Path | None = setting(None, 'YAML file of the models and the policy for the model "auto".', metavar="FILE")
     rag_dir: Path | None = setting(None, "Directory of document collections; enables them.", metavar="DIR")
+    pooling: str | None = setting(
+        None,
+        "Hidden states that are a model's embedding. Default: as its 1_Pooling says, else last.",
+        choices=("last", "mean"),
+    )
     embedder: str | None = setting(
         None,
         "Embedder: a directory, a hub id, hashing (for tests), or all-MiniLM-L6-v2, the default with --rag-dir; "

@@ -46,7 +46,7 @@ _IGNORED = {
     "--num-scheduler-steps": (ANY, "each step is scheduled when the previous one has finished"),
     "--pipeline-parallel-size": ("1", "--tensor-parallel-size splits a model over several devices"),
     "--response-role": ("assistant", "answers have the role assistant"),
-    "--runner --task": ("generate", "--embedder serves embeddings"),
+    "--runner --task": (ANY, "every model generates, scores and embeds; --pooling selects its embeddings"),
     "--scheduling-policy": (ANY, "requests are ordered by priority, then by arrival"),
     "--speculative-config": (ANY, "--speculative-model NAME, --speculative-tokens N; outputs are the same"),
     "--stream-interval": (ANY, "every token is sent at once"),

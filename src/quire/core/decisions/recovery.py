@@ -111,7 +111,10 @@ class Recovery:
         return forecast_evictions(others, self._kv.block_size)
 
     def _can_be_saved(self, request: Request) -> bool:
-        """Whether all blocks have all KV: behind a window they may not. States are saved at the last token only."""
+        """Whether all blocks have all KV: behind a window they may not. States are saved at the last token only. A mean
+        needs the hidden states of all tokens again."""
+        if request.sampling_params.pooling == "mean":
+            return False
         tables = [seq.block_table for seq in request.unfinished]
         return self._kv.num_state_records > 0 or not any(self._kv.pool.has_thin(table) for table in tables)
 

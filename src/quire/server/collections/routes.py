@@ -7,7 +7,7 @@ import base64
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +25,12 @@ from quire.server.errors import ApiError, invalid
 from quire.server.http.middleware import key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected
 from quire.server.http.routes import Routes
+from quire.server.registry import ModelRegistry
+from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from quire.rag.collection import Collection
     from quire.rag.records import DocumentInfo
     from quire.server.collections.uploads import UploadOutcome
@@ -198,48 +202,69 @@ def warm_routes(service: CollectionService, passage_kv: PassageKV) -> Routes:
 
 
 _MAX_CHARACTERS = 1 << 16  #: a longer text exceeds any embedder's limit, or is mostly blank
+#: Returns the pooled hidden states of texts or token ids, float32, by a served model, and the number of tokens.
+EmbedByModel = Callable[[Request, str, Sequence[Any]], Awaitable[tuple[list[bytes], int]]]
 
 
-def embedding_routes(service: CollectionService, *, accepts_any_name: bool) -> Routes:
+def embedding_routes(
+    service: CollectionService, models: ModelRegistry, settings: ServerSettings, embed_by_model: EmbedByModel
+) -> Routes:
     routes = Routes("embeddings")
 
     @routes.post(
         "/v1/embeddings", response_model=schema.EmbeddingReply, responses=schema.RESPONSES, summary="Texts to vectors"
     )
     async def embed(request: Request, body: schema.EmbeddingRequest) -> Response:
-        name = service.embedder.name
-        if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
-            message = f"the embedder {body.model!r:.200} does not exist; this server has {name!r}"
-            raise ApiError(404, message, "model", "model_not_found")
         texts: Any = body.input
         if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
             texts = [texts]
         if not 1 <= len(texts) <= schema.MAX_INPUTS:
             raise invalid(f"input has {len(texts):,} texts; 1 to {schema.MAX_INPUTS:,} are allowed", "input")
-        keep = body.truncate_prompt_tokens
-        if keep == 0:
-            raise invalid("truncate_prompt_tokens=0 leaves nothing of a text", "truncate_prompt_tokens")
-        bounded = [text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + text[-1:] for text in texts]
-        try:
-            work = service.embed(key_id_of(request.scope), bounded, keep if keep != -1 else None)
-            found = await run_while_connected(request.receive, work)
-        except ValueError as error:
-            raise invalid(f"input: {error}", "input") from None
-        if body.dimensions not in (None, dimension := found.vectors.shape[1]):
-            raise invalid(f"dimensions={body.dimensions}; {name} only has {dimension}", "dimensions")
-        limit = service.embedder.facts.max_tokens
-        if keep is None:
-            _check_lengths(texts, found, limit)
-        elif keep > limit:
-            message = f"truncate_prompt_tokens={keep} is more than the {limit} tokens of {name}; ask for fewer, or -1"
-            raise invalid(message, "truncate_prompt_tokens")
-        most = limit if keep in (None, -1) else keep
-        num_tokens = sum(min(count, most) for count in found.num_tokens)
-        report_usage(request.scope, model=name, prompt_tokens=num_tokens)
-        answer = await asyncio.to_thread(_render, name, found, num_tokens, body.encoding_format == "base64")
-        return Response(answer, media_type="application/json")
+        if body.model is not None and body.model in models.names:
+            if body.truncate_prompt_tokens is not None:
+                raise invalid("truncate_prompt_tokens goes with an embedder; split the text", "truncate_prompt_tokens")
+            pooled, num_tokens = await embed_by_model(request, body.model, texts)
+            name = body.model
+            answer = await asyncio.to_thread(lambda: _render(name, _shorten(pooled, body), num_tokens, body))
+            return Response(answer, media_type="application/json")
+        return await _embed(service, request, body, texts, settings.accept_any_model_name)
 
     return routes
+
+
+async def _embed(
+    service: CollectionService,
+    request: Request,
+    body: schema.EmbeddingRequest,
+    texts: Sequence[Any],
+    accepts_any_name: bool,
+) -> Response:
+    name = service.embedder.name
+    if body.model not in (None, name, service.embedder.source.name) and not accepts_any_name:
+        message = f"the embedder {body.model!r:.200} does not exist; this server has {name!r}"
+        raise ApiError(404, message, "model", "model_not_found")
+    keep = body.truncate_prompt_tokens
+    if keep == 0:
+        raise invalid("truncate_prompt_tokens=0 leaves nothing of a text", "truncate_prompt_tokens")
+    bounded = [text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + text[-1:] for text in texts]
+    try:
+        work = service.embed(key_id_of(request.scope), bounded, keep if keep != -1 else None)
+        found = await run_while_connected(request.receive, work)
+    except ValueError as error:
+        raise invalid(f"input: {error}", "input") from None
+    if body.dimensions not in (None, dimension := found.vectors.shape[1]):
+        raise invalid(f"dimensions={body.dimensions}; {name} only has {dimension}", "dimensions")
+    limit = service.embedder.facts.max_tokens
+    if keep is None:
+        _check_lengths(texts, found, limit)
+    elif keep > limit:
+        message = f"truncate_prompt_tokens={keep} is more than the {limit} tokens of {name}; ask for fewer, or -1"
+        raise invalid(message, "truncate_prompt_tokens")
+    most = limit if keep in (None, -1) else keep
+    num_tokens = sum(min(count, most) for count in found.num_tokens)
+    report_usage(request.scope, model=name, prompt_tokens=num_tokens)
+    answer = await asyncio.to_thread(_render, name, found.vectors, num_tokens, body)
+    return Response(answer, media_type="application/json")
 
 
 def _check_lengths(texts: Sequence[str], found: Embeddings, max_tokens: int) -> None:
@@ -254,10 +279,21 @@ def _check_lengths(texts: Sequence[str], found: Embeddings, max_tokens: int) -> 
             )
 
 
-def _render(name: str, found: Embeddings, num_tokens: int, is_base64: bool) -> str:
-    vectors = found.vectors.astype("<f4")
+def _shorten(pooled: list[bytes], body: schema.EmbeddingRequest) -> np.ndarray:
+    """Return the first `dimensions` of vectors, with length 1."""
+    import numpy as np
+
+    vectors = np.frombuffer(b"".join(pooled), "<f4").reshape(len(pooled), -1)
+    if (body.dimensions or 0) > (most := vectors.shape[1]):
+        raise invalid(f"dimensions={body.dimensions}; {body.model} only has {most}", "dimensions")
+    vectors = vectors[:, : body.dimensions]
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
+def _render(name: str, vectors: np.ndarray, num_tokens: int, body: schema.EmbeddingRequest) -> str:
+    vectors, is_base64 = vectors.astype("<f4"), body.encoding_format == "base64"
     shown: list[Any] = (
-        [base64.b64encode(vector.tobytes()).decode() for vector in vectors] if is_base64 else vectors.tolist()
+        [base64.b64encode(each.tobytes()).decode() for each in vectors] if is_base64 else vectors.tolist()
     )
     return schema.EmbeddingReply(
         id=f"embd-{secrets.token_hex(12)}",

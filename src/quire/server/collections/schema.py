@@ -211,22 +211,22 @@ class WarmList(Reply):
 
 
 class EmbeddingRequest(ModelBody):
-    model: str | None = option("Name of the embedder; optional, since a server has one.")
+    model: str | None = option("Name of the embedder (default), or of a model, whose hidden states are pooled.")
     input: (
         Annotated[str, Field(min_length=1)]
         | Items[Annotated[str, Field(min_length=1)]]
         | NonEmpty[TokenId]
         | Items[NonEmpty[TokenId]]
     ) = Field(
-        description=f"A non-empty text, or a list of 1 to {MAX_INPUTS:,}; or token ids of the embedder's tokenizer, "
-        "with its special tokens. Ids of other tokenizers are rejected; in LangChain, set "
+        description=f"A non-empty text, or a list of 1 to {MAX_INPUTS:,}; or token ids of the model's tokenizer. The "
+        "embedder rejects those of other tokenizers, which lack its special tokens; in LangChain, set "
         "check_embedding_ctx_length=False.",
         union_mode="left_to_right",
     )
     encoding_format: Literal["float", "base64"] | None = option("base64 encodes little-endian float32. Default: float.")
-    dimensions: int | None = option("Must equal the embedder's dimension.", ge=1, lt=2**31)
+    dimensions: int | None = option("Of a model: leading values to keep. Else the embedder's own.", ge=1, lt=2**31)
     truncate_prompt_tokens: int | None = option(
-        "Number of tokens to keep of each text; -1 keeps as many as the embedder takes. Default: longer texts are "
+        "Number of tokens that the embedder keeps of each text; -1: as many as it takes. Default: longer texts are "
         "rejected.",
         ge=-1,
         lt=2**31,

@@ -464,10 +464,8 @@ class CompletionEndpoint(GenerationEndpoint[CompletionRequest]):
                 "request may ask for; send several requests",
                 "n" if n > 1 else "prompt",
             )
-        if isinstance(given[0], list):
-            if body.echo:
-                tokenizer_of(model)  # raises for a model without one, which cannot show them as text
-            return [Prompt(token_ids=token_ids) for token_ids in given]
+        if body.echo:
+            tokenizer_of(model)  # raises for a model without one, which cannot show token ids as text
         has_specials, is_truncated = body.add_special_tokens is not False, body.truncate_prompt_tokens is not None
         encode = partial(encode_texts, model, given, add_special_tokens=has_specials, is_truncated=is_truncated)
         return await model.async_engine.in_thread(key_id, encode)

@@ -60,9 +60,11 @@ def encode_question(model: ServedModel, question: str, passages: Passages) -> Pr
 
 
 def encode_texts(
-    model: ServedModel, texts: Sequence[str], *, add_special_tokens: bool, is_truncated: bool
+    model: ServedModel, texts: Sequence[Any], *, add_special_tokens: bool, is_truncated: bool
 ) -> list[Prompt]:
-    """Encode texts."""
+    """Encode texts, unless they are token ids."""
+    if not isinstance(texts[0], str):
+        return [Prompt(token_ids=token_ids) for token_ids in texts]
     tokenizer = tokenizer_of(model)
     for text in texts:
         _check_characters(model, text, "prompt", is_truncated=is_truncated)

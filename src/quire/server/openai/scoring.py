@@ -1,4 +1,4 @@
-"""POST /v1/rerank and /v1/score: how well texts answer a query, as a language model judges it.
+"""POST /v1/rerank and /v1/score: how well texts answer a query, as a language model judges it; and its embeddings.
 
 The model is asked whether a text meets the query, in the form that Qwen3-Reranker was trained on (arXiv:2506.05176),
 and the score is the probability of the answer yes, of yes and no alone. Any chat model can be asked. The query stands
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -44,6 +44,7 @@ _WORDS = ("yes", "no")
 
 Pair = tuple[str, str]  #: a query and a text
 MAX_PAIRS = 1024  #: of a query and a text, per request
+_AT_ONCE = 256  # prompts of a request in the engine's queue
 
 _Text = Annotated[str, Field(min_length=1)]
 _Texts = Annotated[NonEmpty[_Text], Field(max_length=MAX_PAIRS)]
@@ -143,27 +144,70 @@ def scoring_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
         report_usage(request.scope, model=model.name)
         await wait_until_ready(model, request.receive)
         given = body.instruction or _INSTRUCTION
-        prompts, words = await model.async_engine.in_thread(key_id, _encode, model, given, pairs, field)
-        domains = domains_of(key_id, settings, body.cache_salt)
-        priority, owner = turn_of(key_id, body.priority or 0, settings, request.headers)
-        job = GenerationJob(
-            model,
-            [replace(prompt, domains=domains) for prompt in prompts],
-            SamplingParams(temperature=0.0, max_tokens=1, logprobs=len(words), logprob_token_ids=words),
-            request_id=f"score-{body.request_id or secrets.token_hex(12)}",
-            created=int(time.time()),
-            priority=priority,
-            owner=owner,
-        )
-        hold_sequences(request.scope, job.num_sequences)
-        outputs = await run_while_connected(request.receive, job.outputs())
-        num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
-        report_usage(request.scope, model=model.name, prompt_tokens=num_tokens)
-        usage = PromptUsage.of(num_tokens)
-        head = {"id": job.request_id, "model": model.name, "scoring": "yes_no", "usage": usage}
+        prompts, words = await model.async_engine.in_thread(key_id, _encode, model, given, pairs)
+        params = SamplingParams(temperature=0.0, max_tokens=1, logprobs=len(words), logprob_token_ids=words)
+        id_ = f"score-{body.request_id or secrets.token_hex(12)}"
+        salt, priority = body.cache_salt, body.priority or 0
+        outputs, usage = await read_prompts(request, settings, model, prompts, params, field, id_, salt, priority)
+        head = {"id": id_, "model": model.name, "scoring": "yes_no", "usage": usage}
         return head, [_score(output, words) for output in outputs]
 
     return routes
+
+
+def model_embedder(
+    registry: ModelRegistry, settings: ServerSettings
+) -> Callable[..., Awaitable[tuple[list[bytes], int]]]:
+    """Return a function of a request, a model's name, and texts or token ids to pooled hidden states and usage."""
+
+    async def embed(request: Request, name: str, texts: Sequence[Any]) -> tuple[list[bytes], int]:
+        model, id_ = registry.get(name), f"embd-{secrets.token_hex(12)}"
+        await wait_until_ready(model, request.receive)
+        pooling = settings.pooling or model.async_engine.engine.pooling
+        params = SamplingParams(temperature=0.0, max_tokens=1, pooling=pooling, detokenize=False)
+        encode = partial(encode_texts, model, texts, add_special_tokens=True, is_truncated=False)
+        try:
+            prompts = await model.async_engine.in_thread(key_id_of(request.scope), encode)
+            outputs, usage = await read_prompts(request, settings, model, prompts, params, "input", id_)
+        except ApiError as error:
+            raise replace(error, param="input") if error.param == "prompt" else error from None
+        return [output.pooled or b"" for output in outputs], usage.prompt_tokens
+
+    return embed
+
+
+async def read_prompts(
+    request: Request,
+    settings: ServerSettings,
+    model: ServedModel,
+    prompts: Sequence[Prompt],
+    params: SamplingParams,
+    field: str,
+    id_: str,
+    salt: str | None = None,
+    priority: int = 0,
+) -> tuple[list[RequestOutput], PromptUsage]:
+    """Run the prompts of a request without an answer's text. Raises ApiError, such as for a long item of `field`."""
+    longest, key_id = model.async_engine.engine.max_model_len, key_id_of(request.scope)
+    for number, prompt in enumerate(prompts):
+        if (length := len(prompt.token_ids)) >= longest:
+            message = f"{field}[{number}] takes {length} tokens; this model's maximum context length is {longest}"
+            raise ApiError(400, f"{message}; split the text", field, "context_length_exceeded")
+    priority, owner = turn_of(key_id, priority, settings, request.headers)
+    prompts = [replace(prompt, domains=domains_of(key_id, settings, salt)) for prompt in prompts]
+    hold_sequences(request.scope, len(prompts))
+
+    async def run() -> list[RequestOutput]:
+        outputs = []
+        for start in range(0, len(prompts), _AT_ONCE):
+            some = prompts[start : start + _AT_ONCE]
+            outputs += await GenerationJob(model, some, params, id_, int(time.time()), priority, owner).outputs()
+        return outputs
+
+    outputs = await run_while_connected(request.receive, run())
+    num_tokens = sum(len(prompt.token_ids) for prompt in prompts)
+    report_usage(request.scope, model=model.name, prompt_tokens=num_tokens)
+    return outputs, PromptUsage.of(num_tokens)
 
 
 def _score(output: RequestOutput, words: tuple[int, ...]) -> float:
@@ -172,11 +216,9 @@ def _score(output: RequestOutput, words: tuple[int, ...]) -> float:
     return 1.0 / (1.0 + math.exp(min(no - yes, 700.0)))
 
 
-def _encode(
-    model: ServedModel, instruction: str, pairs: Sequence[Pair], field: str
-) -> tuple[list[Prompt], tuple[int, ...]]:
-    """Return the prompts, and the tokens of yes and no. Raises ApiError for a text that is too long."""
-    tokenizer, longest = tokenizer_of(model), model.async_engine.engine.max_model_len
+def _encode(model: ServedModel, instruction: str, pairs: Sequence[Pair]) -> tuple[list[Prompt], tuple[int, ...]]:
+    """Return the prompts, and the tokens of yes and no. Raises ApiError."""
+    tokenizer = tokenizer_of(model)
     questions = [f"<Instruct>: {instruction}\n<Query>: {query}\n<Document>: {text}" for query, text in pairs]
     if model.chat_template is not None or tokenizer.chat_templates:
         system = Message(role="system", content=_SYSTEM)
@@ -187,15 +229,6 @@ def _encode(
         texts = [f"{_SYSTEM}\n\n{question}\n\nAnswer:" for question in questions]
         encoded = encode_texts(model, texts, add_special_tokens=True, is_truncated=False)
         prompts = [replace(prompt, answer_lead=" ") for prompt in encoded]
-    for number, prompt in enumerate(prompts):
-        if len(prompt.token_ids) >= longest:
-            raise ApiError(
-                400,
-                f"{field}[{number}] and its query have {len(prompt.token_ids)} tokens; this model's maximum context "
-                f"length is {longest}; split the text",
-                field,
-                "context_length_exceeded",
-            )
     yes, no = (tokenizer.encode_plain(prompts[0].answer_lead + word) for word in _WORDS)
     words = next((pair for pair in zip(yes, no, strict=False) if pair[0] != pair[1]), None)
     if words is None:
