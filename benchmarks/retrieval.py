@@ -13,7 +13,8 @@ import json
 import sqlite3
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +29,7 @@ from quire.rag.collections import DEFAULT_CHUNK_TOKENS, DEFAULT_OVERLAP_TOKENS, 
 from quire.rag.database import FILE
 from quire.rag.embedder import find_embedder, load_embedder
 from quire.rag.embedding import Embedder, EmbedderFacts
-from quire.rag.index import VectorIndex
+from quire.rag.index import VectorIndex, WordIndex
 from quire.rag.records import NewDocument
 
 BATCH = 32
@@ -59,19 +60,21 @@ def make_reference(directory: Path, max_tokens: int) -> Callable[[Sequence[str]]
     return embed
 
 
-def recall(
-    questions: np.ndarray, answers: Sequence[int], vectors: np.ndarray, owners: Sequence[int]
-) -> dict[str, float]:
-    """Share of questions whose paragraph is first, or among the first five.
+def by_vectors(questions: np.ndarray, vectors: np.ndarray, owners: Sequence[int]) -> Iterator[list[int]]:
+    """Rank paragraphs for each question; `owners` has that of each vector."""
+    for scores in questions @ vectors.T:
+        yield [owners[index] for index in np.argsort(-scores, kind="stable")]
 
-    Args:
-        owners: the paragraph of each vector.
-    """
-    hits = {1: 0, 5: 0}
-    for scores, answer in zip(questions @ vectors.T, answers, strict=True):
-        ranked = list(dict.fromkeys(owners[index] for index in np.argsort(-scores, kind="stable")))
+
+def recall(
+    rankings: Iterable[Sequence[int]], answers: Sequence[int], depths: Sequence[int] = (1, 5)
+) -> dict[str, float]:
+    """Share of questions whose paragraph is among the first different ones."""
+    hits = dict.fromkeys(depths, 0)
+    for ranking, answer in zip(rankings, answers, strict=True):
+        distinct = list(dict.fromkeys(ranking))
         for k in hits:
-            hits[k] += answer in ranked[:k]
+            hits[k] += answer in distinct[:k]
     return {f"recall_at_{k}": round(count / len(answers), 4) for k, count in hits.items()}
 
 
@@ -112,9 +115,9 @@ def measure_texts(path: Path, num_compared: int) -> dict[str, Any]:
         "cosine_min": float(cosines.min()),
         "texts_per_s": {name: round(total / value, 1) for name, value in seconds.items()},
         "recall": {
-            "ours, paragraphs": recall(mine["questions"], answers, mine["paragraphs"], each_one),
-            "reference, paragraphs": recall(others["questions"], answers, others["paragraphs"], each_one),
-            "ours, chunks": recall(mine["questions"], answers, embedder.embed(chunks).vectors, owners),
+            "ours, paragraphs": recall(by_vectors(mine["questions"], mine["paragraphs"], each_one), answers),
+            "reference, paragraphs": recall(by_vectors(others["questions"], others["paragraphs"], each_one), answers),
+            "ours, chunks": recall(by_vectors(mine["questions"], embedder.embed(chunks).vectors, owners), answers),
         },
     }
 
@@ -228,27 +231,21 @@ def measure_words(path: Path) -> dict[str, Any]:
     with TemporaryDirectory() as directory:
         collection = Collections(Path(directory)).create("measured", embedder.facts)
         store(collection, paragraphs, lambda texts: embedder.embed(texts).vectors)
-        owners = {chunk_id: int(name) for chunk_id, name in chunk_owners(directory)}
         ranked: dict[str, list[list[int]]] = {"vectors": [], "words": [], "both": []}
         for question, vector in zip(questions, vectors, strict=True):
             ranked["vectors"].append([int(each.document) for each in collection.search(vector, 30)])
-            ranked["words"].append([owners[id_] for id_ in collection._rank_by_words(question, 30, None)])
             ranked["both"].append([int(each.document) for each in collection.search(vector, 30, words=question)])
-    figures: dict[str, Any] = {"num_paragraphs": len(paragraphs), "num_questions": len(questions)}
-    for name, rankings in ranked.items():
-        distinct = [list(dict.fromkeys(ranking)) for ranking in rankings]
-        figures[name] = {
-            f"recall_at_{k}": sum(answer in each[:k] for each, answer in zip(distinct, answers, strict=True))
-            / len(answers)
-            for k in (1, 5, 10)
-        }
-    return figures
-
-
-def chunk_owners(directory: str) -> list[tuple[int, str]]:
-    with sqlite3.connect(Path(directory, FILE)) as connection:
-        sql = "SELECT c.id, d.name FROM chunks c JOIN documents d ON d.id = c.document_id"
-        return connection.execute(sql).fetchall()
+        with closing(sqlite3.connect(Path(directory, FILE))) as connection:
+            sql = "SELECT c.id, d.name FROM chunks c JOIN documents d ON d.id = c.document_id"
+            owners = {chunk_id: int(name) for chunk_id, name in connection.execute(sql)}
+            words = WordIndex(collection.id)
+            for question in questions:
+                ranked["words"].append([owners[id_] for id_ in words.search(connection, question, 30)])
+    return {
+        "num_paragraphs": len(paragraphs),
+        "num_questions": len(questions),
+        **{name: recall(rankings, answers, (1, 5, 10)) for name, rankings in ranked.items()},
+    }
 
 
 def main() -> None:
