@@ -11,15 +11,15 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import pytest
 import torch
 import transformers
+
+from parameters import quick
 
 _LLAMA: dict[str, Any] = {
     "vocab_size": 256,
@@ -240,25 +240,6 @@ KINDS = (
 )
 #: Of each kind of cache: keys and values, some layers' of a window or shared, latents, states.
 CACHES = ("llama", "gemma4-shared", "deepseek3", "qwen3_5")
-
-
-def quick(names: Iterable[Any], among: Iterable[Any]) -> list[Any]:
-    """Return parameters of a test: those in `names` are quick, the others slow."""
-    chosen = list(names)
-    return [
-        each
-        if each in chosen
-        else pytest.param(*(each if isinstance(each, tuple) else (each,)), marks=pytest.mark.slow)
-        for each in among
-    ]
-
-
-def in_turns(first: Sequence[Any], second: Sequence[Any]) -> list[Any]:
-    """Return all pairs as a test's parameters, of which some that have each value of either list are quick."""
-    longest = max(len(first), len(second))
-    pairs = [(first[i % len(first)], second[i % len(second)]) for i in range(longest)]
-    return quick(pairs, product(first, second))
-
 
 #: For tests of models: of every kind of arithmetic one is quick.
 ONE_OF_EACH_KIND = quick(KINDS, ARCHITECTURES)

@@ -56,5 +56,6 @@ def test_pages_are_checked_for_words_only(prose: ModuleType) -> None:
     assert not prose.check_text("What is new", ".md")
 
 
+@pytest.mark.slow  # `make lint` runs it
 def test_the_project_is_clean(prose: ModuleType) -> None:
     assert prose.main([]) == 0

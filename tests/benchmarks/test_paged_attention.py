@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +23,7 @@ from benchmarks.paged_attention.reservation import SYSTEMS, BuddyAllocator, Rese
 from benchmarks.paged_attention.service import Decoding, Service, make_arrivals
 from benchmarks.paged_attention.study import Load, Sweep
 from benchmarks.script import make_app
+from parameters import in_turns, quick
 from quire.bench.plots import save_plot
 from quire.config import SchedulerConfig
 
@@ -67,8 +68,9 @@ def test_drawn_lengths_have_the_means_of_their_preset(name: str) -> None:
     assert max(p + o for p, o in zip(lengths.prompt, lengths.output, strict=True)) <= MAX_MODEL_LEN
 
 
-@pytest.mark.parametrize("decoding", [Decoding(), Decoding(3), Decoding(3, is_beam=True)], ids=lambda d: d.name)
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(
+    ("system", "decoding"), in_turns(list(SYSTEMS), [Decoding(), Decoding(3), Decoding(3, is_beam=True)])
+)
 def test_every_system_serves_all_requests_and_a_reservation_is_never_outgrown(system: str, decoding: Decoding) -> None:
     config = SchedulerConfig(num_blocks=512, max_num_batched_tokens=8192, max_num_seqs=64, enable_prefix_caching=False)
     service = Service(system, a100(), config, decoding)
@@ -106,7 +108,10 @@ def _panels(number: int, tmp_path: Path) -> dict[str, list[dict[str, Any]]]:
     return panels
 
 
-@pytest.mark.parametrize(("number", "name"), [(12, "capacity"), (13, "batched"), (14, "capacity"), (16, "capacity")])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    quick([(13, "batched"), (12, "capacity")], [(13, "batched"), *product((12, 14, 16), ["capacity"])]),
+)
 def test_paged_kv_serves_most_then_oracle_power_of_two_and_maximum(number: int, name: str, tmp_path: Path) -> None:
     for panel, rows in _panels(number, tmp_path).items():
         values = [row[name] for row in rows]

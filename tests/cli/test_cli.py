@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
@@ -61,16 +62,21 @@ def quire(*arguments: str, **options: object) -> Result:
     return CliRunner().invoke(app, list(arguments), **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("command", [[], ["bench"], ["kv"], *COMMANDS], ids=" ".join)
-def test_help_of_every_command_has_an_example(command: list[str]) -> None:
+@cache
+def help_of(*command: str) -> str:
     result = quire(*command, "--help")
     assert result.exit_code == 0
-    assert "Example: quire " + " ".join(command) in result.output
+    return result.output
+
+
+@pytest.mark.parametrize("command", [[], ["bench"], ["kv"], *COMMANDS], ids=" ".join)
+def test_help_of_every_command_has_an_example(command: list[str]) -> None:
+    assert "Example: quire " + " ".join(command) in help_of(*command)
 
 
 @pytest.mark.parametrize("command", WITH_ENGINE, ids=" ".join)
 def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> None:
-    text = quire(*command, "--help").output
+    text = help_of(*command)
     for field in fields(EngineConfig):
         assert "--" + field.name.replace("_", "-") in text
         assert field.metadata["help"].split()[0] in text
@@ -90,7 +96,7 @@ def test_every_field_of_the_engine_config_is_an_option(command: list[str]) -> No
     ids=str,
 )
 def test_every_setting_is_an_option_of_its_command(command: list[str], kind: type[Settings]) -> None:
-    text = quire(*command, "--help").output
+    text = help_of(*command)
     for field in setting_fields(kind):
         assert "--" + option_name(field).replace("_", "-") in text
 
@@ -280,23 +286,24 @@ def test_bench_latency_measures_each_batch_size(tmp_path: Path) -> None:
     assert (tmp_path / "f.png").exists()
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["generate --model /no/such x", "chat /no/such", "run /no/such", "info /no/such", "bench latency --model /no/such",
-     "calibrate --model /no/such", "digest /no/such", "save --model /no/such d", "stages plan --model /no/such"],
-)  # fmt: skip
-def test_a_model_that_is_not_there_is_refused_before_torch_is_imported(command: str) -> None:
+def test_a_model_that_is_not_there_is_refused_before_torch_is_imported() -> None:
+    commands = [
+        "generate --model /no/such x", "chat /no/such", "run /no/such", "info /no/such",
+        "bench latency --model /no/such", "calibrate --model /no/such", "digest /no/such",
+        "save --model /no/such d", "stages plan --model /no/such",
+    ]  # fmt: skip
     code = f"""
 import sys
 from quire.cli.main import make_app
-try:
-    make_app({command.split()[0]!r})({command.split()!r})
-except SystemExit as left:
-    print(left.code, "torch" in sys.modules)
+for words in {[command.split() for command in commands]!r}:
+    try:
+        make_app(words[0])(words)
+    except SystemExit as left:
+        print(left.code, "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    assert done.stdout == "2 False\n", done.stderr
-    assert done.stderr == "Error: /no/such: no such directory\n"
+    assert done.stdout.splitlines() == ["2 False"] * len(commands), done.stderr
+    assert done.stderr == "Error: /no/such: no such directory\n" * len(commands)
 
 
 def test_a_misspelt_variable_is_named_with_the_closest_one(caplog: pytest.LogCaptureFixture) -> None:

@@ -111,19 +111,19 @@ def deep(max_examples: int) -> settings:
     return settings(max_examples=max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@deep(60)
+@deep(25)
 @given(schedules())
 def test_tokens_and_blocks_are_right_whatever_the_schedule(schedule: Schedule) -> None:
     play(schedule)
 
 
-@deep(40)
+@deep(16)
 @given(schedules(may_fail=True))
 def test_a_failing_step_fails_only_its_own_requests(schedule: Schedule) -> None:
     play(schedule)
 
 
-@deep(60)
+@deep(25)
 @given(schedules(tenants=("ann", "bob", "")) | schedules(may_fail=True, tenants=("ann", "bob")))
 def test_tokens_and_blocks_are_right_and_every_request_ends_where_tenants_take_turns(schedule: Schedule) -> None:
     play(schedule)
@@ -154,7 +154,7 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link, drafting=drafting)
 
 
-@deep(45)
+@deep(20)
 @given(swapping_schedules())
 def test_what_comes_back_from_the_swap_tier_is_what_went_in(schedule: Schedule) -> None:
     play(schedule)
@@ -198,7 +198,7 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(config, tuple(asked), failing, poisoned, whim, *link, forgets_every, warm, drafting=drafting)
 
 
-@deep(40)
+@deep(16)
 @given(document_schedules())
 def test_what_comes_from_disk_is_right_whatever_others_do_to_it(schedule: Schedule) -> None:
     play(schedule)
@@ -235,7 +235,7 @@ def queueing_schedules(draw: st.DrawFn) -> Schedule:
     )  # fmt: skip
 
 
-@deep(40)
+@deep(16)
 @given(queueing_schedules())
 def test_documents_computed_for_waiting_requests_change_no_token_and_keep_no_block(schedule: Schedule) -> None:
     play(schedule)
@@ -282,7 +282,7 @@ def lone_requests(draw: st.DrawFn) -> Schedule:
     return Schedule(config, (replace(plan, beam=BeamSearchParams(width, max_model_len, early_stopping=early)),))
 
 
-@deep(30)
+@deep(12)
 @given(lone_requests())
 @example(
     Schedule(  # a beam copies a block that another one gives up and a third one takes within the step
@@ -339,7 +339,7 @@ def promoting_schedules(draw: st.DrawFn) -> Schedule:
     )
 
 
-@deep(70)
+@deep(25)
 @given(promoting_schedules())
 def test_no_kv_crosses_stages_and_each_token_is_of_its_own(schedule: Schedule) -> None:
     play(schedule)

@@ -179,7 +179,7 @@ def deep(max_examples: int) -> settings:
     return settings(max_examples=max_examples, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@deep(25)
+@deep(10)
 @given(
     loads() | storms(),
     policies(),

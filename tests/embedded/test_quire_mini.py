@@ -17,6 +17,7 @@ from train.evaluate import (
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.scores import score
+from parameters import quick
 from quire import LLM, SamplingParams
 from quire.loading.source import embedded_path
 from quire.progressive.questions import prompt_of
@@ -45,10 +46,12 @@ def test_it_answers_what_a_short_passage_says(mini):
     assert score(answers(mini, questions), questions).exact_match >= TWO_FACTS
 
 
+@pytest.mark.slow
 def test_it_finds_one_of_five_facts(five_facts):
     assert five_facts >= FIVE_FACTS
 
 
+@pytest.mark.slow
 def test_it_answers_where_passage_and_question_stand_on_one_line(mini):
     """Prompts as in the papers: "Context: ... Question: ... Answer:" on one line."""
     questions = held_out_questions(2, 100)
@@ -60,19 +63,20 @@ def test_it_answers_in_a_chat_too(mini):
     assert score(chat_answers(mini, questions), questions).exact_match >= IN_A_CHAT
 
 
-@pytest.mark.parametrize("num_facts", [2, 5])
+@pytest.mark.parametrize("num_facts", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_without_the_passage_it_does_not_know(mini, num_facts):
     questions = held_out_questions(num_facts, 100)
     assert score(answers(mini, questions, with_passage=False), questions).exact_match < 15
 
 
-@pytest.mark.parametrize(("name", "floor"), WRITTEN_BY_HAND.items())
+@pytest.mark.parametrize(("name", "floor"), quick([*WRITTEN_BY_HAND.items()][:1], WRITTEN_BY_HAND.items()))
 def test_it_answers_passages_written_by_hand(mini, name, floor):
     questions = hand_written_questions(Path(__file__).with_name(name))
     assert len(questions) == 40
     assert score(answers(mini, questions), questions).exact_match >= floor
 
 
+@pytest.mark.slow
 def test_a_quarter_of_its_layers_is_missed(five_facts, tmp_path):
     first, last = most_alike_quarter(FOLDER, held_out_questions(2, 50, seed=1))
     assert last - first == 4

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from adapters import NUM_TOKENS, SETTINGS, adapted, copy_of, greedy_with, lora
-from checkpoints import quick
 from engine.harness import (
     CLOSE,
     PROMPTS,
@@ -28,6 +27,7 @@ from engine.harness import (
     run,
 )
 from engine.thread_ranks import MultiRankLLM
+from parameters import quick
 from quire import LLM, SamplingParams
 from quire.kernels.loaded import has_exact_kernels
 from quire.models.linear.layer import Linear

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from checkpoints import CACHES, in_turns, quick
+from checkpoints import CACHES
 from engine import test_random_schedules as random_schedules
 from engine.harness import PROMPTS, Job, assert_all_greedy, drive, greedy_params, make_llm, random_ids
 from engine.thread_ranks import MultiRankLLM
+from parameters import in_turns, quick
 from quire import SamplingParams
 from quire.kernels.loaded import load_kernels
 from quire.ops.arrays import is_numpy

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from checkpoints import ONE_OF_EACH_CACHE, quick
+from checkpoints import ONE_OF_EACH_CACHE
 from engine.harness import (
     PROMPTS,
     Job,
@@ -20,6 +20,7 @@ from engine.harness import (
     num_preemptions,
     outputs,
 )
+from parameters import quick
 from quire import LLM, BeamSearchParams, SamplingParams
 
 ENDS = tuple(range(3, 256, 17))  # 15 of 256 tokens end a beam, so many end, early and late

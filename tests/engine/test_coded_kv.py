@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from checkpoints import in_turns
 from engine.documents import NUM_FULL, DocumentLLM, ask, cached
 from engine.harness import drive, greedy_params, outputs
+from parameters import in_turns
 from quire.tiers.store.offline import NamespaceStats, list_namespaces
 
 NUM_TOKENS = 12

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from checkpoints import quick
 from engine.documents import DOCUMENT, NUM_FULL, QUESTIONS, DocumentLLM, SpareCosts, ask, cached
 from engine.harness import (
     NUM_TOKENS,
@@ -31,6 +30,7 @@ from engine.harness import (
     outputs,
     random_ids,
 )
+from parameters import quick
 from quire import BeamSearchParams
 from quire.tiers.store.layout.record import HEADER_BYTES, decode_header, encode_header
 from quire.tiers.store.layout.segment import Segment

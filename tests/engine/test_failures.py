@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from checkpoints import quick
 from engine.harness import (
     PROMPTS,
     Job,
@@ -29,6 +28,7 @@ from engine.harness import (
     outputs,
     random_ids,
 )
+from parameters import quick
 from quire import LLM, BeamSearchParams, SamplingParams
 from quire.ops.arrays import is_finite
 

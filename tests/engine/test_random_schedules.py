@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from checkpoints import HYBRIDS, quick
+from checkpoints import HYBRIDS
 from engine.drafting import Adversary, draft_from
 from engine.harness import (
     PROMPTS,
@@ -25,6 +25,7 @@ from engine.harness import (
     model_of,
     outputs,
 )
+from parameters import quick
 from quire import BeamSearchParams, SamplingParams
 from quire.core.request import Sequence
 from quire.kernels.loaded import has_exact_kernels

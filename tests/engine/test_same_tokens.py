@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, ONE_OF_EACH_CACHE, ONE_OF_EACH_KIND, in_turns, quick
+from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, ONE_OF_EACH_CACHE, ONE_OF_EACH_KIND
 from engine.harness import (
     CLOSE,
     NUM_TOKENS,
@@ -26,6 +26,7 @@ from engine.harness import (
     outputs,
     random_ids,
 )
+from parameters import in_turns, quick
 from quire import SamplingParams
 
 # Prompts in chunks and batches run for every architecture; other tests of the arithmetic for one of each kind, and

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from checkpoints import in_turns, quick
 from engine.harness import (
     PROMPTS,
     Job,
@@ -23,6 +22,7 @@ from engine.harness import (
     num_preemptions,
     outputs,
 )
+from parameters import in_turns, quick
 from quire import LLM, SamplingParams
 
 NAME = "llama"

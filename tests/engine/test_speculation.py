@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkpoints import quick
 from engine.drafting import Adversary, draft_from, share_right
 from engine.harness import PROMPTS, Job, assert_all_greedy, drive, greedy_params, make_llm, num_preemptions
 from engine.thread_ranks import MultiRankLLM
+from parameters import quick
 from quire import LLM, SamplingParams, StructuredOutputsParams
 from quire.core.request import Sequence
 from quire.core.speculation.drafts import Lookup

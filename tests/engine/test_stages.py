@@ -11,7 +11,7 @@ import peft
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference, quick
+from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference
 from engine.harness import (
     CLOSE,
     PROMPTS,
@@ -28,6 +28,7 @@ from engine.harness import (
     temporary_directory,
 )
 from models.test_same_logits import attend_to_one_sequence
+from parameters import quick
 from quire.loading import load_model, resolve_model
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from checkpoints import quick
 from engine.harness import Job, Preemptor, assert_all_greedy, drive, greedy_params, make_llm, random_ids
+from parameters import quick
 from quire.runner.kv_cache import KVCache
 
 SHARED = random_ids(96, 1)

@@ -16,6 +16,7 @@ import pytest
 
 import quire.kernels.build as kernels_build
 import quire.kernels.loaded as loaded
+from parameters import quick
 from quire.kernels.build import LEVELS, BuildError, build, library_path
 from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
@@ -186,7 +187,14 @@ assert ("torch" in sys.modules) == ("use_torch" in sys.argv)
 """
 
 
-@pytest.mark.parametrize("order", ["convert", "convert use_torch convert", "use_torch convert use_torch"])
+@pytest.mark.parametrize(
+    "order",
+    [
+        "convert",
+        pytest.param("convert use_torch convert", marks=pytest.mark.slow),
+        "use_torch convert use_torch",
+    ],
+)
 def test_kernels_and_torch_share_a_process_in_any_order(order: str) -> None:
     if load_kernels().functions is None:
         pytest.skip(f"kernels: {load_kernels()}")
@@ -219,7 +227,7 @@ _BEYOND = {
 }
 
 
-@pytest.mark.parametrize("level", _BEYOND)
+@pytest.mark.parametrize("level", quick(["generic"], _BEYOND))
 def test_a_level_holds_no_instruction_of_a_better_one(level: str) -> None:
     """An instruction that is not in a library cannot be executed."""
     if (objdump := shutil.which("objdump")) is None:

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from checkpoints import HYBRIDS, KINDS, make_checkpoint, make_reference, quick
+from checkpoints import HYBRIDS, KINDS, make_checkpoint, make_reference
 from command_line import app
 from engine.harness import NUM_TOKENS, assert_same_greedy, generate_greedy, greedy_params, random_ids
 from gguf_files import write_gguf
+from parameters import quick
 from quire import LLM
 from quire.gguf_header import read_gguf_header
 from quire.kernels.loaded import load_kernels

@@ -15,8 +15,9 @@ import torch
 import transformers
 from safetensors.numpy import load_file, save_file
 
-from checkpoints import make_checkpoint, quick
+from checkpoints import make_checkpoint
 from engine.harness import NUM_TOKENS, assert_same_greedy, generate_greedy, greedy_params, random_ids
+from parameters import quick
 from quire import LLM
 from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model

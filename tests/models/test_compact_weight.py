@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from checkpoints import make_checkpoint, quick
+from checkpoints import make_checkpoint
 from engine.harness import PROMPTS, greedy_params, make_llm, random_ids
 from kernel_levels import LEVELS, library_of
+from parameters import quick
 from quire.config import EngineConfig
 from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model

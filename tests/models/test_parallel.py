@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from checkpoints import ARCHITECTURES, KINDS, make_checkpoint, quick
+from checkpoints import ARCHITECTURES, KINDS, make_checkpoint
+from parameters import quick
 from quire.kernels.loaded import load_kernels
 from quire.loading import resolve_model
 from quire.models.adapter import read_adapter

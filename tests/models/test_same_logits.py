@@ -15,7 +15,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from checkpoints import ARCHITECTURES, KINDS, ONE_OF_EACH_KIND, make_checkpoint, make_config, quick, randomize
+from checkpoints import ARCHITECTURES, KINDS, ONE_OF_EACH_KIND, make_checkpoint, make_config, randomize
+from parameters import quick
 from quire.attention.interface import LayerState, StateRule
 from quire.attention.states import LayerStates, StatePlan
 from quire.loading import load_model, resolve_model

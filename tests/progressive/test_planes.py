@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from checkpoints import make_checkpoint, quick
+from checkpoints import make_checkpoint
 from command_line import app
+from parameters import quick
 from quire.kernels.planes import FORMATS, join_words, split_words
 from quire.loading import ModelLoadError, known_digest, resolve_model
 from quire.loading.checkpoint import read_headers

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference, quick
+from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference
+from parameters import quick
 from quire import LLM, SamplingParams
 from quire.progressive.healing.reference import AbsentLayer, decoder_layers, load_reference, remove_layers
 

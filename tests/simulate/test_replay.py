@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from parameters import in_turns, quick
 from quire.simulate.hardware import with_disk
 from simulate.machines import BLOCK_BYTES, FakeEngine, limits, machine, write_recording
 from simulate.recording import Recording
@@ -24,8 +25,7 @@ def recorded(
     return engine, engine.recording(tmp_path / "run.jsonl")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("policy", "seed"), in_turns(list(POLICIES), range(8)))
 def test_a_recorded_engines_schedule_comes_out_again_exactly(tmp_path: Path, policy: str, seed: int) -> None:
     engine, recording = recorded(tmp_path, policy, seed)
     found = replay(recording)
@@ -35,7 +35,7 @@ def test_a_recorded_engines_schedule_comes_out_again_exactly(tmp_path: Path, pol
     assert (found.num_preemptions, found.num_recomputed_tokens) == (counts.preemptions, counts.recomputed_tokens)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", quick(range(2), range(6)))
 def test_a_schedule_with_blocks_of_other_processes_comes_out_again_exactly(tmp_path: Path, seed: int) -> None:
     config = limits(num_blocks=14, enable_prefix_caching=True, block_bytes=BLOCK_BYTES, has_disk_tier=True)
     engine = FakeEngine(seed, "cost", config, num_requests=20)
@@ -51,14 +51,14 @@ def test_recordings_have_what_makes_them_hard_to_replay(tmp_path: Path) -> None:
     kinds: set[str] = set()
     num_transfers = num_preemptions = 0
     for policy in POLICIES:
-        for seed in range(8):
+        for seed in range(2):
             engine, recording = recorded(tmp_path, policy, seed)
             kinds |= {next(iter(event)) for event in recording.events}
             num_transfers += sum(len(event.get("transfers", ())) for event in recording.events)
             num_preemptions += engine.scheduler.counts.preemptions
     assert kinds == {"add", "schedule", "observe", "update", "fail", "end"}
-    assert num_transfers > 100
-    assert num_preemptions > 100
+    assert num_transfers > 30
+    assert num_preemptions > 30
 
 
 def test_a_recording_is_the_same_after_a_file(tmp_path: Path) -> None:

@@ -424,7 +424,7 @@ def test_memory_stays_bounded() -> None:
     world, model = World(1), CostModel()
     world.teach_steps(model, 500)
     pick = world.random.randint
-    for number in range(2000):
+    for number in range(1000):
         model.observe_step(StepShape(2 ** pick(0, 14), 1, 2.0 ** pick(0, 40), 0), 1.0)
         model.observe_transfer("save", 2 ** pick(0, 60), 1.0 + number)
     assert len(model.to_dict()["steps"]["observations"]) <= 300

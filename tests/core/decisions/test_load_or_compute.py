@@ -244,7 +244,7 @@ VICTIMS = st.builds(
 BESIDE = st.builds(StepShape, st.integers(0, 512), st.integers(0, 64), st.floats(0, 1e6), st.integers(0, 10**5))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.lists(VICTIMS, min_size=1, max_size=6), BESIDE, st.integers(1, 4096), st.integers(0, 500),
     st.lists(st.integers(0, 100), max_size=6),
@@ -274,7 +274,7 @@ def test_every_policy_always_plans_something_possible(
 # -- what is loaded ---------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 5), st.integers(0, 5), st.integers(1, 60), st.integers(1, 40), st.integers(0, 60),
     st.floats(1e-6, 1e-2), st.floats(1e-9, 1e-4),

@@ -95,7 +95,7 @@ def recover(machine: Machine, lengths: Seq[int], model: CostModel) -> tuple[floa
     return log.spent_s, log.probed_s
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(MACHINES, LENGTHS)
 def test_a_right_profile_costs_at_most_a_twentieth_more_than_the_best_static_policy(
     machine: Machine, lengths: list[int]
@@ -105,7 +105,7 @@ def test_a_right_profile_costs_at_most_a_twentieth_more_than_the_best_static_pol
     assert probed_s <= 1.01 * PROBE_SHARE * spent_s
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @example(Machine(3e-4, 1e-4, 5e-4), [1024] * 100, 20.0)
 @given(MACHINES, MANY_LENGTHS, st.sampled_from((0.05, 0.125, 0.3, 3.0, 8.0, 20.0)))
 def test_a_wrong_profile_costs_as_much_again_as_a_few_victims(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import anthropic
 import pytest
 
 from family_templates import ANSWERS, QWEN, WEATHER
@@ -24,6 +23,13 @@ QUESTION: Any = {"role": "user", "content": "Sun?"}
 SCRIPT = Script(after_results="Sunny it is.", texts=[*ANSWERS.values(), "Sunny it is."])
 
 
+def library() -> Any:
+    """Import the client when it is needed, which takes seconds."""
+    import anthropic
+
+    return anthropic
+
+
 @pytest.fixture(scope="module")
 def agent() -> Iterator[RunningServer]:
     settings = ServerSettings(api_keys=(KEY,), tenant_secret=b"x" * 32)
@@ -32,12 +38,12 @@ def agent() -> Iterator[RunningServer]:
 
 
 @pytest.fixture(scope="module")
-def client(agent: RunningServer) -> Iterator[anthropic.Anthropic]:
-    with anthropic.Anthropic(base_url=agent.url, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as client:
+def client(agent: RunningServer) -> Iterator[Any]:
+    with library().Anthropic(base_url=agent.url, api_key=KEY, max_retries=0, timeout=PATIENCE_S) as client:
         yield client
 
 
-def test_an_agent_s_loop_goes_on_with_what_it_got(agent: RunningServer, client: anthropic.Anthropic) -> None:
+def test_an_agent_s_loop_goes_on_with_what_it_got(agent: RunningServer, client: Any) -> None:
     SCRIPT.says = ANSWERS["qwen"]
     asked: Any = {"model": MODEL, "max_tokens": 500, "tools": [TOOL]}
     system: Any = [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
@@ -78,11 +84,11 @@ def test_an_agent_s_loop_goes_on_with_what_it_got(agent: RunningServer, client: 
     assert counted == chat["count"], "as it is in chat"
 
 
-def test_the_client_s_tool_runner_calls_functions_and_goes_on(client: anthropic.Anthropic) -> None:
+def test_the_client_s_tool_runner_calls_functions_and_goes_on(client: Any) -> None:
     """The client asks for a stored thread, and accepts a rejection."""
     asked = []
 
-    @anthropic.beta_tool
+    @library().beta_tool
     def weather(city: str, days: list[int]) -> str:
         """Tells the weather."""
         asked.append((city, days))
@@ -95,7 +101,7 @@ def test_the_client_s_tool_runner_calls_functions_and_goes_on(client: anthropic.
     assert last.content[0].to_dict() == {"type": "text", "text": "Sunny it is."}
 
 
-def test_a_stream_is_the_whole_answer_in_pieces(client: anthropic.Anthropic) -> None:
+def test_a_stream_is_the_whole_answer_in_pieces(client: Any) -> None:
     SCRIPT.says = ANSWERS["qwen"]
     asked: Any = {"model": MODEL, "max_tokens": 500, "tools": [TOOL], "messages": [QUESTION]}
     whole = client.messages.create(**asked)
@@ -117,7 +123,7 @@ def test_a_stream_is_the_whole_answer_in_pieces(client: anthropic.Anthropic) -> 
         assert kinds[following - 1] == "content_block_stop"
 
 
-def test_why_an_answer_ended_is_said(client: anthropic.Anthropic) -> None:
+def test_why_an_answer_ended_is_said(client: Any) -> None:
     SCRIPT.says = "Sunny it is."
     asked: Any = {"model": MODEL, "max_tokens": 500, "messages": [QUESTION], "thinking": {"type": "disabled"}}
     stopped = client.messages.create(**asked, stop_sequences=[" it", "x"])
@@ -139,14 +145,14 @@ def test_why_an_answer_ended_is_said(client: anthropic.Anthropic) -> None:
     assert [block.type for block in shown.content] == ["text"]
 
 
-def test_errors_arrive_as_the_client_s_own_exceptions(agent: RunningServer, client: anthropic.Anthropic) -> None:
+def test_errors_arrive_as_the_client_s_own_exceptions(agent: RunningServer, client: Any) -> None:
     asked: Any = {"model": MODEL, "max_tokens": 5, "messages": [QUESTION]}
-    with pytest.raises(anthropic.AuthenticationError) as stranger:
+    with pytest.raises(library().AuthenticationError) as stranger:
         client.with_options(api_key="wrong").messages.create(**asked)
     assert stranger.value.body["error"]["type"] == "authentication_error"  # type: ignore[index]
-    with pytest.raises(anthropic.NotFoundError, match="not_found_error"):
+    with pytest.raises(library().NotFoundError, match="not_found_error"):
         client.messages.create(**{**asked, "model": "claude"})
-    by_token = anthropic.Anthropic(base_url=agent.url, auth_token=KEY, api_key=None, max_retries=0)
+    by_token = library().Anthropic(base_url=agent.url, auth_token=KEY, api_key=None, max_retries=0)
     assert by_token.messages.create(**asked).type == "message"
 
 

@@ -77,8 +77,12 @@ def assert_failed(stream: Stream, whole: Future[httpx.Response]) -> None:
 
 @pytest.mark.parametrize(
     ("stage", "num_engines"),
-    [("schedule", 2), ("execute", 1), ("update", 2), ("figures", 2)],
-    ids=lambda value: str(value),
+    [
+        ("execute", 1),
+        ("update", 2),
+        pytest.param("schedule", 2, marks=pytest.mark.slow),
+        pytest.param("figures", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_a_step_that_fails_fails_what_it_computes_and_an_engine_that_fails_fails_nothing(
     stage: str, num_engines: int, threads: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture

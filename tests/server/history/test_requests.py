@@ -147,7 +147,9 @@ class MessagesAgent(Agent):
         return {"role": "user", "content": [block]}
 
 
-@pytest.mark.parametrize(("kind", "key"), [(ChatAgent, "cid"), (MessagesAgent, "dan")])
+@pytest.mark.parametrize(
+    ("kind", "key"), [(ChatAgent, "cid"), pytest.param(MessagesAgent, "dan", marks=pytest.mark.slow)]
+)
 def test_every_break_of_an_agent_s_session_is_explained(server: RunningServer, kind: type[Agent], key: str) -> None:
     agent = kind(server, key)
     agent.turn("Please begin with the first part of the work.", "first")

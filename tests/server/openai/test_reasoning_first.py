@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import cycle, product
 from typing import Any
 
 import pytest
 
 from family_templates import QWEN
+from parameters import in_turns, quick
 from scripted import Script
 from serving import MODEL, RunningServer, make_model, running
 
@@ -50,6 +52,12 @@ def thinker(request: pytest.FixtureRequest) -> Iterator[tuple[RunningServer, Scr
 
 
 Thinker = tuple[RunningServer, Script]
+CHOICES: dict[str, Any] = {
+    "any": "required", "named": {"type": "function", "function": {"name": "clothes"}}
+}  # fmt: skip
+each_structure = pytest.mark.parametrize(
+    ("thinker", "structure"), in_turns(list(SCRIPTS), list(STRUCTURES)), indirect=["thinker"]
+)
 
 
 def ask(thinker: Thinker, says: str | None, **body: Any) -> dict[str, Any]:
@@ -69,8 +77,11 @@ def ask(thinker: Thinker, says: str | None, **body: Any) -> dict[str, Any]:
     return choice
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize(
+    ("thinker", "structure", "start"),
+    quick(zip(cycle(SCRIPTS), STRUCTURES, cycle(reversed(STARTS))), product(SCRIPTS, STRUCTURES, STARTS)),
+    indirect=["thinker"],
+)
 def test_a_model_reasons_before_structured_output(thinker: Thinker, structure: str, start: str) -> None:
     (opening, how), (fields, answer, _) = STARTS[start], STRUCTURES[structure]
     choice = ask(thinker, f"{opening}{THOUGHT}</think>{answer}", **fields, **how)
@@ -79,11 +90,14 @@ def test_a_model_reasons_before_structured_output(thinker: Thinker, structure: s
     assert choice["message"]["reasoning"] == choice["message"]["reasoning_content"] == THOUGHT
 
 
-@pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "clothes"}}], ids=str)
-def test_a_model_reasons_before_a_forced_call(thinker: Thinker, choice: Any, start: str) -> None:
+@pytest.mark.parametrize(
+    ("thinker", "choice", "start"),
+    quick(zip(SCRIPTS, CHOICES, STARTS, strict=True), product(SCRIPTS, CHOICES, STARTS)),
+    indirect=["thinker"],
+)
+def test_a_model_reasons_before_a_forced_call(thinker: Thinker, choice: str, start: str) -> None:
     opening, how = STARTS[start]
-    body = {"tools": [TOOL], "tool_choice": choice, **how}
+    body = {"tools": [TOOL], "tool_choice": CHOICES[choice], **how}
     found = ask(thinker, f"{opening}{THOUGHT}</think>{CALL}", **body)
     assert found["finish_reason"] == "tool_calls"
     assert found["message"]["content"] is None
@@ -102,7 +116,7 @@ def test_a_model_reasons_before_a_format_or_a_call_in_its_place(thinker: Thinker
     assert (found["message"]["reasoning"], found["message"]["content"]) == (THOUGHT, SHIRT)
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
+@each_structure
 def test_no_reasoning_leaves_the_grammar(thinker: Thinker, structure: str) -> None:
     """The model ends within its reasoning, or writes no answer in the language: it cannot."""
     fields, _, pattern = STRUCTURES[structure]
@@ -117,7 +131,7 @@ def test_no_reasoning_leaves_the_grammar(thinker: Thinker, structure: str) -> No
         assert "I end here." in found["message"]["reasoning"]
 
 
-@pytest.mark.parametrize("structure", STRUCTURES)
+@each_structure
 def test_without_thinking_the_grammar_holds_from_the_first_token(thinker: Thinker, structure: str) -> None:
     fields, _, pattern = STRUCTURES[structure]
     prefilled = [{"role": "user", "content": "Size?"}, {"role": "assistant", "content": "It is "}]
@@ -159,7 +173,7 @@ def test_samples_are_counted_and_scored(thinker: Thinker) -> None:
     assert hidden["choices"][0]["message"] == {"role": "assistant", "content": SHIRT, "refusal": None}
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(("thinker", "start"), in_turns(list(SCRIPTS), list(STARTS)), indirect=["thinker"])
 def test_responses_and_messages_reason_first(thinker: Thinker, start: str) -> None:
     server, script = thinker
     opening, how = STARTS[start]

@@ -181,7 +181,14 @@ SAID = {
 MARKS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]"]
 
 
-@pytest.mark.parametrize(("model", "specials"), [("Qwen2.5", []), *((model, MARKS) for model in SAID)])
+@pytest.mark.parametrize(
+    ("model", "specials"),
+    [
+        ("Qwen2.5", []),
+        ("Mistral Small 3.1", MARKS),
+        *(pytest.param(model, MARKS, marks=pytest.mark.slow) for model in SAID if model != "Mistral Small 3.1"),
+    ],
+)
 def test_a_model_may_call_in_place_of_an_answer_in_the_response_format(model: str, specials: list[str]) -> None:
     script = Script(specials=specials)
     form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": ANSWER}}
