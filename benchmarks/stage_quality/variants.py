@@ -24,6 +24,7 @@ from quire.text.tokenizer import Tokenizer
 PAPER = {1: (48.22, 54.26), 2: (56.22, 62.02), 3: (55.67, 66.11)}
 """Exact match and F1 by stage in Park et al., "ProgressiveServe", table 1: Llama-2-7B on TriviaQA, 3 the original."""
 
+_LAYER = re.compile(r"\b(?:layers|h)\.(\d+)\.")
 _BATCH_TOKENS = 4096  # prompt tokens per batch, padding included
 
 
@@ -94,9 +95,8 @@ def variants_of_pack(
     manifest: StageManifest, control: Path | None = None, mantissa_bits: Sequence[int] = ()
 ) -> tuple[StagePlan, list[Variant]]:
     """As `variants_of`, by a pack's manifest."""
-    plan = StagePlan(
-        manifest.num_layers, tuple(group.layers for group in manifest.layer_groups), manifest.mantissa_bits
-    )
+    groups = tuple(group.layers for group in manifest.layer_groups)
+    plan = StagePlan(manifest.num_layers, groups, manifest.mantissa_bits, manifest.layer_bits)
     folder = manifest.directory
     adapters = {stage.number: folder / stage.adapter for stage in manifest.stages if stage.adapter}
     return plan, variants_of(plan, adapters, control, mantissa_bits)
@@ -114,24 +114,27 @@ def staged(model: Any, plan: StagePlan, variant: Variant) -> Iterator[None]:
         if variant.adapter is not None:
             stack.enter_context(_adapted(model, variant.adapter))
         if variant.mantissa_bits is not None:
-            stack.enter_context(truncated(model, variant.mantissa_bits))
+            layer_bits = () if variant.kind == "truncated" else plan.layer_bits
+            stack.enter_context(truncated(model, variant.mantissa_bits, layer_bits))
         yield
 
 
 @contextmanager
-def truncated(model: Any, mantissa_bits: int) -> Iterator[None]:
-    """Keep the top mantissa bits of float32 matrices; of the missing bits of bfloat16, the highest is set."""
-    matrices = [each.data for each in model.parameters() if each.ndim > 1]
-    kept = [each.clone() for each in matrices]
-    missing = 23 - mantissa_bits
-    for each in matrices:
+def truncated(model: Any, mantissa_bits: int, layer_bits: Sequence[int] = ()) -> Iterator[None]:
+    """Keep the top mantissa bits of float32 matrices, perhaps others of layers; of the missing bits of bfloat16, the
+    highest is set."""
+    matrices = {name: each.data for name, each in model.named_parameters() if each.ndim > 1}
+    kept = [each.clone() for each in matrices.values()]
+    for name, each in matrices.items():
+        layer = _LAYER.search(name)
+        missing = 23 - (layer_bits[int(layer[1])] if layer and layer_bits else mantissa_bits)
         words = each.view(torch.int32)
         words &= -1 << missing
         words |= 1 << (missing - 1)
     try:
         yield
     finally:
-        for each, before in zip(matrices, kept, strict=True):
+        for each, before in zip(matrices.values(), kept, strict=True):
             each.copy_(before)
 
 
@@ -164,7 +167,7 @@ def _check_adapter(folder: Path, plan: StagePlan, stage: int) -> None:
             names = list(handle.keys())
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{file} cannot be read ({error}); an adapter is a folder in PEFT's format") from None
-    layers = {int(match[1]) for name in names if (match := re.search(r"\.(?:layers|h)\.(\d+)\.", name))}
+    layers = {int(match[1]) for name in names if (match := _LAYER.search(name))}
     expected = set(plan.layers_in_place(stage))
     if layers != expected:
         more, less = sorted(layers - expected), sorted(expected - layers)

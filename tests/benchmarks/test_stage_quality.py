@@ -95,6 +95,9 @@ def test_truncated_weights_keep_their_top_bits_and_come_back(mantissa_bits: int,
         assert whole.weight.tolist() == [[expected, -expected]]
         assert whole.bias.item() == pytest.approx(1.3)
     assert whole.weight.tolist() == [[1.65625 + 2**-7, -1.65625]]
+    stack = torch.nn.ModuleDict({"layers": torch.nn.ModuleList([torch.nn.Linear(1, 1), whole])})
+    with truncated(stack, 7 - mantissa_bits, (7 - mantissa_bits, mantissa_bits)):
+        assert whole.weight.tolist() == [[expected, -expected]]
 
 
 def test_an_answer_is_the_same_alone_and_in_a_batch() -> None:

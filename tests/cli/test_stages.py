@@ -109,6 +109,13 @@ def test_plans_by_precision_and_of_both_axes(tmp_path: Path) -> None:
     assert read_plan(plan)[0] == StagePlan(16, (tuple(range(16)),), 1)
     done("plan", "--model", "quire-mini", "--bytes", "8MB", "--mantissa-bits", "auto", "-o", plan)
     assert read_plan(plan)[0].mantissa_bits == 2
+    by_layer = ("--generate", 1, "--start", "Context:", "--tokens", 16)
+    output = done("plan", "--model", "quire-mini", "--bytes", "5.6MB", "--mantissa-bits", "auto", *by_layer, "-o", plan)
+    assert set(read_plan(plan)[0].layer_bits) == {0, 1}
+    assert "mantissa bits by layer: 1 " in output
+    done("pack", "--model", "quire-mini", "--plan", plan, "--out", tmp_path / "by-layer", "--no-progress")
+    assert read_stage_manifest(tmp_path / "by-layer").stage_bytes(1) == pytest.approx(5.6e6, rel=0.02)
+    assert " 0-1 " in done("show", tmp_path / "by-layer")
     output = done("plan", "--model", "quire-mini", "--block", "11:15", "--mantissa-bits", 1, "-o", plan)
     assert "+ mantissas" in output
     made = read_plan(plan)[0]

@@ -117,7 +117,8 @@ def test_the_full_stage_is_the_plain_model_and_any_other_is_not() -> None:
     assert NAMESPACE.layers == Namespace.name_layers([0, 1, 2], 3) == ""
     stages = [([0, 1], ""), ([0, 2], ""), ([0], ""), ([0, 1, 2], "lora"), ([0, 1], "lora"), ([0, 1], "other")]
     names = [Namespace.name_layers(layers, 3, adapter) for layers, adapter in stages]
-    assert len({"", *names}) == len(stages) + 1
+    names += [Namespace.name_layers(range(3), 3, bits=bits) for bits in ((1,), (2,), (1, 1, 1, 2), (1, 1, 2, 1))]
+    assert len({"", *names}) == len(names) + 1
     assert Namespace.name_layers(range(2), 2) == "", "of two layers, two are all"
 
 

@@ -208,6 +208,7 @@ def _set(*path: str | int, to: Any) -> Callable[[dict[str, Any]], None]:
         _set("num_layers", to=10**18),
         _set("num_layers", to="3"),
         _set("num_layers", to=True),
+        _set("layer_bits", to=[1, 1, 1]),
         _set("groups", to=[]),
         _set("groups", 1, "layers", to=[0]),
         _set("groups", 1, "layers", to=[]),

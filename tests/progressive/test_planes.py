@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -434,12 +435,14 @@ def test_the_commands_pack_show_and_unpack(original: Path, tmp_path: Path) -> No
 # -- stages by precision -----------------------------------------------------------------------------------------------
 
 
-def _truncate(directory: Path, bits: int) -> None:
+def _truncate(directory: Path, bits: int, by_layer: Sequence[int] = ()) -> None:
     """Truncate the mantissas of a checkpoint's matrices as stage 1 does."""
     tensors = load_file(directory / "model.safetensors")
     for name, tensor in tensors.items():
-        if len(tensor.shape) > 1 and not name.endswith(("bias", "router.weight", ".gate.weight")):
-            tensors[name] = PlainWeight(tensor).truncated(bits).rows(torch.arange(len(tensor)))
+        layer = re.search(r"\b(?:layers|h)\.(\d)\.", name)
+        kept = by_layer[int(layer[1])] if layer and by_layer else bits
+        if len(tensor.shape) > 1 and not name.endswith(("bias", "router.weight", ".gate.weight")) and kept < 7:
+            tensors[name] = PlainWeight(tensor).truncated(kept).rows(torch.arange(len(tensor)))
     save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -488,7 +491,7 @@ def test_the_first_stage_lacks_bits_and_the_last_is_the_original(
         loader.start()
         loader.wait_stage(loader.last_stage)
         first, last = loader.stage(len(groups)), loader.stage(loader.last_stage)
-        assert (first.mantissa_bits, last.mantissa_bits, loader.last_stage) == (2, None, len(groups) + 1)
+        assert (first.is_truncated, last.is_truncated, loader.last_stage) == (True, False, len(groups) + 1)
         whole, less = (logits(load(each, ALONE, dtype="auto")) for each in (original, truncated))
         assert not torch.equal(whole, less)
         for stage, expected in ((first, less), (last, whole), (first, less), (last, whole)):
@@ -496,6 +499,28 @@ def test_the_first_stage_lacks_bits_and_the_last_is_the_original(
             assert torch.equal(logits(loader.model), expected)
         progress = loader.progress()
         assert progress.bytes_loaded == progress.bytes_total
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "bits", "by_layer"), [("llama-tied", "F32", 1, (7, 0, 2)), ("gpt2", "BF16", 7, (7, 3, 7))]
+)
+def test_layers_may_have_bits_of_their_own(
+    name: str, dtype: str, bits: int, by_layer: tuple[int, ...], tmp_path: Path
+) -> None:
+    original, truncated = make(tmp_path / "model", name, DTYPES[dtype]), make(tmp_path / "m", name, DTYPES[dtype])
+    _truncate(truncated, bits, by_layer)
+    packed = tmp_path / "pack"
+    pack(str(original), StagePlan(3, WHOLE, bits, by_layer), packed, use_tqdm=False)
+    assert read_stage_manifest(packed).bits_of(1) == (bits, *by_layer)
+    assert not verify(packed)
+    with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed)) as loader:
+        loader.start()
+        loader.wait_stage(2)
+        for stage, expected in ((1, truncated), (2, original), (1, truncated)):
+            loader.model.switch_to(loader.stage(stage))
+            assert torch.equal(logits(loader.model), logits(load(expected, ALONE, dtype="auto")))
+    unpack(packed, tmp_path / "unpacked")
+    assert hash_checkpoint(tmp_path / "unpacked") == hash_checkpoint(original)
 
 
 @pytest.mark.parametrize("name", quick(["gpt-oss-window"], ["llama", "gpt-oss-window", "deepseek2"]))

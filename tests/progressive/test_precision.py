@@ -6,14 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from benchmarks.stage_quality.variants import truncated
 from checkpoints import make_checkpoint, make_reference
 from progressive.models import random_texts
 from progressive.test_angular_distance import raw_states
 from quire.loading import load_model, resolve_model
+from quire.models.linear.layer import WeightLayer
 from quire.progressive.angular_distance import measure_distances
-from quire.progressive.precision import measure_precisions, most_mantissa_bits, share_of_bytes
+from quire.progressive.plans import model_bytes, plan_precision
+from quire.progressive.precision import measure_precisions, most_mantissa_bits, share_of_bytes, spread_bits
 
 
 @pytest.mark.parametrize("name", ["llama", "llama-tied", "qwen3-moe", "qwen3_5"])
@@ -45,3 +49,22 @@ def test_as_many_bits_as_fit_are_chosen() -> None:
         most_mantissa_bits("bfloat16", 1000, 200)
     with pytest.raises(ValueError, match="float16 weights have no precision stages"):
         share_of_bytes("float16", 1)
+
+
+def test_the_next_bit_goes_where_it_helps_as_far_as_the_bytes_last(tmp_path: Path) -> None:
+    model = make_checkpoint("llama", tmp_path)
+    tensors = load_file(model / "model.safetensors")
+    for name, tensor in tensors.items():
+        if tensor.ndim > 1 and "layers.1." not in name:  # the midpoint without mantissa bits: nothing is lost at first
+            tensors[name] = torch.ldexp(1.5 * tensor.sign(), torch.frexp(tensor).exponent - 1)
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
+    source = resolve_model(str(model))
+    loaded, sizes, plan = load_model(source, dtype="float32", use_tqdm=False), model_bytes(source), plan_precision(3, 0)
+    least = share_of_bytes("float32", 0) * sizes.total
+    one_bit = share_of_bytes("float32", 1) * sizes.total - least
+    found = []
+    for extra in (0.0, 1.01 * one_bit * sizes.layers[1] / sizes.total, one_bit):
+        spread = spread_bits(plan, loaded, random_texts(3), sizes, "float32", int(least + extra) + 1)
+        found.append((spread.mantissa_bits, spread.layer_bits))
+    assert found == [(0, ()), (0, (0, 1, 0)), (1, ())]
+    assert not any(layer.views for layer in loaded.modules() if isinstance(layer, WeightLayer))

@@ -180,7 +180,7 @@ def _make_promoter(loaded: LoadedModel, runner: ModelRunner | MultiRankRunner, n
     num_layers = manifest.num_layers
     stages = manifest.stages[: arrivals.last_stage]
     names = [
-        Namespace.name_layers(stage.layers, num_layers, stage.adapter_digest, manifest.mantissa_bits_of(stage.number))
+        Namespace.name_layers(stage.layers, num_layers, stage.adapter_digest, manifest.bits_of(stage.number))
         for stage in stages
     ]
     namespaces = [replace(namespace, layers=name) for name in names]

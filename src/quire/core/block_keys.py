@@ -41,13 +41,15 @@ class Namespace:
     layout: str = "block-major-1"
 
     @staticmethod
-    def name_layers(in_place: Sequence[int], num_layers: int, adapter: str = "", bits: int | None = None) -> str:
+    def name_layers(
+        in_place: Sequence[int], num_layers: int, adapter: str = "", bits: Sequence[int] | None = None
+    ) -> str:
         """Return a digest of a stage's layers (ascending indices), adapter and mantissa bits (None: all); "" for the
         full model without an adapter."""
         if not adapter and bits is None and list(in_place) == list(range(num_layers)):
             return ""
         packed = _tagged(b"l", struct.pack(f"<{len(in_place)}I", *in_place)) + _tagged(b"a", adapter.encode())
-        return hashlib.sha256(packed if bits is None else packed + _tagged(b"m", bytes([bits]))).hexdigest()
+        return hashlib.sha256(packed if bits is None else packed + _tagged(b"m", bytes(bits))).hexdigest()
 
     def root(self) -> bytes:
         """Return the parent key of a sequence's first block. 32 bytes."""

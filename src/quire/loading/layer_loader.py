@@ -312,7 +312,7 @@ class LayerLoader:
 
     def _install(self, unit: Unit) -> None:
         finish_tables(self.model, unit)
-        if self._manifest is not None and (bits := self._manifest.mantissa_bits_of(1)) is not None:
+        if self._manifest is not None and (bits := self._manifest.bits_of(1)) is not None:
             truncate(self.model, unit, bits)
         if not self.throttle.is_stepping:  # freed plain weights lie between packed ones: up to 250 MiB
             give_memory_back()

@@ -75,20 +75,25 @@ class StageManifest:
     files: Mapping[str, PackedFile]  #: all files but the manifest, by name
     plan: Mapping[str, Any] = field(default_factory=dict)  #: `StagePlan.to_dict` and its origin, for human readers
     mantissa_bits: int | None = None  #: with planes: bits of the weights before the last stage; `WHOLE_BITS` are all
+    layer_bits: tuple[
+        int, ...
+    ] = ()  #: of each layer's weights, if they differ; `mantissa_bits` are those of the others
 
     @property
     def has_rest(self) -> bool:
         """Return whether the last group completes the mantissas of all layers."""
-        return self.mantissa_bits is not None and self.mantissa_bits < WHOLE_BITS
+        return self.mantissa_bits is not None and min(self.mantissa_bits, *self.layer_bits, WHOLE_BITS) < WHOLE_BITS
 
     @property
     def layer_groups(self) -> tuple[LayerGroup, ...]:
         """The groups that add layers."""
         return self.groups[:-1] if self.has_rest else self.groups
 
-    def mantissa_bits_of(self, stage: int) -> int | None:
-        """Return the mantissa bits of weights in a stage; None: all."""
-        return self.mantissa_bits if self.has_rest and stage < len(self.stages) else None
+    def bits_of(self, stage: int) -> tuple[int, ...] | None:
+        """Return a stage's mantissa bits: those of weights outside layers and then by layer, or of all. None: 7."""
+        if self.mantissa_bits is None or not self.has_rest or stage == len(self.stages):
+            return None
+        return self.mantissa_bits, *self.layer_bits
 
     def stage_bytes(self, number: int) -> int:
         """Return the bytes of all layer groups up to a stage."""
@@ -102,7 +107,7 @@ def without_precision(manifest: StageManifest) -> StageManifest:
     groups = manifest.layer_groups
     last = replace(manifest.stages[-1], number=len(groups))
     stages = (*manifest.stages[: len(groups) - 1], last)
-    return replace(manifest, groups=groups, stages=stages, mantissa_bits=WHOLE_BITS)
+    return replace(manifest, groups=groups, stages=stages, mantissa_bits=WHOLE_BITS, layer_bits=())
 
 
 def is_pack(directory: Path) -> bool:
@@ -158,7 +163,11 @@ def write_stage_manifest(manifest: StageManifest) -> None:
             {name: value for name, value in vars(file).items() if value != ""} for file in manifest.files.values()
         ],
         "plan": dict(manifest.plan),
-    } | ({} if manifest.mantissa_bits is None else {"mantissa_bits": manifest.mantissa_bits})
+    } | {
+        name: getattr(manifest, name)
+        for name in ("mantissa_bits", "layer_bits")
+        if getattr(manifest, name) not in (None, ())
+    }
     replace_file(manifest.directory / STAGES_FILE, json.dumps(values, indent=1) + "\n", mode=0o644)
 
 
@@ -267,8 +276,7 @@ def _check(manifest: StageManifest) -> None:
         raise ValueError(f"has weights in {manifest.dtype!r}, not in one of {', '.join(_DTYPES)}")
     if not _WEIGHTS.fullmatch(manifest.weights):
         raise ValueError(f"has {manifest.weights!r} as the weights' digest, expected sha256:...")
-    if manifest.mantissa_bits is not None and not 0 <= manifest.mantissa_bits <= WHOLE_BITS:
-        raise ValueError(f"has {manifest.mantissa_bits} as mantissa_bits, expected 0 to {WHOLE_BITS}")
+    check_bits(manifest.mantissa_bits, manifest.layer_bits, manifest.num_layers)
     _check_layers(manifest)
     for stage in manifest.stages:
         if stage.number == len(manifest.stages) and stage.adapter is not None:
@@ -276,6 +284,15 @@ def _check(manifest: StageManifest) -> None:
         if stage.adapter is not None and not _SHA256.fullmatch(stage.adapter_digest):
             raise ValueError(f"has no digest of stage {stage.number}'s adapter")
     _check_names(manifest)
+
+
+def check_bits(mantissa_bits: int | None, layer_bits: Sequence[int], num_layers: int) -> None:
+    """Raise ValueError unless these are mantissa bits, and those of each layer."""
+    for bits in (*layer_bits, *([] if mantissa_bits is None else [mantissa_bits])):
+        if not 0 <= bits <= WHOLE_BITS:
+            raise ValueError(f"has {bits} mantissa bits, expected 0 to {WHOLE_BITS} (all)")
+    if layer_bits and (mantissa_bits is None or len(layer_bits) != num_layers):
+        raise ValueError(f"has mantissa bits of {len(layer_bits)} layers, expected {num_layers}, and those of all else")
 
 
 def _check_layers(manifest: StageManifest) -> None:

@@ -55,7 +55,7 @@ class CausalLM(Module):
         self.device = device  #: cpu, cuda or meta
         self.quantization = "none"
         self.weights = "plain"  #: or packed12
-        self.mantissa_bits: int | None = None  #: of linear layers; None: all
+        self.is_truncated = False  #: whether linear layers compute with some mantissa bits only
         self.adapter_spans: tuple[tuple[int, int, int], ...] = ()  #: of requests in the pass (`RequestAdapters`)
         self._stage: ServableStage | None = None
         self._passes = RecordedPasses()  # a stage has its own
@@ -101,11 +101,11 @@ class CausalLM(Module):
             self._stage.adapter.detach()
         if stage.adapter is not None:
             stage.adapter.attach()
-        if stage.mantissa_bits != self.mantissa_bits:
-            self.mantissa_bits = stage.mantissa_bits
+        if stage.is_truncated != self.is_truncated:
+            self.is_truncated = stage.is_truncated
             for module in self.modules():
                 if isinstance(module, WeightLayer) and module.views:
-                    module.packed = module.views[stage.mantissa_bits]
+                    module.packed = module.views[stage.is_truncated]
         self._stage = stage
 
     @property
@@ -234,7 +234,7 @@ class CausalLM(Module):
         """Return the current memory of the weights, with shared tensors counted once."""
         plain = {id(array): array.nbytes for module in self.modules() for _, array in module.named_parameters()}
         layers = [module for module in self.modules() if isinstance(module, WeightLayer)]
-        whole = [layer.views.get(None, layer.packed) for layer in layers]
+        whole = [layer.views.get(False, layer.packed) for layer in layers]
         packed = {id(each): each.num_bytes for each in whole if each is not None}
         return sum(plain.values()) + sum(packed.values())
 

@@ -40,5 +40,5 @@ class ServableStage:
     number: int  #: from 1
     layers: Sequence[Module]  #: layers and stand-ins, by index in the full model
     adapter: Adapter | None = None
-    mantissa_bits: int | None = None  #: that linear layers and embeddings compute with; None: all
+    is_truncated: bool = False  #: whether linear layers and embeddings compute with some mantissa bits only
     recorded_passes: RecordedPasses = field(default_factory=RecordedPasses)

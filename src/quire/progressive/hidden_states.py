@@ -23,13 +23,25 @@ def hidden_states(model: CausalLM, token_ids: Sequence[int], layers: Sequence[An
     states: list[np.ndarray] = []
     observed: list[Any] = [_ObservedLayer(layer, states) for layer in layers or model.layers]
     model.switch_to(ServableStage(1, observed))
-    ids, positions = np.array(token_ids, np.int64), np.arange(len(token_ids))
-    given = (ids, positions) if is_numpy(model.dtype) else (as_tensor(ids), as_tensor(positions))
-    with np.errstate(invalid="ignore"):
-        model(given[0], given[1], WholeText(model.attention_layers()).attend)
+    _compute(model, token_ids)
     if not all(np.isfinite(state).all() for state in states):
         raise ValueError("some activations are not finite; compute in float32, or check the model's weights")
     return [*states[::2], states[-1]]
+
+
+def log_probs(model: CausalLM, token_ids: Sequence[int], count: int) -> np.ndarray:
+    """Return the next token's log-probabilities after each of the last `count` tokens: float32 [count, vocab_size]."""
+    model.switch_to(ServableStage(1, model.layers))
+    logits = widen(as_numpy(model.compute_logits(_compute(model, token_ids)[-count:])))
+    logits = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True)))
+
+
+def _compute(model: CausalLM, token_ids: Sequence[int]) -> Array:
+    ids, positions = np.array(token_ids, np.int64), np.arange(len(token_ids))
+    given = (ids, positions) if is_numpy(model.dtype) else (as_tensor(ids), as_tensor(positions))
+    with np.errstate(invalid="ignore"):
+        return model(given[0], given[1], WholeText(model.attention_layers()).attend)
 
 
 class _ObservedLayer:

@@ -6,21 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from quire.loading.stage_manifest import WHOLE_BITS
+from quire.loading.stage_manifest import WHOLE_BITS, check_bits
 
 
 @dataclass(frozen=True)
 class StagePlan:
     """All layers in `groups` of arrival; later ones are contiguous, and form one block. With `mantissa_bits`, weights
-    are stored as planes; if these are not all 7, a last stage completes all layers. Else ValueError."""
+    are stored as planes; if these are not all 7, a last stage completes all layers. Layers may have `layer_bits` of
+    their own; `mantissa_bits` are then those of all other weights. Else ValueError."""
 
     num_layers: int
     groups: tuple[tuple[int, ...], ...]
     mantissa_bits: int | None = None
+    layer_bits: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.mantissa_bits is not None and not 0 <= self.mantissa_bits <= WHOLE_BITS:
-            raise ValueError(f"mantissa_bits must be 0 to {WHOLE_BITS} (all), not {self.mantissa_bits}")
+        check_bits(self.mantissa_bits, self.layer_bits, self.num_layers)
         layers = sorted(layer for group in self.groups for layer in group)
         if layers != list(range(self.num_layers)) or not all(self.groups):
             raise ValueError(f"the groups {self.groups} do not hold each of {self.num_layers} layers once")
@@ -34,7 +35,12 @@ class StagePlan:
     @property
     def has_rest(self) -> bool:
         """Return whether the last stage completes mantissas."""
-        return self.mantissa_bits is not None and self.mantissa_bits < WHOLE_BITS
+        return self.mantissa_bits is not None and min(self.mantissa_bits, *self.layer_bits, WHOLE_BITS) < WHOLE_BITS
+
+    def bits_of(self, layer: int | None) -> int:
+        """The mantissa bits of a layer, or of what is outside layers, before the last stage."""
+        whole = WHOLE_BITS if self.mantissa_bits is None else self.mantissa_bits
+        return self.layer_bits[layer] if self.layer_bits and layer is not None else whole
 
     @property
     def num_stages(self) -> int:
@@ -58,8 +64,13 @@ class StagePlan:
         return (out[0], out[-1] + 1) if out else None
 
     def to_dict(self) -> dict[str, Any]:
-        values = {"quire_plan": 1, "num_layers": self.num_layers, "groups": [list(group) for group in self.groups]}
-        return values if self.mantissa_bits is None else values | {"mantissa_bits": self.mantissa_bits}
+        values: dict[str, Any] = {
+            "quire_plan": 1,
+            "num_layers": self.num_layers,
+            "groups": [list(group) for group in self.groups],
+        }
+        values |= {} if self.mantissa_bits is None else {"mantissa_bits": self.mantissa_bits}
+        return values | ({"layer_bits": list(self.layer_bits)} if self.layer_bits else {})
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StagePlan:
@@ -69,6 +80,7 @@ class StagePlan:
         try:
             bits = data.get("mantissa_bits")
             groups = tuple(tuple(map(int, group)) for group in data["groups"])
-            return cls(int(data["num_layers"]), groups, None if bits is None else int(bits))
+            layer_bits = tuple(map(int, data.get("layer_bits", ())))
+            return cls(int(data["num_layers"]), groups, None if bits is None else int(bits), layer_bits)
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is not a plan of stages: {error}") from None

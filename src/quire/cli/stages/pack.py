@@ -80,7 +80,7 @@ def _plan_of(
             raise ValueError(f"--mantissa-bits {bits} makes {1 if bits == 7 else 2} stages; leave out --stages")
         return plan_precision(resolve_model(model).config.num_layers, bits), {}
     given, facts = read_plan(plan)
-    return given if mantissa_bits is None else replace(given, mantissa_bits=mantissa_bits), facts
+    return given if mantissa_bits is None else replace(given, mantissa_bits=mantissa_bits, layer_bits=()), facts
 
 
 def unpack(
@@ -129,7 +129,7 @@ def show(directory: Pack, json: Json = None) -> None:
             "adds": _ranges(group.layers),
             "num_bytes": manifest.stage_bytes(stage.number),
             "share": manifest.stage_bytes(stage.number) / whole,
-            "mantissa_bits": manifest.mantissa_bits_of(stage.number),
+            "mantissa_bits": manifest.bits_of(stage.number),  # outside layers, then by layer; or of all
             "adapter": stage.adapter,
         }
         for stage, group in zip(manifest.stages, manifest.groups, strict=True)
@@ -138,7 +138,7 @@ def show(directory: Pack, json: Json = None) -> None:
         ("stage", "layers", "adds", "weights", "of all", "mantissa bits", "adapter"),
         [
             (*list(row.values())[:3], format_size(row["num_bytes"]), f"{row['share']:.1%}",
-             "all" if row["mantissa_bits"] is None else row["mantissa_bits"], row["adapter"] or "none")
+             "all" if (bits := row["mantissa_bits"]) is None else _ranges(sorted(set(bits))), row["adapter"] or "none")
             for row in rows
         ],
     )  # fmt: skip

@@ -37,7 +37,8 @@ class PlanSettings(Settings):
 
     mantissa_bits: str | None = setting(
         None,
-        "Bit planes: weights have N of 7 mantissa bits before the last stage; auto: as many as fit --bytes or --ttft.",
+        "Bit planes: weights have N of 7 mantissa bits before the last stage; auto: as many as fit --bytes or --ttft, "
+        "and with text one more in the layers that need it most.",
         metavar="N|auto",
         choices=("auto", *map(str, range(8))),
     )
@@ -134,18 +135,18 @@ def plan(
     if num_layers < 2:
         raise ValueError(f"{model} has {num_layers} layer, and at least one must stay")
     stored = source.config.dtype or "float32"
-    given = _fixed_plan(num_layers, sizes, stored, settings)
-    if settings.layers_out is not None:
-        plans.deepest_block(num_layers, settings.layers_out)  # refuse an impossible block before measuring
+    limit = _most_bytes(settings)
+    given = _fixed_plan(num_layers, sizes, stored, settings, limit)
     asked = None if questions is None else read_some(questions, model, samples)
     measured, sources = None, list[str]()
     if has_text:
         texts, sources = gather_texts(model, text, generate, dtype=dtype, start=start, samples=samples, tokens=tokens)
-        measured = _measure(source, dtype, texts, sizes, asked, plot is not None)
+        measured = _measure(source, dtype, texts, sizes, asked, plot is not None, given, limit)
+        given = measured.plan
         _show(measured, sizes, stored)
     distances = None if measured is None else measured.distances
     if given is None and settings.ways():
-        span = _choose_block(num_layers, sizes, stored, distances, settings)
+        span = _choose_block(num_layers, sizes, stored, distances, settings, limit)
         given = plans.plan_block(num_layers, *span, settings.stages)
     if given is not None and settings.mantissa_bits not in (None, "auto"):
         given = replace(given, mantissa_bits=int(settings.mantissa_bits))
@@ -168,6 +169,7 @@ class _Measured:
     precisions: tuple[float, ...]
     stages: list[FirstStage]
     is_exact_match: bool  #: whether questions were answered wrongly, in place of distances
+    plan: StagePlan | None  #: the given one, perhaps with mantissa bits by layer
 
     def figures(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -207,13 +209,15 @@ def _draw(plot: Path, measured: _Measured, sizes: ModelBytes, model: str, gone: 
     save_plot(plot, draw)
 
 
-def _fixed_plan(num_layers: int, sizes: ModelBytes, dtype: str, settings: PlanSettings) -> StagePlan | None:
+def _fixed_plan(num_layers: int, sizes: ModelBytes, dtype: str, settings: PlanSettings, limit: int) -> StagePlan | None:
     """Return the plan of --preset, --block or --mantissa-bits, if it needs no measurement."""
     from quire.progressive import plans
     from quire.progressive.precision import most_mantissa_bits
 
+    if settings.layers_out is not None:
+        plans.deepest_block(num_layers, settings.layers_out)  # refuse an impossible block before measuring
     if (given := settings.mantissa_bits) is not None and settings.is_by_precision:
-        bits = most_mantissa_bits(dtype, sizes.total, _most_bytes(settings)) if given == "auto" else int(given)
+        bits = most_mantissa_bits(dtype, sizes.total, limit) if given == "auto" else int(given)
         return plans.plan_precision(num_layers, bits)
     if settings.preset is not None:
         return plans.preset_plan(settings.preset, num_layers)
@@ -226,7 +230,12 @@ def _fixed_plan(num_layers: int, sizes: ModelBytes, dtype: str, settings: PlanSe
 
 
 def _choose_block(
-    num_layers: int, sizes: ModelBytes, dtype: str, distances: AngularDistances | None, settings: PlanSettings
+    num_layers: int,
+    sizes: ModelBytes,
+    dtype: str,
+    distances: AngularDistances | None,
+    settings: PlanSettings,
+    limit: int,
 ) -> tuple[int, int]:
     """Return the block of the wanted number of layers, or the smallest that fits stage 1 into the wanted bytes."""
     from quire.progressive import plans
@@ -237,19 +246,17 @@ def _choose_block(
         blocks = {n: (best.start, best.end) for n in blocks if (best := distances.best(n))}
     if settings.layers_out is not None:
         return blocks[settings.layers_out]
-    limit = _most_bytes(settings)
     if settings.mantissa_bits is not None:
         limit = int(limit / share_of_bytes(dtype, int(settings.mantissa_bits)))
     return plans.block_that_fits(sizes, limit, blocks)
 
 
 def _most_bytes(settings: PlanSettings) -> int:
-    """Return the bytes that stage 1 may have by --bytes or --ttft."""
+    """Return the bytes that stage 1 may have by --bytes or --ttft, or 0."""
     from quire.progressive.plans import bytes_by
 
     if settings.ttft is None or settings.bandwidth is None:
-        assert settings.bytes_ is not None
-        return settings.bytes_
+        return settings.bytes_ or 0
     limit, rate = bytes_by(settings.ttft, settings.bandwidth, settings.allowance), format_size(settings.bandwidth)
     typer.echo(f"{format_size(limit)} arrive within {settings.ttft:g} s at {rate}/s, less {settings.allowance:g} s\n")
     return limit
@@ -262,18 +269,23 @@ def _measure(
     sizes: ModelBytes,
     asked: list[ReadingQuestion] | None,
     has_plot: bool,
+    plan: StagePlan | None,
+    limit: int,
 ) -> _Measured:
     from quire.cli.stages.texts import progress_bar
     from quire.loading import load_model
     from quire.loading.stage_manifest import WHOLE_BITS
     from quire.progressive.angular_distance import measure_distances
-    from quire.progressive.precision import measure_precisions
+    from quire.progressive.precision import measure_precisions, spread_bits
 
     has_stages = source.config.dtype != "float16"
     loaded = load_model(source, dtype=dtype, use_tqdm=False)
     with progress_bar("measuring distances", (1 + WHOLE_BITS * has_stages) * len(texts)) as advance:
         distances = measure_distances(loaded, texts, advance)
         precisions = measure_precisions(loaded, texts, distances.last_states, advance) if has_stages else ()
+    if plan is not None and limit:  # by precision
+        with progress_bar("measuring a bit of each layer", len(texts)) as advance:
+            plan = spread_bits(plan, loaded, texts, sizes, source.config.dtype or "float32", limit, advance)
     trial = StageTrial(sizes, source.config.dtype or "float32", distances, bool(precisions))
     stages: list[FirstStage] = []
     if asked is not None:
@@ -281,7 +293,7 @@ def _measure(
         stages = trial.by_exact_match(source.name, dtype, asked)
     elif has_plot:
         stages = trial.by_distance(loaded, texts)
-    return _Measured(distances, precisions, stages, asked is not None)
+    return _Measured(distances, precisions, stages, asked is not None, plan)
 
 
 def _show_precisions(distances: tuple[float, ...], sizes: ModelBytes, dtype: str) -> None:
@@ -325,10 +337,11 @@ def _show_plan(plan: StagePlan, sizes: ModelBytes, dtype: str) -> list[dict[str,
     rows: list[dict[str, Any]] = []
     for number in range(1, plan.num_stages + 1):
         gone, is_rest = plan.layers_out(number), number > len(plan.groups)
-        num_bytes = sizes.total - sum(sizes.layers[i] for i in gone)
+        parts = [(None, sizes.others), *((i, size) for i, size in enumerate(sizes.layers) if i not in gone)]
+        num_bytes = sum(size for _, size in parts)
         if plan.mantissa_bits is not None:
-            bits = WHOLE_BITS if is_rest else plan.mantissa_bits
-            num_bytes = int(num_bytes * share_of_bytes(dtype, bits))
+            bits = {layer: WHOLE_BITS if is_rest else plan.bits_of(layer) for layer, _ in parts}
+            num_bytes = int(sum(size * share_of_bytes(dtype, bits[layer]) for layer, size in parts))
         rows.append({"stage": number, "num_layers": plan.num_layers - len(gone), "weight_bytes": num_bytes})
         added = "+ mantissas" if is_rest else f"+ {_span(plan.groups[number - 1])}"
         rows[-1]["layers"] = added if number > 1 else f"all but {_span(gone)}" if gone else "all"
@@ -340,6 +353,9 @@ def _show_plan(plan: StagePlan, sizes: ModelBytes, dtype: str) -> list[dict[str,
             for row in rows
         ],
     )  # fmt: skip
+    if plan.layer_bits:
+        by_layer = " ".join(map(str, plan.layer_bits))
+        typer.echo(f"\nmantissa bits by layer: {by_layer}; of embeddings and head: {plan.mantissa_bits}")
     return [{key: value for key, value in row.items() if key != "layers"} for row in rows]
 
 

@@ -148,22 +148,22 @@ class LoadedStages:
         if number in self._arriving:
             self._made[number] = self._arriving[number]
             return
-        stand_ins, adapter, bits = self._read_parts(number)
+        stand_ins, adapter, is_truncated = self._read_parts(number)
         layers = [stand_ins.get(i, layer) for i, layer in enumerate(self._model.layers)]
-        self._made[number] = ServableStage(number, layers, adapter, bits)
+        self._made[number] = ServableStage(number, layers, adapter, is_truncated)
 
     def arriving(self, number: int, source: LayerSource) -> ServableStage:
         """Return a stage at once, with layers that a forward pass waits for; raises as `make`."""
         if number not in self._made and number not in self._arriving:
-            stand_ins, adapter, bits = self._read_parts(number)
+            stand_ins, adapter, is_truncated = self._read_parts(number)
             layers = ArrivingLayers(source, number, stand_ins)
-            self._arriving[number] = ServableStage(number, layers, adapter, bits)
+            self._arriving[number] = ServableStage(number, layers, adapter, is_truncated)
         return self._made.get(number) or self._arriving[number]
 
-    def _read_parts(self, number: int) -> tuple[dict[int, Module], Adapter | None, int | None]:
+    def _read_parts(self, number: int) -> tuple[dict[int, Module], Adapter | None, bool]:
         if self._manifest is None:
-            return {}, None, None
-        return *read_stage_parts(self._manifest, number, self._model), self._manifest.mantissa_bits_of(number)
+            return {}, None, False
+        return *read_stage_parts(self._manifest, number, self._model), self._manifest.bits_of(number) is not None
 
     def leave_out(self, number: int, error: Exception) -> None:
         """Skip a stage. Later stages need only its layers."""

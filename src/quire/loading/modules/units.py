@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from quire.loading.stage_manifest import StageManifest
+from quire.loading.stage_manifest import WHOLE_BITS, StageManifest
 from quire.models.base import CausalLM, checkpoint_tensors
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, WeightLayer
@@ -83,13 +83,14 @@ def finish_tables(model: CausalLM, unit: Unit) -> None:
             module.pack(model.device)
 
 
-def truncate(model: CausalLM, unit: Unit, bits: int) -> None:
-    """Let a filled unit, and a tied head with it, compute with the top bits of mantissas."""
+def truncate(model: CausalLM, unit: Unit, by_layer: Sequence[int]) -> None:
+    """Let a filled unit, and a tied head with it, compute with the top bits of mantissas: `StageManifest.bits_of`."""
+    bits = by_layer[0 if unit.layer is None or len(by_layer) == 1 else 1 + unit.layer]
     head = [model.lm_head] if unit.module is model.embed_tokens and model.config.tie_word_embeddings else []
     for layer in [*unit.module.modules(), *head]:
-        if isinstance(layer, WeightLayer):
+        if isinstance(layer, WeightLayer) and bits < WHOLE_BITS:
             layer.truncate(bits)
-    model.mantissa_bits = bits
+    model.is_truncated = True
 
 
 def tied_head_bytes(model: CausalLM) -> int:

@@ -53,7 +53,7 @@ class WeightLayer(Module):
         self.dtype = dtype
         self.weight: Array | None = empty((self.out_features, self.in_features), dtype, device)
         self.stored: StoredParts | None = None  #: a part for each projection, in place of the weight
-        self.views: dict[int | None, PackedWeight | None] = {}  #: `packed` by mantissa bits (None: all), if truncated
+        self.views: dict[bool, PackedWeight | None] = {}  #: `packed` by whether mantissas are truncated, if they may be
 
     def store_as(self, parts: StoredParts) -> None:
         """Load into these arrays, a part for each projection, in place of the plain weight."""
@@ -63,12 +63,12 @@ class WeightLayer(Module):
         """Compute with the top `bits` of mantissas, until the model uses another view."""
         if self.has_precisions:
             whole: Any = PlainWeight(self.weight) if self.packed is None else self.packed
-            self.views = {None: self.packed, bits: whole.truncated(bits)}
-            self.packed = self.views[bits]
+            self.views = {False: self.packed, True: whole.truncated(bits)}
+            self.packed = self.views[True]
 
     def add_bits(self, first_row: int, words: np.ndarray) -> None:
         """See `TruncatableWeight`."""
-        whole: Any = self.views[None]
+        whole: Any = self.views[False]
         (PlainWeight(self.weight) if whole is None else whole).add_bits(first_row, words)
 
     def plain_bytes(self) -> int:

@@ -68,7 +68,8 @@ def pack(
             groups, digests = _write_shards("model", len(shards), shards, entries, write)
             index = _write_index(directory, shards, groups, total)
         else:
-            writer = PlaneWriter(directory, plan.mantissa_bits, order.precise, advance)
+            bits = {name: plan.bits_of(order.layer_of(name)) for name in order.precise}
+            writer = PlaneWriter(directory, bits, advance)
             groups, digests = _write_shards("planes", plan.num_stages, shards, entries, writer.write_group)
             last = f"planes-{plan.num_stages:05}-of-{plan.num_stages:05}.safetensors"
             *rests, index = writer.finish(last if plan.has_rest else None, source.path)
@@ -88,6 +89,7 @@ def pack(
             files={file.name: file for file in files},
             plan={**(origin or {}), **plan.to_dict()},
             mantissa_bits=plan.mantissa_bits,
+            layer_bits=plan.layer_bits,
         )
         write_stage_manifest(manifest)
     return replace(manifest, directory=out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,13 +30,11 @@ from quire.progressive.packs.group_file import FileCopy, copy_file, describe_fil
 
 
 class PlaneWriter:
-    """Writes the coded files of a pack, with the mantissa bits of `split` tensors beyond the first in a file apart."""
+    """Writes the coded files of a pack, with the mantissa bits of some tensors beyond the first in a file apart."""
 
-    def __init__(
-        self, directory: Path, mantissa_bits: int, split: Collection[str], advance: Callable[[int], None]
-    ) -> None:
+    def __init__(self, directory: Path, mantissa_bits: Mapping[str, int], advance: Callable[[int], None]) -> None:
         self._directory = directory
-        self._mantissa_bits, self._split, self._advance = mantissa_bits, split, advance
+        self._mantissa_bits, self._advance = mantissa_bits, advance
         self._coder = ExponentCoder()
         self._tensors: dict[str, dict[str, Any]] = {}
         self._rest_sizes: dict[str, int] = {}
@@ -76,8 +74,8 @@ class PlaneWriter:
         form = FORMATS.get(entry.dtype) if len(entry.shape) > 1 else None
         in_chunk, top_bits, is_split = CHUNK_BYTES, 0, False
         if form is not None and 0 < (row := entry.shape[-1] * form.item_bytes) <= CHUNK_BYTES:
-            is_split = entry.name in self._split and self._mantissa_bits < form.head_bits
-            in_chunk, top_bits = in_chunk // row * row, 1 + (self._mantissa_bits if is_split else form.head_bits)
+            bits = self._mantissa_bits.get(entry.name, form.head_bits)
+            in_chunk, top_bits, is_split = in_chunk // row * row, 1 + bits, bits < form.head_bits
         chunks: list[list[Any]] = []
         for start in range(entry.start, entry.end, in_chunk):
             data = _read(entry.file, start, min(in_chunk, entry.end - start))
