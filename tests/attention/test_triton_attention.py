@@ -22,6 +22,7 @@ pytest.importorskip("triton", reason="Triton is not installed; there are package
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from quire.attention.triton_attention import TritonAttention
+from quire.ops import on_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
@@ -42,7 +43,7 @@ RAGGED = {
     "is_strided": st.booleans(),
     "seed": st.integers(0, 2**16),
 }
-quickly = settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+quickly = settings(max_examples=2, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 def check(lens: list[tuple[int, int]], dtype: torch.dtype = torch.float32, **shape: Any) -> None:
@@ -57,7 +58,8 @@ def test_ragged_batches_of_prefill_and_decode(lens: list[tuple[int, int]], shape
 
 
 @pytest.mark.slow
-@settings(quickly, max_examples=100)
+@pytest.mark.timeout(1200)
+@settings(quickly, max_examples=60)
 @given(**RAGGED)
 def test_many_ragged_batches(lens: list[tuple[int, int]], shape: dict[str, int], **more: Any) -> None:
     check(lens, **shape, **more)
@@ -67,25 +69,27 @@ def test_many_ragged_batches(lens: list[tuple[int, int]], shape: dict[str, int],
     ("head_dim", "groups", "dtype"),
     [
         (64, 2, torch.bfloat16),
-        (80, 5, torch.float32),
+        (80, 5, torch.float16),
         (96, 1, torch.float16),
         (128, 4, torch.bfloat16),
-        (192, 1, torch.bfloat16),
-        (256, 2, torch.float32),
+        pytest.param(192, 1, torch.bfloat16, marks=pytest.mark.slow),
+        (256, 2, torch.bfloat16),
     ],
 )
 def test_heads_of_any_size_at_the_edges_of_blocks_and_spans(head_dim: int, groups: int, dtype: torch.dtype) -> None:
-    lens = [(0, 1), (15, 1), (256, 1), (30, 9)]
+    lens = [(15, 1), (256, 1), (30, 9)]
     check(lens, dtype, block_size=16, num_kv_heads=1, groups=groups, head_dim=head_dim, seed=1)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_long_contexts_of_many_lengths() -> None:
-    lens = [(0, 300), (254, 1), (255, 1), (256, 1), (527, 1), (4200, 1), (1023, 8), (270, 70)]
-    check(lens, block_size=16, num_kv_heads=2, groups=3, head_dim=64, seed=1)
+    lens = [(0, 300), (254, 1), (255, 1), (256, 1), (527, 1), (2200, 1), (1023, 8), (270, 70)]
+    check(lens, torch.float16, block_size=16, num_kv_heads=1, groups=3, head_dim=64, seed=1)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_latents_of_many_heads() -> None:
     """Of DeepSeek's size: more query heads than a tile has rows, and values that are a part of the keys."""
     lens = [(257, 1), (20, 9)]
@@ -95,10 +99,18 @@ def test_latents_of_many_heads() -> None:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("options", [*OPTIONS, {"window": 300, "has_sinks": True}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(pytest.param(each, marks=pytest.mark.slow) for each in OPTIONS[:3]),
+        *OPTIONS[3:],
+        {"window": 300, "has_sinks": True},
+    ],
+    ids=str,
+)
 def test_windows_caps_sinks_and_values_of_another_size(options: dict[str, Any]) -> None:
     """Also windows that begin within tiles and spans, and drafts that see different spans of a long context."""
-    lens = [(0, 20), (16, 1), (510, 5)]
+    lens = [(0, 20), (16, 1), (254, 3)]
     check(lens, block_size=4, num_kv_heads=1, groups=3, head_dim=20, seed=0, **options)
 
 
@@ -152,9 +164,9 @@ class Sequences:
 
 def test_neighbours_change_no_bit() -> None:
     """The parts of a context depend on its length only."""
-    sequences = Sequences([513, 20, 100, 300], [1, 1, 12, 3])
-    together = sequences.attend([3, 0, 1, 2])
-    alone = [sequences.attend([row]) for row in (3, 0, 1, 2)]
+    sequences = Sequences([20, 70, 300], [1, 12, 3])
+    together = sequences.attend([2, 0, 1])
+    alone = [sequences.attend([row]) for row in (2, 0, 1)]
     assert torch.equal(together, torch.cat(alone))
 
 
@@ -225,9 +237,14 @@ def test_an_engine_compares_the_kernels_with_torch_first(
     with pytest.raises(ValueError, match=r"differ from torch by .* QUIRE_KERNELS=none"):
         assembly_runner.make_attention(cache, layout)
 
-    def fail(*args: Any) -> None:
+    def fail(*args: Any, **more: Any) -> None:
         raise RuntimeError("no C compiler")
 
     monkeypatch.setattr(TritonAttention, "attend", fail)
     with pytest.raises(ValueError, match="no C compiler; set QUIRE_KERNELS=none"):
+        assembly_runner.make_attention(cache, layout)
+    monkeypatch.undo()
+    monkeypatch.setattr(assembly_runner, "uses_triton", lambda device: device == DEVICE)
+    monkeypatch.setattr(on_triton, "gate", lambda x: x[:, ::2])
+    with pytest.raises(ValueError, match=r"kernel for gate differs from torch by .* QUIRE_KERNELS=none"):
         assembly_runner.make_attention(cache, layout)

@@ -38,7 +38,7 @@ def check(architecture: str, *cases: str) -> None:
         assert each["has_products"] == (each["kernel"] == "attend" and not is_float32), each
 
 
-def test_attention_compiles() -> None:
+def test_one_model_compiles() -> None:
     check("90", "qwen2.5-0.5b")
 
 

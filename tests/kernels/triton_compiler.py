@@ -25,7 +25,8 @@ from triton.compiler import ASTSource
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 from quire.attention.triton_attention import TritonAttention
-from quire.kernels.triton import attention
+from quire.kernels.triton import attention, elementwise
+from quire.ops import on_triton
 
 _TYPES = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
@@ -105,6 +106,22 @@ def attend(dtype: torch.dtype, layer: LayerAttention, has_sinks: bool = False) -
     return launches
 
 
+def compute(dtype: torch.dtype) -> list[Launch]:
+    """Norms, gates and rotations."""
+    x, qkv, angles = (torch.empty(shape, dtype=dtype) for shape in ((9, 4096), (9, 48, 128), (9, 1, 128)))
+    weight = torch.empty(4096, dtype=dtype)
+    heads = (32, 8, weight[:128], weight[:128], 1e-5, 0.0)
+    with recorded(elementwise) as launches:
+        on_triton.rms_norm(x, weight, 1e-5)
+        on_triton.rms_norm(x, weight, 1e-5, 1.0, x)
+        on_triton.gate(x)
+        on_triton.rotate_heads(qkv, angles, angles, None, *heads, False)
+        on_triton.rotate_heads(qkv, angles[..., :80], angles[..., :80], weight[:9], *heads, True)
+        on_triton.rotate_heads(qkv, angles, angles, None, 32, 8, None, None, 0.0, 0.0, False)
+        on_triton.rotate_heads(qkv, None, None, None, *heads, False)
+    return launches
+
+
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "qwen2.5-0.5b": lambda: attend(torch.bfloat16, LayerAttention(14, 2, 64)),
     "llama-2-7b": lambda: attend(torch.float16, LayerAttention(32, 32, 128)),
@@ -117,6 +134,9 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gpt-oss": lambda: attend(torch.bfloat16, LayerAttention(64, 8, 64, window=128), has_sinks=True),
     "deepseek-v2 latent": lambda: attend(torch.bfloat16, LayerAttention(128, 1, 576, 512, has_latent=True)),
     "deepseek-v2": lambda: attend(torch.bfloat16, LayerAttention(128, 128, 192, 128)),
+    "elementwise": lambda: compute(torch.bfloat16),
+    "elementwise float16": lambda: compute(torch.float16),
+    "elementwise float32": lambda: compute(torch.float32),
 }
 
 

@@ -173,10 +173,12 @@ def _make_triton_attention(blocks: Array, layout: KVLayout) -> AttentionBackend:
     """Return attention by Triton's kernels. ValueError, with advice, if they do not work here."""
     from quire.attention.triton_attention import TritonAttention  # these import torch and Triton
     from quire.attention.triton_check import check_kernels
+    from quire.ops.triton_check import check_operations
 
     logger.info("attention: %s", describe_triton())
     attention = TritonAttention(blocks, layout)
     check_kernels(attention)
+    check_operations(blocks.dtype, blocks.device)
     return attention
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from quire.kernels.conversion import conversions
 from quire.kernels.elementwise import Elementwise, elementwise
+from quire.kernels.loaded import uses_triton
 from quire.kernels.recorder import new_output
 from quire.kernels.structure import address, dense, dense_rows
 from quire.ops.arrays import FLOAT32, Array, cast, is_on_host, name_of, takes_tensors, widen
@@ -24,7 +25,7 @@ ACTIVATIONS = {
 
 def operation(function: Callable[..., np.ndarray]) -> Callable[..., Array]:
     """Make a function of numpy arrays take tensors too: by the same kernels in main memory, and by its namesake in
-    `on_torch` on other devices or without kernels. Its first argument is an array."""
+    `on_triton` or `on_torch` on other devices or without kernels. Its first argument is an array."""
 
     on_host = takes_tensors(function)
 
@@ -34,11 +35,21 @@ def operation(function: Callable[..., np.ndarray]) -> Callable[..., Array]:
             return function(x, *args)
         if is_on_host(x) and elementwise(name_of(x.dtype)) is not None:
             return on_host(x, *args)
-        from quire.ops import on_torch
-
-        return getattr(on_torch, function.__name__)(x, *args)
+        return _of_tensors(function.__name__, x.device.type)(x, *args)
 
     return call
+
+
+@functools.cache
+def _of_tensors(name: str, device: str) -> Callable[..., Array]:
+    from quire.ops import on_torch
+
+    if uses_triton(device):
+        from quire.ops import on_triton
+
+        if name in vars(on_triton):
+            return getattr(on_triton, name)
+    return getattr(on_torch, name)
 
 
 def _kernels(x: np.ndarray) -> Elementwise:
@@ -168,6 +179,12 @@ def gate(x: np.ndarray) -> np.ndarray:
     out = new_output((rows, size), x.dtype)
     _kernels(x).run("gate", address(x), address(out), rows, size, threads_for(x.size))
     return out
+
+
+@operation
+def gated_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Compute silu(x) * y, [num_tokens, size]."""
+    return _map("multiply", _map("silu", x, None), y)
 
 
 @operation

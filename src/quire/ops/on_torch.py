@@ -44,6 +44,10 @@ def gate(x: Tensor) -> Tensor:
     return F.silu(left) * up
 
 
+def gated_product(x: Tensor, y: Tensor) -> Tensor:
+    return F.silu(x) * y
+
+
 def gate_heads(x: Tensor, gates: Tensor) -> Tensor:
     return x * gates.sigmoid()
 

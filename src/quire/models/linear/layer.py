@@ -173,6 +173,8 @@ class Linear(WeightLayer):
         if is_alike and isinstance(packed, PanelWeight | QuantizedWeight | BlockWeight):
             own, of_up = self._adapter_output(x), up._adapter_output(x)
             return packed.gated_product(x, self.bias, other, up.bias, addend=own, up_addend=of_up)
+        if packed is None or isinstance(packed, PlainWeight):
+            return ops.gated_product(self(x), up(x))
         return ops.multiply(self.silu(x), up(x))
 
     def _adapter_output(self, x: Array) -> Array | None:

@@ -1,0 +1,42 @@
+"""Compare the elementwise Triton kernels with torch on this device, before requests depend on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from quire.ops import on_torch, on_triton
+from quire.ops.arrays import name_of
+
+_TOLERANCE = {"float32": 1e-5, "float16": 4e-3, "bfloat16": 4e-2}  # of the largest value
+
+
+def check_operations(dtype: torch.dtype, device: torch.device) -> None:
+    """ValueError if a kernel fails or differs."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(device, dtype)
+
+    x, weight, qkv = draw(5, 512), draw(512), draw(5, 8, 64)
+    cosines, sines = (draw(5, 1, 32) for _ in range(2))
+    angles = torch.cat((cosines, cosines), -1), torch.cat((-sines, sines), -1)
+    calls: dict[str, tuple[Any, ...]] = {
+        "rms_norm": (x, weight, 1e-5),
+        "gate": (x,),
+        "gated_product": (x, weight.expand(5, -1)),
+        "rotate_heads": (qkv, *angles, None, 4, 2, weight[:64], weight[64:128], 1e-5, 0.0, False),
+    }
+    for name, (first, *more) in calls.items():
+        try:
+            expected, found = (getattr(each, name)(first.clone(), *more).float() for each in (on_torch, on_triton))
+            difference = float((found - expected).abs().max() / expected.abs().max())
+        except Exception as error:
+            raise ValueError(_advise(name, f"fails here: {error}")) from error
+        if not difference <= _TOLERANCE[name_of(dtype)]:
+            raise ValueError(_advise(name, f"differs from torch by {difference:.2g} of its largest value"))
+
+
+def _advise(name: str, what: str) -> str:
+    return f"the Triton kernel for {name} {what}; set QUIRE_KERNELS=none to compute with torch"
