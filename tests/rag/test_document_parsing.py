@@ -5,9 +5,13 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from typing import Any
 
 import pytest
 from docx import Document
+from openpyxl import Workbook
+from pptx import Presentation
+from pptx.util import Inches
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
@@ -89,6 +93,42 @@ def test_a_word_file_is_its_paragraphs_and_tables() -> None:
     ]
 
 
+def saved(document: Any) -> bytes:
+    file = io.BytesIO()
+    document.save(file)
+    return file.getvalue()
+
+
+def test_slides_are_pages_with_tables_groups_and_notes() -> None:
+    deck = Presentation()
+    deck.core_properties.title = "Harbour"
+    first, _, last = (deck.slides.add_slide(deck.slide_layouts[6]) for _ in range(3))
+    size = [Inches(1)] * 4
+    first.shapes.add_textbox(*size).text_frame.text = "Ferries"
+    table = first.shapes.add_table(1, 2, *size).table
+    table.cell(0, 0).text, table.cell(0, 1).text = "quay", "07:30"
+    last.shapes.add_group_shape().shapes.add_textbox(*size).text_frame.text = "Inside a group"
+    last.notes_slide.notes_text_frame.text = "Speak slowly."
+    text = "Ferries\n\nquay | 07:30\n\nInside a group\n\nSpeak slowly."
+    at = text.index("Inside")
+    assert parse("pptx", saved(deck)) == [ParsedDocument(text, "Harbour", (0, at, at))]
+    with pytest.raises(ValueError, match="no text"):
+        parse("pptx", saved(Presentation()))
+
+
+def test_a_sheet_is_a_document_whose_rows_name_their_columns() -> None:
+    book = Workbook()
+    for row in (("stop", "boats"), ("Quay", 3), (None, None), ("Mill", 1.5)):
+        book.active.append(row)
+    book.active.title = "Stops"
+    book.create_sheet("Empty")
+    book.create_sheet("Note").append(("only a note",))
+    assert parse("xlsx", saved(book)) == [
+        ParsedDocument("stop: Quay; boats: 3\nstop: Mill; boats: 1.5", "Stops"),
+        ParsedDocument("only a note", "Note"),
+    ]
+
+
 def make_epub(**chapters: str) -> bytes:
     items = "".join(f'<item id="{name}" href="text/{name}%20x.xhtml"/>' for name in chapters)
     order = "".join(f'<itemref idref="{name}"/>' for name in reversed(chapters))
@@ -126,13 +166,15 @@ def test_every_paragraph_of_squad_is_a_document() -> None:
         ("pdf", b"%PDF-1.4 nonsense", "cannot be parsed as pdf|PDF"),
         ("pdf", make_pdf("a page")[:100], "cannot be parsed"),
         ("docx", b"PK nonsense", "cannot be parsed as docx"),
+        ("pptx", b"PK nonsense", "cannot be parsed as pptx"),
+        ("xlsx", b"PK nonsense", "cannot be parsed as xlsx"),
         ("epub", make_epub(a="First.")[:60], "cannot be parsed as epub"),
         ("squad", b'{"data": [1]}', "not SQuAD JSON"),
         ("squad", b'{"data": [{"paragraphs": [{"context": 5}]}]}', "not SQuAD JSON"),
         ("squad", b"[" * 200_000, "not SQuAD JSON|not JSON"),
         ("squad", b"{", "not JSON"),
     ],
-    ids=map(str, range(9)),  # a zip file contains the time
+    ids=map(str, range(11)),  # a zip file contains the time
 )
 def test_what_is_broken_is_refused(kind: str, data: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):

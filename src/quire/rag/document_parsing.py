@@ -1,4 +1,4 @@
-"""Parse text, Markdown, HTML, PDF, Word, EPUB, CSV and SQuAD JSON files into plain text, in a child process."""
+"""Parse text, Markdown, HTML, PDF, Office, EPUB, CSV and SQuAD JSON files into plain text, in a child process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import logging
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ KINDS = {
     ".md": "markdown", ".markdown": "markdown",
     ".html": "html", ".htm": "html", ".xhtml": "html",
     ".pdf": "pdf",
-    ".docx": "docx",
+    ".docx": "docx", ".pptx": "pptx", ".xlsx": "xlsx",
     ".epub": "epub",
     ".csv": "csv", ".tsv": "csv",
     ".json": "squad",
@@ -172,18 +172,21 @@ def _pdf(data: bytes) -> list[ParsedDocument]:
     reader = PdfReader(io.BytesIO(data))
     if reader.is_encrypted and not reader.decrypt(""):
         raise ValueError("it is encrypted; save it without a password")
+    return _paged((page.extract_text() for page in reader.pages), (reader.metadata and reader.metadata.title) or "")
+
+
+def _paged(texts: Iterable[str], title: str) -> list[ParsedDocument]:
     pages: list[str] = []
     starts, length = [], 0
-    for page in reader.pages:
+    for text in texts:
         starts.append(length)
-        if text := clean(page.extract_text()).strip("\n"):  # cleaned here, so that the offsets stay right
-            pages.append(text)
-            length += len(text) + 2
+        if cleaned := clean(text).strip("\n"):  # here, so that the offsets stay right
+            pages.append(cleaned)
+            length += len(cleaned) + 2
         if length > MAX_CHARACTERS:
             break
     if not any(text.strip() for text in pages):
         raise ValueError("it has only images and no text; run it through OCR first")
-    title = (reader.metadata and reader.metadata.title) or ""
     return [ParsedDocument("\n\n".join(pages), title, tuple(starts))]
 
 
@@ -193,13 +196,46 @@ def _docx(data: bytes) -> list[ParsedDocument]:
     from docx.table import Table
 
     document = Document(io.BytesIO(data))
-    blocks = [
-        "\n".join(" | ".join(cell.text for cell in row.cells) for row in block.rows)
-        if isinstance(block, Table)
-        else block.text
-        for block in document.iter_inner_content()
-    ]
+    blocks = [_grid(each) if isinstance(each, Table) else each.text for each in document.iter_inner_content()]
     return [ParsedDocument("\n\n".join(block for block in blocks if block.strip()), document.core_properties.title)]
+
+
+def _grid(table: Any) -> str:
+    return "\n".join(" | ".join(cell.text for cell in row.cells) for row in table.rows)
+
+
+def _pptx(data: bytes) -> list[ParsedDocument]:
+    """Slides as pages: texts and tables of their shapes, then the speaker's notes."""
+    from pptx import Presentation
+
+    presentation = Presentation(io.BytesIO(data))
+    slides = ("\n\n".join(filter(str.strip, _slide(slide))) for slide in presentation.slides)
+    return _paged(slides, presentation.core_properties.title)
+
+
+def _slide(slide: Any) -> Iterator[str]:
+    shapes = [*slide.shapes][::-1]
+    while shapes:
+        shape = shapes.pop()
+        shapes += [*getattr(shape, "shapes", ())][::-1]  # of a group
+        if getattr(shape, "has_table", False):
+            yield _grid(shape.table)
+        elif shape.has_text_frame:
+            yield shape.text_frame.text
+    if slide.has_notes_slide and (frame := slide.notes_slide.notes_text_frame) is not None:
+        yield frame.text
+
+
+def _xlsx(data: bytes) -> list[ParsedDocument]:
+    """A document for each sheet, with a line for each row, as in CSV. Formulas are their last values."""
+    from openpyxl import load_workbook
+
+    book = load_workbook(io.BytesIO(data), read_only=True, data_only=True)
+    found = []
+    for sheet in book.worksheets:
+        rows = ([str(cell if cell is not None else "") for cell in row] for row in sheet.iter_rows(values_only=True))
+        found.append(ParsedDocument(_lines(rows), sheet.title))
+    return found
 
 
 def _epub(data: bytes) -> list[ParsedDocument]:
@@ -227,14 +263,19 @@ def _csv(data: bytes) -> list[ParsedDocument]:
     text = _decode(data)
     csv.field_size_limit(MAX_CHARACTERS)
     delimiter = max(",;\t|", key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    rows = [row for row in reader if any(cell.strip() for cell in row)]
+    return [ParsedDocument(_lines(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)) or text)]
+
+
+def _lines(table: Iterable[Sequence[str]]) -> str:
+    """Write the cells of rows behind the names in the first one, which stands alone if it is the only one."""
+    rows = [row for row in table if any(cell.strip() for cell in row)]
     if len(rows) < 2:
-        return [ParsedDocument(text)]
+        return "; ".join(rows[0]) if rows else ""
     header, *rows = rows
     names = [*header, *(f"column {number}" for number in range(len(header) + 1, max(map(len, rows)) + 1))]
-    lines = ("; ".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=False) if cell) for row in rows)
-    return [ParsedDocument("\n".join(lines))]
+    return "\n".join(
+        "; ".join(f"{name}: {cell}" for name, cell in zip(names, row, strict=False) if cell) for row in rows
+    )
 
 
 def _squad(data: bytes) -> list[ParsedDocument]:
@@ -261,6 +302,8 @@ _PARSERS: dict[str, Callable[[bytes], list[ParsedDocument]]] = {
     "html": _html,
     "pdf": _pdf,
     "docx": _docx,
+    "pptx": _pptx,
+    "xlsx": _xlsx,
     "epub": _epub,
     "csv": _csv,
     "squad": _squad,

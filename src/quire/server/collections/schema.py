@@ -29,7 +29,7 @@ MAX_TOP_K = 100
 MAX_DOCUMENTS = 10_000  #: per request
 MAX_INPUTS = 2048  #: per request for embeddings
 
-Kind = Literal["text", "markdown", "html", "pdf", "docx", "epub", "csv", "squad"]
+Kind = Literal["text", "markdown", "html", "pdf", "docx", "pptx", "xlsx", "epub", "csv", "squad"]
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     **ERROR_RESPONSES,
@@ -97,7 +97,7 @@ class DocumentUpload(Body):
     text: str | None = option("The document as text.")
     data: str | None = option("The document's bytes in base64, instead of text.")
     kind: Kind | None = option(
-        "Format: text, markdown, html, pdf, docx, epub, csv or squad. By default of the name's suffix."
+        "Format: text, markdown, html, pdf, docx, pptx, xlsx, epub, csv or squad. By default of the name's suffix."
     )
     metadata: PlainFields | None = option("Strings, numbers and booleans for filters of searches.")
 
