@@ -49,6 +49,28 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.callbacks.append(_measure_collection)
+
+
+_began_at = 0.0  #: a collection
+_is_slow = False  #: since so many objects were added
+
+
+def _measure_collection(phase: str, info: dict[str, int]) -> None:
+    global _began_at, _is_slow
+    if phase == "start":
+        _began_at = time.thread_time()
+    elif time.thread_time() - _began_at > 0.1:
+        _is_slow = True
+
+
+def pytest_runtest_logfinish() -> None:
+    """Exclude what stays from further collections, such as modules that were imported late, between two tests."""
+    global _is_slow
+    if _is_slow:
+        gc.collect()
+        gc.freeze()
+        _is_slow = False
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import cycle, product
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from attention.test_torch_attention import OPTIONS
 from attention.world import MakeBackend, World, check_reading_what_another_writes
 from kernel_levels import LEVELS, library_of
+from parameters import quick
 from quire.assembly.runner import make_attention
 from quire.attention import cpu_attention
 from quire.attention.cpu_attention import CpuAttention
@@ -23,6 +25,10 @@ from quire.kernels.loaded import load_kernels
 from quire.ops.arrays import numpy_dtype
 from quire.runner.kv_cache import KVCache
 
+DTYPES = [torch.float32, torch.bfloat16]
+HEADS = [(64, 7), (96, 2), (20, 9)]  #: size, and query heads for each of keys and values
+WINDOWS = [0, 65, 256, 300]
+OF_LAYERS = [*OPTIONS, {"window": 300, "has_sinks": True}]
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}
 
 
@@ -84,16 +90,23 @@ def test_long_contexts_and_prompts_are_cut_and_put_together(
     ).check(TOLERANCE[dtype])  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("options", [*OPTIONS, {"window": 300, "has_sinks": True}], ids=str)
-@pytest.mark.parametrize(("head_dim", "groups"), [(64, 7), (96, 2), (20, 9)])
+@pytest.mark.parametrize(
+    ("heads", "options", "dtype"),
+    quick(
+        [
+            *zip(cycle(HEADS), OF_LAYERS, cycle(DTYPES)),
+            *zip(cycle(HEADS[1:] + HEADS[:1]), OF_LAYERS, cycle(DTYPES[::-1])),
+        ],
+        product(HEADS, OF_LAYERS, DTYPES),
+    ),
+)
 def test_windows_caps_sinks_and_values_of_another_size(
-    make: MakeBackend, head_dim: int, groups: int, options: dict[str, Any], dtype: torch.dtype
+    make: MakeBackend, heads: tuple[int, int], options: dict[str, Any], dtype: torch.dtype
 ) -> None:
     """Windows that begin within tiles and spans, at their edges and before them."""
     lens = [(0, 20), (270, 1), (271, 1), (300, 70), (127, 1), (690, 1), (560, 3), (0, 1), (0, 300)]
     World(
-        lens, block_size=16, num_kv_heads=2, groups=groups, head_dim=head_dim, seed=3, dtype=dtype, make=make,
+        lens, block_size=16, num_kv_heads=2, groups=heads[1], head_dim=heads[0], seed=3, dtype=dtype, make=make,
         past_end=np.nan, **options,
     ).check(TOLERANCE[dtype])  # fmt: skip
 
@@ -157,12 +170,17 @@ def test_spans_that_sequences_have_in_common_change_no_bit(make: MakeBackend, dt
         assert torch.equal(together[row], attend([row], cache)[0])
 
 
-@pytest.mark.parametrize(("head_dim", "groups"), [(64, 7), (96, 2), (20, 9)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("window", [0, 65, 256, 300])
+@pytest.mark.parametrize(
+    ("heads", "dtype", "window"),
+    quick(
+        [(heads, dtype, window) for heads, (dtype, window) in zip(cycle(HEADS), product(DTYPES, WINDOWS))],
+        product(HEADS, DTYPES, WINDOWS),
+    ),
+)
 def test_a_prompt_has_the_same_bits_in_pieces_of_any_length(
-    make: MakeBackend, dtype: torch.dtype, head_dim: int, groups: int, window: int
+    make: MakeBackend, heads: tuple[int, int], dtype: torch.dtype, window: int
 ) -> None:
+    head_dim, groups = heads
     """Whole, in pieces, and token by token, over the edges of tiles and spans."""
     layout = KVLayout([LayerAttention(2 * groups, 2, head_dim, window=window)], 16)
     generator = torch.Generator().manual_seed(4)

@@ -55,7 +55,7 @@ def test_a_stream_that_was_refused_or_cut_off_is_no_measurement() -> None:
 def test_every_case_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     fork_spawned(monkeypatch, "benchmarks.http_cost")
     config = EngineConfig("random:tiny", num_threads=1)
-    settings = HttpSettings(2, 4, 300, 3, body_size=500_000, runs=1, settle_s=0)
+    settings = HttpSettings(2, 4, 150, 3, body_size=500_000, runs=1, settle_s=0)
     figures = measure_http_cost(config, settings)
     assert len(figures) == 6
     for figure in figures:

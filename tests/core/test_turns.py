@@ -27,6 +27,7 @@ class Queue:
         self.runner = EmulatedRunner(self.config, lambda seq_id: lambda block: PUBLIC, 1, 0)
         self.now = self.num_tokens = 0
         self.arrived: dict[str, int] = {}
+        self.alive: set[str] = set()
         self.begun: dict[str, int] = {}
         self.ended: dict[str, int] = {}
 
@@ -42,6 +43,7 @@ class Queue:
             ends=EndRules(output),
         )
         self.arrived[request.request_id] = self.now
+        self.alive.add(request.request_id)
         self.scheduler.add(request)
         return request
 
@@ -53,9 +55,9 @@ class Queue:
             self.begun.setdefault(request.request_id, self.now)
         self.num_tokens = out.total_tokens
         self.scheduler.update(self.runner.execute(out))
-        for name in self.arrived:
-            if name not in self.scheduler.queue.requests:
-                self.ended.setdefault(name, self.now)
+        for name in self.alive - self.scheduler.queue.requests.keys():
+            self.ended[name] = self.now
+            self.alive.discard(name)
 
     def run(self, num_steps: int = 100_000) -> None:
         while num_steps and self.scheduler.has_unfinished():

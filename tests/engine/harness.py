@@ -227,7 +227,7 @@ def drive(
                 engine.abort(job.answer.request.request_id)
         if before_step is not None:
             before_step(step)
-        check_books(llm)
+            check_books(llm)
         if not engine.has_unfinished():
             if all(job.answer is not None for job in jobs):
                 break

@@ -92,8 +92,16 @@ def test_two_ranks_have_the_adapters_too() -> None:
     assert not llm.workers[0].built.runner.adapters._loaded
 
 
-@pytest.mark.parametrize("format", [{}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "quantization": "int8"},
-                                    {"dtype": "bfloat16", "quantization": "int4"}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "format",
+    [
+        {"dtype": "bfloat16"},
+        {"dtype": "bfloat16", "quantization": "int8"},
+        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({"dtype": "bfloat16", "quantization": "int4"}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 @pytest.mark.skipif(not has_exact_kernels("cpu", "bfloat16"), reason="bits of bfloat16 depend on the batch here")
 def test_bits_do_not_depend_on_the_adapters_beside(format: dict[str, str]) -> None:
     def bits(jobs: Sequence[Job]) -> list[tuple[list[int], list[float]]]:

@@ -205,7 +205,7 @@ def jobs_about_documents(num_jobs: int, seed: int) -> list[Job]:
 @pytest.mark.parametrize(
     ("name", "budget", "swap"),
     [
-        ("llama", 64, "host"),
+        pytest.param("llama", 64, "host", marks=pytest.mark.slow),
         pytest.param("llama", 7, "no swap tier", marks=pytest.mark.slow),
         pytest.param("gpt2", 7, "disk", marks=pytest.mark.slow),
         ("qwen3_5", 64, "host"),

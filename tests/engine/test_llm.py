@@ -22,6 +22,7 @@ from engine.harness import (
     make_llm,
     random_ids,
 )
+from parameters import quick
 from quire import LLM, BeamSearchParams, SamplingParams
 from quire.engine.pinned_prefix import pin_prefix
 from quire.outputs import Stats
@@ -37,7 +38,7 @@ def texts() -> LLM:
 # -- a prefix that is kept -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "opt-350m"])
+@pytest.mark.parametrize("name", quick(["gpt2"], ["llama", "gpt2", "opt-350m"]))
 def test_a_pinned_prefix_survives_heavy_traffic(name: str) -> None:
     llm = make_llm(name, block_size=4, num_kv_blocks=24, max_model_len=72, watermark=0)
     prefix = PROMPTS[8][:24]

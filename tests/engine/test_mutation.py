@@ -12,6 +12,7 @@ import torch
 
 from checkpoints import ONE_OF_EACH_CACHE
 from engine.harness import Job, drive, greedy, greedy_params, greedy_together, make_llm, outputs, random_ids
+from parameters import quick
 from quire import LLM, SamplingParams
 from quire.core import kv_cache_manager
 from quire.ops.arrays import as_tensor
@@ -68,7 +69,7 @@ def test_one_wrong_cached_block_changes_nearly_every_output(name: str) -> None:
     assert share_of_changed_outputs(llm, name, None) == 0, "the cache is as it was"
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "opt"])
+@pytest.mark.parametrize("name", quick(["llama"], ["llama", "gpt2", "opt"]))
 def test_wrong_sharing_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys without the preceding content would share blocks of different contexts."""
 
@@ -91,7 +92,7 @@ def test_wrong_sharing_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     assert num_wrong >= 9
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "opt-350m"])
+@pytest.mark.parametrize("name", quick(["gpt2"], ["llama", "gpt2", "opt-350m"]))
 def test_a_missing_copy_on_write_is_seen(name: str) -> None:
     """Samples that write into one shared block corrupt each other's tokens."""
     params = SamplingParams(n=3, seed=1, max_tokens=12, ignore_eos=True)

@@ -152,7 +152,7 @@ def test_a_prefix_is_not_found_at_another_stage() -> None:
 PATTERN = r"\[([0-9a-f]{2}, ){2,5}[0-9a-f]{2}\]"
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_requests_in_flight_go_on_with_the_tokens_of_their_stages(data: st.DataObject) -> None:
     """Whatever the plan and the policy, swapped or recomputed in a small pool, with documents on disk, beside samples,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from checkpoints import ARCHITECTURES, ONE_OF_EACH_CACHE
+from checkpoints import ARCHITECTURES
 from engine.documents import DOCUMENT, NUM_FULL, ChosenCosts, SpareCosts, ask
 from engine.harness import (
     PROMPTS,
@@ -25,6 +25,7 @@ from engine.harness import (
     outputs,
 )
 from engine.thread_ranks import MultiRankLLM
+from parameters import quick
 from quire import BeamSearchParams, SamplingParams
 from quire.core.decisions.load_or_compute import LoadOrCompute, RecoveryMode, RecoveryPlan, Victim
 from quire.core.request import Request
@@ -87,7 +88,7 @@ def run_under_pressure(name: str, num_ranks: int, jobs: list[Job]) -> MultiRankL
     return llm
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH_CACHE)
+@pytest.mark.parametrize("name", quick(["llama", "qwen3_5"], ARCHITECTURES))
 def test_two_ranks_give_the_references_tokens_under_pressure(name: str) -> None:
     jobs = mixed_jobs()
     run_under_pressure(name, 2, jobs)

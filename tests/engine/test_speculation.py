@@ -81,7 +81,7 @@ def describe(output: RequestOutput) -> list[Any]:
                              each.logprobs and each.logprobs[:]) for each in output.outputs)]  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(asked=st.lists(st.tuples(st.sampled_from(TEXTS), params()), min_size=1, max_size=3), num_right=st.integers(2, 8))
 def test_whatever_is_drafted_the_outputs_are_the_same(asked: list[tuple[str, SamplingParams]], num_right: int) -> None:
     expected = ask(make("off"), asked)

@@ -11,7 +11,7 @@ import peft
 import pytest
 import torch
 
-from checkpoints import ARCHITECTURES, HYBRIDS, KINDS, make_reference
+from checkpoints import ARCHITECTURES, CACHES, HYBRIDS, make_reference
 from engine.harness import (
     CLOSE,
     PROMPTS,
@@ -114,7 +114,7 @@ def without_a_layer(model: CausalLM) -> list[Module]:
 @pytest.mark.parametrize(
     ("name", "is_packed"),
     quick(
-        [*((name, True) for name in KINDS), ("gpt2", False)],
+        [*((name, True) for name in (*CACHES, "gpt2")), ("gpt2", False)],
         [*((name, True) for name in NAMES), ("llama-biases", False), ("gpt2", False)],
     ),
 )

@@ -105,7 +105,7 @@ def random_params(rng: Random, language: StructuredOutputsParams) -> SamplingPar
     )
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=2, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6), blocks=st.integers(80, 110))
 def test_an_output_is_in_its_language_whatever_happens_to_it(seed: int, blocks: int) -> None:
     rng = Random(seed)

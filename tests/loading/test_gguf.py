@@ -22,7 +22,7 @@ from checkpoints import HYBRIDS, KINDS, make_checkpoint, make_reference
 from command_line import app
 from engine.harness import NUM_TOKENS, assert_same_greedy, generate_greedy, greedy_params, random_ids
 from gguf_files import write_gguf
-from parameters import quick
+from parameters import in_turns, quick
 from quire import LLM
 from quire.gguf_header import read_gguf_header
 from quire.kernels.loaded import load_kernels
@@ -258,8 +258,7 @@ def test_value_heads_are_put_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(load_kernels().functions is None, reason="without kernels, weights are decoded")
-@pytest.mark.parametrize("encoding", ["Q8_0", "Q4_K"])
-@pytest.mark.parametrize("variant", ["lfm2", "granite4"])
+@pytest.mark.parametrize(("variant", "encoding"), in_turns(["lfm2", "granite4"], ["Q8_0", "Q4_K"]))
 def test_projections_of_hybrids_keep_their_encoding(variant: str, encoding: str, tmp_path: Path) -> None:
     more = {} if variant == "lfm2" else {"shared_intermediate_size": 512, "mamba_n_heads": 16}
     directory = make_checkpoint(variant, tmp_path / "model", hidden_size=512, intermediate_size=512, **more)

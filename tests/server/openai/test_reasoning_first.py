@@ -56,7 +56,9 @@ CHOICES: dict[str, Any] = {
     "any": "required", "named": {"type": "function", "function": {"name": "clothes"}}
 }  # fmt: skip
 each_structure = pytest.mark.parametrize(
-    ("thinker", "structure"), in_turns(list(SCRIPTS), list(STRUCTURES)), indirect=["thinker"]
+    ("thinker", "structure"),
+    quick([("one token", "a format"), ("pieces", "a regex")], product(SCRIPTS, STRUCTURES)),
+    indirect=["thinker"],
 )
 
 
