@@ -61,17 +61,18 @@ def recorded(module: ModuleType) -> Iterator[list[Launch]]:
 
 
 def compile_launch(launch: Launch, architecture: int) -> dict[str, Any]:
-    """Compile as a launch with these arguments does: integers that 16 divides are known to be so."""
+    """Compile as a launch with these arguments does: some integers that 16 divides are known to be so."""
     kernel, given = launch
     signature, constants, attributes = {}, {}, {}
     for at, parameter in enumerate(kernel.params):
         name, value = parameter.name, given[parameter.name]
-        if parameter.is_constexpr or value is None or (isinstance(value, int) and value == 1):
+        knows_value = isinstance(value, int) and not parameter.do_not_specialize
+        if parameter.is_constexpr or value is None or (knows_value and value == 1):
             signature[name], constants[name] = "constexpr", value
             continue
         is_tensor = isinstance(value, torch.Tensor)
         signature[name] = _TYPES[value.dtype] if is_tensor else {int: "i32", float: "fp32"}[type(value)]
-        if is_tensor or (isinstance(value, int) and value % 16 == 0):
+        if is_tensor or (knows_value and value % 16 == 0):
             attributes[(at,)] = [["tt.divisibility", 16]]
     source = ASTSource(kernel, signature, constants, attributes)
     options = {name: given[name] for name in _OPTIONS if name in given}

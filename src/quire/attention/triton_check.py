@@ -10,7 +10,8 @@ from quire.attention.torch_attention import TorchAttention
 from quire.attention.triton_attention import TritonAttention
 
 _CASES = ((299, 1), (30, 20))  # tokens in the cache and in the step: a decode of several parts, and a prompt
-_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 4e-2}  # of values around one
+#: Of values around one. Torch may round products of float32 to TF32.
+_TOLERANCE = {torch.float32: 5e-3, torch.float16: 1e-2, torch.bfloat16: 4e-2}
 
 
 def check_kernels(attention: TritonAttention) -> None:

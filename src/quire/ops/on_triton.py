@@ -18,7 +18,7 @@ def rms_norm(y: Tensor, weight: Tensor, eps: float, offset: float = 0.0, x: Tens
     assert x is None or rows.data_ptr() == y.data_ptr()
     out = torch.empty(y.shape, dtype=y.dtype, device=y.device)
     columns = triton.next_power_of_2(size)
-    tile = max(1, min(_TILE // columns, triton.next_power_of_2(len(rows))))
+    tile = max(1, _TILE // columns)
     if len(rows):
         kernels.rms_norm[(triton.cdiv(len(rows), tile),)](
             rows, None if x is None else x.contiguous(), weight, out, len(rows), rows.stride(0), SIZE=size, EPS=eps,
@@ -37,7 +37,7 @@ def gated_product(x: Tensor, y: Tensor) -> Tensor:
     x, y = (each if each.stride(-1) == 1 else each.contiguous() for each in (x, y))
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     columns = min(1024, triton.next_power_of_2(size))
-    tile = max(1, min(1024 // columns, triton.next_power_of_2(len(x))))
+    tile = 1024 // columns
     if len(x):
         kernels.gate[triton.cdiv(len(x), tile), triton.cdiv(size, columns)](
             x, y, out, len(x), x.stride(0), y.stride(0), SIZE=size, ROWS=tile, COLUMNS=columns

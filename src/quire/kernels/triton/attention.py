@@ -23,7 +23,7 @@ UNIT_FIELDS = tl.constexpr(9)
 MERGE_FIELDS = tl.constexpr(3)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def store_kv(
     k, v, cache, slots, num_tokens, k_token_stride, k_head_stride, v_token_stride, v_head_stride, block_stride,
     keys_at, values_at,
@@ -80,7 +80,7 @@ def _write_rows(
         tl.store(stats + at * 2 + 1, total, is_row)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def attend(
     q, cache, sinks, out, sums, stats, units, tables, q_token_stride, q_head_stride, block_stride, table_stride,
     keys_at, values_at,

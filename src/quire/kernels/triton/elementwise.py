@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def rms_norm(
     y, x, weight, out, num_rows, y_stride, SIZE: tl.constexpr, EPS: tl.constexpr, OFFSET: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
@@ -30,7 +30,7 @@ def rms_norm(
     tl.store(out + dense, normed.to(out.dtype.element_ty), mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def gate(
     left, right, out, num_rows, left_stride, right_stride, SIZE: tl.constexpr, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -44,7 +44,7 @@ def gate(
     tl.store(out + rows * SIZE + columns, (x / (1 + tl.exp(-x)) * y).to(out.dtype.element_ty), mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def rotate_heads(
     qkv, cosines, sines, query_scale, query_weight, key_weight, num_tokens,
     NUM_QUERIES: tl.constexpr, NUM_KEYS: tl.constexpr, STEP: tl.constexpr, NUM_HEADS: tl.constexpr,
