@@ -55,6 +55,7 @@ EXTREMES: dict[str, st.SearchStrategy[Any]] = {
     "prompt_logprobs": st.sampled_from([None, None, 0, 1, -1]),
     "skip_special_tokens": st.booleans(),
     "detokenize": st.booleans(),
+    "pooling": st.sampled_from([None, None, None, "last", "mean"]),
 }
 
 HONEST = (
@@ -68,6 +69,8 @@ HONEST = (
 def hostile_params(draw: st.DrawFn) -> SamplingParams:
     """Draw valid parameters: values that exclude each other are dropped."""
     given = {name: draw(values) for name, values in EXTREMES.items()}
+    if given["pooling"] is not None:
+        given["n"] = given["max_tokens"] = 1
     given["min_tokens"] = min(given["min_tokens"], given["max_tokens"])
     if given["logprobs"] is None:
         given["logprob_token_ids"] = None
