@@ -74,7 +74,7 @@ class PlaneWriter:
         form = FORMATS.get(entry.dtype) if len(entry.shape) > 1 else None
         in_chunk, top_bits, is_split = CHUNK_BYTES, 0, False
         if form is not None and 0 < (row := entry.shape[-1] * form.item_bytes) <= CHUNK_BYTES:
-            bits = self._mantissa_bits.get(entry.name, form.head_bits)
+            bits = min(self._mantissa_bits.get(entry.name, form.head_bits), form.head_bits)
             in_chunk, top_bits, is_split = in_chunk // row * row, 1 + bits, bits < form.head_bits
         chunks: list[list[Any]] = []
         for start in range(entry.start, entry.end, in_chunk):
