@@ -176,6 +176,9 @@ class EngineConfig(EnvironmentSettings):
         16 * 2**30, "Size limit of kv_dir, for all models and processes together.", read=parse_size, at_least=2**20
     )
     kv_dir_keep_prompts: bool = setting(False, "Keep the KV of whole prompts in kv_dir, not only of documents.")
+    kv_dir_key: str | None = setting(
+        None, "File with 32 bytes (openssl rand -base64 32), by which KV in kv_dir and swap_dir is encrypted."
+    )
     kv_dir_coding: str = setting(
         "auto", "Code KV in kv_dir, losslessly: on, off, auto (where that loads sooner).", choices=("auto", "on", "off")
     )

@@ -73,3 +73,21 @@ def test_loads_of_coded_blocks_teach_the_link_their_stored_bytes(tmp_path: Path)
     assert sum(each.copy_s for each in loads) == pytest.approx(moved / link.bandwidth, rel=0.1), "of stored bytes"
     assert llm.engine.cost_model.stored_share == pytest.approx(moved / (moved + saved), abs=0.1)
     llm.close()
+
+
+def test_a_key_has_a_namespace_of_its_own_and_gives_the_same_tokens(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    key = tmp_path / "key"
+    key.write_bytes(bytes(32))
+    key.chmod(0o600)
+    tokens, found = [], []
+    for options in ({}, {"kv_dir_key": str(key)}, {"kv_dir_key": str(key)}):
+        llm = DocumentLLM("llama", tmp_path / "kv", **options)
+        job = ask(0, greedy_params(NUM_TOKENS))
+        drive(llm, [job])
+        found.append(sum(cached(job).values()))
+        tokens.append(outputs(job)[0])
+        llm.close()
+    assert found == [0, 0, NUM_FULL]
+    assert tokens[0] == tokens[1] == tokens[2]
+    assert {bool(each.facts["encrypted_by"]) for each in list_namespaces(tmp_path / "kv")} == {False, True}

@@ -33,6 +33,7 @@ from quire.system.memory import process_age
 from quire.system.threads import default_num_threads, keep_to_one_node, set_num_threads
 from quire.text.special_tokens import SpecialTokenEscaper
 from quire.text.tokenizer import Tokenizer
+from quire.tiers.store.layout.cipher import open_cipher
 
 
 class StartupTimer:
@@ -93,6 +94,7 @@ def load(
                 f"tensor_parallel_size={config.tensor_parallel_size} works with `quire serve`, `quire generate` and "
                 "LLM(); this command uses one rank: leave it out"
             )
+        open_cipher(config.kv_dir_key)  # before the weights, for its errors
         return _load(config, reading, start or StartupTimer(), is_progressive, group)
     except BaseException:
         if reading is not None:

@@ -30,6 +30,7 @@ from quire.text.tokenizer import Tokenizer
 from quire.tiers.disk_link import DiskLink
 from quire.tiers.disk_space import DiskSpace
 from quire.tiers.store.block_store import BlockStore
+from quire.tiers.store.layout.cipher import Cipher, open_cipher
 from quire.tiers.swap_space import HostSpace, SwapSpace
 from quire.tiers.transfer_worker import TransferWorker
 
@@ -83,13 +84,14 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     )
     if isinstance(group, RankGroup):
         plan, num_swap_slots = _agree(group, plan, num_swap_slots, len(prefix))
+    cipher = open_cipher(config.kv_dir_key)
     whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
-    namespace = whole if group.size == 1 else replace(whole, parallel_slice=f"{group.rank}/{group.size}")
+    namespace = replace(whole, parallel_slice=f"{group.rank}/{group.size}", encrypted_by=cipher.name if cipher else "")
     num_ids = plan.num_ids + num_draft_states
     cache = KVCache(num_ids, layout, model.dtype, loaded.device, is_sparse=plan.window is not None)
     worker = None
     if num_swap_slots:
-        worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace)
+        worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace.root(), cipher)
     eos_token_ids = _end_tokens(loaded)
     grammars = None if tokenizer is None else Grammars(tokenizer, model.config.vocab_size, eos_token_ids)
     runner = ModelRunner(
@@ -99,7 +101,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         model.config.vocab_size,
         worker,
-        _open_disk_tier(config, cache, plan.record_bytes, namespace, loaded.source.name),
+        _open_disk_tier(config, cache, plan.record_bytes, namespace, loaded.source.name, cipher),
         grammars,
         draws=group.rank == 0,
     )
@@ -198,11 +200,11 @@ def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, voca
 
 
 def _make_transfer_worker(
-    config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, namespace: Namespace
+    config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, root: bytes, cipher: Cipher | None
 ) -> TransferWorker:
     space: SwapSpace
     if config.swap_dir is not None:
-        space = DiskSpace(config.swap_dir, num_slots, block_bytes, namespace.root())
+        space = DiskSpace(config.swap_dir, num_slots, block_bytes, root, cipher)
         place = f"a file in {config.swap_dir}"
     else:
         try:
@@ -217,7 +219,7 @@ def _make_transfer_worker(
 
 
 def _open_disk_tier(
-    config: EngineConfig, cache: KVCache, block_bytes: int, namespace: Namespace, model: str
+    config: EngineConfig, cache: KVCache, block_bytes: int, namespace: Namespace, model: str, cipher: Cipher | None
 ) -> DiskLink | None:
     if config.kv_dir is None:
         return None
@@ -230,6 +232,7 @@ def _open_disk_tier(
             max_bytes=config.kv_dir_size,
             facts=asdict(namespace),
             dtype="" if config.kv_dir_coding == "off" else name_of(cache.blocks.dtype),
+            cipher=cipher,
         )
     except ValueError as error:
         if not is_default_kv_dir(config.kv_dir):

@@ -15,7 +15,7 @@ PANELS = {
     "Scheduling": "max_model_len max_num_seqs max_num_batched_tokens target_itl recovery_policy promotion_policy",
     "Processors": "tensor_parallel_size num_threads",
     "Swap": "swap_space swap_dir swap_bandwidth",
-    "KV on disk": "keep_kv kv_dir kv_dir_size kv_dir_keep_prompts kv_dir_coding",
+    "KV on disk": "keep_kv kv_dir kv_dir_size kv_dir_keep_prompts kv_dir_key kv_dir_coding",
     "Answers": "chat_template tool_call_parser reasoning_parser enable_force_include_usage "
     "return_tokens_as_token_ids ignore_unknown_fields trust_request_chat_template",
     "Sampling": "max_tokens temperature top_p top_k min_p repetition_penalty stop ignore_eos",

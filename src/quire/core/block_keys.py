@@ -39,6 +39,7 @@ class Namespace:
     layers: str = ""  #: the stage: `name_layers`
     parallel_slice: str = "0/1"
     layout: str = "block-major-1"
+    encrypted_by: str = ""  #: name of the key of KV on disk
 
     @staticmethod
     def name_layers(
@@ -55,6 +56,8 @@ class Namespace:
         """Return the parent key of a sequence's first block. 32 bytes."""
         parts = [_tagged(b"v", _VERSION)]
         for f in fields(self):
+            if f.name == "encrypted_by" and not self.encrypted_by:
+                continue  # so that KV of earlier versions is found
             parts.append(_tagged(b"n", f.name.encode()) + _tagged(b"f", str(getattr(self, f.name)).encode()))
         return hashlib.sha256(b"".join(parts)).digest()
 

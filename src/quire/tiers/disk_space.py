@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from quire.config import format_size
+from quire.tiers.store.layout.cipher import Cipher
 from quire.tiers.store.layout.files import Move, OpenFile, move_records, remove_unlocked
-from quire.tiers.store.layout.record import HEADER_BYTES, KEY_BYTES, Buffer, Row, encode_header, is_intact
+from quire.tiers.store.layout.record import HEADER_BYTES, KEY_BYTES, Buffer, Row, encode_record, read_block
 from quire.tiers.swap_space import runs
 
 logger = logging.getLogger("quire")
@@ -24,15 +25,18 @@ _NO_PARENT = bytes(KEY_BYTES)
 
 class DiskSpace:
     """A `SwapSpace` in an unlinked or locked file that grows up to `num_slots`. One thread at a time. `namespace` is
-    the root key of the blocks."""
+    the root key of the blocks; `cipher` encrypts them."""
 
     is_memory = False
 
-    def __init__(self, directory: str | os.PathLike[str], num_slots: int, block_bytes: int, namespace: bytes) -> None:
+    def __init__(
+        self, directory: str | Path, num_slots: int, block_bytes: int, namespace: bytes, cipher: Cipher | None = None
+    ) -> None:
         self.num_slots = num_slots
         self.block_bytes = block_bytes
         self._record_bytes = HEADER_BYTES + block_bytes
         self._namespace = namespace
+        self._cipher = cipher
         self._errors: dict[Move, int | None] = {}  #: error number of the last read or write, until one succeeds
         try:
             folder = Path(directory).expanduser()
@@ -55,7 +59,7 @@ class DiskSpace:
         for run in runs(slots):
             parts: list[Buffer] = []
             for key, block in zip(keys[run], data[run], strict=True):
-                parts += [encode_header(self._namespace, Row(key, _NO_PARENT, 0.0, 0), block), block]
+                parts += encode_record(self._namespace, Row(key, _NO_PARENT, 0.0, 0), block, self._cipher)
             num_done = self._move(os.pwritev, slots[run.start], parts)
             failed.extend(range(run.start + num_done, run.stop))
         return failed
@@ -71,7 +75,8 @@ class DiskSpace:
             num_done = self._move(os.preadv, slots[run.start], parts)
             for i, header in enumerate(headers):
                 at = run.start + i
-                if i >= num_done or not is_intact(self._namespace, keys[at], header, data[at]):
+                block = data[at]
+                if i >= num_done or not read_block(self._namespace, keys[at], header, block, block, self._cipher):
                     failed.append(at)
         return failed
 

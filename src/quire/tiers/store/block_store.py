@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from quire.outputs import StoreChanges
 from quire.tiers.store.catalog import Catalog, StoreStats
 from quire.tiers.store.claims import CLAIM_EVERY_S, ClaimQueue
 from quire.tiers.store.compaction import compact
+from quire.tiers.store.layout.cipher import Cipher
 from quire.tiers.store.layout.coding import CodingTally, kind_of
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import locked, remove_unlocked
@@ -53,7 +54,7 @@ class StoredBlock:
 class BlockStore:
     """The blocks of one namespace with a `root` of 32 bytes, described by `facts`. The directory holds all namespaces,
     within `max_bytes` for all processes; a read-only one is only read. `dtype` is that of
-    blocks to code. ValueError if the directory cannot be used."""
+    blocks to code, and `cipher` encrypts them. ValueError if the directory cannot be used."""
 
     def __init__(
         self,
@@ -65,7 +66,9 @@ class BlockStore:
         max_bytes: int,
         facts: Mapping[str, str] = {},
         dtype: str = "",
+        cipher: Cipher | None = None,
     ) -> None:
+        self._cipher = cipher
         self.block_bytes = block_bytes
         self.coded_kind = kind_of(dtype, block_bytes)
         self.tally = CodingTally()  #: of reads and writes
@@ -111,7 +114,8 @@ class BlockStore:
     def _open_namespace(
         self, directory: Path, model: str, root: bytes, max_bytes: int, facts: Mapping[str, str]
     ) -> None:
-        self.namespace = open_namespace(directory, self.is_read_only, model, root, self.block_bytes, facts)
+        namespace = open_namespace(directory, self.is_read_only, model, root, self.block_bytes, facts)
+        self.namespace = replace(namespace, cipher=self._cipher)
         where = self.namespace.path
         self._deletions = Deletions(where, root, self.is_read_only)
         self._generation = Generation(where, self.is_read_only)
@@ -119,7 +123,7 @@ class BlockStore:
         self._catalog = Catalog(self.namespace, self._deletions, _weakly(self._notify))
         self._claims = ClaimQueue(where, self._catalog, self.is_read_only)
         self._writer = Writer(self.namespace, self._catalog, max_bytes, self.coded_kind, self.tally)
-        self._reader = Reader(root, self._catalog, self.tally)
+        self._reader = Reader(self._catalog, self.tally)
         self._refreshed = self._seen
         self._applied = Generation.deletions(self._seen)
         self._refreshed_at = time.monotonic()
@@ -226,13 +230,13 @@ class BlockStore:
         if not self.is_read_only:
             keys = self._catalog.chain(first_key, last_key)
             try:
-                write_label(self.namespace.path, Label(name, tuple(keys), num_tokens, domain))
+                write_label(self.namespace, Label(name, tuple(keys), num_tokens, domain))
             except OSError as error:
                 self._log_error("labelling", error)
 
     def labels(self) -> Mapping[str, Label]:
         """The named documents, oldest first."""
-        return read_labels(self.namespace.path)
+        return read_labels(self.namespace)
 
     def delete_label(self, name: str) -> int:
         """Delete a document by name (`delete`). Returns the number of deleted blocks, 0 for an unknown name."""
@@ -240,7 +244,7 @@ class BlockStore:
         if label is None:
             return 0
         num_deleted = self.delete(label.keys)
-        write_label(self.namespace.path, Label(name, ()))
+        write_label(self.namespace, Label(name, ()))
         return num_deleted
 
     def refresh(self) -> None:

@@ -51,7 +51,7 @@ class Catalog:
         self.stats = StoreStats()
         self.segments: dict[str, Segment] = {}  #: by file name
         self.deletions = deletions
-        self._namespace = namespace
+        self.namespace = namespace
         self._index = Index()
         self._by_number: dict[int, Segment] = {}
         self._numbers = itertools.count()
@@ -116,7 +116,7 @@ class Catalog:
     def new_segment(self, path: Path, create: Callable[[Segment], _Created]) -> _Created:
         """Add a segment while this process creates its file."""
         with self._refreshing:
-            segment = Segment(next(self._numbers), path, self._namespace.root, self._namespace.block_bytes)
+            segment = Segment(next(self._numbers), path, self.namespace.root, self.namespace.block_bytes)
             segment.is_ours = True
             created = create(segment)
             with self.lock:
@@ -153,7 +153,7 @@ class Catalog:
             if all(row.epoch >= self.deletions.epoch for row in rows):
                 return set()
             parents = {row.key: row.parent for row in rows}
-            allowed: dict[bytes, bool] = {self._namespace.root: True}
+            allowed: dict[bytes, bool] = {self.namespace.root: True}
             return {
                 number
                 for number, row in enumerate(rows)
@@ -239,7 +239,7 @@ class Catalog:
         with self.lock:
             while keys[-1] != first and len(keys) <= len(self._index):
                 parent = self._parent_of(keys[-1])
-                if parent is None or parent == self._namespace.root:
+                if parent is None or parent == self.namespace.root:
                     break
                 keys.append(parent)
         if keys[-1] != first:
@@ -255,7 +255,7 @@ class Catalog:
     def _compare(self) -> bool:
         """Compare the directory with the known segments. Returns False if a file vanished before it was read."""
         try:
-            names = {entry.name for entry in os.scandir(self._namespace.path)}
+            names = {entry.name for entry in os.scandir(self.namespace.path)}
         except OSError:
             names = set()
         with self.lock:
@@ -274,7 +274,7 @@ class Catalog:
 
     def _load(self, name: str) -> bool:
         """Load a segment of another process. Returns False if it is gone."""
-        segment = Segment(0, self._namespace.path / name, self._namespace.root, self._namespace.block_bytes)
+        segment = Segment(0, self.namespace.path / name, self.namespace.root, self.namespace.block_bytes)
         try:
             file = OpenFile(segment.path)
             header = read_file_header(file)
@@ -299,7 +299,7 @@ class Catalog:
     def _ignore(self, name: str, why: str) -> None:
         self._ignored.add(name)
         self.stats.foreign_segments += 1
-        logger.warning("kv store: %s %s and is ignored", self._namespace.path / name, why)
+        logger.warning("kv store: %s %s and is ignored", self.namespace.path / name, why)
 
     def _add(self, segment: Segment, first: int) -> None:
         rows = segment.enumerate_rows(first)

@@ -63,7 +63,7 @@ def _copy(catalog: Catalog, writer: Writer, segment: Segment, file: OpenFile, al
     try:
         for number, row in alive:
             record = memoryview(os.pread(file.fd, segment.num_bytes(number), segment.offset(number)))
-            if read_record(segment.root, segment.block_bytes, record) == row:
+            if read_record(segment.root, segment.block_bytes, record, catalog.namespace.cipher) == row:
                 if not new.write([record[:HEADER_BYTES], record[HEADER_BYTES:]]):
                     raise OSError("the disk is full")
                 catalog.append(new.segment, [(row, len(record))])

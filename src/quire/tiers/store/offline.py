@@ -10,6 +10,7 @@ from pathlib import Path
 
 from quire.tiers.store.block_store import BlockStore
 from quire.tiers.store.eviction import evict, survey, worst_first
+from quire.tiers.store.layout.cipher import Cipher
 from quire.tiers.store.layout.deletions import Deletions
 from quire.tiers.store.layout.files import OpenFile, check_directory, locked
 from quire.tiers.store.layout.generation import bump_generation
@@ -45,6 +46,7 @@ class NamespaceStats:
     num_bytes: int = 0  #: size of all files
     dead_bytes: int = 0  #: deleted but not compacted
     num_segments: int = 0
+    is_locked: bool = False  #: encrypted, and its key was not given
     oldest_use: float | None = None  #: last use of a segment, in seconds since the epoch
     newest_use: float | None = None
     documents: list[Document] = field(default_factory=list)
@@ -57,20 +59,21 @@ class Verification:
     num_blocks: int = 0  #: intact
     num_coded: int = 0  #: of these, with coded exponents
     num_bytes: int = 0  #: read
+    locked: list[str] = field(default_factory=list)  #: encrypted namespaces, whose key was not given
     damaged: list[str] = field(default_factory=list)  #: location and damage
     torn: list[str] = field(default_factory=list)  #: unfinished segments of killed writers: nothing is lost
 
 
-def list_namespaces(directory: str | Path) -> list[NamespaceStats]:
+def list_namespaces(directory: str | Path, cipher: Cipher | None = None) -> list[NamespaceStats]:
     """Measure every namespace of this version, by name."""
-    return [_measure(namespace) for namespace in _namespaces(_checked(directory))]
+    return [_measure(namespace) for namespace in _namespaces(_checked(directory), cipher)]
 
 
-def find_namespace(directory: str | Path, name: str) -> Namespace:
+def find_namespace(directory: str | Path, name: str, cipher: Cipher | None = None) -> Namespace:
     """Find a namespace by directory, model name (its first rank's) or start of its root, or raise ValueError."""
     found = [
         each
-        for each in _namespaces(_checked(directory))
+        for each in _namespaces(_checked(directory), cipher)
         if name == each.path.name
         or (name == each.model and _slice_of(each)[0] == 0)
         or (len(name) >= 4 and each.root.hex().startswith(name))
@@ -81,11 +84,11 @@ def find_namespace(directory: str | Path, name: str) -> Namespace:
     return found[0]
 
 
-def verify(directory: str | Path, progress: Progress | None = None) -> Verification:
-    """Read and check every record of every namespace."""
-    found = Verification()
-    namespaces = _namespaces(_checked(directory))
-    paths = [(each, path) for each in namespaces for path in _segment_paths(each)]
+def verify(directory: str | Path, progress: Progress | None = None, cipher: Cipher | None = None) -> Verification:
+    """Read and check every record of every namespace that is not locked."""
+    namespaces = _namespaces(_checked(directory), cipher)
+    found = Verification(locked=[each.path.name for each in namespaces if each.is_locked])
+    paths = [(each, path) for each in namespaces if not each.is_locked for path in _segment_paths(each)]
     total = sum(path.stat().st_size for _, path in paths if path.exists())
     for namespace, path in paths:
         try:
@@ -119,11 +122,13 @@ def prune(directory: str | Path, max_bytes: int, namespace: str | None = None) -
     return evicted
 
 
-def delete_label(directory: str | Path, namespace: str, name: str) -> int:
+def delete_label(directory: str | Path, namespace: str, name: str, cipher: Cipher | None = None) -> int:
     """Delete a named document with all blocks chained after it, on all ranks. Returns their number on one. ValueError
-    for an unknown name."""
-    found = find_namespace(directory, namespace)
-    label = read_labels(found.path).get(name)
+    for an unknown name, or a namespace encrypted by another key."""
+    found = find_namespace(directory, namespace, cipher)
+    if found.is_locked:
+        raise ValueError(f"{found.path.name} is encrypted; name the file of its key with --kv-dir-key")
+    label = read_labels(found).get(name)
     if label is None:
         raise ValueError(f"no document of {found.path.name} is called {name!r}; `quire kv ls` lists them")
     for other in _namespaces_of_slices(found):
@@ -142,6 +147,7 @@ def _open(namespace: Namespace) -> BlockStore:
         block_bytes=namespace.block_bytes,
         max_bytes=1 << 50,
         facts=namespace.facts,
+        cipher=namespace.cipher,
     )
 
 
@@ -152,7 +158,8 @@ def _slice_of(namespace: Namespace) -> tuple[int, int]:
 
 
 def _namespaces_of_slices(namespace: Namespace) -> list[Namespace]:
-    found = [each for each in _namespaces(namespace.path.parent) if _whole_facts(each) == _whole_facts(namespace)]
+    neighbours = _namespaces(namespace.path.parent, namespace.cipher)
+    found = [each for each in neighbours if _whole_facts(each) == _whole_facts(namespace)]
     return sorted(found, key=_slice_of)
 
 
@@ -169,8 +176,8 @@ def _checked(directory: str | Path) -> Path:
     return path
 
 
-def _namespaces(directory: Path) -> list[Namespace]:
-    found = [read_namespace(path) for path in sorted(directory.iterdir()) if path.is_dir()]
+def _namespaces(directory: Path, cipher: Cipher | None = None) -> list[Namespace]:
+    found = [read_namespace(path, cipher) for path in sorted(directory.iterdir()) if path.is_dir()]
     return [namespace for namespace in found if namespace is not None]
 
 
@@ -197,6 +204,7 @@ def _measure(namespace: Namespace) -> NamespaceStats:
     stats = NamespaceStats(
         namespace.path.name, namespace.model, namespace.root.hex(), dict(namespace.facts), namespace.block_bytes
     )
+    stats.is_locked = namespace.is_locked
     deletions = Deletions(namespace.path, namespace.root, read_only=True)
     deletions.refresh()
     keys: dict[bytes, bool] = {}  #: of stored blocks: whether they are coded
@@ -220,7 +228,7 @@ def _measure(namespace: Namespace) -> NamespaceStats:
     stats.oldest_use, stats.newest_use = (min(uses), max(uses)) if uses else (None, None)
     stats.documents = [
         Document(each.name, each.num_tokens, each.domain, len(each.keys), sum(key in keys for key in each.keys))
-        for each in read_labels(namespace.path).values()
+        for each in read_labels(namespace).values()
     ]
     deletions.close()
     return stats
@@ -241,7 +249,7 @@ def _verify_segment(namespace: Namespace, path: Path, found: Verification) -> No
     bad: list[int] = []
     for number in range(segment.num_rows):
         record = memoryview(os.pread(file.fd, segment.num_bytes(number), segment.offset(number)))
-        if number in intact and read_record(segment.root, segment.block_bytes, record) is not None:
+        if number in intact and read_record(segment.root, segment.block_bytes, record, namespace.cipher) is not None:
             found.num_blocks += 1
             found.num_coded += segment.is_coded(number)
         else:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from quire.tiers.store.catalog import Catalog
 from quire.tiers.store.layout.coding import CodingTally
 from quire.tiers.store.layout.files import OpenFile, count_whole
-from quire.tiers.store.layout.record import HEADER_BYTES, decode_block, is_intact
+from quire.tiers.store.layout.record import HEADER_BYTES, read_block
 from quire.tiers.store.layout.segment import Segment
 
 _MAX_FILES = 64  #: open at once
@@ -26,8 +26,7 @@ _Wanted = tuple[int, int]  # row of a segment, index of the key
 class Reader:
     """One thread at a time."""
 
-    def __init__(self, root: bytes, catalog: Catalog, tally: CodingTally) -> None:
-        self._root = root
+    def __init__(self, catalog: Catalog, tally: CodingTally) -> None:
         self._catalog = catalog
         self._tally = tally
         self._files: OrderedDict[int, OpenFile] = OrderedDict()  #: by the segment's number, least recent first
@@ -109,13 +108,11 @@ class Reader:
         self, run: list[_Wanted], parts: list[memoryview], keys: Sequence[bytes], into: Sequence[memoryview]
     ) -> list[_Wanted]:
         """Check and decode records. Returns missing and damaged ones."""
-        bad = run[len(parts) // 2 :]
+        bad, namespace = run[len(parts) // 2 :], self._catalog.namespace
         for (row, i), header, data in zip(run, parts[::2], parts[1::2], strict=False):
-            if data is into[i]:
-                is_good = is_intact(self._root, keys[i], header, data)
-            else:
-                began = time.perf_counter()
-                is_good = decode_block(self._root, keys[i], header, data, into[i])
+            began = time.perf_counter()
+            is_good = read_block(namespace.root, keys[i], header, data, into[i], namespace.cipher)
+            if data is not into[i]:
                 self._tally.seconds += time.perf_counter() - began
                 self._tally.saved_bytes += len(into[i]) - len(data)
             if not is_good:

@@ -27,7 +27,7 @@ from quire.tiers.store.layout.record import (
     Buffer,
     FileHeader,
     Row,
-    encode_header,
+    encode_record,
 )
 from quire.tiers.store.layout.segment import Segment
 
@@ -112,10 +112,12 @@ class Writer:
     def append(self, rows: Sequence[Row], data: Sequence[memoryview], codes: Sequence[bool]) -> int:
         """Write records in order, in as few segments as possible, coded where that is smaller and `codes` says so or it
         pays. Returns how many were written."""
-        num_done = 0
+        num_done, root, cipher = 0, self._namespace.root, self._namespace.cipher
+        codes = [each or self._pays_to_code for each in codes]
+        coded = [self._code(block) if each else None for block, each in zip(data, codes, strict=True)]
         parts: list[Buffer] = []
-        for row, block, must_code in zip(rows, data, codes, strict=True):
-            parts += self._encode(row, block, codes=must_code or self._pays_to_code)
+        for row, block, shorter in zip(rows, data, coded, strict=True):
+            parts += encode_record(root, row, block, cipher, self._coded_kind, shorter)
         sizes = [len(header) + len(content) for header, content in zip(parts[::2], parts[1::2], strict=True)]
         try:
             while num_done < len(rows) and not self.is_paused:
@@ -128,7 +130,7 @@ class Writer:
                 if written.stop < end:  # the disk is full
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if not self._is_measured and active.segment.size >= _TRIAL_BYTES:
-                    self._measure(active, [part for part in parts[1::2] if len(part) < self._namespace.block_bytes])
+                    self._measure(active, [each for each in coded if each is not None])
             if num_done and self._is_failing:
                 self._is_failing = False
                 logger.warning("kv store: writing works again")
@@ -157,17 +159,15 @@ class Writer:
         self._is_measured = True
         self._tally.seconds += time.perf_counter() - began
 
-    def _encode(self, row: Row, block: memoryview, *, codes: bool) -> list[Buffer]:
-        """The header and data of a record."""
-        root, kind = self._namespace.root, self._coded_kind
-        if codes and kind is not None:
-            began = time.perf_counter()
-            coded = encode(kind, block)
-            self._tally.seconds += time.perf_counter() - began
-            if coded is not None:
-                self._tally.saved_bytes += len(block) - len(coded)
-                return [encode_header(root, row, block, kind, coded), coded]
-        return [encode_header(root, row, block), block]
+    def _code(self, block: memoryview) -> bytes | None:
+        """Code a block, if that is smaller."""
+        if self._coded_kind is None:
+            return None
+        began = time.perf_counter()
+        coded = encode(self._coded_kind, block)
+        self._tally.seconds += time.perf_counter() - began
+        self._tally.saved_bytes += 0 if coded is None else len(block) - len(coded)
+        return coded
 
     def erase(self, keys: Sequence[bytes]) -> None:
         """Erase blocks that were deleted while they were written."""

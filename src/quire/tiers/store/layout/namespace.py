@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import json
@@ -15,6 +16,7 @@ from typing import Any
 
 import xxhash
 
+from quire.tiers.store.layout.cipher import SEAL_BYTES, Cipher
 from quire.tiers.store.layout.files import OpenFile, check_directory, make_directory, write_whole
 from quire.tiers.store.layout.record import KEY_BYTES, VERSION
 
@@ -35,6 +37,12 @@ class Namespace:
     root: bytes
     block_bytes: int
     facts: Mapping[str, str]
+    cipher: Cipher | None = None
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the blocks are encrypted by an unknown key."""
+        return self.cipher is None and bool(self.facts.get("encrypted_by"))
 
     @property
     def lock_path(self) -> Path:
@@ -117,14 +125,15 @@ def _locate(directory: Path, model: str, root: bytes) -> Path:
     return path if path.is_dir() else min(directory.glob(f"*-{root.hex()[:12]}"), default=path)
 
 
-def read_namespace(path: Path) -> Namespace | None:
-    """Read a namespace; None if it is not of this version."""
+def read_namespace(path: Path, cipher: Cipher | None = None) -> Namespace | None:
+    """Read a namespace, locked unless it is encrypted by this cipher or none; None if it is not of this version."""
     known = _read_facts(path)
     if known is None or known.get("format") != VERSION:
         return None
     try:
-        root = bytes.fromhex(known["root"])
-        return Namespace(path, str(known["model"]), root, int(known["block_bytes"]), dict(known["facts"]))
+        root, facts = bytes.fromhex(known["root"]), dict(known["facts"])
+        own = cipher if cipher is not None and facts.get("encrypted_by") == cipher.name else None
+        return Namespace(path, str(known["model"]), root, int(known["block_bytes"]), facts, own)
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -148,10 +157,12 @@ class Label:
     domain: str = ""
 
 
-def write_label(namespace: Path, label: Label) -> None:
+def write_label(namespace: Namespace, label: Label) -> None:
     fields = [label.name, [key.hex() for key in label.keys], label.num_tokens, label.domain]
     line = json.dumps(fields).encode()
-    file = OpenFile(namespace / LABELS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    if namespace.cipher is not None:
+        line = base64.b64encode(b"".join(namespace.cipher.encrypt(namespace.root, line)))
+    file = OpenFile(namespace.path / LABELS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         file.wait_for_lock()
         os.write(file.fd, b"\n%016x %s\n" % (xxhash.xxh3_64_intdigest(line), line))  # the file may end in half a line
@@ -159,17 +170,31 @@ def write_label(namespace: Path, label: Label) -> None:
         file.close()
 
 
-def read_labels(namespace: Path) -> Mapping[str, Label]:
-    """Read the valid labels by name, oldest first."""
+def read_labels(namespace: Namespace) -> Mapping[str, Label]:
+    """Read the valid labels by name, oldest first. A locked namespace shows none."""
     labels: dict[str, Label] = {}
     try:
-        lines = (namespace / LABELS).read_bytes().split(b"\n")
+        lines = [] if namespace.is_locked else (namespace.path / LABELS).read_bytes().split(b"\n")
     except OSError:
         return labels
     for line in lines:
         if line[17:] and line[:16] == b"%016x" % xxhash.xxh3_64_intdigest(line[17:]):
-            name, keys, num_tokens, domain = json.loads(line[17:])
+            fields = _decrypt(namespace, line[17:])
+            if fields is None:
+                continue
+            name, keys, num_tokens, domain = json.loads(fields)
             labels.pop(name, None)
             if keys:
                 labels[name] = Label(name, tuple(bytes.fromhex(key) for key in keys), num_tokens, domain)
     return labels
+
+
+def _decrypt(namespace: Namespace, line: bytes) -> bytes | None:
+    """Decrypt a label's line; None if it was altered."""
+    if namespace.cipher is None:
+        return line
+    with contextlib.suppress(ValueError):
+        data = bytearray(base64.b64decode(line))
+        seal, fields = bytes(data[:SEAL_BYTES]), data[SEAL_BYTES:]
+        return bytes(fields) if namespace.cipher.decrypt(namespace.root, seal, fields) else None
+    return None

@@ -3,6 +3,7 @@
     file header    magic, version, block_bytes, capacity in bytes, root, checksum: 128 bytes
     record         header: magic, kind, length of the data, cost, epoch, key, parent, checksum over that and the block,
                    checksum over the header: 128 bytes; then the data: the block, plain or coded (coding.py)
+    encrypted      the same, with the seal of the data (cipher.py) in place of its checksum
 
 Headers can be scanned without the data. All records of version 1 are plain, as those of a swap file.
 """
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 import xxhash
 
+from quire.tiers.store.layout.cipher import SEAL_BYTES, Cipher
 from quire.tiers.store.layout.coding import CODED_KINDS, decode
 
 VERSION = 1  #: of a namespace's other files
@@ -66,9 +68,24 @@ class FileHeader:
 
 def encode_header(root: bytes, row: Row, block: Buffer, kind: int = _PLAIN, coded: Buffer | None = None) -> bytes:
     """The header of a record of a contiguous block, plain or as `coded` data of this kind."""
-    length = len(block if coded is None else coded)
-    fields = _FIELDS.pack(MAGIC, kind, length, row.cost_s, row.epoch, row.key, row.parent)
+    fields = _encode_fields(row, kind, len(block if coded is None else coded))
     return with_checksum(fields + data_checksum(fields, block), HEADER_BYTES, root)
+
+
+def encode_record(
+    root: bytes, row: Row, block: Buffer, cipher: Cipher | None, kind: int | None = None, coded: Buffer | None = None
+) -> list[Buffer]:
+    """The header and data of a record, encrypted by a cipher. Without `coded` data of this kind the block is plain."""
+    kind, data = (_PLAIN, block) if kind is None or coded is None else (kind, coded)
+    if cipher is None:
+        return [encode_header(root, row, block, kind, coded), data]
+    fields = _encode_fields(row, kind, len(data))
+    seal, encrypted = cipher.encrypt(root + fields, data)
+    return [with_checksum(fields + seal, HEADER_BYTES, root), encrypted]
+
+
+def _encode_fields(row: Row, kind: int, length: int) -> bytes:
+    return _FIELDS.pack(MAGIC, kind, length, row.cost_s, row.epoch, row.key, row.parent)
 
 
 def decode_header(root: bytes, block_bytes: int, header: Buffer) -> Row | None:
@@ -100,15 +117,30 @@ def decode_block(root: bytes, key: bytes, header: Buffer, data: memoryview, into
     return kind in CODED_KINDS and decode(kind, data, into) and is_intact(root, key, header, into)
 
 
-def read_record(root: bytes, block_bytes: int, record: memoryview) -> Row | None:
-    """The fields of an intact record, plain or coded; else None."""
+def read_block(
+    root: bytes, key: bytes, header: Buffer, data: memoryview, into: memoryview, cipher: Cipher | None
+) -> bool:
+    """Check the record of this key, decrypt its data in place and, unless `into` is the data, decode it. Returns False
+    if it is damaged, or is none; data and `into` are then undefined."""
+    if cipher is None:
+        return is_intact(root, key, header, data) if data is into else decode_block(root, key, header, data, into)
+    row = decode_header(root, len(into), header)
+    if row is None or row.key != key:
+        return False
+    fields, seal = bytes(header[: _FIELDS.size]), bytes(header[_FIELDS.size : _FIELDS.size + SEAL_BYTES])
+    return cipher.decrypt(root + fields, seal, data) and (data is into or decode(header[4], data, into))
+
+
+def read_record(root: bytes, block_bytes: int, record: memoryview, cipher: Cipher | None) -> Row | None:
+    """The fields of an intact record; else None."""
     header, data = record[:HEADER_BYTES], record[HEADER_BYTES:]
     row = decode_header(root, block_bytes, header)
     if row is None or len(data) != data_length(header):
         return None
-    if len(data) == block_bytes:
-        return row if is_intact(root, row.key, header, data) else None
-    return row if decode_block(root, row.key, header, data, memoryview(bytearray(block_bytes))) else None
+    if cipher is not None:
+        data = memoryview(bytearray(data))  # the record stays encrypted
+    into = data if len(data) == block_bytes else memoryview(bytearray(block_bytes))
+    return row if read_block(root, row.key, header, data, into, cipher) else None
 
 
 def data_checksum(fields: bytes, data: Buffer) -> bytes:
