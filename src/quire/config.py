@@ -127,7 +127,8 @@ class EngineConfig(EnvironmentSettings):
     )
     speculative_model: str | None = setting(
         None,
-        "Model that drafts, named as in model; int4 or int8: the served model itself with fewer bits.",
+        "Model that drafts, named as in model; mtp: the checkpoint's draft head; int4 or int8: the served model itself "
+        "with fewer bits.",
         metavar="NAME",
     )
     speculative_tokens: int = setting(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,5 +104,9 @@ def test_a_pool_is_planned_within_the_limit_and_a_model_that_cannot_fit_is_refus
     larger = fit_memory("m", EngineConfig("random:qwen2.5-0.5b", dtype="float32"), 8 * limit, share=0.5)[1]
     smaller = fit_memory("m", EngineConfig("random:qwen2.5-0.5b", quantization="int8"), 8 * limit, share=0.5)[1]
     assert smaller < larger < 8 * limit
+    hybrid = EngineConfig("random:qwen3.5-0.8b", num_kv_blocks=8)
+    drafting = replace(hybrid, speculative_model="mtp")
+    alone, both = (fit_memory("m", each, 8 * limit, share=1)[1] for each in (hybrid, drafting))
+    assert 2**24 < both - alone < 2**28
     with pytest.raises(ValueError, match=r"m does not fit into memory_limit=1.00 GiB: without its KV pool it takes"):
         fit_memory("m", EngineConfig("random:qwen2.5-0.5b", dtype="float32"), limit, share=0.5)

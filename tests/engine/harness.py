@@ -45,12 +45,12 @@ def temporary_directory(name: str) -> Path:
     return Path(_directories[-1].name)
 
 
-def make_llm(name: str, **options: Any) -> LLM:
-    """Make an engine over the variant, by default with a pool of 64 blocks and without drafts, whose number depends on
-    the machine's speed."""
+def make_llm(name: str, path: Path | None = None, **options: Any) -> LLM:
+    """Make an engine over the variant, or the checkpoint at `path`, by default with a pool of 64 blocks and without
+    drafts, whose number depends on the machine's speed."""
     options = {"num_kv_blocks": 64, "skip_tokenizer_init": True, "use_tqdm": False, "device": "cpu"} | options
     options.setdefault("speculation", "off")
-    return LLM(str(checkpoint(name)), **options)
+    return LLM(str(path or checkpoint(name)), **options)
 
 
 # -- prompts ---------------------------------------------------------------------------------------------------------

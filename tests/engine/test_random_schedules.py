@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from checkpoints import HYBRIDS
+from draft_heads import FAMILIES_WITH_HEADS, head_checkpoint
 from engine.drafting import Adversary, draft_from
 from engine.harness import (
     PROMPTS,
@@ -39,6 +40,7 @@ FAMILIES = (
     "gemma4-shared",
     "qwen3-moe",
     "gpt-oss-window",
+    "deepseek3",
     "qwen3_5",
     "lfm2",
     "granite4-moe",
@@ -162,9 +164,14 @@ class FailsAt:
 
 
 def run(name: str, plan: Plan, format_name: str = "float32") -> None:
-    has_draft_model = plan.has_draft_model and plan.num_drafts > 0 and name not in HYBRIDS
+    draft_model = None
+    if plan.has_draft_model and plan.num_drafts > 0 and name in FAMILIES_WITH_HEADS:
+        draft_model = "mtp"
+    elif plan.has_draft_model and plan.num_drafts > 0 and name not in HYBRIDS:
+        draft_model = str(checkpoint(name))
     llm = make_llm(
         name,
+        head_checkpoint(name) if draft_model == "mtp" else None,
         **FORMATS[format_name],
         block_size=plan.block_size,
         num_kv_blocks=plan.num_tokens // plan.block_size,
@@ -173,7 +180,7 @@ def run(name: str, plan: Plan, format_name: str = "float32") -> None:
         max_num_seqs=plan.max_num_seqs,
         enable_prefix_caching=plan.caching,
         speculation="lookup" if plan.num_drafts else "off",
-        speculative_model=str(checkpoint(name)) if has_draft_model else None,
+        speculative_model=draft_model,
         speculative_tokens=max(1, plan.num_drafts),
     )
     preemptor = Preemptor(llm, plan.victims)

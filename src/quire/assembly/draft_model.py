@@ -9,9 +9,11 @@ from quire.attention.interface import KVLayout
 from quire.config import DraftFacts, EngineConfig, format_size
 from quire.kernels.loaded import has_exact_kernels
 from quire.loading.layer_loader import LayerLoader, wait_with_progress
+from quire.loading.modules.draft_head import load_draft_head
 from quire.loading.reading.checkpoint_reading import read_checkpoint
 from quire.loading.source import ModelSource, resolve_model
 from quire.models.base import CausalLM
+from quire.models.draft_head import DraftHead
 from quire.ops.arrays import name_of
 from quire.text.tokenizer import Tokenizer
 
@@ -32,7 +34,10 @@ class DraftModel:
         """Return the bytes of its KV that belong to a block of the served model's."""
         if not self.has_own_kv:
             return 0
-        return KVLayout(self.model.attention_layers(), block_size).block_bytes(self.model.dtype.itemsize)
+        num_values = KVLayout(self.model.attention_layers(), block_size).block_numel
+        if isinstance(self.model, DraftHead):  # hidden states
+            num_values += block_size * self.model.config.hidden_size
+        return num_values * self.model.dtype.itemsize
 
     def facts(self, served: CausalLM) -> DraftFacts:
         return DraftFacts(self.model.weight_bytes() / max(1, served.weight_bytes()), self.has_own_kv)
@@ -52,6 +57,9 @@ def load_draft_model(
     name = config.speculative_model
     if name is None:
         return None
+    if name == "mtp":
+        is_random = config.load_format == "random"
+        return DraftModel(load_draft_head(source, served, is_random=is_random, seed=config.seed), has_own_kv=True)
     if name in _FEWER_BITS:
         if any(layer.has_state for layer in served.config.layers):
             raise ValueError(

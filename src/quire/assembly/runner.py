@@ -16,11 +16,13 @@ from quire.core.block_keys import Namespace
 from quire.kernels.loaded import describe_arithmetic, describe_triton, load_kernels, uses_triton
 from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
+from quire.models.draft_head import DraftHead
 from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
 from quire.ops.arrays import Array, as_tensor, is_numpy, name_of
 from quire.runner.batch import InputBatch
 from quire.runner.drafter import Drafter
+from quire.runner.head_drafter import HeadDrafter
 from quire.runner.kv_cache import KVCache
 from quire.runner.model_runner import ModelRunner
 from quire.runner.ranks.group import RankGroup
@@ -196,7 +198,10 @@ def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, voca
     if draft.has_own_kv:
         layout = KVLayout(model.attention_layers(), block_size)
         cache = KVCache(plan.num_ids, layout, model.dtype, model.device)
-    return Drafter(model, make_attention(cache.blocks, layout), vocab_size, cache if draft.has_own_kv else None)
+    attention = make_attention(cache.blocks, layout)
+    if isinstance(model, DraftHead):
+        return HeadDrafter(model, attention, vocab_size, cache)
+    return Drafter(model, attention, vocab_size, cache if draft.has_own_kv else None)
 
 
 def _make_transfer_worker(

@@ -28,6 +28,9 @@ class Drafter:
     what it does not know of a sequence. Without one it computes on the served model's KV, and overwrites only what
     verification writes again."""
 
+    lag = 0  #: how many tokens the position of an input is before that of its token
+    reads_hidden_states = False  #: whether `end_step` needs the hidden states of all of a step's tokens
+
     def __init__(
         self, model: CausalLM, attention: AttentionBackend, vocab_size: int, cache: KVCache | None = None
     ) -> None:
@@ -53,7 +56,7 @@ class Drafter:
             return None
         work = Drafting()
         rows = np.array([batch.row_of[seq_id] for seq_id, tokens in drafts.items() if tokens[0] == FROM_MODEL])
-        counts, ends = np.array([len(tokens) for tokens in asked]), batch.num_tokens[rows]
+        counts, ends = np.array([len(tokens) for tokens in asked]), batch.num_tokens[rows] - self.lag
         found = [(state_of(row), batch.info[row]) for row in rows.tolist()]
         states = [state if state is not None and state.info is info else None for state, info in found]
         starts = self._catch_up(batch, rows, ends - 1, work)
@@ -61,17 +64,17 @@ class Drafter:
             at = np.flatnonzero(counts > number)
             ends_here = ends[at] + number
             began = time.perf_counter()
-            logits = self._compute(batch.flatten(rows[at], starts[at], ends_here - starts[at]))
+            logits = self._compute(batch, rows[at], starts[at], ends_here, number)
             tokens = self.choose(logits, [states[i] for i in at.tolist()], number)
             work.add(len(at), int((ends_here - starts[at]).sum()), time.perf_counter() - began)
-            batch.token_ids[rows[at], ends_here] = tokens
+            batch.token_ids[rows[at], ends_here + self.lag] = tokens
             starts[at] = ends_here
             for i, token in zip(at.tolist(), tokens.tolist(), strict=True):
                 asked[i][number] = token
         return work
 
-    def end_step(self, batch: Batch) -> None:
-        """Forget what this model has not computed of a step's tokens."""
+    def end_step(self, batch: Batch, hidden: Array) -> None:
+        """Forget what this model has not computed of a step's tokens. `hidden` are the served model's hidden states."""
         if self._own is not None:
             self._own.end_step(batch.attention.slot_mapping)
 
@@ -84,26 +87,34 @@ class Drafter:
             start = self._own.first_unknown(batch.slots(row, np.arange(end)))
             while end - start > _CHUNK:
                 began = time.perf_counter()
-                self._compute(batch.flatten(rows[i : i + 1], np.array([start]), np.array([_CHUNK])))
+                self._compute(batch, rows[i : i + 1], np.array([start]), np.array([start + _CHUNK]))
                 work.add(1, _CHUNK, time.perf_counter() - began)
                 start += _CHUNK
             starts[i] = start
         return starts
 
-    def _compute(self, batch: Batch) -> Array:
-        """Return the logits of each sequence's last token."""
+    def _compute(
+        self, inputs: InputBatch, rows: np.ndarray, starts: np.ndarray, ends: np.ndarray, number: int = -1
+    ) -> Array:
+        """Compute positions of rows. Returns the logits of each one's last, from which the draft of this `number` is
+        chosen; -1 for none."""
+        batch = inputs.flatten(rows, starts, ends - starts)
         self._attention.plan(batch.attention)
         last = batch.attention.query_start_loc[1:] - 1
-        hidden = self.model(
-            self._to_device(batch.token_ids),
-            self._to_device(batch.positions),
-            self._attention.attend,
-            rows=self._to_device(last) if len(last) < len(batch.token_ids) else None,
-        )
-        if self._own is not None:
-            self._own.add(batch.attention.slot_mapping)
+        hidden = self._run(inputs, batch, self._to_device(last) if len(last) < len(batch.token_ids) else None)
+        self._keep(inputs, batch, hidden, number)
         logits = self.model.compute_logits(hidden)[:, : self._vocab_size]
         return as_numpy(logits) if self.model.device == "cpu" else logits
+
+    def _run(self, inputs: InputBatch, batch: Batch, rows: Array | None) -> Array:
+        """Run the model. Returns the hidden states of `rows`, or of all."""
+        ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
+        return self.model(ids, positions, self._attention.attend, rows=rows)
+
+    def _keep(self, inputs: InputBatch, batch: Batch, hidden: Array, number: int) -> None:
+        """Note what a pass has computed. `hidden` has a row for each of its sequences."""
+        if self._own is not None:
+            self._own.add(batch.attention.slot_mapping)
 
     def _to_device(self, array: np.ndarray) -> Array:
         return array if is_numpy(self.model.dtype) else as_tensor(array).to(self.model.device, non_blocking=True)

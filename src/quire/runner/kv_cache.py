@@ -13,6 +13,16 @@ from quire.outputs import BlockDifference
 from quire.system.pages import new_zeros, return_memory
 
 
+def new_rows(num_rows: int, size: int, dtype: DType, device: str, *, is_sparse: bool = False) -> Array:
+    """Return zeros, [num_rows, size]: numpy's in main memory, where pages take memory only once written, else a tensor
+    on the device."""
+    if device == "cpu":
+        return new_zeros((num_rows, size), numpy_dtype(name_of(dtype)), is_sparse=is_sparse)
+    import torch
+
+    return torch.zeros((num_rows, size), dtype=torch_dtype(name_of(dtype)), device=device)
+
+
 class KVCache:
     """`num_blocks` blocks in one array, `[num_blocks, block_numel]`: numpy's in main memory, else a tensor on the
     `device`. A `dtype` of either kind will do. Some memory of a sparse one can be returned."""
@@ -22,15 +32,7 @@ class KVCache:
     ) -> None:
         self.layout = layout
         self.device = device
-        self.blocks: Array
-        shape, name = layout.shape(num_blocks), name_of(dtype)
-        if device == "cpu":
-            # Pages take memory only once written.
-            self.blocks = new_zeros(shape, numpy_dtype(name), is_sparse=is_sparse)
-        else:
-            import torch
-
-            self.blocks = torch.zeros(shape, dtype=torch_dtype(name), device=device)
+        self.blocks = new_rows(*layout.shape(num_blocks), dtype, device, is_sparse=is_sparse)
         # numpy copies bytes, without arithmetic
         self._rows = self.blocks.view(np.uint8) if is_numpy(self.blocks) else self.blocks
         # States are written before they are read.

@@ -220,8 +220,6 @@ class ModelRunner:
             result.drafting = self.drafter.propose(self.batch, out.drafts, self._states.__getitem__)
         out = self.batch.by_adapter(out)
         batch = self.batch.build(out)
-        if self.drafter is not None:
-            self.drafter.end_step(batch)
         self.attention.plan(batch.attention)
         infos = [(i, info) for i, row in enumerate(batch.rows.tolist()) if (info := self.batch.info[row]) is not None]
         scored = [
@@ -229,8 +227,12 @@ class ModelRunner:
         ]
         pooled = [(i, info.sampling_params.pooling) for i, info in infos if info.sampling_params.pooling is not None]
         rows = batch.logit_rows() if len(batch.sampled) < len(batch.token_ids) else None
-        computed = None if scored or any(pooling == "mean" for _, pooling in pooled) else rows
+        needs_all = self.drafter is not None and self.drafter.reads_hidden_states
+        needs_all = needs_all or bool(scored) or any(pooling == "mean" for _, pooling in pooled)
+        computed = None if needs_all else rows
         hidden = self._hidden_states(batch, computed)
+        if self.drafter is not None:
+            self.drafter.end_step(batch, hidden)
         self._score_prompts(scored, batch, out, hidden, result)
         for i, pooling in pooled:
             if (vector := self._pool(i, pooling, batch, hidden, computed)) is not None:

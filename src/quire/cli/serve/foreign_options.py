@@ -48,7 +48,7 @@ _IGNORED = {
     "--response-role": ("assistant", "answers have the role assistant"),
     "--runner --task": (ANY, "every model generates, scores and embeds; --pooling selects its embeddings"),
     "--scheduling-policy": (ANY, "requests are ordered by priority, then by arrival"),
-    "--speculative-config": (ANY, "--speculative-model NAME, --speculative-tokens N; outputs are the same"),
+    "--speculative-config": (ANY, "--speculative-model NAME or mtp, --speculative-tokens N; outputs are the same"),
     "--stream-interval": (ANY, "every token is sent at once"),
     "--tokenizer-mode": (ANY, "tokenizer.json is read"),
     "--trust-remote-code": ("", "code of a checkpoint is never run"),

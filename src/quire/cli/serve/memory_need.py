@@ -21,7 +21,7 @@ def fit_memory(name: str, config: EngineConfig, limit: int, *, share: float) -> 
 
     weight_bytes, model = _weights_of(config, config.model, config.quantization)
     if (draft := config.speculative_model) is not None:
-        weight_bytes += _weights_of(config, *((config.model, draft) if draft in QUANTIZATIONS else (draft, "none")))[0]
+        weight_bytes += _draft_bytes(config, draft, model)
     used = weight_bytes + _PROCESS * config.tensor_parallel_size + (config.swap_space or 0) * (config.swap_dir is None)
     block_bytes = KVLayout(model.attention_layers(), config.block_size).block_bytes(model.dtype.itemsize)
     if config.num_kv_blocks is not None:
@@ -38,6 +38,15 @@ def fit_memory(name: str, config: EngineConfig, limit: int, *, share: float) -> 
             f"{format_size(used)}, and a block of KV {format_size(block_bytes)}; raise the limit, or use a quantization"
         )
     return config, used + pool_bytes
+
+
+def _draft_bytes(config: EngineConfig, draft: str, model: CausalLM) -> int:
+    """Return the memory of a draft model's weights."""
+    from quire.loading.modules.draft_head import draft_head_bytes
+
+    if draft == "mtp":
+        return draft_head_bytes(model)
+    return _weights_of(config, *((config.model, draft) if draft in QUANTIZATIONS else (draft, "none")))[0]
 
 
 def _weights_of(config: EngineConfig, name: str, quantization: str) -> tuple[int, CausalLM]:

@@ -46,13 +46,19 @@ def fit_model(
         own = _text_part(own)
         logger.info("%s is served for text only: %d of its %d tensors", config.text_of, len(own), len(entries))
         config = replace(config, tie_word_embeddings=config.tie_word_embeddings or HEAD_NAME not in own)
-    own = dict(_by_model_names(config, own))
+    own = dict(by_model_names(config, own))
     config = resolve_head(config, own, group)
     _check_size(config, own)
     model = build_model(config, choose(config, checkpoint_dtype(own)), "meta", group)
-    entries = in_model_names(own, model.checkpoint_tensors())
+    return model, match_entries(model, in_model_names(own, model.checkpoint_tensors()))
+
+
+def match_entries(model: CausalLM, entries: Mapping[str, TensorEntry]) -> dict[str, TensorEntry]:
+    """Return the entries of this rank's part of a model on the meta device, whose layers become stored as in the files.
+    ModelLoadError if tensors do not match."""
     stored = _store_as_files(model, entries)
-    superfluous = () if config.quantized is None else (config.quantized.superfluous,)
+    quantized = model.config.quantized
+    superfluous = () if quantized is None else (quantized.superfluous,)
     shares = model.checkpoint_shares()
     shapes = {name: tuple(view.shape) for name, view in model.checkpoint_tensors().items()}
     matched = match_tensors(
@@ -62,7 +68,7 @@ def fit_model(
         ignored=re.compile("|".join((model.ignored_tensors.pattern, *superfluous))),
         stored=stored,
     )
-    return model, {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
+    return {name: part_of(entry, shares.get(name)) for name, entry in matched.items()}
 
 
 #: Prefixes of a multimodal checkpoint's text part, and those of the text model.
@@ -80,7 +86,7 @@ def _text_part(entries: Mapping[str, TensorEntry]) -> dict[str, TensorEntry]:
     return found
 
 
-def _by_model_names(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> Iterator[tuple[str, TensorEntry]]:
+def by_model_names(config: ModelConfig, entries: Mapping[str, TensorEntry]) -> Iterator[tuple[str, TensorEntry]]:
     """Yield the entries by the model's names, with stacked experts apart."""
     model_class = ARCHITECTURES[config.architecture].model_class
     for name, entry in entries.items():

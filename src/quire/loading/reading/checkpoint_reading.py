@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -221,7 +220,7 @@ def _runs_of(entries: Iterable[TensorEntry], view: str) -> tuple[Run, ...]:
 
 def _check_layers(manifest: StageManifest, group: LayerGroup, entries: Iterable[TensorEntry]) -> None:
     positions = [position_in_use(entry.name) for entry in entries]
-    found = {int(position) for position in positions if position >= 0 and math.isfinite(position)}
+    found = {int(each) for each in positions if 0 <= each < manifest.num_layers}  # the next is a draft head's
     if found != set(group.layers):
         raise _misfit(manifest, f"expects layers {list(group.layers)} in {group.file}, which contains {sorted(found)}")
 

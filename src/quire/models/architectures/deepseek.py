@@ -71,10 +71,17 @@ class DeepseekDecoderLayer(LlamaDecoderLayer):
 class DeepseekV2ForCausalLM(LlamaForCausalLM):
     renamed_tensors: ClassVar = {".shared_experts.": ".shared_expert."}
     layer_class = DeepseekDecoderLayer
+    draft_head_names: ClassVar = {
+        "fc": "model.layers.{}.eh_proj",
+        "embedding_norm": "model.layers.{}.enorm",
+        "hidden_norm": "model.layers.{}.hnorm",
+        "layer": "model.layers.{}",
+        "norm": "model.layers.{}.shared_head.norm",
+    }
 
     def __init__(self, config: ModelConfig, **factory: Any) -> None:
         super().__init__(config, **factory)
-        # The layer behind the last predicts a second token.
+        # The layer behind the last is the draft head's.
         self.ignored_tensors = re.compile(rf"{self.ignored_tensors.pattern}|model\.layers\.{config.num_layers}\..*")
 
 

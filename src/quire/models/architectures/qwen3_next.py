@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 from quire.models.architectures.llama import LlamaAttention, LlamaDecoderLayer, LlamaForCausalLM, read_decoder_config
 from quire.models.architectures.qwen2_moe import read_experts
@@ -78,6 +78,13 @@ class Qwen3NextDecoderLayer(LlamaDecoderLayer):
 class Qwen3NextForCausalLM(LlamaForCausalLM):
     layer_class = Qwen3NextDecoderLayer
     ignored_tensors = re.compile(r"mtp\..*")
+    draft_head_names: ClassVar = {
+        "fc": "mtp.fc",
+        "embedding_norm": "mtp.pre_fc_norm_embedding",
+        "hidden_norm": "mtp.pre_fc_norm_hidden",
+        "layer": "mtp.layers.0",
+        "norm": "mtp.norm",
+    }
 
 
 Qwen3_5ForCausalLM = Qwen3_5MoeForCausalLM = Qwen3NextForCausalLM

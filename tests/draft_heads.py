@@ -1,0 +1,100 @@
+"""Tiny checkpoints with a draft head, and a reference of what it guesses: numpy around a decoder layer of
+`transformers`, all in float64."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from checkpoints import STD, make_checkpoint, make_reference
+
+_OF_QWEN = {"fc": "mtp.fc", "embedding": "mtp.pre_fc_norm_embedding", "hidden": "mtp.pre_fc_norm_hidden",
+            "layer": "mtp.layers.0", "norm": "mtp.norm"}  # fmt: skip
+_OF_DEEPSEEK = {"fc": "model.layers.3.eh_proj", "embedding": "model.layers.3.enorm", "hidden": "model.layers.3.hnorm",
+                "layer": "model.layers.3", "norm": "model.layers.3.shared_head.norm"}  # fmt: skip
+_OF_ONE_HYBRID: dict[str, Any] = {"num_hidden_layers": 1, "layer_types": ["full_attention"]}
+_OF_ONE_LATENT: dict[str, Any] = {"num_hidden_layers": 1, "first_k_dense_replace": 0}
+#: By variant: the names of the head's parts in a checkpoint, and the config of a model with its layer only.
+_FAMILIES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "qwen3_5": (_OF_QWEN, _OF_ONE_HYBRID),
+    "qwen3_5-moe": (_OF_QWEN, _OF_ONE_HYBRID),
+    "qwen3_next": (_OF_QWEN, {**_OF_ONE_HYBRID, "mlp_only_layers": []}),
+    "deepseek3": (_OF_DEEPSEEK, _OF_ONE_LATENT),
+    "glm4_moe_lite": (_OF_DEEPSEEK, {**_OF_ONE_LATENT, "mlp_layer_types": ["sparse"]}),
+}
+FAMILIES_WITH_HEADS = tuple(_FAMILIES)
+_SEED = 7
+
+_directories: list[tempfile.TemporaryDirectory[str]] = []  # alive until the tests end
+
+
+@cache
+def head_tensors(name: str) -> dict[str, torch.Tensor]:
+    """Return the head's tensors by their names in a checkpoint."""
+    names, of_one = _FAMILIES[name]
+    with tempfile.TemporaryDirectory() as directory:
+        layer = load_file(make_checkpoint(name, directory, _SEED, **of_one) / "model.safetensors")
+    draw = torch.Generator().manual_seed(_SEED)
+    size = len(layer["model.norm.weight"])
+    mean = layer["model.norm.weight"].mean().round()  # 0 where 1 is added
+    tensors = {f"{names['fc']}.weight": torch.randn(size, 2 * size, generator=draw) * STD}
+    for norm in ("embedding", "hidden"):
+        tensors[f"{names[norm]}.weight"] = mean + 0.1 * torch.randn(size, generator=draw)
+    tensors[f"{names['norm']}.weight"] = layer["model.norm.weight"]
+    prefix = "model.layers.0"
+    return tensors | {
+        names["layer"] + each.removeprefix(prefix): tensor for each, tensor in layer.items() if each.startswith(prefix)
+    }
+
+
+@cache
+def head_checkpoint(name: str, without: str = "-") -> Path:
+    """Return a variant's checkpoint with a head, except for tensors with `without` in their names."""
+    _directories.append(tempfile.TemporaryDirectory(prefix=f"quire-{name}-head-"))
+    directory = make_checkpoint(name, _directories[-1].name)
+    file = directory / "model.safetensors"
+    own = {each: tensor for each, tensor in head_tensors(name).items() if without not in each}
+    save_file(load_file(file) | own, file, {"format": "pt"})
+    return directory
+
+
+class HeadReference:
+    """What the head of a variant guesses after some tokens."""
+
+    def __init__(self, name: str) -> None:
+        names, of_one = _FAMILIES[name]
+        self._served = make_reference(name).double()
+        layer = make_reference(name, _SEED, **of_one).double()
+        for model in (self._served, layer):
+            model.set_experts_implementation("eager")  # others have no float64
+        self._layer = layer.model
+        self._offset = 1.0 if name.startswith("qwen") else 0.0
+        found = head_tensors(name)
+        self._fc, self._embedding_norm, self._hidden_norm = (
+            found[f"{names[part]}.weight"].double().numpy() for part in ("fc", "embedding", "hidden")
+        )
+
+    @torch.no_grad()
+    def logits(self, tokens: list[int], num_drafts: int) -> np.ndarray:
+        """Return the logits of the token after `tokens`, of which the last `num_drafts` were guesses."""
+        ids = torch.tensor([tokens])
+        hidden = self._served.model(ids[:, : len(tokens) - num_drafts - 1]).last_hidden_state[0].numpy()
+        table = self._served.model.embed_tokens.weight.numpy()
+        while True:
+            after = table[tokens[1 : len(hidden) + 1]]
+            both = [_norm(after, self._embedding_norm + self._offset), _norm(hidden, self._hidden_norm + self._offset)]
+            inputs = torch.from_numpy(np.concatenate(both, axis=1) @ self._fc.T)
+            last = self._layer(inputs_embeds=inputs[None]).last_hidden_state[0, -1:].numpy()
+            if len(hidden) == len(tokens) - 1:
+                return (last @ self._served.lm_head.weight.numpy().T)[0]
+            hidden = np.concatenate([hidden, last])
+
+
+def _norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + 1e-6) * weight
