@@ -8,6 +8,7 @@ import random
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from quire.async_engine.messages import Finished, Preempted, Progress, QueueFull
 from quire.outputs import RequestOutput
 from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
+from quire.tiers.store.offline import list_namespaces
 
 
 def offline(prompt: Any, params: Any, **options: Any) -> RequestOutput:
@@ -484,3 +486,15 @@ def test_a_tenants_texts_wait_for_few_texts_of_another_tenant() -> None:
             assert order.index("few") < 10
 
     run(scene())
+
+
+def test_an_engine_that_stops_right_after_an_answer_has_kept_its_kv(tmp_path: Path) -> None:
+    options = {"kv_dir": str(tmp_path / "kv"), "kv_dir_keep_prompts": True}
+
+    async def scene() -> None:
+        async with running(lambda: make(**options)) as engine:
+            await finish(engine, list(range(1, 200)), greedy(5), request_id="one")
+
+    run(scene())
+    (stats,) = list_namespaces(tmp_path / "kv")
+    assert stats.num_blocks == 203 // 4

@@ -32,6 +32,7 @@ _MAX_FAILURES = 3  # within _FAILURES_WITHIN_S of serving; then the next load wa
 _FAILURES_WITHIN_S = 60.0
 _FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0
 _ADDS_A_STEP = 64  # requests added between two steps, so that a burst does not delay running ones
+_SAVES_S = 5.0  # to write KV to disk after `Stop`
 
 
 class Failures:
@@ -177,6 +178,7 @@ class EngineLoop:
             while self._handle_commands(self.engine):
                 if self.engine.has_work():  # e.g. transfers of aborted requests
                     self._step(self.engine)
+            self._finish_saves(self.engine)
         except BaseException as error:  # the thread must report its end
             # The engine's state may be inconsistent, so nothing of it is used again.
             logger.exception("%s: the engine failed and is loaded again", self._name)
@@ -185,6 +187,12 @@ class EngineLoop:
             self._step_began = None
             self._device.leave()
         return None
+
+    def _finish_saves(self, engine: Engine) -> None:
+        """Write the KV on its way to disk, unless that takes long or requests still run."""
+        until = time.monotonic() + _SAVES_S
+        while not self._clients and engine.has_work() and time.monotonic() < until:
+            self._step(engine)
 
     def _drop_engine(self) -> None:
         if self.engine is not None:
