@@ -176,7 +176,9 @@ class EngineConfig(EnvironmentSettings):
     kv_dir_size: int = setting(
         16 * 2**30, "Size limit of kv_dir, for all models and processes together.", read=parse_size, at_least=2**20
     )
-    kv_dir_keep_prompts: bool = setting(False, "Keep the KV of whole prompts in kv_dir, not only of documents.")
+    kv_dir_keep_prompts: bool = setting(
+        False, "Keep the KV of whole prompts and answers in kv_dir, not only of documents."
+    )
     kv_dir_key: str | None = setting(
         None, "File with 32 bytes (openssl rand -base64 32), by which KV in kv_dir and swap_dir is encrypted."
     )

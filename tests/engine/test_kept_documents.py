@@ -15,6 +15,7 @@ from quire.engine.document_warmer import DocumentWarmer
 from quire.engine.engine import Engine
 from quire.engine.pinned_prefix import pin_prefix
 from quire.prompt import Prompt
+from quire.sampling_params import SamplingParams
 
 PREFIX = list(range(40, 80))  # two blocks and a half
 PROMPT = [*PREFIX, *range(100, 160)]  # six blocks and a bit
@@ -37,7 +38,11 @@ def engine(tmp_path: Path, loaded: LoadedModel) -> Callable[..., Engine]:
 
 
 def of(domain: Domain, *, documents: tuple[int, ...] = ()) -> Prompt:
-    return Prompt(token_ids=PROMPT, domains=((0, PUBLIC), (len(PREFIX), domain)), documents=documents)
+    return of_tokens(PROMPT, domain, documents=documents)
+
+
+def of_tokens(token_ids: list[int], domain: Domain, *, documents: tuple[int, ...] = ()) -> Prompt:
+    return Prompt(token_ids=token_ids, domains=((0, PUBLIC), (len(PREFIX), domain)), documents=documents)
 
 
 def test_a_document_is_kept_and_nothing_else_of_a_prompt(engine: Callable[..., Engine]) -> None:
@@ -60,6 +65,25 @@ def test_whole_prompts_are_kept_if_the_operator_says_so_each_for_its_own_tenant(
     assert run(engine(), of(OTHER)).request.cached_tokens == {"disk": 32}, "the public part"
     assert run(engine(), of(collection_domain("c"))).request.cached_tokens == {"disk": 32}
     assert run(engine(), PROMPT).request.cached_tokens == {"disk": 32}
+
+
+@pytest.mark.parametrize("ending", ["length", "abort", "n=2"])
+def test_the_answer_is_kept_with_its_prompt_for_the_next_turn(engine: Callable[..., Engine], ending: str) -> None:
+    first = engine(kv_dir_keep_prompts=True)
+    params = SamplingParams(max_tokens=40, temperature=0, ignore_eos=True, n=2 if ending == "n=2" else 1)
+    state = first.add_request(of(ONE), params)
+    while first.has_unfinished():
+        first.step()
+        if ending == "abort" and state.request.sequences[0].num_output_tokens == 35:
+            first.abort(state.request.request_id)
+    first.scheduler.check_integrity()
+    answer = state.request.sequences[0].output_token_ids
+    asked = of_tokens([*PROMPT, *answer], ONE)
+    num_found = 96 if ending == "n=2" else (len(PROMPT) + len(answer) - 1) // 16 * 16
+    found = run(engine(), asked)
+    assert found.request.cached_tokens == {"disk": num_found}
+    computed = run(engine(), of_tokens([*PROMPT, *answer], OTHER))
+    assert found.request.sequences[0].output_token_ids == computed.request.sequences[0].output_token_ids
 
 
 def test_a_pinned_prefix_is_loaded_after_a_restart(engine: Callable[..., Engine]) -> None:

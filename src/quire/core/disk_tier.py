@@ -158,6 +158,13 @@ class DiskTier:
             if request.num_kept == request.num_to_keep // self._kv.block_size:
                 del self._keeping[request.request_id]
 
+    def keep_answer(self, seq: Sequence) -> None:
+        """Save the computed blocks of an answer that ends between two steps, for the next turn of its conversation."""
+        request = seq.request
+        if request.keeps_answer and seq.is_in_runner and not request.is_renamed and not self._is_closed:
+            request.num_to_keep = seq.num_computed_tokens
+            self._keep(request, seq, seq.num_computed_tokens // self._kv.block_size)
+
     def keep_ahead(self, seq: Sequence) -> None:
         """Save the blocks to keep of a sequence that the last step computed for a waiting request."""
         request, end = seq.request, seq.num_computed_tokens // self._kv.block_size

@@ -158,7 +158,7 @@ class KVScope:
     root: bytes = b""  #: namespace key (`block_keys.Namespace.root`), unless the scheduler's stage has one
     domains: DomainSpans = PUBLIC_ONLY  #: who may share its blocks
     documents: tuple[int, ...] = ()  #: ends of the documents, ascending; full blocks up to there are kept on disk
-    keeps_prompt: bool = False  #: keep all full blocks of the prompt on disk
+    keeps_prompt: bool = False  #: keep all full blocks of the prompt, and of a single answer to it, on disk
     adapter: RequestAdapter | None = None  #: narrows the namespace
 
 
@@ -210,6 +210,7 @@ class Request:
         self.documents = kv.documents
         #: Tokens at the front whose full blocks are kept on disk.
         self.num_to_keep = len(self.prompt_token_ids) if kv.keeps_prompt else max(kv.documents, default=0)
+        self.keeps_answer = kv.keeps_prompt and self.is_single
         self.num_kept = 0  #: blocks at the front that are on disk, or on their way there
         self.min_stage = min_stage
         self.needs_grammar = sampling_params.structured_outputs is not None

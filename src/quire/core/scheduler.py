@@ -249,6 +249,8 @@ class Scheduler:
         """End one sequence; with the last one its request ends too. Harmless where it has ended already."""
         if seq.finish_reason is not None:
             return
+        if self.disk is not None and self._in_flight is None and reason is not RequestStatus.FINISHED_ERROR:
+            self.disk.keep_answer(seq)
         seq.finish_reason = reason
         seq.stop_reason = stop_reason
         self.swap.release_blocks(seq)

@@ -117,6 +117,7 @@ class KVAuditor:
         prompt = Prompt(None, hit.token_ids[: window.stop * size + 1], (*before, (first * size, domain)), adapter=name)
         params = SamplingParams(temperature=0.0, max_tokens=2, ignore_eos=True, detokenize=False)
         state = engine.add(engine.input_processor.accept(prompt, params))
+        state.request.keeps_answer = False
         if engine.scheduler.disk is not None:
             engine.scheduler.disk.remove_request(state.request)  # none of its blocks is kept
         self._audit = _Audit(hit, state, first, keys[window], found[window], is_whole)
