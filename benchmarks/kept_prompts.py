@@ -1,7 +1,9 @@
-"""Time to the first token of a conversation's next turn after a restart of its server: its KV from disk, or computed.
+"""Time to the first token of a conversation's next turn after its model was unloaded or its server restarted: its KV
+from disk, or computed.
 
-Each round has a new conversation and four servers, one after the other: without KV on disk, with it, and that one
-again with a next turn, first with the files dropped from memory, then from the page cache.
+Each round has a new conversation and four servers, one after the other: without KV on disk; with it, where the model is
+then unloaded, so that the next turn also waits for its weights; and that one again with a next turn, first with the
+files dropped from memory, then from the page cache.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ _COLUMNS = (
     Column("ratio", "of a full prefill", digits=3),
     Column("cached", "tokens from disk", digits=0),
 )
-_PLAIN, _KEPT, _COLD, _WARM = "no KV on disk", "KV kept on disk", "restarted, disk", "restarted, page cache"
+_PLAIN, _KEPT, _UNLOADED = "no KV on disk", "KV kept on disk", "unloaded, with its loading"
+_COLD, _WARM = "restarted, disk", "restarted, page cache"
 
 
 @dataclass(frozen=True)
@@ -75,42 +78,47 @@ def served(settings: KeptPromptsSettings, cache: str, *more: str) -> Iterator[st
 def ask(url: str, prompt: list[int]) -> tuple[float, int]:
     """Return the seconds until the first token, which is also the last, and the number of cached tokens."""
     body = {"model": "m", "prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
-    data = json_module.dumps(body).encode()
-    request = urllib.request.Request(f"{url}/v1/completions", data, {"Content-Type": "application/json"})
     started = time.perf_counter()
-    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-        usage = json_module.load(answer)["usage"]
+    usage = post(f"{url}/v1/completions", body)["usage"]
     return time.perf_counter() - started, (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+
+
+def post(url: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(url, json_module.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+        return json_module.load(answer)
 
 
 def measure(settings: KeptPromptsSettings, cache: str) -> list[dict[str, Any]]:
     """Measure all servers with new conversations."""
-    seconds: dict[str, list[float]] = {way: [] for way in (_PLAIN, _KEPT, _COLD, _WARM)}
+    seconds: dict[str, list[float]] = {way: [] for way in (_PLAIN, _KEPT, _UNLOADED, _COLD, _WARM)}
     ratios: dict[str, list[float]] = {way: [] for way in seconds}
     cached: dict[str, list[int]] = {way: [] for way in seconds}
     draw = random.Random(1)
     for _ in range(settings.runs):
-        history, turn, other = (
+        history, *turns = (
             [draw.randrange(1000, 9000) for _ in range(size)]
-            for size in (settings.history_tokens, settings.turn_tokens, settings.turn_tokens)
+            for size in (settings.history_tokens, *[settings.turn_tokens] * 3)
         )
-        base = 0.0
         for way, more, prompt in (
             (_PLAIN, ["--no-keep-kv"], history),
             (_KEPT, [], history),
-            (_COLD, [], history + turn),
-            (_WARM, [], history + other),
+            (_COLD, [], history + turns[0]),
+            (_WARM, [], history + turns[1]),
         ):
             if way == _COLD:
                 drop_pages(sorted(Path(cache).glob("quire/kv/*/*.seg")))
             with served(settings, cache, *more) as url:
                 ask(url, [7] * 64)  # warm up
-                ttft_s, num_cached = ask(url, prompt)
-            base = base or ttft_s
-            print(f"{way}: {ttft_s:.2f} s, {num_cached} tokens found", file=sys.stderr)
-            seconds[way].append(ttft_s)
-            ratios[way].append(ttft_s / base)
-            cached[way].append(num_cached)
+                answers = {way: ask(url, prompt)}
+                if way == _KEPT:
+                    post(f"{url}/v1/models/unload", {"model": "m"})
+                    answers[_UNLOADED] = ask(url, history + turns[2])
+            for each, (ttft_s, num_cached) in answers.items():
+                print(f"{each}: {ttft_s:.2f} s, {num_cached} tokens found", file=sys.stderr)
+                seconds[each].append(ttft_s)
+                ratios[each].append(ttft_s / seconds[_PLAIN][-1])
+                cached[each].append(num_cached)
     return [
         {
             "way": way,
@@ -124,7 +132,7 @@ def measure(settings: KeptPromptsSettings, cache: str) -> list[dict[str, Any]]:
 
 @options()
 def main(settings: KeptPromptsSettings, json: Json = None) -> None:
-    """Time to the first token after a restart: the conversation's KV from disk, or computed."""
+    """Time to the first token after an unload or a restart: the conversation's KV from disk, or computed."""
     with tempfile.TemporaryDirectory(prefix="quire-kept-") as cache:
         rows = measure(settings, cache)
     title = f"{settings.model}, {settings.history_tokens} tokens of history, {settings.turn_tokens} of the next turn"
