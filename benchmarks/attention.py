@@ -1,4 +1,4 @@
-"""Decode steps with the attention kernel and with torch's, in turns over one model and cache.
+"""Decode steps with the attention kernel, with KV in the model's dtype and in 8 bits, and with torch's, in turns.
 
 Sequences' contexts are blocks strewn over the pool, and are not computed: a step's time does not depend on values. In
 each step the weights pass between a layer's KV and the next one's, so that no cache of the processor holds any.
@@ -10,13 +10,16 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from benchmarks.limits import check_torch
 from benchmarks.script import start
-from quire.attention.interface import AttentionBackend, AttentionBatch
+from quire.attention.interface import AttentionBackend, AttentionBatch, KVLayout, LayerAttention
 from quire.bench.report import Column, Report, summarise
 from quire.cli.options import Json, options
 from quire.config import EngineConfig
 from quire.ops.arrays import Array, as_numpy, as_tensor
+from quire.runner.kv_cache import KVCache
 from quire.settings import Settings, integers, setting
 from quire.system.memory_reader import MemoryReader
 
@@ -97,8 +100,20 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
     cache = runner.cache
     blocks = as_tensor(cache.blocks).normal_()  # memory that was never written would be one page of zeros
     reference = TorchAttention(blocks, cache.layout)
-    backends = {"torch": _Timed(_OnTensors(reference)), load_kernels().level: _Timed(kernel)}
-    kv_bytes = cache.layout.block_bytes(blocks.itemsize) // config.block_size * settings.context
+    level = load_kernels()
+    assert level.functions is not None
+    layers = [replace(layer, scale_size=4) for layer in cache.layout.layers if isinstance(layer, LayerAttention)]
+    quantized = _quantized_cache(len(blocks), KVLayout(layers, config.block_size))
+    in_bytes = CpuAttention(quantized.blocks, quantized.layout, level.functions, kernel.dtype)
+    backends = {
+        "torch": _Timed(_OnTensors(reference)),
+        level.level: _Timed(kernel),
+        f"{level.level}, KV in 8 bits": _Timed(in_bytes),
+    }
+    block_bytes = [cache.blocks[0].nbytes, cache.blocks[0].nbytes, quantized.blocks[0].nbytes]
+    kv_bytes = {
+        name: size // config.block_size * settings.context for name, size in zip(backends, block_bytes, strict=True)
+    }
     memory = MemoryReader()
     figures = []
     with Microbenchmark(engine) as bench:
@@ -123,14 +138,23 @@ def measure(config: EngineConfig, settings: AttentionSettings) -> list[dict[str,
                         "attention": name,
                         "attention_s": summarise(seconds for seconds, _ in turns),
                         "step_s": summarise(step for _, step in turns),
-                        "kv_bytes_s": summarise(running * kv_bytes / seconds for seconds, _ in turns),
+                        "kv_bytes_s": summarise(running * kv_bytes[name] / seconds for seconds, _ in turns),
                         "read_bytes_s": summarise(reads),
                     }
                 )
     return figures
 
 
-@options(without=("device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
+def _quantized_cache(num_blocks: int, layout: KVLayout) -> KVCache:
+    cache = KVCache(num_blocks, layout, np.dtype(np.int8))
+    cache.blocks[:] = np.random.default_rng(0).integers(-127, 128, layout.block_numel, dtype=np.int8)
+    for index in range(len(layout.layers)):
+        for rows in layout.parts(cache.blocks, index):
+            rows[..., :4] = np.frombuffer(np.float32(0.02).tobytes(), np.int8)
+    return cache
+
+
+@options(without=("kv_cache_dtype", "device", "max_num_seqs", "max_model_len", "num_kv_blocks", "kv_cache_memory"))
 def main(engine: EngineConfig, settings: AttentionSettings, json: Json = None) -> None:
     """Decode steps with the CPU kernel for attention and with torch's, in turns."""
     report = Report(

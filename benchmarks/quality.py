@@ -1,4 +1,4 @@
-"""Cost of quantized weights in quality, against the same model with its own weights.
+"""Cost of quantized weights, or of KV in 8 bits, in quality, against the same model without.
 
 Measures perplexity of texts, exact match of short answers, and the cosine between both models' logits. A model with
 random weights has only the cosine.
@@ -12,14 +12,18 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import typer
 
 from benchmarks.scores import score
 from benchmarks.script import start
+from quire.attention.interface import AttentionBatch, KVLayout
 from quire.bench.report import Column, Report
 from quire.cli.options import Json, options
-from quire.config import QUANTIZATIONS, EngineConfig
+from quire.config import EngineConfig
+from quire.models.base import Attend
 from quire.progressive.questions import ReadingQuestion, prompt_of, read_questions
+from quire.runner.kv_cache import KVCache
 from quire.settings import Settings, names, setting
 
 if TYPE_CHECKING:
@@ -29,11 +33,12 @@ if TYPE_CHECKING:
     from quire.models.base import CausalLM
 
 #: How much perplexity may rise, in percent, and exact match may fall, in points.
-TARGETS = {"int8": (1.0, 1.0), "int4": (6.0, 3.0)}
+TARGETS = {"int8": (1.0, 1.0), "int4": (6.0, 3.0), "kv-int8": (1.0, 1.0)}
 #: The least mean cosine of a random model's logits.
 COSINE_TARGETS = {"int8": 0.999}
 
 _ROWS_AT_ONCE = 64  # of logits, which are wide
+_BLOCK_SIZE = 16
 _ANSWER_TOKENS = 10
 _KEPT, _MISSED = "kept", "missed"
 
@@ -44,9 +49,9 @@ class QualitySettings(Settings):
 
     quantization: tuple[str, ...] = setting(
         "int8,int4",
-        "Quantizations of the linear layers, each beside the model itself.",
+        "Quantizations of the linear layers, or of the KV cache, each beside the model itself.",
         read=names,
-        metavar="int8|int4[,...]",
+        metavar="int8|int4|kv-int8[,...]",
     )
     text: Path | None = setting(
         None,
@@ -80,12 +85,12 @@ class _Texts:
 def run(config: EngineConfig, settings: QualitySettings, json_path: Path | None = None) -> bool:
     """Measure and publish. Returns whether every target is kept."""
     if unknown := set(settings.quantization) - set(TARGETS):
-        raise ValueError(f"quantization={', '.join(sorted(unknown))} is not one of {', '.join(QUANTIZATIONS[1:])}")
+        raise ValueError(f"quantization={', '.join(sorted(unknown))} is not one of {', '.join(TARGETS)}")
     questions = _read(settings.questions)[: settings.num_questions] if settings.questions else []
     report = Report("quality", "", _COLUMNS)
     report.settings = {**settings.as_json(), "engine": asdict(config)}
     report.figures = measure(config, settings, questions, report)
-    report.title = f"Quality of {config.model} with weights of fewer bits"
+    report.title = f"Quality of {config.model} with weights or KV of fewer bits"
     report.notes += _targets(report.figures)
     report.publish(json_path)
     return not any(target == _MISSED for figure in report.figures for target in figure["targets"].values())
@@ -97,7 +102,7 @@ def measure(
     """One figure for the model, and one per quantization. Raises ValueError if it cannot be quantized."""
     from quire.llm import LLM
 
-    config = replace(config, device="cpu", quantization="none")
+    config = replace(config, device="cpu", quantization="none", kv_cache_dtype="auto")
     reference = LLM(**asdict(config))
     is_random = config.model.startswith("random:") or config.load_format == "random"
     texts = list(_texts(reference, settings, questions, is_random=is_random))
@@ -105,7 +110,8 @@ def measure(
     asked = [] if is_random else list(questions)
     figures = [_figure("none", reference, known, _exact_match(reference, asked), is_random)]
     for quantization in settings.quantization:
-        llm = LLM(**asdict(replace(config, quantization=quantization)))
+        option = "kv_cache_dtype" if quantization.startswith("kv-") else "quantization"
+        llm = LLM(**asdict(config) | {option: quantization.removeprefix("kv-")})
         read = _read_texts(_model(llm), texts, _model(reference), known)
         figure = _figure(quantization, llm, read, _exact_match(llm, asked), is_random)
         figure |= _changes(figure, figures[0])
@@ -166,7 +172,7 @@ def _read_texts(
     with torch.inference_mode():
         for i, text in enumerate(texts):
             ids = torch.tensor(text)
-            hidden = model(ids, torch.arange(len(ids)), _attend)
+            hidden = model(ids, torch.arange(len(ids)), _attention(model, len(ids)))
             if reference is None:
                 read.hidden.append(hidden)
             for start in range(0, len(ids), _ROWS_AT_ONCE):
@@ -181,12 +187,16 @@ def _read_texts(
     return read
 
 
-def _attend(layer_index: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    import torch.nn.functional as F
+def _attention(model: CausalLM, num_tokens: int) -> Attend:
+    """Return the engine's attention over one whole text."""
+    from quire.assembly.runner import make_attention
 
-    groups = q.shape[1] // k.shape[1]
-    q, k, v = (x.transpose(0, 1) for x in (q, k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)))
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1)
+    layout = KVLayout(model.attention_layers(), _BLOCK_SIZE)
+    num_blocks = -(-num_tokens // _BLOCK_SIZE)
+    attention = make_attention(KVCache(num_blocks, layout, model.kv_dtype).blocks, layout, model.dtype)
+    tables, slots = np.arange(num_blocks, dtype=np.int32)[None], np.arange(num_tokens)
+    attention.plan(AttentionBatch(np.array([0, num_tokens]), np.array([num_tokens]), tables, slots))
+    return attention.attend
 
 
 def _read(path: Path) -> list[ReadingQuestion]:

@@ -10,6 +10,7 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda")
 #: Formats of linear layers' weights; none keeps the stored one. Their activations get 8 bits.
 QUANTIZATIONS = ("none", "int8", "int4")
+KV_CACHE_DTYPES = ("auto", "int8")
 WEIGHT_LAYOUTS = ("auto", "plain", "packed12")
 LOAD_FORMATS = ("auto", "safetensors", "random")
 RECOVERY_POLICIES = ("cost", "swap", "recompute")
@@ -100,6 +101,12 @@ class EngineConfig(EnvironmentSettings):
         "Memory for the KV pool, such as 4GiB; by default a share of the free memory.",
         read=parse_size,
         at_least=1,
+    )
+    kv_cache_dtype: str = setting(
+        "auto",
+        "KV cache in memory and on disk: auto (the dtype of the arithmetic), or int8 (on cpu; half of bfloat16's bytes "
+        "and slightly different answers).",
+        choices=KV_CACHE_DTYPES,
     )
     max_num_seqs: int = setting(64, "Maximum number of running sequences.", at_least=1)
     max_num_batched_tokens: int | None = setting(

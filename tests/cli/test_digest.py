@@ -44,15 +44,19 @@ def test_it_prints_the_namespace_of_an_engine_over_the_model(tmp_path: Path) -> 
 
 def test_it_follows_the_options_of_the_engine_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIRE_BLOCK_SIZE", "8")
+    monkeypatch.setenv("QUIRE_KV_CACHE_DTYPE", "int8")
     options = ("--dtype", "bfloat16", "--quantization", "int8", "--seed", "3")
     printed = json.loads(digest("random:tiny", *options, "--json").stdout)
-    namespace = namespace_of("random:tiny", dtype="bfloat16", quantization="int8", seed=3, block_size=8)
+    namespace = namespace_of(
+        "random:tiny", dtype="bfloat16", quantization="int8", seed=3, block_size=8, kv_cache_dtype="int8"
+    )
     assert printed == {
         "model": "random:tiny",
         "weights": namespace.weights,
         "dtype": "bfloat16",
         "quantization": "int8",
         "block_size": 8,
+        "kv_cache_dtype": "int8",
         "namespace": namespace.root().hex(),
     }
 

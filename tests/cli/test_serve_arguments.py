@@ -130,7 +130,7 @@ def test_a_value_may_follow_an_equals_sign(served: list[tuple[ModelRegistry, Ser
     assert [model.name for model in served[0][0]] == ["random:tiny"]
 
 
-@pytest.mark.parametrize("arguments", [["--pipeline-parallel-size", "2"], ["--kv-cache-dtype=fp8"]])
+@pytest.mark.parametrize("arguments", [["--pipeline-parallel-size", "2"], ["--response-role=user"]])
 def test_a_value_that_cannot_be_had_is_refused(arguments: list[str]) -> None:
     refused = serve("--model", "random:tiny", *arguments)
     assert refused.exit_code == 2

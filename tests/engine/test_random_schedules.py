@@ -50,6 +50,8 @@ FORMATS: dict[str, dict[str, str]] = {
     "bfloat16": {"dtype": "bfloat16"},
     "int8": {"dtype": "bfloat16", "quantization": "int8"},
     "int4": {"dtype": "bfloat16", "quantization": "int4"},
+    "kv-int8": {"dtype": "bfloat16", "kv_cache_dtype": "int8"},
+    "kv-int8-float32": {"kv_cache_dtype": "int8"},
 }
 needs_exact_kernels = pytest.mark.skipif(
     not has_exact_kernels("cpu", "bfloat16"), reason="bits of bfloat16 depend on the batch here"
@@ -266,6 +268,8 @@ def test_whatever_comes_the_tokens_are_the_same(name: str, plan: Plan) -> None:
     [
         ("qwen3", "int8"),
         ("gpt2", "int4"),
+        ("gemma4-shared", "kv-int8"),
+        ("qwen3_5", "kv-int8-float32"),
         ("granite4", "bfloat16"),
         *(pytest.param(name, "bfloat16", marks=pytest.mark.slow) for name in ("llama", "opt-350m", "qwen3_5")),
     ],
@@ -279,7 +283,7 @@ def test_whatever_comes_the_bits_are_the_same(name: str, format_name: str, plan:
 @needs_exact_kernels
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("format_name", ["bfloat16", "int8", "int4"])
+@pytest.mark.parametrize("format_name", ["bfloat16", "int8", "int4", "kv-int8"])
 @pytest.mark.parametrize("name", FAMILIES)
 @settings(max_examples=300, **BASICS)
 @given(plan=plans)

@@ -72,6 +72,7 @@ def load_draft_model(
                 f"speculative_model={name}: {source.name} has {served.weight_kind} weights; name a smaller model"
             )
         model = _load(config, source, name_of(served.dtype), served.device, quantization=name)
+        model.kv_dtype = served.kv_dtype
         return DraftModel(model, has_own_kv=False)
     other = resolve_model(name, load_format=config.load_format, hub=config.hub)
     _check_vocabulary(source, other, tokenizer)

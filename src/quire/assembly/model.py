@@ -142,6 +142,7 @@ def _load(
         group=group,
     )
     loader.lay_out(config.weights)
+    loader.model.set_kv_dtype(config.kv_cache_dtype)
     _check_room(config, source, loader, device)
     start.end("config")
     # Persistent KV needs the weights' digest, which is known only once all bytes have passed.
@@ -172,7 +173,7 @@ def _check_room(config: EngineConfig, source: ModelSource, loader: LayerLoader, 
         device,
         dtype=name_of(model.dtype),
         weight_bytes=loader.pending_memory(),
-        block_bytes=layout.block_bytes(model.dtype.itemsize),
+        block_bytes=layout.block_bytes(model.kv_dtype.itemsize),
     )
 
 

@@ -19,7 +19,7 @@ from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
 from quire.models.draft_head import DraftHead
 from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
-from quire.ops.arrays import Array, as_tensor, is_numpy, name_of
+from quire.ops.arrays import Array, DType, as_tensor, is_numpy, name_of
 from quire.runner.batch import InputBatch
 from quire.runner.drafter import Drafter
 from quire.runner.head_drafter import HeadDrafter
@@ -62,9 +62,9 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     step_tokens = config.tokens_per_step(model.config.num_parameters, loaded.device)
     bytes_to_come = 0 if loaded.loader is None else loaded.loader.pending_memory()
     num_draft_states = num_drafts(config, loaded.device, model) if layout.has_states else 0
-    bytes_to_come += num_draft_states * (layout.block_numel - layout.thin_numel) * model.dtype.itemsize
+    bytes_to_come += num_draft_states * (layout.block_numel - layout.thin_numel) * model.kv_dtype.itemsize
     window = None if loaded.device == "cuda" else layout.window(step_tokens)
-    block_bytes = layout.block_bytes(model.dtype.itemsize)
+    block_bytes = layout.block_bytes(model.kv_dtype.itemsize)
     if loaded.draft is not None:  # its KV takes a part of the memory
         draft_bytes = loaded.draft.block_bytes(config.block_size) * (
             1 if window is None else window.WHOLE / window.thin
@@ -90,7 +90,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
     namespace = replace(whole, parallel_slice=f"{group.rank}/{group.size}", encrypted_by=cipher.name if cipher else "")
     num_ids = plan.num_ids + num_draft_states
-    cache = KVCache(num_ids, layout, model.dtype, loaded.device, is_sparse=plan.window is not None)
+    cache = KVCache(num_ids, layout, model.kv_dtype, loaded.device, is_sparse=plan.window is not None)
     worker = None
     if num_swap_slots:
         worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace.root(), cipher)
@@ -99,7 +99,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     runner = ModelRunner(
         model,
         cache,
-        make_attention(cache.blocks, layout),
+        make_attention(cache.blocks, layout, model.dtype),
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         model.config.vocab_size,
         worker,
@@ -157,13 +157,14 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
     return tokenizer.encode(text)
 
 
-def make_attention(blocks: Array, layout: KVLayout) -> AttentionBackend:
-    """Return the fastest attention for the blocks' device and dtype."""
+def make_attention(blocks: Array, layout: KVLayout, dtype: DType | None = None) -> AttentionBackend:
+    """Return the fastest attention for the blocks' device and dtype; `dtype` is the queries', by default the same."""
+    dtype = dtype or blocks.dtype
     if is_numpy(blocks):
         kernels = load_kernels()
         logger.info("kernels: %s", kernels)
-        if kernels.functions is not None and CpuAttention.supports(blocks.dtype):
-            return CpuAttention(blocks, layout, kernels.functions)
+        if kernels.functions is not None and CpuAttention.supports(dtype):
+            return CpuAttention(blocks, layout, kernels.functions, dtype)
     elif uses_triton(blocks.device.type):
         return _make_triton_attention(blocks, layout)
     else:
@@ -198,7 +199,7 @@ def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, voca
     if draft.has_own_kv:
         layout = KVLayout(model.attention_layers(), block_size)
         cache = KVCache(plan.num_ids, layout, model.dtype, model.device)
-    attention = make_attention(cache.blocks, layout)
+    attention = make_attention(cache.blocks, layout, model.dtype)
     if isinstance(model, DraftHead):
         return HeadDrafter(model, attention, vocab_size, cache)
     return Drafter(model, attention, vocab_size, cache if draft.has_own_kv else None)
@@ -273,18 +274,26 @@ def namespace_of(loaded: LoadedModel, config: EngineConfig, *, is_persistent: bo
         quantization=loaded.model.quantization,
         block_size=config.block_size,
         device=loaded.device,
+        kv_cache_dtype=config.kv_cache_dtype,
     )
 
 
 def make_namespace(
-    shape: ModelConfig, *, weights: str, dtype: str, block_size: int, device: str, quantization: str = "none"
+    shape: ModelConfig,
+    *,
+    weights: str,
+    dtype: str,
+    block_size: int,
+    device: str,
+    quantization: str = "none",
+    kv_cache_dtype: str = "auto",
 ) -> Namespace:
     """Return the namespace of a whole model's KV blocks, computed by this machine. `weights` is their digest."""
     windows = "/windows-last" if any(layer.window for layer in shape.layers) else ""  # order of a block's parts
     return Namespace(
         weights=weights,
         dtype=dtype,
-        kv_dtype=dtype,
+        kv_dtype=dtype if kv_cache_dtype == "auto" else kv_cache_dtype,
         geometry=f"{shape.num_layers}x{shape.num_kv_heads}x{shape.head_dim}/{block_size}{windows}",
         rope=repr(shape.rope),
         arithmetic=shape.arithmetic,

@@ -12,7 +12,7 @@ from quire.attention.states import CacheStates
 from quire.kernels.loaded import DTYPES
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, layout
-from quire.ops.arrays import Array, DType, as_numpy, name_of, takes_tensors
+from quire.ops.arrays import Array, DType, as_numpy, name_of, numpy_dtype, takes_tensors
 from quire.system.threads import num_threads
 
 
@@ -20,7 +20,8 @@ class _AttentionPlan(ctypes.Structure):
     """`QuirePlan` in csrc/paged_attention.h."""
 
     _fields_ = layout(
-        "int64 block_stride num_kv_heads num_groups block_size head_dim value_dim values_at value_stride window",
+        "int64 block_stride num_kv_heads num_groups block_size head_dim value_dim",
+        "int64 key_stride values_at value_stride window",
         "float scale softcap",
         "int32 stores_values num_threads",
         "int64 num_tokens",
@@ -66,8 +67,9 @@ class _LayerPlan:
             block_size=block_size,
             head_dim=layer.head_dim,
             value_dim=layer.value_dim,
-            values_at=0 if layer.has_latent else layer.num_kv_heads * block_size * layer.head_dim,
-            value_stride=layer.head_dim if layer.has_latent else layer.value_dim,
+            key_stride=layer.key_size,
+            values_at=0 if layer.has_latent else layer.num_kv_heads * block_size * layer.key_size,
+            value_stride=layer.key_size if layer.has_latent else layer.value_size,
             window=layer.window or _ALL_KEYS,
             scale=layer.scale,
             softcap=layer.softcap,
@@ -102,15 +104,17 @@ class _LayerPlan:
 
 
 class CpuAttention:
-    """See `AttentionBackend`. The cache is in main memory."""
+    """See `AttentionBackend`. The cache is in main memory. In 8 bits it is quantized (csrc/quantized_kv.h)."""
 
     is_recordable = True  #: each layer of the planned step is exactly one kernel call
 
-    def __init__(self, cache: Array, layout: KVLayout, library: ctypes.CDLL) -> None:
+    def __init__(self, cache: Array, layout: KVLayout, library: ctypes.CDLL, dtype: DType | None = None) -> None:
+        """`dtype`: of queries, keys and values; by default the cache's."""
         self.layout = layout
         self.cache = cache = as_numpy(cache)
-        self.dtype = cache.dtype
-        self._attend = getattr(library, f"quire_attend_{cache.dtype.name}")
+        self.dtype = cache.dtype if dtype is None else numpy_dtype(name_of(dtype))
+        kind = self.dtype.name if cache.dtype == self.dtype else f"{self.dtype.name}_{cache.dtype.name}"
+        self._attend = getattr(library, f"quire_attend_{kind}")
         self._attend.restype = None
         self._starts = [start * cache.itemsize for start in layout.starts]
         self._planned: tuple[np.ndarray, ...] = ()  # arrays that plans point to

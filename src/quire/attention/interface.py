@@ -31,6 +31,7 @@ class LayerAttention:
     softcap: float = 0.0  #: scores become softcap * tanh(score / softcap); 0: they stay
     has_latent: bool = False  #: values are the first `value_dim` features of the keys, and not stored
     reads_layer: int | None = None  #: the layer stores nothing, and reads the KV of this earlier one
+    scale_size: int = 0  #: values of the cache before each key and value; 4 bytes, a float32 scale, with KV in 8 bits
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "value_dim", self.value_dim or self.head_dim)
@@ -41,7 +42,17 @@ class LayerAttention:
         """The number of values that a block holds for one token of this layer."""
         if self.reads_layer is not None:
             return 0
-        return self.num_kv_heads * (self.head_dim + (0 if self.has_latent else self.value_dim))
+        return self.num_kv_heads * (self.key_size + (0 if self.has_latent else self.value_size))
+
+    @property
+    def key_size(self) -> int:
+        """Values of the cache for a token's key of one head."""
+        return self.scale_size + self.head_dim
+
+    @property
+    def value_size(self) -> int:
+        """The same for a value."""
+        return self.scale_size + self.value_dim
 
 
 @dataclass(frozen=True)
@@ -61,8 +72,8 @@ class LayerState:
 
 class KVLayout:
     """Layout of the cache, [num_blocks, block_numel]: a block is contiguous, to move in one copy, and holds one part
-    per layer: K, [num_kv_heads, block_size, head_dim], then V, [num_kv_heads, block_size, value_dim]; or a state. Parts
-    that only layers with a window read come last, and states."""
+    per layer: K, [num_kv_heads, block_size, key_size], then V, [num_kv_heads, block_size, value_size]; or a state.
+    Parts that only layers with a window read come last, and states."""
 
     def __init__(self, layers: Sequence[LayerAttention | LayerState], block_size: int) -> None:
         self.layers = tuple(layers)
@@ -113,15 +124,15 @@ class KVLayout:
         return self.block_numel * itemsize
 
     def parts(self, blocks: Array, index: int) -> tuple[Array, Array]:
-        """Return views of a layer's K and V in an array of blocks: [num_blocks, num_kv_heads, block_size, dim]."""
+        """Return views of a layer's K and V in an array of blocks: [num_blocks, num_kv_heads, block_size, size]."""
         layer, size, start = self.layers[index], self.block_size, self.starts[index]
         assert isinstance(layer, LayerAttention)
-        middle = start + layer.num_kv_heads * size * layer.head_dim
-        keys = blocks[:, start:middle].reshape(len(blocks), layer.num_kv_heads, size, layer.head_dim)
+        middle = start + layer.num_kv_heads * size * layer.key_size
+        keys = blocks[:, start:middle].reshape(len(blocks), layer.num_kv_heads, size, layer.key_size)
         if layer.has_latent:
-            return keys, keys[..., : layer.value_dim]
-        end = middle + layer.num_kv_heads * size * layer.value_dim
-        return keys, blocks[:, middle:end].reshape(len(blocks), layer.num_kv_heads, size, layer.value_dim)
+            return keys, keys[..., : layer.value_size]
+        end = middle + layer.num_kv_heads * size * layer.value_size
+        return keys, blocks[:, middle:end].reshape(len(blocks), layer.num_kv_heads, size, layer.value_size)
 
     def layer_at(self, offset: int) -> int:
         """Return the layer whose part holds a value of a block."""

@@ -55,7 +55,7 @@ def run(
         report.notes.append(f"Engines like this one find these costs in {place.path}.")
     except OSError as error:
         report.notes.append(f"The costs could not be saved in {place.path}: {error.strerror or error}.")
-    report.more = profile_json(config, calibration, name_of(loaded.model.dtype))
+    report.more = profile_json(config, calibration, name_of(loaded.model.kv_dtype))
     report.publish(json_path, plot_path, lambda figure: draw(figure, calibration, report.title))
 
 

@@ -76,6 +76,8 @@ def profile_place(config: EngineConfig, model: CausalLM, device: str) -> Profile
         "swap_bandwidth": config.swap_bandwidth,
         "kv_dir": None if config.kv_dir is None else os.path.realpath(config.kv_dir),
     }
+    if config.kv_cache_dtype != "auto":
+        facts["kv_cache_dtype"] = config.kv_cache_dtype
     if config.tensor_parallel_size > 1:
         facts["ranks"] = config.tensor_parallel_size
     return ProfilePlace(profiles_directory(), facts)

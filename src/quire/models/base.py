@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 from quire.attention.interface import LayerAttention, LayerState
-from quire.kernels.loaded import DTYPES, load_kernels
+from quire.kernels.loaded import DTYPES, has_exact_kernels, load_kernels
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection, WeightLayer
 from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
@@ -19,7 +19,7 @@ from quire.models.parallel.split import ModelSplit, TensorShare
 from quire.models.recorded_passes import RecordedPasses
 from quire.models.stages import ServableStage
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, name_of
+from quire.ops.arrays import Array, DType, name_of, numpy_dtype
 from quire.ops.module import Module, ModuleList
 
 Attend = Callable[..., Array]
@@ -52,6 +52,7 @@ class CausalLM(Module):
         self.config = config
         self.split = ModelSplit(config, group)
         self.dtype = dtype
+        self.kv_dtype = dtype  #: of the KV cache; int8 has a scale for each key and value
         self.device = device  #: cpu, cuda or meta
         self.quantization = "none"
         self.weights = "plain"  #: or packed12
@@ -67,12 +68,23 @@ class CausalLM(Module):
         if config.tie_word_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
 
+    def set_kv_dtype(self, name: str) -> None:
+        """Choose the dtype of the KV cache by `EngineConfig.kv_cache_dtype`. ValueError if it is not available."""
+        if name == "auto":
+            return
+        if not has_exact_kernels("cpu" if self.device == "meta" else self.device, name_of(self.dtype)):
+            raise ValueError(
+                f"kv_cache_dtype={name} needs device=cpu, Quire's kernels and dtype bfloat16 or float32, not "
+                f"{name_of(self.dtype)} on {self.device} with kernels {load_kernels()}; leave it out"
+            )
+        self.kv_dtype = numpy_dtype(name)
+
     def attention_layers(self) -> tuple[LayerAttention | LayerState, ...]:
         """Return this rank's attention of each layer."""
         config, split, latent = self.config, self.split, self.config.latent
         state_size = 0 if config.state is None else config.state.num_floats(split.group.size)
         return tuple(
-            LayerState(state_size, self.dtype.itemsize)
+            LayerState(state_size, self.kv_dtype.itemsize)
             if layer.has_state
             else LayerAttention(
                 split.num_heads,
@@ -84,6 +96,7 @@ class CausalLM(Module):
                 window=layer.window if layer.window < config.context_length else 0,
                 softcap=config.attention_softcap,
                 reads_layer=layer.reads_layer,
+                scale_size=4 if self.kv_dtype is not self.dtype else 0,
             )
             for layer in config.layer_configs
         )

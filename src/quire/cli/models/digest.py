@@ -54,7 +54,7 @@ def digest(
     else:
         weights = known_digest.checkpoint_digest(source.path, is_strict=True, use_tqdm=config.use_tqdm)
     facts: dict[str, Any] = {"weights": weights, "dtype": dtype}
-    facts |= {"quantization": config.quantization, "block_size": config.block_size}
+    facts |= {name: getattr(config, name) for name in ("quantization", "block_size", "kv_cache_dtype")}
     namespace = make_namespace(shape, **facts, device=device).root().hex()
     if as_json:
         typer.echo(json.dumps({"model": model, **facts, "namespace": namespace}))

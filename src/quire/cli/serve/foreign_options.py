@@ -33,7 +33,6 @@ _IGNORED = {
     "--gpu-memory-utilization": (ANY, "--kv-cache-memory sizes the KV pool; by default a share of free memory"),
     "--guided-decoding-backend --structured-outputs-config": (ANY, "llguidance checks every schema and grammar"),
     "--jinja": ("", "chat templates are always Jinja"),
-    "--kv-cache-dtype": ("auto", "the KV cache has the model's dtype"),
     "--limit-mm-per-prompt": (ANY, "models read text only"),
     "--long-prefill-token-threshold --max-long-partial-prefills --max-num-partial-prefills": (ANY, _TOKEN_BUDGET),
     "--lora-dtype --max-cpu-loras --max-lora-rank --max-loras": (ANY, "adapters of any rank share a batch, in float32"),
@@ -62,6 +61,7 @@ _NAMES = {
     "--cors-origin": "--allowed-origins",
     "--data-parallel-size": "-dp --dp-size",
     "--gpu-memory-utilization": "--mem-fraction-static",
+    "--kv-cache-dtype": "-ctk -ctv --cache-type-k --cache-type-v",
     "--kv-cache-memory": "--kv-cache-memory-bytes",
     "--max-model-len": "-c --context-length --ctx-size",
     "--max-num-batched-tokens": "-b --batch-size --chunked-prefill-size",
@@ -82,6 +82,7 @@ RENAMED = {other: name for name, others in _NAMES.items() for other in others.sp
 #: Other names of values; None is the default.
 VALUES: dict[str, dict[str, str | None]] = {
     "--dtype": {"half": "float16", "float": "float32"},
+    "--kv-cache-dtype": {"bf16": None, "f16": None, "q8_0": "int8"},
     "--load-format": {"dummy": "random"},
     "--max-model-len": {"auto": None, "-1": None},
 }

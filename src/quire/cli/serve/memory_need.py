@@ -23,7 +23,7 @@ def fit_memory(name: str, config: EngineConfig, limit: int, *, share: float) -> 
     if (draft := config.speculative_model) is not None:
         weight_bytes += _draft_bytes(config, draft, model)
     used = weight_bytes + _PROCESS * config.tensor_parallel_size + (config.swap_space or 0) * (config.swap_dir is None)
-    block_bytes = KVLayout(model.attention_layers(), config.block_size).block_bytes(model.dtype.itemsize)
+    block_bytes = KVLayout(model.attention_layers(), config.block_size).block_bytes(model.kv_dtype.itemsize)
     if config.num_kv_blocks is not None:
         pool_bytes = config.num_kv_blocks * block_bytes
     elif config.kv_cache_memory is not None:
@@ -59,4 +59,5 @@ def _weights_of(config: EngineConfig, name: str, quantization: str) -> tuple[int
     form = config.load_format
     with LayerLoader(source, dtype=config.dtype, device=device, quantization=quantization, load_format=form) as loader:
         loader.lay_out(config.weights)
+        loader.model.set_kv_dtype(config.kv_cache_dtype)
         return loader.pending_memory(), loader.model

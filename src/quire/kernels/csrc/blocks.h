@@ -28,17 +28,6 @@ constexpr uint8_t MXFP4_TABLE[16] = {16, 17, 18, 19, 20, 22, 24, 28, 16, 15, 14,
 
 enum Scales { HALVES, SUPER, EXPONENTS, FLOATS };
 
-inline Ints load_ints(const int8_t* from) {
-#if defined(__AVX512F__)
-    return bits_as<Ints>(_mm512_cvtepi8_epi32(load<__m128i>(from)));
-#elif defined(__AVX2__)
-    return bits_as<Ints>(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
-#else
-    Ints x;
-    for (int i = 0; i < W; ++i) x[i] = from[i];
-    return x;
-#endif
-}
 inline Ints load_ints(const uint8_t* from) {
 #if defined(__AVX512F__)
     return bits_as<Ints>(_mm512_cvtepu8_epi32(load<__m128i>(from)));

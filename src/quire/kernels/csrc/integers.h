@@ -132,26 +132,6 @@ struct IntegerRow {
     int32_t sum;  // sum of its integers
 };
 
-// Rounds |x| < 2^22 to nearest, ties to even. Uses an instruction, since rounding by addition could be fused with the
-// multiplication before it, and differ between levels.
-inline Ints round_to_ints(Floats x) {
-#if defined(__AVX512F__)
-    return bits_as<Ints>(_mm512_cvtps_epi32(bits_as<__m512>(x)));
-#elif defined(__AVX2__)
-    return bits_as<Ints>(_mm256_cvtps_epi32(bits_as<__m256>(x)));
-#else
-    return bits_as<Ints>(x + splat(12582912.0f)) - 0x4b400000;
-#endif
-}
-
-inline void store_bytes(int8_t* to, Ints x) {
-#if defined(__AVX512F__)
-    store(to, _mm512_cvtepi32_epi8(bits_as<__m512i>(x)));
-#else
-    for (int i = 0; i < W; ++i) to[i] = int8_t(x[i]);
-#endif
-}
-
 // Quantizes x with a scale that makes its largest value 127. NaN or infinity makes the scale NaN.
 // group_sums: sums of each 64 integers, or null. to: whole groups, zero-padded.
 template <class T>

@@ -11,10 +11,11 @@
 
 #include <atomic>
 #include <limits>
+#include <type_traits>
 
 #include "kept.h"
 #include "pairs.h"
-#include "tile.h"
+#include "quantized_kv.h"
 
 namespace {
 
@@ -23,7 +24,7 @@ struct Call : QuirePlan, QuireAttention {
     int64_t first_seen(int64_t position) const { return position >= window ? position + 1 - window : 0; }
     template <class T>
     const T* first_key(int64_t head) const {
-        return static_cast<const T*>(cache) + head * block_size * head_dim;
+        return static_cast<const T*>(cache) + head * block_size * key_stride;
     }
     template <class T>
     const T* first_value(int64_t head) const {
@@ -53,7 +54,7 @@ class Scratch {
         lay_out(kept.of<char>(end_ - static_cast<char*>(nullptr)), rows, head_dim, value_dim);
         std::memset(keys, 0, size_t(q_width / LEAST_EACH * TILE) * sizeof(uint32_t));
         std::memset(values, 0, size_t(TILE / LEAST_EACH * width) * sizeof(uint32_t));
-        std::memset(zeros, 0, size_t(head_dim > value_dim ? head_dim : value_dim) * sizeof(T));
+        std::memset(zeros, 0, size_t(zeros_size(head_dim, value_dim)));
     }
 
     const int64_t q_width, width;  // head_dim rounded up to steps, value_dim to panels
@@ -68,13 +69,17 @@ class Scratch {
     // Of all spans so far: sums, weight and maximum.
     float* joined;      // [rows][value_dim + 2]
     float* share;       // [value_dim + 2], of one span
-    T* zeros;           // key and value of absent tokens
+    char* zeros;        // key and value of absent tokens
     // For decoding in bfloat16.
     uint32_t* queries;  // [head_dim / 2][QUERY_ROWS], in pairs
     BFloat16* tail;     // [16][head_dim], [16][value_dim], keys and values of a partial block
 
   private:
     static constexpr int LEAST_EACH = HAS_PAIRS ? EACH<T> : 1;
+
+    static int64_t zeros_size(int64_t head_dim, int64_t value_dim) {
+        return (head_dim > value_dim ? head_dim : value_dim) * int64_t(sizeof(T)) + SCALE_BYTES;
+    }
 
     void lay_out(char* memory, int64_t rows, int64_t head_dim, int64_t value_dim) {
         end_ = memory;
@@ -88,7 +93,7 @@ class Scratch {
         totals = take<float>(rows * W);
         joined = take<float>(rows * (value_dim + 2));
         share = take<float>(value_dim + 2);
-        zeros = take<T>(head_dim > value_dim ? head_dim : value_dim);
+        zeros = take<char>(zeros_size(head_dim, value_dim));
 #if defined(__AVX512BF16__)
         if (sizeof(T) != 2) return;
         queries = take<uint32_t>(head_dim / 2 * QUERY_ROWS);
@@ -186,7 +191,6 @@ inline void clear_joined(int64_t value_dim, float* joined) {
 }
 
 // A unit for one KV head, computed by one thread.
-template <class T>
 struct Task {
     const QuireUnit& unit;
     const int64_t head;
@@ -194,10 +198,11 @@ struct Task {
     Task(const Call& call, int64_t index)
         : unit(call.units[index / call.num_kv_heads]), head(index % call.num_kv_heads) {}
 
-    void find(const Call& call, int64_t first, const T* zeros, TileRows<T>& tile) const {
+    template <class Stored>
+    void find(const Call& call, int64_t first, const char* zeros, TileRows<Stored>& tile) const {
         const int32_t* table = call.block_tables + unit.sequence * call.table_stride;
-        tile.find(call.first_key<T>(head), call.first_value<T>(head), table, call.block_stride, call.block_size,
-                  call.head_dim, call.value_stride, first, unit.end_key, zeros);
+        tile.find(call.first_key<Stored>(head), call.first_value<Stored>(head), table, call.block_stride, call.block_size,
+                  call.key_stride, call.value_stride, first, unit.end_key, reinterpret_cast<const Stored*>(zeros));
     }
 };
 
@@ -212,7 +217,7 @@ __attribute__((noinline)) float output_factor(const Call& call, int64_t query_he
 
 // Writes a row's result: the output, or a part to merge.
 template <class T>
-void finish(const Call& call, const Task<T>& task, int64_t row, const float* sums, float total, float maximum) {
+void finish(const Call& call, const Task& task, int64_t row, const float* sums, float total, float maximum) {
     const QuireUnit& unit = task.unit;
     const int64_t value_dim = call.value_dim, groups = call.num_groups, num_heads = call.num_kv_heads * groups;
     const int64_t query_head = task.head * groups + row % groups;
@@ -252,9 +257,8 @@ inline void score_tile(const TileRows<BFloat16>& tile, int64_t head_dim, int64_t
 #endif
 
 // each: numbers in a packed word. tile: the unit's first tile; on return, the first tile of `following`.
-template <class T, int each>
-void attend(const Call& call, const Task<T>& task, const Task<T>* following, TileRows<T>& tile,
-            Scratch<T>& scratch) {
+template <class T, int each, class Stored>
+void attend(const Call& call, const Task& task, const Task* following, TileRows<Stored>& tile, Scratch<T>& scratch) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, value_dim = call.value_dim, groups = call.num_groups;
     const int64_t width = scratch.width, q_width = scratch.q_width;
@@ -276,9 +280,10 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
     const int64_t depth = HAS_PAIRS ? q_width : round_up(head_dim, each);
     const bool is_joined = unit.end_key - unit.first_key > SPAN;
     // One query uses keys once, so packing them does not pay. Both ways sum in the same order.
-    const bool keeps_keys = USES_TILES<T> && unit.num_queries == 1 && groups <= QUERY_ROWS &&
+    constexpr bool may_keep = USES_TILES<T> && std::is_same_v<T, Stored>;
+    const bool keeps_keys = may_keep && unit.num_queries == 1 && groups <= QUERY_ROWS &&
                             call.block_size % 16 == 0 && head_dim % DEPTH<T> == 0;
-    if constexpr (USES_TILES<T>)
+    if constexpr (may_keep)
         if (keeps_keys) pair_queries(scratch.q, q_width, groups, head_dim, scratch.queries);
     const int64_t stride = value_dim + 2;
     for (int64_t row = 0; is_joined && row < num_rows; ++row) clear_joined(value_dim, scratch.joined + row * stride);
@@ -288,12 +293,12 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
         std::memset(scratch.sums, 0, size_t(num_rows * width) * sizeof(float));
         std::memset(scratch.totals, 0, size_t(num_rows * W) * sizeof(float));
         for (int64_t first = span; first < end; first += TILE) {
-            TileRows<T> next;
+            TileRows<Stored> next;
             if (first + TILE < unit.end_key)
                 task.find(call, first + TILE, scratch.zeros, next);
             else if (following)
                 following->find(call, following->unit.first_key, scratch.zeros, next);
-            Ahead ahead(next, head_dim, call.stores_values ? value_dim : 0);
+            Ahead ahead(next, call.key_stride, call.stores_values ? call.value_stride : 0);
             if (!keeps_keys) pack_keys<each>(tile, round_up(tile.count, PANEL), head_dim, scratch.keys, ahead);
             pack_values<each>(tile, value_dim, width, DEPTH<T>, scratch.values, ahead);
             const int64_t tile_end_row = end_row(first + TILE);
@@ -307,7 +312,7 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
                     if (seen[i].end > tile.count) seen[i].end = tile.count;
                 }
                 const int64_t most_seen = seen[rows - 1].end, columns = round_up(most_seen, PANEL);
-                if constexpr (USES_TILES<T>)
+                if constexpr (may_keep)
                     if (keeps_keys) score_tile(tile, head_dim, groups, scratch, ahead);
                 if (!keeps_keys)
                     multiply<T, each>(scratch.q + row * q_width, q_width, scratch.keys, TILE, scratch.scores, TILE, depth,
@@ -323,7 +328,7 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
             float* sums = scratch.sums + row * width;
             const float total = reduce_sum(load_floats(scratch.totals + row * W));
             if (!is_joined) {
-                finish(call, task, row, sums, total, scratch.maxima[row]);
+                finish<T>(call, task, row, sums, total, scratch.maxima[row]);
                 continue;
             }
             float* share = scratch.share;
@@ -335,7 +340,7 @@ void attend(const Call& call, const Task<T>& task, const Task<T>* following, Til
     }
     for (int64_t row = 0; is_joined && row < num_rows; ++row) {
         const float* joined = scratch.joined + row * stride;
-        finish(call, task, row, joined, joined[value_dim], joined[value_dim + 1]);
+        finish<T>(call, task, row, joined, joined[value_dim], joined[value_dim + 1]);
     }
 }
 
@@ -345,7 +350,7 @@ struct Pieces {
     const BFloat16 *keys[SPAN / 16], *values[SPAN / 16];
     int64_t count = 0;
 
-    void find(const Call& call, const Task<BFloat16>& task) {
+    void find(const Call& call, const Task& task) {
         const int64_t first = task.unit.first_key;
         const BFloat16 *key = call.first_key<BFloat16>(task.head), *value = call.first_value<BFloat16>(task.head);
         const int32_t* table = call.block_tables + task.unit.sequence * call.table_stride;
@@ -362,7 +367,7 @@ struct Pieces {
 // Attends to a span with products of pairs (pairs.h), tile by tile as `attend` does.
 // ahead: one piece per piece of values, to prefetch.
 template <int rows>
-void attend_rows(const Call& call, const Task<BFloat16>& task, const Pieces& pieces, const BFloat16* const* ahead,
+void attend_rows(const Call& call, const Task& task, const Pieces& pieces, const BFloat16* const* ahead,
                  Scratch<BFloat16>& scratch) {
     constexpr int64_t each = TILE / 16;
     const QuireUnit& unit = task.unit;
@@ -396,12 +401,12 @@ void attend_rows(const Call& call, const Task<BFloat16>& task, const Pieces& pie
             sum(std::integral_constant<int, 2>{});
     }
     for (int64_t row = 0; row < rows; ++row)
-        finish(call, task, row, scratch.sums + row * value_dim, reduce_sum(load_floats(scratch.totals + row * W)),
+        finish<BFloat16>(call, task, row, scratch.sums + row * value_dim, reduce_sum(load_floats(scratch.totals + row * W)),
                scratch.maxima[row]);
 }
 
 // pieces: the unit's; on return, those of `following`.
-void attend_span(const Call& call, const Task<BFloat16>& task, const Task<BFloat16>* following,
+void attend_span(const Call& call, const Task& task, const Task* following,
                  Pieces& pieces, Scratch<BFloat16>& scratch) {
     const QuireUnit& unit = task.unit;
     const int64_t head_dim = call.head_dim, value_stride = call.value_stride;
@@ -440,43 +445,41 @@ void merge(const Call& call, const QuireMerge& merge, int64_t head, Scratch<T>& 
 }
 
 // Stores a token's K and V in its slot.
-template <class T>
+template <class T, class Stored>
 void write(const Call& call, int64_t token) {
     const int64_t slot = call.slot_mapping[token];
     if (slot < 0) return;
-    T* layer = static_cast<T*>(call.cache) + slot / call.block_size * call.block_stride;
+    Stored* layer = static_cast<Stored*>(call.cache) + slot / call.block_size * call.block_stride;
     const int64_t offset = slot % call.block_size;
-    T *keys = layer + offset * call.head_dim, *values = layer + call.values_at + offset * call.value_stride;
+    Stored *keys = layer + offset * call.key_stride, *values = layer + call.values_at + offset * call.value_stride;
     const T* k = static_cast<const T*>(call.k) + token * call.k_token_stride;
     for (int64_t head = 0; head < call.num_kv_heads; ++head)
-        std::memcpy(keys + head * call.block_size * call.head_dim, k + head * call.k_head_stride,
-                    size_t(call.head_dim) * sizeof(T));
+        store_row(k + head * call.k_head_stride, call.head_dim, keys + head * call.block_size * call.key_stride);
     if (!call.stores_values) return;
     const T* v = static_cast<const T*>(call.v) + token * call.v_token_stride;
     for (int64_t head = 0; head < call.num_kv_heads; ++head)
-        std::memcpy(values + head * call.block_size * call.value_stride, v + head * call.v_head_stride,
-                    size_t(call.value_dim) * sizeof(T));
+        store_row(v + head * call.v_head_stride, call.value_dim, values + head * call.block_size * call.value_stride);
 }
 
 // A shared queue of tasks. A thread knows its next task in advance, to prefetch its first keys.
-template <class T>
+template <class T, class Stored>
 void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<T>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
 #if defined(__AMX_BF16__)
     const Tiles tiles;
 #endif
-    TileRows<T> tile;
+    TileRows<Stored> tile;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {
         next = turn++;
-        const Task<T> task(call, index), following(call, next < num_tasks ? next : index);
+        const Task task(call, index), following(call, next < num_tasks ? next : index);
         if (!tile.count) task.find(call, task.unit.first_key, scratch.zeros, tile);
-        const Task<T>* after = next < num_tasks ? &following : nullptr;
-        if constexpr (!HAS_PAIRS)
+        const Task* after = next < num_tasks ? &following : nullptr;
+        if constexpr (!HAS_PAIRS && std::is_same_v<T, Stored>)
             if (task.unit.num_queries * call.num_groups > MOST_IN_PAIRS) {
                 attend<T, 1>(call, task, after, tile, scratch);
                 continue;
             }
-        attend<T, EACH<T>>(call, task, after, tile, scratch);
+        attend<T, EACH_OF<T, Stored>>(call, task, after, tile, scratch);
     }
 }
 
@@ -488,13 +491,13 @@ bool reads_in_place(const Call& call, const QuireUnit& unit) {
 }
 
 template <>
-void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
+void attend_all<BFloat16, BFloat16>(const Call& call, std::atomic<int64_t>& turn, Scratch<BFloat16>& scratch) {
     const int64_t num_tasks = call.num_units * call.num_kv_heads;
     TileRows<BFloat16> tile;
     Pieces pieces;
     for (int64_t index = turn++, next; index < num_tasks; index = next) {
         next = turn++;
-        const Task<BFloat16> task(call, index), following(call, next < num_tasks ? next : index);
+        const Task task(call, index), following(call, next < num_tasks ? next : index);
         if (reads_in_place(call, task.unit)) {
             if (!pieces.count) pieces.find(call, task);
             attend_span(call, task, next < num_tasks ? &following : nullptr, pieces, scratch);
@@ -507,7 +510,7 @@ void attend_all(const Call& call, std::atomic<int64_t>& turn, Scratch<BFloat16>&
 }
 #endif
 
-template <class T>
+template <class T, class Stored = T>
 void run(const Call& call) {
     int64_t max_queries = 1;
     for (int64_t i = 0; i < call.num_units; ++i)
@@ -519,9 +522,9 @@ void run(const Call& call) {
         static thread_local Kept kept;
         Scratch<T> scratch(max_queries * call.num_groups, call.head_dim, call.value_dim, kept);
 #pragma omp for schedule(static)
-        for (int64_t token = 0; token < (call.k ? call.num_tokens : 0); ++token) write<T>(call, token);
+        for (int64_t token = 0; token < (call.k ? call.num_tokens : 0); ++token) write<T, Stored>(call, token);
         // All writes of the layer are done here: sequences may share blocks that this step fills.
-        attend_all<T>(call, turn, scratch);
+        attend_all<T, Stored>(call, turn, scratch);
 #pragma omp barrier
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < call.num_merges * num_heads; ++i)
@@ -533,3 +536,5 @@ void run(const Call& call) {
 
 void quire_attend_float32(const QuireAttention* call) { run<float>({*call->plan, *call}); }
 void quire_attend_bfloat16(const QuireAttention* call) { run<BFloat16>({*call->plan, *call}); }
+void quire_attend_float32_int8(const QuireAttention* call) { run<float, Quantized>({*call->plan, *call}); }
+void quire_attend_bfloat16_int8(const QuireAttention* call) { run<BFloat16, Quantized>({*call->plan, *call}); }

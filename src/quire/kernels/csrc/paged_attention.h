@@ -1,7 +1,8 @@
 // C interface of paged attention: plain pointers and numbers, independent of torch's version.
 //
 // Writes K and V to the cache, and reads them there. A block's part of one layer is K, [num_kv_heads][block_size][head_dim],
-// then V, [num_kv_heads][block_size][value_dim]; blocks are `block_stride` elements apart.
+// then V, [num_kv_heads][block_size][value_dim]; blocks are `block_stride` elements apart. In 8 bits an element is a byte,
+// and each key and value begins with its scale (quantized_kv.h).
 // `attention/cpu_attention.py` fills the structures, field by field in this order.
 #pragma once
 
@@ -33,6 +34,7 @@ struct QuirePlan {
     int64_t block_stride;
     int64_t num_kv_heads, num_groups, block_size, head_dim;  // query head = KV head * num_groups + member of the group
     int64_t value_dim;
+    int64_t key_stride;               // of a head's next key
     int64_t values_at, value_stride;  // of the first value in the layer's part, and of a head's next one
     int64_t window;                   // most keys that a query sees, its own included
     float scale, softcap;             // scores become softcap * tanh(scale * q k / softcap), unless softcap is 0
@@ -73,4 +75,7 @@ QUIRE_EXPORT int64_t quire_span();
 QUIRE_EXPORT int64_t quire_divide(QuirePlan*, const QuireBatch*);
 QUIRE_EXPORT void quire_attend_float32(const QuireAttention*);
 QUIRE_EXPORT void quire_attend_bfloat16(const QuireAttention*);
+// With a cache in 8 bits.
+QUIRE_EXPORT void quire_attend_float32_int8(const QuireAttention*);
+QUIRE_EXPORT void quire_attend_bfloat16_int8(const QuireAttention*);
 }

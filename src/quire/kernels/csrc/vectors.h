@@ -107,6 +107,40 @@ inline void store_floats(BFloat16* to, Floats x) {
 inline void from_float(float* to, float x) { *to = x; }
 inline void from_float(BFloat16* to, float x) { to->bits = uint16_t(round_to_bfloat16<float, uint32_t>(x)); }
 
+// -- small integers ---------------------------------------------------------------------------------------------------
+
+inline Ints load_ints(const int8_t* from) {
+#if defined(__AVX512F__)
+    return bits_as<Ints>(_mm512_cvtepi8_epi32(load<__m128i>(from)));
+#elif defined(__AVX2__)
+    return bits_as<Ints>(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+#else
+    Ints x;
+    for (int i = 0; i < W; ++i) x[i] = from[i];
+    return x;
+#endif
+}
+
+// Rounds |x| < 2^22 to nearest, ties to even. Uses an instruction, since rounding by addition could be fused with the
+// multiplication before it, and differ between levels.
+inline Ints round_to_ints(Floats x) {
+#if defined(__AVX512F__)
+    return bits_as<Ints>(_mm512_cvtps_epi32(bits_as<__m512>(x)));
+#elif defined(__AVX2__)
+    return bits_as<Ints>(_mm256_cvtps_epi32(bits_as<__m256>(x)));
+#else
+    return bits_as<Ints>(x + splat(12582912.0f)) - 0x4b400000;
+#endif
+}
+
+inline void store_bytes(int8_t* to, Ints x) {
+#if defined(__AVX512F__)
+    store(to, _mm512_cvtepi32_epi8(bits_as<__m512i>(x)));
+#else
+    for (int i = 0; i < W; ++i) to[i] = int8_t(x[i]);
+#endif
+}
+
 // -- across lanes -----------------------------------------------------------------------------------------------------
 
 template <int... lanes, class Vector>
