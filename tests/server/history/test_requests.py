@@ -169,7 +169,7 @@ def test_every_break_of_an_agent_s_session_is_explained(server: RunningServer, k
     agent.model = "keeps"
     agent.turn("Back to work.")
     agent.unload()
-    assert agent.turn("Are you back?", "model_reloaded")["found"]["disk"] > 1500, "all but the last answer"
+    assert agent.turn("Are you back?")["found"]["disk"] > 1500, "with the last answer"
     agent.tools = dict(reversed(TOOLS.items()))
     assert agent.turn("Once more.", "tools_reordered")["divergence"]["before"].startswith("read")
     agent.system = SYSTEM.replace("27", "28")
