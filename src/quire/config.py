@@ -221,11 +221,8 @@ class EngineConfig(EnvironmentSettings):
         if self.swap_dir is not None and self.swap_space == 0:
             raise ValueError("swap_dir needs a swap tier, and swap_space=0 disables it; leave one of them out")
         self.has_swap_tier(self.device)
-        if self.speculative_model is not None:
-            if self.speculation == "off":
-                raise ValueError("speculative_model needs drafts; leave out speculation=off")
-            if self.tensor_parallel_size > 1:
-                raise ValueError("speculative_model needs a model on one rank; leave out tensor_parallel_size")
+        if self.speculative_model is not None and self.speculation == "off":
+            raise ValueError("speculative_model needs drafts; leave out speculation=off")
         if self.kv_dir == "":
             raise ValueError("kv_dir is empty; name a directory, or leave it out")
         if self.kv_dir is None and self.kv_dir_keep_prompts:

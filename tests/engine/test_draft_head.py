@@ -23,6 +23,7 @@ from engine.harness import (
     num_preemptions,
     outputs,
 )
+from engine.thread_ranks import MultiRankLLM
 from parameters import quick
 from quire import LLM
 from quire.loading.modules.draft_head import draft_head_bytes
@@ -31,19 +32,26 @@ from quire.progressive.stage_plan import StagePlan
 
 reference = cache(HeadReference)
 
+OPTIONS = {"speculation": "lookup", "speculative_model": "mtp", "speculative_tokens": 3, "block_size": 4}
+
 
 def make(name: str, path: Path | None = None, **options: Any) -> LLM:
     """Make an engine that verifies all that the head proposes, up to 3 tokens a step."""
-    options = {"speculation": "lookup", "speculative_model": "mtp", "speculative_tokens": 3, "block_size": 4} | options
+    options = OPTIONS | options
     llm = make_llm(name, path or head_checkpoint(name), **options)
+    verify_all(llm)
+    return llm
+
+
+def verify_all(llm: LLM) -> None:
     llm.engine.scheduler.speculator.costs = None
     llm.engine.scheduler.speculator.make_sources = lambda seq: ()
-    return llm
 
 
 def watch(llm: LLM) -> list[tuple[list[int], int, np.ndarray]]:
     """Return a list that gets all guesses: the tokens before, how many of them were guesses, the logits."""
-    drafter, guesses = llm.engine.runner.drafter, []
+    runner, guesses = llm.engine.runner, []
+    drafter = getattr(runner, "first", runner).drafter
     choose, compute = drafter.choose, drafter._compute
 
     def note_rows(inputs: Any, rows: np.ndarray, starts: np.ndarray, ends: np.ndarray, number: int = -1) -> Any:
@@ -86,12 +94,21 @@ def test_the_head_guesses_as_the_reference_does(name: str, events: str) -> None:
     assert jobs[-1].output.num_cached_tokens
 
 
+@pytest.mark.parametrize("name", quick(["qwen3_5-moe", "deepseek3"], FAMILIES_WITH_HEADS))
+def test_two_ranks_have_halves_of_the_head(name: str) -> None:
+    llm = MultiRankLLM(head_checkpoint(name), 2, **OPTIONS)
+    verify_all(llm)
+    guesses = watch(llm)
+    assert_all_greedy(name, drive(llm, [Job(PROMPTS[4], greedy_params(12))]))
+    check(name, guesses)
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"swap_space": "8MiB", "recovery_policy": "swap", "num_kv_blocks": 14, "watermark": 0},
         {"kv_dir": True, "kv_dir_keep_prompts": True},
-        {"quantization": "int8"},
+        {"quantization": "int8", "kv_cache_dtype": "int8"},
         {"dtype": "float16"},
         {"enable_prefix_caching": False},
     ],
@@ -101,7 +118,7 @@ def test_the_head_guesses_as_the_reference_does(name: str, events: str) -> None:
 def test_no_output_changes(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     """Whatever the head knows: of blocks from other tiers it has no hidden states."""
     prompts = list(PROMPTS) * 2
-    plain = {each: options[each] for each in ("quantization", "dtype") if each in options}
+    plain = {each: options[each] for each in ("quantization", "kv_cache_dtype", "dtype") if each in options}
     jobs = [Job(prompt, greedy_params(12)) for prompt in prompts]
     expected = [outputs(job) for job in drive(make_llm(name, **plain), jobs)]
     if "kv_dir" in options:

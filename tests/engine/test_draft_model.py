@@ -8,7 +8,18 @@ from typing import Any
 import pytest
 
 from engine.drafting import share_right
-from engine.harness import PROMPTS, Job, assert_all_greedy, checkpoint, drive, greedy_params, make_llm, num_preemptions
+from engine.harness import (
+    PROMPTS,
+    Job,
+    assert_all_greedy,
+    checkpoint,
+    drive,
+    greedy_params,
+    make_llm,
+    num_preemptions,
+    outputs,
+)
+from engine.thread_ranks import MultiRankLLM
 from quire import LLM, SamplingParams
 from quire.config import DraftFacts
 from quire.core.decisions.costs import StepShape
@@ -18,7 +29,10 @@ from quire.outputs import Drafting, RequestOutput
 
 def make(name: str, draft: str, **options: Any) -> LLM:
     """Make an engine that verifies all that its draft model proposes, up to 4 tokens a step."""
-    llm = make_llm(name, speculation="lookup", speculative_model=draft, speculative_tokens=4, **options)
+    return verify_all(make_llm(name, speculation="lookup", speculative_model=draft, speculative_tokens=4, **options))
+
+
+def verify_all(llm: LLM) -> LLM:
     llm.engine.scheduler.speculator.costs = None
     llm.engine.scheduler.speculator.make_sources = lambda seq: ()
     return llm
@@ -70,6 +84,23 @@ def test_sampled_drafts_use_the_random_numbers_of_the_answer() -> None:
     assert share_right(llm) == 1.0
 
 
+@pytest.mark.parametrize("draft", ["the same", "int8"])
+def test_two_ranks_draft_together(draft: str) -> None:
+    """The first one draws the drafts of sampled answers; the others verify the same."""
+    options = {"speculation": "lookup", "speculative_tokens": 4, "block_size": 4, "num_kv_blocks": 18, "watermark": 0}
+    model = str(checkpoint("llama")) if draft == "the same" else draft
+    llm = verify_all(MultiRankLLM("llama", 2, speculative_model=model, **options))
+    jobs = [Job(prompt, greedy_params(16), arrival=at) for at, prompt in enumerate(PROMPTS)]
+    assert_all_greedy("llama", drive(llm, jobs))
+    assert num_preemptions(jobs)
+    sampled = SamplingParams(temperature=1.5, max_tokens=24, ignore_eos=True, seed=5)
+    alone, both = (drive(each, [Job(PROMPTS[4], sampled)])[0] for each in (make_llm("llama"), llm))
+    assert outputs(alone) == outputs(both)
+    share = share_right(llm)
+    assert share is not None
+    assert share == 1.0 or (draft == "int8" and share > 0.6)
+
+
 def test_a_smaller_draft_model_of_another_shape() -> None:
     llm = make("llama", str(checkpoint("qwen2")), block_size=4)
     jobs = [Job(prompt, greedy_params(12)) for prompt in PROMPTS]
@@ -110,7 +141,6 @@ def test_costs_of_a_draft_model_are_learnt() -> None:
     ("name", "options", "message"),
     [
         ("llama", {"speculative_model": "int4", "speculation": "off"}, "leave out speculation=off"),
-        ("llama", {"speculative_model": "int4", "tensor_parallel_size": 2}, "leave out tensor_parallel_size"),
         ("llama", {"speculative_model": "int4", "quantization": "int4"}, "has int4 weights; name a smaller model"),
         ("llama", {"speculative_model": "quire-mini"}, "has another vocabulary"),
         ("llama", {"speculative_model": "random:tiny"}, "has another vocabulary"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -66,7 +67,7 @@ class ThreadRank:
 
     def call(self, method: str, *args: Any) -> Callable[[float | None], Any]:
         future: Future[Any] = Future()
-        self._asked.put((future, method, args))
+        self._asked.put((future, method, pickle.loads(pickle.dumps(args))))
         return future.result
 
     def why_lost(self) -> str | None:

@@ -53,7 +53,8 @@ def num_drafts(config: EngineConfig, device: str, served: CausalLM) -> int:
 def load_draft_model(
     config: EngineConfig, source: ModelSource, served: CausalLM, tokenizer: Tokenizer | None
 ) -> DraftModel | None:
-    """Load the draft model; None without one. ValueError if it cannot draft for the served model."""
+    """Load the draft model, or this rank's part of it; None without one. ValueError if it cannot draft for the served
+    model."""
     name = config.speculative_model
     if name is None:
         return None
@@ -71,26 +72,33 @@ def load_draft_model(
             raise ValueError(
                 f"speculative_model={name}: {source.name} has {served.weight_kind} weights; name a smaller model"
             )
-        model = _load(config, source, name_of(served.dtype), served.device, quantization=name)
+        model = _load(config, source, served, quantization=name)
         model.kv_dtype = served.kv_dtype
         return DraftModel(model, has_own_kv=False)
     other = resolve_model(name, load_format=config.load_format, hub=config.hub)
-    _check_vocabulary(source, other, tokenizer)
-    model = _load(config, other, name_of(served.dtype), served.device)
+    if served.split.group.rank == 0:  # others have no tokenizer
+        _check_vocabulary(source, other, tokenizer)
+    model = _load(config, other, served)
     if any(layer.has_state for layer in model.config.layers):
         raise ValueError(f"{name} has recurrent states, and cannot draft; name a model without them")
     return DraftModel(model, has_own_kv=True)
 
 
-def _load(
-    config: EngineConfig, source: ModelSource, dtype: str, device: str, *, quantization: str = "none"
-) -> CausalLM:
+def _load(config: EngineConfig, source: ModelSource, served: CausalLM, *, quantization: str = "none") -> CausalLM:
     reading = None
     if source.path is not None and config.load_format != "random":
         reading = read_checkpoint(source.path, bandwidth=config.storage_bandwidth)
         reading.read_at_once()
-    options = {"dtype": dtype, "device": device, "quantization": quantization, "load_format": config.load_format}
-    with LayerLoader(source, seed=config.seed, reading=reading, **options) as loader:  # type: ignore[arg-type]
+    with LayerLoader(
+        source,
+        dtype=name_of(served.dtype),
+        device=served.device,
+        quantization=quantization,
+        load_format=config.load_format,
+        seed=config.seed,
+        reading=reading,
+        group=served.split.group,
+    ) as loader:
         loader.lay_out(config.weights)
         wait_with_progress(loader, loader.last_stage, config.use_tqdm)
     model = loader.model

@@ -65,13 +65,21 @@ class Drafter:
             ends_here = ends[at] + number
             began = time.perf_counter()
             logits = self._compute(batch, rows[at], starts[at], ends_here, number)
-            tokens = self.choose(logits, [states[i] for i in at.tolist()], number)
+            tokens = self._of_first_rank(self.choose(logits, [states[i] for i in at.tolist()], number))
             work.add(len(at), int((ends_here - starts[at]).sum()), time.perf_counter() - began)
             batch.token_ids[rows[at], ends_here + self.lag] = tokens
             starts[at] = ends_here
             for i, token in zip(at.tolist(), tokens.tolist(), strict=True):
                 asked[i][number] = token
         return work
+
+    def _of_first_rank(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the tokens that the first rank has chosen: only it has the sampling states."""
+        group = self.model.split.group
+        if group.size == 1:
+            return tokens
+        numbers = self._to_device((tokens if group.rank == 0 else 0 * tokens).astype(np.float32))
+        return to_host(group.all_reduce(numbers)).astype(np.int64)
 
     def end_step(self, batch: Batch, hidden: Array) -> None:
         """Forget what this model has not computed of a step's tokens. `hidden` are the served model's hidden states."""

@@ -33,7 +33,7 @@ def load_draft_head(source: ModelSource, served: CausalLM, *, is_random: bool = 
     for unit in units:
         views = {name: unit.view(name, head.device) for name in unit.tensors}
         if matched is None:
-            fill_random(views, std=head.config.initializer_range, seed=seed)
+            fill_random(views, std=head.config.initializer_range, seed=seed, shares=head.checkpoint_shares())
         else:
             load_tensors({name: matched[name] for name in views}, views, lambda num_bytes: None)
         views.clear()  # packing frees them
