@@ -16,6 +16,7 @@ from quire.forecast import Forecast
 from quire.sampling_params import SamplingParams
 
 COMPUTED = "computed"  #: source of prompt tokens whose KV no tier had
+OTHER_PROCESS = "process"  #: source of those whose KV another process wrote to the disk while this one ran
 #: Error of a request whose parameters ban all tokens: the client's mistake, found while sampling.
 EVERY_TOKEN_IS_BANNED = (
     "every token is banned (by structured_outputs, allowed_token_ids, bad_words or min_tokens together)"
@@ -405,7 +406,7 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     num_cached_tokens: int = 0  #: prompt tokens whose KV was found and used
     cached_tokens: dict[str, int] = field(default_factory=dict)  #: the same by tier, "device" among them
-    #: The prompt's tokens in order: (tier in which they were found, or COMPUTED, and their number).
+    #: The prompt's tokens in order: (tier in which they were found, OTHER_PROCESS or COMPUTED, and their number).
     sources: list[tuple[str, int]] = field(default_factory=list)
     num_chosen_tokens: int = 0  #: computed ones that another tier had: computing was predicted to be faster
     metrics: RequestMetrics | None = None

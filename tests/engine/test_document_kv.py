@@ -73,6 +73,9 @@ def test_from_another_engine_of_the_process(tmp_path: Path) -> None:
         jobs = drive(giving, [ask(0, document=document)]) + drive(taking, [ask(1, document=document)])
         assert_all_greedy(name, jobs)
         assert [cached(job) for job in jobs] == [{}, {"disk": 32}]
+        told = [job.answer.to_output().sources[0] for job in jobs if job.answer is not None]
+        assert told == [("computed", len(jobs[0].prompt)), ("process", 32)]
+        assert giving.engine.scheduler.swap.by_others.isdisjoint(taking.engine.scheduler.swap.by_others)
     first.close()
     second.close()
 

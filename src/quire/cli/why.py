@@ -63,7 +63,8 @@ def _explain(record: dict[str, Any]) -> None:
     typer.echo(f"{name}: {record['prompt_tokens']:,} prompt tokens, first token after {_seconds(record['ttft_s'])} s")
     at = 0
     for part in record["ribbon"]:
-        where = part["source"] if part["source"] == "computed" else f"found on {part['source']}"
+        source = {"process": "disk, from another process"}.get(part["source"], part["source"])
+        where = source if source == "computed" else f"found on {source}"
         typer.echo(f"  tokens {at:,} to {at + part['tokens']:,}: {where}")
         at += part["tokens"]
     typer.echo(f"  the computed ones cost {_seconds(record['missed_s'])} s, as predicted")

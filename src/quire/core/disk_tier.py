@@ -38,6 +38,7 @@ class DiskTier:
         self._dropped: list[bytes] = []
         self._invalidated: list[bytes] = []
         self._is_closed = False
+        self._has_listed = False  #: the first change, which lists the blocks on disk, was applied
 
     @property
     def has_messages(self) -> bool:
@@ -109,8 +110,12 @@ class DiskTier:
             self._delete(set(changes.deleted), requests)
         on_disk = self._swap.on_disk
         on_disk.difference_update(changes.removed)
+        self._swap.by_others.difference_update(changes.removed)
         if not self._is_closed:
+            if self._has_listed:
+                self._swap.by_others.update(key for key in changes.added if not self._swap.is_on_disk(key))
             on_disk.update(changes.added)
+            self._has_listed = True
         woken: list[Request] = []
         for key in changes.granted:
             waiting = self._asked.pop(key, [])

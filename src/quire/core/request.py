@@ -12,7 +12,7 @@ from typing import NamedTuple
 from quire.config import SchedulerConfig
 from quire.core.beam_search import BeamSearch
 from quire.core.block_keys import PUBLIC_ONLY, DomainSpans
-from quire.outputs import COMPUTED, OutputSoFar
+from quire.outputs import COMPUTED, OTHER_PROCESS, OutputSoFar
 from quire.sampling_params import BeamSearchParams, SamplingParams
 
 
@@ -46,7 +46,8 @@ class Loading:
     start: int  #: first token of the blocks
     end: int  #: token after the last one
     op_ids: set[int] = field(default_factory=set)  #: pending loads
-    tiers: list[str] = field(default_factory=list)  #: source of each block
+    tiers: list[str] = field(default_factory=list)  #: tier of each block
+    sources: list[str] = field(default_factory=list)  #: the same, with OTHER_PROCESS
 
 
 class Sequence:
@@ -220,8 +221,7 @@ class Request:
         self.status = RequestStatus.WAITING
         self.sequences: list[Sequence] = []
         self.unfinished: list[Sequence] = []  #: sequences that want more tokens
-        #: The prompt's tokens in order: (tier in which they were found, or COMPUTED, and their number), up to the last
-        #: found one. None before it first began.
+        #: See `RequestOutput`, up to the last found token. None before it first began.
         self.sources: list[tuple[str, int]] | None = None
         self.num_chosen_tokens = 0  #: prompt tokens in other tiers that were computed, as predicted to be faster
         self.outputs = outputs
@@ -253,7 +253,7 @@ class Request:
         """Prompt tokens found when it first began, by tier, "device" among them."""
         found = Counter[str]()
         for tier, number in self.sources or ():
-            found[tier] += number
+            found["disk" if tier == OTHER_PROCESS else tier] += number
         found.pop(COMPUTED, None)
         return dict(found)
 

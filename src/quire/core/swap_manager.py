@@ -23,7 +23,7 @@ from quire.core.kv_cache_manager import KVCacheManager, check_tables
 from quire.core.request import Loading, Sequence
 from quire.core.tier_index import TierIndex
 from quire.core.transfers import PendingTransfer, Transfers
-from quire.outputs import BlockTransfer, TransferReport
+from quire.outputs import OTHER_PROCESS, BlockTransfer, TransferReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class SwapManager:
         self.kv = kv
         self.tier = TierIndex(num_slots)
         self.on_disk: set[bytes] = set()
+        self.by_others: set[bytes] = set()  #: of these, blocks that other processes wrote while this one ran
         self.transfers = Transfers()
         self._load_of: dict[bytes, int] = {}  #: `PendingTransfer.key` -> op_id of its load
         self._save_of: dict[bytes, int] = {}  #: key of a record -> op_id of its save to the swap tier
@@ -205,6 +206,7 @@ class SwapManager:
         records = self._records(seq, span)
         blocks: list[int | None] = []
         for keys, tier in zip(records, loading.tiers, strict=True):
+            loading.sources.append(OTHER_PROCESS if tier == "disk" and keys[0] in self.by_others else tier)
             blocks.append(self._cached(keys[0], is_whole=len(keys) > 1) if tier == "device" else None)
             if (block := blocks[-1]) is not None:  # before a load takes its memory
                 kv.hold(block, has_state=len(keys) > 1)
@@ -329,6 +331,7 @@ class SwapManager:
                     ended_saves += ended.keys
                     if not is_lost and not ended.is_private:
                         self.on_disk.update(ended.keys)
+                        self.by_others.difference_update(ended.keys)
         return ended_saves
 
     def _end_load(self, ended: PendingTransfer, *, is_lost: bool, is_cancelled: bool) -> None:

@@ -24,7 +24,7 @@ from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
 from quire.engine.step_stats import StepStats
-from quire.outputs import BROKEN_GRAMMAR, Resumption, SchedulerOutput, Stats, StepOutput
+from quire.outputs import BROKEN_GRAMMAR, Resumption, SchedulerOutput, Stats, StepOutput, StoreChanges
 from quire.prompt import Prompt, PromptLike
 from quire.runner.model_runner import Runner, RunnerLost
 from quire.runner.random import derived_seed
@@ -127,6 +127,7 @@ class Engine:
         self._compiling: dict[str, Future[Any]] = {}  #: pending grammars, by request id
         self._states: dict[str, RequestState] = {}
         self._serial = 0
+        _apply_changes(self, runner.poll_store() or StoreChanges())  # before other processes write more
 
     def add_request(
         self,
@@ -314,10 +315,7 @@ class Engine:
         self.promote_if_ready()
         if self.promoter is not None and not scheduler.has_work():
             time.sleep(_STAGE_POLL_S)  # all requests wait for a stage
-        if (changes := self.runner.poll_store()) is not None:
-            scheduler.apply_store_changes(changes)
-            if changes.stored_share is not None:
-                self.cost_model.stored_share = self.step_stats.stored_share = changes.stored_share
+        _apply_changes(self, self.runner.poll_store())
         self.step_stats.begin()
         started = self.clock()
         out = scheduler.schedule()
@@ -475,6 +473,13 @@ class Engine:
         root = self.adapters.root_of(prompt.adapter) if root is None else root
         extend_keys(keys, root, prompt.domains, prompt.token_ids, size, prompt.documents[-1] // size)
         return keys
+
+
+def _apply_changes(engine: Engine, changes: StoreChanges | None) -> None:
+    if changes is not None:
+        engine.scheduler.apply_store_changes(changes)
+        if changes.stored_share is not None:
+            engine.cost_model.stored_share = engine.step_stats.stored_share = changes.stored_share
 
 
 def _describe(error: Exception) -> str:

@@ -21,9 +21,9 @@ class Letters:
         return "".join(map(chr, ids))
 
 
-def record(history: RequestHistory, key: str, name: str, text: str, found: int = 0) -> Any:
+def record(history: RequestHistory, key: str, name: str, text: str, found: int = 0, where: str = "device") -> Any:
     ids = list(map(ord, text))
-    sources = [(source, number) for source, number in (("device", found), ("computed", len(ids) - found)) if number]
+    sources = [(source, number) for source, number in ((where, found), ("computed", len(ids) - found)) if number]
     output = RequestOutput(name, None, ids, [CompletionOutput(0, "", [1])], sources=sources)
     output.metrics = RequestMetrics(1.0, first_token_time=1.5, missed_s=0.25)
     prompt = SentPrompt("m", array("i", ids).tobytes(), len(ids))
@@ -42,7 +42,7 @@ def test_a_record_says_how_a_prompt_was_read_and_causes_add_up_to_what_was_compu
         "prompt_tokens": 43,
         "output_tokens": 1,
         "ttft_s": 0.5,
-        "found": {"device": 16, "host": 0, "disk": 0, "computed": 27},
+        "found": {"device": 16, "host": 0, "disk": 0, "process": 0, "computed": 27},
         "ribbon": [{"source": "device", "tokens": 16}, {"source": "computed", "tokens": 27}],
         "missed_s": 0.25,
         "divergence": {
@@ -56,6 +56,12 @@ def test_a_record_says_how_a_prompt_was_read_and_causes_add_up_to_what_was_compu
     assert causes == {"first": 41, "prompt_changed": 23, "new": 4}
     assert [each.id for each in history.recent("k", 5)] == ["b", "a"]
     assert [each.id for each in history.recent("k", 1)] == ["b"]
+
+
+def test_kv_from_another_process_is_shown_apart() -> None:
+    shown = record(RequestHistory(10), "k", "a", "A prompt that another read.", found=16, where="process").model_dump()
+    assert (shown["found"]["disk"], shown["found"]["process"]) == (0, 16)
+    assert shown["ribbon"][0] == {"source": "process", "tokens": 16}
 
 
 def test_a_key_sees_and_is_compared_with_its_own_requests_only() -> None:

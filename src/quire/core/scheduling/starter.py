@@ -12,6 +12,7 @@ from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Loading, Request, Sequence
 from quire.core.scheduling.counts import SchedulerCounts
 from quire.core.scheduling.document_prefill import DocumentPrefill
+from quire.outputs import OTHER_PROCESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +57,19 @@ class SequenceStarter:
         is_first_start = not (request.num_preemptions or request.num_promotions or request.outputs)
         if is_first_start:
             start = loaded.start // self.kv.block_size
-            for tier, blocks in groupby(loaded.tiers[: loaded.end // self.kv.block_size - start]):
-                start = self._count_cached(request, tier, start, len(list(blocks)))
+            for source, blocks in groupby(loaded.sources[: loaded.end // self.kv.block_size - start]):
+                start = self._count_cached(request, source, start, len(list(blocks)))
         if not seq.must_compute:
             num_more = self.kv.adopt_following(seq)
             if is_first_start:
                 self._count_cached(request, "device", loaded.end // self.kv.block_size, num_more)
 
-    def _count_cached(self, request: Request, tier: str, start: int, num_blocks: int) -> int:
-        """Count the blocks from `start` on as found in a tier. Returns their end."""
+    def _count_cached(self, request: Request, source: str, start: int, num_blocks: int) -> int:
+        """Count the blocks from `start` on as found in a tier or by another process. Returns their end."""
         if num_blocks <= 0:
             return start
         num_tokens = num_blocks * self.kv.block_size
-        request.add_found(tier, start * self.kv.block_size, num_tokens)
+        request.add_found(source, start * self.kv.block_size, num_tokens)
         self.counts.prefix_hits += num_tokens
-        self.counts.hits_by_tier[tier] += num_tokens
+        self.counts.hits_by_tier["disk" if source == OTHER_PROCESS else source] += num_tokens
         return start + num_blocks

@@ -42,11 +42,12 @@ class FoundTokens(Reply):
     device: int = 0
     host: int = 0
     disk: int = 0
+    process: int = Field(0, description="On disk, written by another process while this one ran.")
     computed: int = 0
 
 
 class RibbonPart(Reply):
-    source: Literal["device", "host", "disk", "computed"]
+    source: Literal["device", "host", "disk", "process", "computed"]
     tokens: int
 
 

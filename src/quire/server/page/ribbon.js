@@ -6,6 +6,7 @@ const SOURCES = {
   device: "in memory",
   host: "in swap space",
   disk: "from disk",
+  process: "from another process",
   computed: "computed",
 };
 
