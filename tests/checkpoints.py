@@ -260,7 +260,7 @@ _LFM2_FACTORS = {
 _GRANITE4_FACTORS = {
     "A_log": 6, "mamba.out_proj": 2, "mamba.D": 0.5, "q_proj": 0.4, "v_proj": 2, "o_proj": 3, "embed_tokens": 0.3,
 }  # fmt: skip
-_FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
+FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "GPT2": {"bias": 0.1, "c_attn.weight": 1.5, "mlp.c_fc.weight": 0.3, "mlp.c_proj.weight": 0.3},
     "DeepseekV2": _LATENT_FACTORS,
     "DeepseekV3": _LATENT_FACTORS,
@@ -293,7 +293,7 @@ def make_config(name: str, **overrides: Any) -> transformers.PretrainedConfig:
 
 def make_reference(name: str, seed: int = 0, **overrides: Any) -> transformers.PreTrainedModel:
     """Return the variant as a transformers model in float32, in eval mode."""
-    factors = _FACTORS.get(_VARIANTS[name][0], {})
+    factors = FACTORS.get(_VARIANTS[name][0], {})
     config = make_config(name, **overrides)
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
+import copy
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
-from checkpoints import STD, make_checkpoint, make_reference
+from checkpoints import FACTORS, STD, make_checkpoint, make_config, make_reference, randomize
 
 _OF_QWEN = {"fc": "mtp.fc", "embedding": "mtp.pre_fc_norm_embedding", "hidden": "mtp.pre_fc_norm_hidden",
             "layer": "mtp.layers.0", "norm": "mtp.norm"}  # fmt: skip
@@ -98,3 +101,58 @@ class HeadReference:
 
 def _norm(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return x / np.sqrt(np.mean(x * x, axis=1, keepdims=True) + 1e-6) * weight
+
+
+_ASSISTANT_SEED = 3
+
+
+@cache
+def _assistant(name: str) -> Any:
+    """Return an assistant of a variant of Gemma 4 in transformers."""
+    kinds = ["sliding_attention", "sliding_attention", "full_attention"]
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2}
+    text = make_config(
+        name, **small, num_kv_shared_layers=3, layer_types=kinds, hidden_size_per_layer_input=0,
+        use_double_wide_mlp=False, enable_moe_block=False,
+    )  # fmt: skip
+    text.vocab_size_per_layer_input = 0
+    config = transformers.Gemma4AssistantConfig(text_config=text, backbone_hidden_size=64)
+    torch.manual_seed(_ASSISTANT_SEED)
+    # This version of transformers expects another layer's KV in the model itself.
+    with patch.object(transformers.Gemma4TextConfig, "kv_sharing_modes", ["reuse"] * 3):
+        model = transformers.Gemma4AssistantForCausalLM(config)
+    randomize(model, FACTORS["Gemma4Text"])
+    return model.eval()
+
+
+@cache
+def assistant_checkpoint(name: str) -> Path:
+    _directories.append(tempfile.TemporaryDirectory(prefix=f"quire-{name}-assistant-"))
+    _assistant(name).save_pretrained(_directories[-1].name)
+    return Path(_directories[-1].name)
+
+
+class AssistantReference:
+    """What the assistant of a variant guesses after some tokens."""
+
+    def __init__(self, name: str) -> None:
+        self._served, self._assistant = make_reference(name).double(), copy.deepcopy(_assistant(name)).double()
+        self._served.set_experts_implementation("eager")
+        self._window = self._served.config.sliding_window
+        for layer in self._served.model.layers:  # the last of each kind
+            layer.self_attn.store_full_length_kv = not layer.self_attn.is_kv_shared_layer
+
+    @torch.no_grad()
+    def logits(self, tokens: list[int], num_drafts: int) -> np.ndarray:
+        """Return the logits of the token after `tokens`, of which the last `num_drafts` were guesses."""
+        known = len(tokens) - num_drafts
+        found = self._served.model(torch.tensor([tokens[: known - 1]]), return_shared_kv_states=True)
+        shared = dict(found.shared_kv_states)
+        shared["sliding_attention"] = tuple(each[:, :, -self._window :] for each in shared["sliding_attention"])
+        hidden, at = found.last_hidden_state[:, -1:], torch.tensor([[known - 1]])
+        for token in tokens[known - 1 :]:
+            embedding = self._served.model.embed_tokens(torch.tensor([[token]]))
+            inputs = torch.cat([embedding, hidden], dim=-1)
+            guess = self._assistant(inputs_embeds=inputs, position_ids=at, shared_kv_states=shared)
+            hidden = guess.last_hidden_state
+        return guess.logits[0, 0].numpy()

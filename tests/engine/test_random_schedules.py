@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from checkpoints import HYBRIDS
-from draft_heads import FAMILIES_WITH_HEADS, head_checkpoint
+from draft_heads import FAMILIES_WITH_HEADS, assistant_checkpoint, head_checkpoint
 from engine.drafting import Adversary, draft_from
 from engine.harness import (
     PROMPTS,
@@ -169,6 +169,8 @@ def run(name: str, plan: Plan, format_name: str = "float32") -> None:
     draft_model = None
     if plan.has_draft_model and plan.num_drafts > 0 and name in FAMILIES_WITH_HEADS:
         draft_model = "mtp"
+    elif plan.has_draft_model and plan.num_drafts > 0 and name == "gemma4-shared":
+        draft_model = str(assistant_checkpoint(name))
     elif plan.has_draft_model and plan.num_drafts > 0 and name not in HYBRIDS:
         draft_model = str(checkpoint(name))
     llm = make_llm(

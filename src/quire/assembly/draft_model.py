@@ -13,7 +13,7 @@ from quire.loading.modules.draft_head import load_draft_head
 from quire.loading.reading.checkpoint_reading import read_checkpoint
 from quire.loading.source import ModelSource, resolve_model
 from quire.models.base import CausalLM
-from quire.models.draft_head import DraftHead
+from quire.models.draft_head import HiddenStateReader
 from quire.ops.arrays import name_of
 from quire.text.tokenizer import Tokenizer
 
@@ -32,11 +32,9 @@ class DraftModel:
 
     def block_bytes(self, block_size: int) -> int:
         """Return the bytes of its KV that belong to a block of the served model's."""
-        if not self.has_own_kv:
-            return 0
-        num_values = KVLayout(self.model.attention_layers(), block_size).block_numel
-        if isinstance(self.model, DraftHead):  # hidden states
-            num_values += block_size * self.model.config.hidden_size
+        num_values = KVLayout(self.model.attention_layers(), block_size).block_numel if self.has_own_kv else 0
+        if isinstance(self.model, HiddenStateReader):
+            num_values += block_size * self.model.fc.in_features // 2
         return num_values * self.model.dtype.itemsize
 
     def facts(self, served: CausalLM) -> DraftFacts:
@@ -58,9 +56,12 @@ def load_draft_model(
     name = config.speculative_model
     if name is None:
         return None
-    if name == "mtp":
+    is_own = name in ("mtp", *_FEWER_BITS)
+    other = source if is_own else resolve_model(name, load_format=config.load_format, hub=config.hub)
+    if name == "mtp" or other.is_assistant:
         is_random = config.load_format == "random"
-        return DraftModel(load_draft_head(source, served, is_random=is_random, seed=config.seed), has_own_kv=True)
+        head = load_draft_head(other, served, is_random=is_random, seed=config.seed)
+        return DraftModel(head, has_own_kv=not head.reads_served_kv)
     if name in _FEWER_BITS:
         if any(layer.has_state for layer in served.config.layers):
             raise ValueError(
@@ -75,7 +76,6 @@ def load_draft_model(
         model = _load(config, source, served, quantization=name)
         model.kv_dtype = served.kv_dtype
         return DraftModel(model, has_own_kv=False)
-    other = resolve_model(name, load_format=config.load_format, hub=config.hub)
     if served.split.group.rank == 0:  # others have no tokenizer
         _check_vocabulary(source, other, tokenizer)
     model = _load(config, other, served)

@@ -16,7 +16,7 @@ from quire.core.block_keys import Namespace
 from quire.kernels.loaded import describe_arithmetic, describe_triton, load_kernels, uses_triton
 from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
-from quire.models.draft_head import DraftHead
+from quire.models.draft_head import HiddenStateReader
 from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
 from quire.ops.arrays import Array, DType, as_tensor, is_numpy, name_of
@@ -195,14 +195,12 @@ def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, voca
             f"the draft model reads {model.config.context_length} tokens, and max_model_len is {plan.max_model_len}; "
             "lower max_model_len, or name another draft model"
         )
-    layout, cache = served_cache.layout, served_cache
-    if draft.has_own_kv:
-        layout = KVLayout(model.attention_layers(), block_size)
-        cache = KVCache(plan.num_ids, layout, model.dtype, model.device)
-    attention = make_attention(cache.blocks, layout, model.dtype)
-    if isinstance(model, DraftHead):
-        return HeadDrafter(model, attention, vocab_size, cache)
-    return Drafter(model, attention, vocab_size, cache if draft.has_own_kv else None)
+    layout = KVLayout(model.attention_layers(), block_size)
+    own = KVCache(plan.num_ids, layout, model.dtype, model.device) if draft.has_own_kv else None
+    attention = make_attention((own or served_cache).blocks, layout, model.dtype)
+    if isinstance(model, HiddenStateReader):
+        return HeadDrafter(model, attention, vocab_size, served_cache, own)
+    return Drafter(model, attention, vocab_size, own)
 
 
 def _make_transfer_worker(

@@ -55,6 +55,11 @@ class ModelSource:
         except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise ModelConfigError(f"{self.name}: config.json has a value of another kind: {error}") from None
 
+    @property
+    def is_assistant(self) -> bool:
+        """Whether it only drafts, for a Gemma 4."""
+        return self.hf_config.get("architectures") == ["Gemma4AssistantForCausalLM"]
+
     def check_architecture(self) -> None:
         """Refuse an unknown architecture. Unlike `config`, this imports no models."""
         try:
@@ -193,7 +198,7 @@ def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
             source = read_directory(name, directory)
             if not with_weights:
                 return source
-            _ = source.config  # refuse unsupported models before the download
+            _ = source.is_assistant or source.config  # refuse unsupported models before the download
             directory = download_files(repository, HUB_CONFIG_FILES + HUB_WEIGHT_FILES, hub)
             if any(directory.glob("*.safetensors")):
                 return read_directory(name, directory)

@@ -1,5 +1,4 @@
-"""The draft head of a checkpoint (multi-token prediction, MTP): one decoder layer that guesses a token from the token
-before it and the served model's hidden state before that.
+"""Models that draft from the served model's hidden states (multi-token prediction, MTP): checkpoints' draft heads.
 
 The layout follows vLLM's qwen3_next_mtp.py and SGLang's deepseek_nextn.py. The entry at position i normalizes the
 embedding of token i + 1 and the hidden state at i, which is the served model's after its final norm, and projects both,
@@ -18,13 +17,42 @@ from quire.models.base import Attend, CausalLM
 from quire.models.layers import RMSNorm
 from quire.models.linear.layer import Linear
 from quire.models.model_config import ModelConfig
-from quire.ops import functions as ops
 from quire.ops.arrays import Array, empty
 
 
-class DraftHead(LlamaForCausalLM):
-    """The first draft head of a served model, on the meta device and with tables of its own. ValueError if the
-    architecture has none."""
+class HiddenStateReader(LlamaForCausalLM):
+    """A model that drafts from hidden states, on the meta device until it is loaded. Subclasses set `fc`, which
+    projects an embedding and a hidden state of the served model to the layers' input."""
+
+    reads_served_kv = False  #: instead of KV of its own, up to the last hidden state
+    fc: Linear
+
+    def connect(self, served: LlamaForCausalLM) -> None:
+        """Read the served model's embeddings."""
+        self.embed_served = served.embed
+
+    def from_hidden(
+        self, input_ids: Array, positions: Array, hidden: Array, attend: Attend, *, rows: Array | None = None
+    ) -> Array:
+        """As `CausalLM.__call__`, from tokens and the served model's hidden states before them, [num_tokens, size]."""
+        x = self.embed_served(input_ids)
+        both = empty((len(x), 2 * x.shape[-1]), x.dtype, self.device)
+        both[:, : x.shape[-1]], both[:, x.shape[-1] :] = self.normed(x, hidden)
+        return self.recorded(self._through_layers, attend, both, *self.angles(positions, x.dtype), rows=rows)
+
+    def normed(self, embeddings: Array, hidden: Array) -> tuple[Array, Array]:
+        return embeddings, hidden
+
+    def next_hidden(self, hidden: Array) -> Array:
+        """Return the hidden states of the next entries in place of the served model's."""
+        return hidden
+
+    def _through_layers(self, attend: Attend, x: Array, *angles: Array, rows: Array | None = None) -> Array:
+        return super()._through_layers(attend, self.fc(x), *angles, rows=rows)
+
+
+class DraftHead(HiddenStateReader):
+    """The first draft head of a served model. ValueError if the architecture has none."""
 
     def __init__(self, served: CausalLM) -> None:
         names = getattr(served, "draft_head_names", None)
@@ -41,30 +69,18 @@ class DraftHead(LlamaForCausalLM):
         self.fc = Linear(2 * config.hidden_size, config.hidden_size, bias=False, **factory)
         self.embedding_norm, self.hidden_norm = (RMSNorm(config.hidden_size, **norm) for _ in range(2))
         self.layer = self.layers[0]
-        self.device = served.device
         at = served.config.num_layers
         self.checkpoint_names = {part: name.format(at) for part, name in names.items()}  # type: ignore[misc]
-        # Further heads, and copies of the served model's tables.
-        others = rf"mtp\.layers\.[1-9].*|model\.layers\.{at}\.(embed_tokens|shared_head\.head)\..*"
-        self.ignored_tensors = re.compile(rf"{self.ignored_tensors.pattern}|{others}")
+        # Copies of the served model's tables.
+        self.ignored_tensors = re.compile(rf"model\.layers\.{at}\.(embed_tokens|shared_head\.head)\..*")
 
-    def share_tables(self, served: CausalLM) -> None:
+    def connect(self, served: LlamaForCausalLM) -> None:
         """Read the served model's embeddings, and its output layer."""
+        super().connect(served)
         self.embed_tokens, self.lm_head = served.embed_tokens, served.lm_head
 
-    def from_hidden(
-        self, input_ids: Array, positions: Array, hidden: Array, attend: Attend, *, rows: Array | None = None
-    ) -> Array:
-        """As `CausalLM.__call__`, for entries at `positions`: the tokens after them, and the hidden states at them,
-        [num_tokens, hidden_size]."""
-        x = ops.scale(self.split.group.all_reduce(self.embed_tokens(input_ids)), self.embedding_multiplier)
-        size = self.config.hidden_size
-        both = empty((len(x), 2 * size), x.dtype, self.device)
-        both[:, :size], both[:, size:] = self.embedding_norm(x), self.hidden_norm(hidden)
-        return self.recorded(self._through_layers, attend, both, *self.angles(positions, x.dtype), rows=rows)
-
-    def _through_layers(self, attend: Attend, x: Array, *angles: Array, rows: Array | None = None) -> Array:
-        return super()._through_layers(attend, self.fc(x), *angles, rows=rows)
+    def normed(self, embeddings: Array, hidden: Array) -> tuple[Array, Array]:
+        return self.embedding_norm(embeddings), self.hidden_norm(hidden)
 
 
 def _head_config(config: ModelConfig) -> ModelConfig:

@@ -109,12 +109,12 @@ class Drafter:
         batch = inputs.flatten(rows, starts, ends - starts)
         self._attention.plan(batch.attention)
         last = batch.attention.query_start_loc[1:] - 1
-        hidden = self._run(inputs, batch, self._to_device(last) if len(last) < len(batch.token_ids) else None)
+        hidden = self._run(inputs, batch, self._to_device(last) if len(last) < len(batch.token_ids) else None, number)
         self._keep(inputs, batch, hidden, number)
         logits = self.model.compute_logits(hidden)[:, : self._vocab_size]
         return as_numpy(logits) if self.model.device == "cpu" else logits
 
-    def _run(self, inputs: InputBatch, batch: Batch, rows: Array | None) -> Array:
+    def _run(self, inputs: InputBatch, batch: Batch, rows: Array | None, number: int) -> Array:
         """Run the model. Returns the hidden states of `rows`, or of all."""
         ids, positions = self._to_device(batch.token_ids), self._to_device(batch.positions)
         return self.model(ids, positions, self._attention.attend, rows=rows)

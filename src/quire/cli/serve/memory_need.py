@@ -43,9 +43,13 @@ def fit_memory(name: str, config: EngineConfig, limit: int, *, share: float) -> 
 def _draft_bytes(config: EngineConfig, draft: str, model: CausalLM) -> int:
     """Return the memory of a draft model's weights."""
     from quire.loading.modules.draft_head import draft_head_bytes
+    from quire.loading.source import resolve_model
 
-    if draft == "mtp":
-        return draft_head_bytes(model)
+    if draft not in QUANTIZATIONS:
+        own = config.model if draft == "mtp" else draft
+        source = resolve_model(own, load_format=config.load_format, hub=config.hub)
+        if draft == "mtp" or source.is_assistant:
+            return draft_head_bytes(source, model)
     return _weights_of(config, *((config.model, draft) if draft in QUANTIZATIONS else (draft, "none")))[0]
 
 

@@ -234,8 +234,7 @@ class Gemma4ForCausalLM(LlamaForCausalLM):
             self.per_layer_projection_norm = RMSNorm(size, config.norm_eps, **factory)
 
     def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
-        x = self.split.group.all_reduce(self.embed_tokens(input_ids))
-        x = ops.scale(x, self.embedding_multiplier)
+        x = self.embed(input_ids)
         inputs = self.angles(positions, x.dtype)
         if self.config.per_layer_size:
             inputs.append(self._per_layer_inputs(input_ids, x))

@@ -194,9 +194,12 @@ class LlamaForCausalLM(CausalLM):
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, offset=config.norm_offset, dtype=dtype, device=device)
 
     def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
-        x = self.split.group.all_reduce(self.embed_tokens(input_ids))
-        x = ops.scale(x, self.embedding_multiplier)
+        x = self.embed(input_ids)
         return self.recorded(self._through_layers, attend, x, *self.angles(positions, x.dtype), rows=rows)
+
+    def embed(self, input_ids: Array) -> Array:
+        """Return the layers' input."""
+        return ops.scale(self.split.group.all_reduce(self.embed_tokens(input_ids)), self.embedding_multiplier)
 
     def angles(self, positions: Array, dtype: DType) -> list[Array]:
         """Return the arrays of all rotations of a step's positions."""
