@@ -41,12 +41,13 @@ def test_a_server_without_a_directory_keeps_prompts_in_the_user_s_cache(
         "limited": EngineConfig("random:tiny", kv_dir_size=GB),
         "none": EngineConfig("random:tiny", enable_prefix_caching=False),
         "plain": EngineConfig("random:tiny"),
+        "split": EngineConfig("random:tiny", tensor_parallel_size=2),
     }
     for free, size in ((1000 * GB, 10 * GB), (20 * GB, 2 * GB)):
         give_free_space(monkeypatch, free)
         found = keep_prompts(given)
         assert (found["own"], found["none"]) == (given["own"], given["none"])
-        for name, limit in (("plain", size), ("limited", GB)):
+        for name, limit in (("plain", size), ("split", size), ("limited", GB)):
             config = found[name]
             assert (config.kv_dir, config.kv_dir_keep_prompts, config.kv_dir_size) == (str(cache), True, limit)
     assert cache.stat().st_mode & 0o077 == 0

@@ -38,6 +38,8 @@ from quire.outputs import LoadProgress
 from quire.progressive.packs.pack import pack
 from quire.progressive.stage_plan import StagePlan
 from quire.prompt import Prompt
+from quire.system.user_cache import default_kv_dir
+from quire.tiers.store.block_store import BlockStore
 from quire.tiers.store.offline import list_namespaces
 
 _SMALL = {
@@ -239,3 +241,21 @@ def test_documents_kept_on_disk_are_found_while_every_rank_has_its_slices(
             other = next(each for each in (first, second) if each.facts["parallel_slice"] == "1/2")
             shutil.rmtree(tmp_path / "kv" / other.name)
     assert counts == [0, NUM_FULL, 0, NUM_FULL]
+
+
+@pytest.mark.parametrize(("broken", "num_disks"), [("", 2), ("0/2", 0), ("1/2", 0)])
+def test_the_default_directory_is_used_by_all_ranks_or_by_none(
+    broken: str, num_disks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def open_store(*arguments: Any, **options: Any) -> BlockStore:
+        if options["facts"]["parallel_slice"] == broken:
+            raise ValueError("the disk is full")
+        return BlockStore(*arguments, **options)
+
+    monkeypatch.setattr("quire.assembly.runner.BlockStore", open_store)
+    llm = MultiRankLLM("llama", kv_dir=str(default_kv_dir()), kv_dir_keep_prompts=True, block_size=4)
+    runners = [llm.engine.runner.first, llm.workers[0].built.runner]  # type: ignore[attr-defined]
+    assert sum(runner.disk is not None for runner in runners) == num_disks
+    assert_all_greedy("llama", drive(llm, mixed_jobs()))

@@ -103,7 +103,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         model.config.vocab_size,
         worker,
-        _open_disk_tier(config, cache, plan.record_bytes, namespace, loaded.source.name, cipher),
+        _open_disk_tier(config, cache, plan.record_bytes, namespace, loaded, cipher),
         grammars,
         draws=group.rank == 0,
     )
@@ -223,25 +223,32 @@ def _make_transfer_worker(
 
 
 def _open_disk_tier(
-    config: EngineConfig, cache: KVCache, block_bytes: int, namespace: Namespace, model: str, cipher: Cipher | None
+    config: EngineConfig, kv: KVCache, block_bytes: int, namespace: Namespace, model: LoadedModel, cipher: Cipher | None
 ) -> DiskLink | None:
+    """Open the KV directory, if any. The default one is used by all ranks or by none."""
     if config.kv_dir is None:
         return None
+    store = None
     try:
         store = BlockStore(
             config.kv_dir,
-            model=model,
+            model=model.source.name,
             root=namespace.root(),
             block_bytes=block_bytes,
             max_bytes=config.kv_dir_size,
             facts=asdict(namespace),
-            dtype="" if config.kv_dir_coding == "off" else name_of(cache.blocks.dtype),
+            dtype="" if config.kv_dir_coding == "off" else name_of(kv.blocks.dtype),
             cipher=cipher,
         )
     except ValueError as error:
         if not is_default_kv_dir(config.kv_dir):
             raise
         logger.warning("prompts' KV is not kept on disk: %s", error)
+    if isinstance(group := model.group, RankGroup) and not all(group.exchange("disk", store is not None)):
+        if store is not None:
+            store.close()
+        store = None
+    if store is None:
         return None
     logger.info(
         "kv_dir: %d blocks (%s) of this model in %s, at most %s for all models",
@@ -250,7 +257,7 @@ def _open_disk_tier(
         config.kv_dir,
         format_size(config.kv_dir_size),
     )
-    link = DiskLink(cache.blocks, store, block_bytes)
+    link = DiskLink(kv.blocks, store, block_bytes)
     link.always_codes = config.kv_dir_coding == "on"
     return link
 

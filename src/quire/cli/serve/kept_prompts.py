@@ -19,11 +19,7 @@ def keep_prompts(engines: Mapping[str, EngineConfig]) -> dict[str, EngineConfig]
     """Have engines without a KV directory keep prompts in the user's cache; warn if there is no room."""
     from quire.system.user_cache import default_kv_dir
 
-    chosen = {
-        name: config
-        for name, config in engines.items()
-        if config.kv_dir is None and config.enable_prefix_caching and config.tensor_parallel_size == 1
-    }
+    chosen = {name: each for name, each in engines.items() if each.kv_dir is None and each.enable_prefix_caching}
     if not chosen:
         return dict(engines)
     directory = default_kv_dir()
