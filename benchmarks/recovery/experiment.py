@@ -409,12 +409,16 @@ def _describe_differences(settings: RecoverySettings, differences: Sequence[tupl
 
 def draw(figure: Any, title: str, runs: dict[str, list[RecoveryRun]]) -> None:
     """Seconds by policy, and each decision of the first run of cost with the model's crossing points."""
-    figure.suptitle(f"Which recovery costs least? {title.removeprefix('Recovery: ')}", x=0.01, ha="left")
     dynamic = runs.get(_DYNAMIC)
-    panels = figure.subplots(1, 2, width_ratios=(1, 2)) if dynamic else [figure.subplots()]
-    _draw_seconds(panels[0], runs)
+    has_others = len(runs) > 1 or not dynamic
+    question = "Which recovery costs least?" if has_others else "What does cost choose?"
+    figure.suptitle(f"{question} {title.removeprefix('Recovery: ')}", x=0.01, ha="left")
+    count = has_others + bool(dynamic)
+    panels = figure.subplots(1, count, squeeze=False, width_ratios=(1, 2)[:count])[0]
+    if has_others:
+        _draw_seconds(panels[0], runs)
     if dynamic:
-        _draw_decisions(panels[1], dynamic[0])
+        _draw_decisions(panels[-1], dynamic[0])
 
 
 def _draw_seconds(axes: Any, runs: dict[str, list[RecoveryRun]]) -> None:

@@ -270,8 +270,8 @@ def _title(settings: ReplicaSettings, arrivals: Sequence[Arrival], profile: Hard
 
 
 def draw(figure: Any, figures: Sequence[dict[str, Any]], settings: ReplicaSettings) -> None:
-    """Goodput and cost over the number of replicas, a line per policy."""
-    figure.suptitle("Routing over replicas: requests within the SLO (higher is better), and what they cost (lower)")
+    """Goodput and late first tokens over the number of replicas, a line per policy."""
+    figure.suptitle("How many replicas, and which routing? Within the SLO (higher is better), and first tokens (lower)")
     left, right = figure.subplots(1, 2)
     for number, routing in enumerate(settings.routing):
         rows = [each for each in figures if each["routing"] == routing]
@@ -279,11 +279,12 @@ def draw(figure: Any, figures: Sequence[dict[str, Any]], settings: ReplicaSettin
         # Lines that lie on each other are all seen: the later ones are thinner.
         look = {"marker": "osD^"[number % 4], "lw": 4 - number * 0.8, "ms": 8 - number, "color": COLOURS[number]}
         left.plot(sizes, [100 * each["goodput"] for each in rows], label=routing, **look)
-        right.plot(sizes, [each["replica_s"] for each in rows], label=routing, **look)
-    for axes, label in ((left, "requests within the SLO, %"), (right, "replica-seconds to the last token")):
+        right.plot(sizes, [1e3 * each["ttft_s"]["p99"] for each in rows], label=routing, **look)
+    left.set_ylim(bottom=0)
+    right.set_yscale("log")
+    for axes, label in ((left, "requests within the SLO, %"), (right, "P99 of the time to the first token, ms")):
         axes.set_xscale("log", base=2)
         axes.set_xticks(settings.replicas, [str(each) for each in settings.replicas])
         axes.set_xlabel("replicas")
         axes.set_ylabel(label)
-        axes.set_ylim(bottom=0)
         axes.margins(y=0.08)

@@ -171,8 +171,8 @@ def draw_sweep(figure: Any, figures: Sequence[Mapping[str, Any]]) -> None:
         rates = sorted({_rate(f) for f in figures})
         panels[1].plot(rates, rates, color="0.4", linestyle=":", linewidth=1, label="all requests")
         limits = next(f["goodput"]["limits_s"] for f in figures if "goodput" in f)
-        panels[1].set(xlabel="request rate, requests/s", ylabel="goodput, requests/s")
-        panels[1].set_title(f"Goodput: higher is better (within {_named(limits)})")
+        panels[1].set(xlabel="request rate, requests/s", ylabel=f"requests/s within {_named(limits)}")
+        panels[1].set_title("Goodput: higher is better")
     for axes in panels:
         axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
