@@ -86,12 +86,12 @@ def test_ranks_add_and_gather_arrays_of_both_kinds(
 
 @needs_kernels
 def test_without_room_in_memory_a_temporary_file_is_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places: list[str] = []
+    opened: list[Path] = []
     made = shared_memory.os.open
     full = shared_memory.os.posix_fallocate
 
     def open_file(path: Any, *arguments: Any) -> int:
-        places.append(str(Path(path).parent))
+        opened.append(Path(path))
         if str(path).startswith("/dev/shm/quire") and is_missing:
             raise FileNotFoundError(path)
         return made(path, *arguments)
@@ -105,13 +105,13 @@ def test_without_room_in_memory_a_temporary_file_is_shared(tmp_path: Path, monke
     monkeypatch.setattr(shared_memory.os, "posix_fallocate", allocate)
     monkeypatch.setattr(shared_memory.tempfile, "gettempdir", lambda: str(tmp_path))
     for is_missing in (True, False):
-        places.clear()
+        opened.clear()
         meeting = tmp_path / str(is_missing)
         meeting.mkdir()
         total = on_group(2, meeting, lambda group: group.all_reduce(np.ones(3, dtype=np.float32)).tolist())
         assert total == [[2.0] * 3] * 2
-        assert places[:2] == ["/dev/shm", str(tmp_path)]
-        assert not [*tmp_path.glob("quire-*"), *Path("/dev/shm").glob("quire-*")]
+        assert [path.parent for path in opened[:2]] == [Path("/dev/shm"), tmp_path]
+        assert not [path for path in opened if path.exists()]
 
 
 RANK = """
