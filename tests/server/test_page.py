@@ -14,6 +14,7 @@ import pytest
 from quire.assembly import start_engine
 from quire.config import EngineConfig
 from quire.engine.engine import Engine
+from quire.routing import Router, RoutingConfig
 from quire.server.collections.service import make_service
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry
@@ -305,3 +306,43 @@ def test_text_of_a_model_never_becomes_markup(page: Page, server: RunningServer,
         text,
     )
     assert html == shown or shown is None
+
+
+def test_reasoning_and_calls_are_folded(page: Page, server: RunningServer) -> None:
+    arguments = '{"town": "Ashby"}'
+    call = {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": arguments[:9]}}
+    deltas = [
+        {"reasoning_content": "I need the "},
+        {"reasoning_content": "weather."},
+        {"content": "One moment."},
+        {"tool_calls": [call]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": arguments[9:]}}]},
+    ]
+    chunks = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 12}})
+    body = "".join(f"data: {json.dumps({'model': MODEL, **chunk})}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    visit(page, server)
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(content_type="text/event-stream", body=body))
+    page.fill("#question", "Weather in Ashby?")
+    page.press("#question", "Enter")
+    page.wait_for_selector(".message.assistant .figure.tokens")
+    assert page.inner_text(".message.assistant > .text") == "One moment."
+    folded = page.locator(".message.assistant details.fold")
+    assert [each.get_attribute("open") for each in folded.all()] == [None, None]
+    for fold, text in zip(folded.all(), ("I need the weather.", '"town": "Ashby"'), strict=True):
+        assert not fold.get_by_text(text).is_visible()
+        fold.locator("summary").press("Enter")
+        assert fold.get_by_text(text).is_visible()
+    assert folded.locator("summary").all_inner_texts() == ["Reasoning", "Calls weather"]
+
+
+def test_auto_shows_which_model_answered_and_why(page: Page) -> None:
+    names = ["one", "two"]
+    router = Router(RoutingConfig("round-robin", {name: name for name in names}), names)
+    with running(*(make_model(name=name, chat_template=TEMPLATE) for name in names), router=router) as server:
+        visit(page, server)
+        page.select_option("#model", "auto")
+        ask(page, "Hello")
+        answered = page.locator(".message.assistant .figure.by")
+        assert answered.inner_text() == "one"
+        assert "turn" in (answered.get_attribute("title") or "")
