@@ -17,44 +17,31 @@ from quire.system.worker_process import Worker, WorkerLimits, WorkerProcess
 _LIMITS = WorkerLimits(memory_bytes=None, cpu_s=None, wall_s=600.0)  # loading a trusted checkpoint may take memory
 
 
-class EmbedderProcess:
+class EmbedderProcess(WorkerProcess):
     """An `Embedder` whose child process starts with the first call. Call `close` at the end. `num_threads` defaults to
     one per core; engines go before a process with higher `niceness`."""
 
     def __init__(self, source: EmbedderSource, *, num_threads: int | None = None, niceness: int = 0) -> None:
         self.source = source
         make = partial(_make_worker, source, num_threads or default_num_threads())
-        self._child = WorkerProcess(make, "embedder", limits=_LIMITS, niceness=niceness)
+        super().__init__(make, "embedder", limits=_LIMITS, niceness=niceness)
         self._facts: EmbedderFacts | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The process id; None if no process runs."""
-        return self._child.pid
 
     @property
     def facts(self) -> EmbedderFacts:
         """Facts of the loaded embedder. Raises ValueError if loading fails, WorkerError if the process ends."""
         if self._facts is None:
-            self._facts = EmbedderFacts(**json.loads(self._child.ask(b"[]")))
+            self._facts = EmbedderFacts(**json.loads(self.ask(b"[]")))
         return self._facts
 
     def embed(self, texts: Sequence[EmbedderInput], max_tokens: int | None = None) -> Embeddings:
         facts = self.facts
         if not texts:
             return Embeddings(np.empty((0, facts.dimension), np.float32), [], [])
-        answer = self._child.ask(json.dumps([list(texts), max_tokens]).encode())
+        answer = self.ask(json.dumps([list(texts), max_tokens]).encode())
         head, _, data = answer.partition(b"\n")
         vectors = np.frombuffer(data, np.float32).reshape(len(texts), facts.dimension)
         return Embeddings(vectors, *json.loads(head))
-
-    def close(self) -> None:
-        """End the process."""
-        self._child.close()
-
-    def stop(self) -> None:
-        """Kill the process for good; pending calls raise WorkerError."""
-        self._child.stop()
 
 
 def _make_worker(source: EmbedderSource, num_threads: int) -> Worker:

@@ -19,11 +19,11 @@ MAX_CHUNKS = 20_000  #: of one uploaded document, whose vectors are in memory to
 _NICENESS = 10  # engines go first
 
 
-class ParserProcess:
-    """Owns the child process, which starts with the first file and restarts after a file that ended it."""
+class ParserProcess(WorkerProcess):
+    """Starts with the first file, and again after a file that ended it."""
 
     def __init__(self, limits: WorkerLimits | None = None) -> None:
-        self._child = WorkerProcess(_make_worker, "reading", limits=limits or WorkerLimits(), niceness=_NICENESS)
+        super().__init__(_make_worker, "reading", limits=limits or WorkerLimits(), niceness=_NICENESS)
 
     def parse(self, name: str, data: bytes) -> list[ParsedDocument]:
         """Parse a file by its suffix. Raises ValueError for other content, WorkerError if a limit is exceeded."""
@@ -36,7 +36,7 @@ class ParserProcess:
         """As `parse`, with the format given as one of the values of `KINDS`."""
         if len(data) > MAX_FILE_BYTES:
             raise ValueError(f"it has more than {MAX_FILE_BYTES >> 20} MiB; split it")
-        head, _, texts = self._child.ask(json.dumps(["parse", kind]).encode() + b"\n" + data).partition(b"\n")
+        head, _, texts = self.ask(json.dumps(["parse", kind]).encode() + b"\n" + data).partition(b"\n")
         found, start = [], 0
         for size, title, page_starts in json.loads(head):
             text = texts[start : start + int(size)].decode()
@@ -49,19 +49,11 @@ class ParserProcess:
         from quire.rag.chunks import Chunk
 
         question = json.dumps(["cut", embedder, list(readers), num_tokens, overlap]).encode() + b"\n" + text.encode()
-        found = json.loads(self._child.ask(question))
+        found = json.loads(self.ask(question))
         if len(found) > MAX_CHUNKS:
             what = f"it has {len(found):,} chunks of {num_tokens} tokens, and {MAX_CHUNKS:,} are allowed"
             raise ValueError(f"{what}; split it, or make a collection with larger chunks")
         return [Chunk(*map(int, each)) for each in found]
-
-    def close(self) -> None:
-        """End the process."""
-        self._child.close()
-
-    def stop(self) -> None:
-        """Kill the process for good; pending calls raise WorkerError."""
-        self._child.stop()
 
 
 # -- in the process --------------------------------------------------------------------------------------------------
