@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from quire.rag.collection import Collection
     from quire.rag.embedder import EmbedderSource
     from quire.rag.embedding import EmbedderInput, Embeddings
-    from quire.rag.records import CollectionInfo, Filter, Passage
+    from quire.rag.records import CollectionInfo, Filter, OnDeleted, Passage
     from quire.server.collections.schema import DocumentUpload
     from quire.server.collections.shared_embedder import SharedEmbedder
     from quire.settings import RankBy
@@ -94,7 +94,8 @@ class CollectionService:
         metrics: Metrics | None = None,
     ) -> None:
         self._metrics = metrics or Metrics()
-        self._storage = Storage(directory) if directory is not None else None
+        self.on_deleted: OnDeleted = lambda info, texts: None  #: receives, in a thread, the texts of deleted chunks
+        self._storage = None if directory is None else Storage(directory, lambda *gone: self.on_deleted(*gone))
         self._embedder = _share(embedder, self._metrics.observe_embedded) if embedder is not None else None
         self._uploads = Uploads(self._embedder) if self._embedder is not None else None
         self._admins = frozenset(admins)
@@ -103,16 +104,6 @@ class CollectionService:
         self._searches = make_executor("searches", _SEARCH_THREADS, _MAX_WAITING)
         self._embeddings = make_executor("embeddings", _EMBED_THREADS, _MAX_WAITING, max_running=1)
         self._others = make_executor("collections", _OTHER_THREADS, _MAX_WAITING)
-
-    @property
-    def on_deleted(self) -> Callable[[CollectionInfo, list[str]], None] | None:
-        """Receives, in a thread, a collection and the texts of its deleted chunks."""
-        return self._storage.on_deleted if self._storage is not None else None
-
-    @on_deleted.setter
-    def on_deleted(self, listener: Callable[[CollectionInfo, list[str]], None] | None) -> None:
-        if self._storage is not None:
-            self._storage.on_deleted = listener
 
     @property
     def storage(self) -> Storage:

@@ -107,9 +107,9 @@ logger = logging.getLogger("quire.server")
 class Storage:
     """The collections in a directory. `on_deleted` receives the texts of deleted chunks after each change."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, on_deleted: OnDeleted) -> None:
         self.directory = directory
-        self.on_deleted: OnDeleted | None = None
+        self._on_deleted = on_deleted
         self._opening = threading.Lock()
         self._reading: Collections | None = None
         self._writing: Collections | None = None
@@ -127,7 +127,7 @@ class Storage:
         """The connection for changes."""
         with self._opening:
             if self._writing is None:
-                self._writing = self._open(self._report_deleted)
+                self._writing = self._open(self._on_deleted)
             return self._writing
 
     def _open(self, on_deleted: OnDeleted | None = None) -> Collections:
@@ -140,10 +140,6 @@ class Storage:
             return Collections(self.directory, on_deleted)
         except ValueError as error:
             raise _broken(error) from None
-
-    def _report_deleted(self, info: object, texts: list[str]) -> None:
-        if self.on_deleted is not None:
-            self.on_deleted(info, texts)  # type: ignore[arg-type]
 
     def close(self) -> None:
         """Close both connections."""
