@@ -23,6 +23,7 @@ from quire.rag.records import DocumentInfo, Metadata, NewDocument, check_metadat
 from quire.system.worker_process import WorkerError
 
 _BATCH_CHUNKS = 64  # embedded and stored together
+_NO_VECTORS = np.empty((0, 0), np.float32)
 _VERSION = b"2"  # of the parsers; a new one has all files parsed again
 
 
@@ -196,16 +197,12 @@ class _Draft:
     """A document that is cut but not embedded yet."""
 
     source: Source
-    parsed: ParsedDocument
-    metadata: Metadata
-    content_hash: bytes
-    chunks: Sequence[Chunk]
-    replaces: int | None
+    document: NewDocument  #: without vectors
     completes: bytes = b""  #: the source's hash, if this is its last document
 
     @property
     def texts(self) -> list[str]:
-        return [self.parsed.text[chunk.start : chunk.end] for chunk in self.chunks]
+        return [self.document.text[chunk.start : chunk.end] for chunk in self.document.chunks]
 
 
 @dataclass
@@ -231,7 +228,7 @@ class _Ingest:
             except (ValueError, WorkerError) as error:
                 self.report.failed.append((source.name, str(error)))
             self.report.num_files += 1
-            while sum(len(draft.chunks) for draft in self.drafts) >= _BATCH_CHUNKS:
+            while sum(len(draft.document.chunks) for draft in self.drafts) >= _BATCH_CHUNKS:
                 self._store_batch()
                 on_progress(number, len(sources), self.report)
         while self.drafts:
@@ -266,21 +263,20 @@ class _Ingest:
             hashes.setdefault(_hash(own, each.text.encode(), json.dumps(metadata).encode()), (each, metadata))
         old = [document for document in known if document.content_hash not in hashes]
         known_hashes = {document.content_hash for document in known}
-        drafts = [
-            _Draft(source, each, metadata, content_hash, self.cut(each.text), None)
-            for content_hash, (each, metadata) in hashes.items()
-            if content_hash not in known_hashes
-        ]
         dimension = self.embedder.facts.dimension
-        num_bytes = sum(
-            size_of(source.name, each.metadata, each.parsed.text, len(each.chunks) * dimension) for each in drafts
-        )
+        drafts, num_bytes = list[_Draft](), 0
+        for key, (each, metadata) in hashes.items():
+            if key not in known_hashes:
+                about = (source.origin, source.name, metadata, each.text, key)
+                new = NewDocument(*about, self.cut(each.text), _NO_VECTORS, page_starts=each.page_starts)
+                num_bytes += size_of(source.name, metadata, each.text, len(new.chunks) * dimension)
+                drafts.append(_Draft(source, new))
         self.check_quota(source, len(drafts) - len(old), num_bytes - sum(document.num_bytes for document in old))
         self._report(source, "unchanged", len(known) - len(old))
         if known:  # after an interruption from here on the source is read again
             self.collection.set_origin_hash(source.origin, b"")
         for draft, replaced in zip(drafts, old, strict=False):  # in the source's order
-            draft.replaces = replaced.id
+            draft.document = replace(draft.document, replaces=replaced.id)
         self._report(source, "removed", self._remove(old[len(drafts) :]))
         if drafts:
             drafts[-1].completes = origin_hash
@@ -296,37 +292,27 @@ class _Ingest:
         """Embed and store the first drafts: one batch, at least one draft."""
         count = num_chunks = 0
         while count < len(self.drafts) and num_chunks < _BATCH_CHUNKS:
-            num_chunks += len(self.drafts[count].chunks)
+            num_chunks += len(self.drafts[count].document.chunks)
             count += 1
         drafts = self.drafts[:count]
         vectors: dict[str, np.ndarray] = {}
         for draft in drafts:
-            if draft.replaces is not None:
-                vectors |= self.collection.vectors_of(draft.replaces)
+            if draft.document.replaces is not None:
+                vectors |= self.collection.vectors_of(draft.document.replaces)
         new = list(dict.fromkeys(text for draft in drafts for text in draft.texts if text not in vectors))
         for start in range(0, len(new), _BATCH_CHUNKS):  # a long document exceeds one batch
             some = new[start : start + _BATCH_CHUNKS]
             vectors |= zip(some, self.embedder.embed(some).vectors, strict=True)
         complete = {draft.source.origin: draft.completes for draft in drafts if draft.completes}
-        self.collection.change([self._finish(draft, vectors) for draft in drafts], complete=complete)
+        finished = [
+            replace(draft.document, vectors=np.stack([vectors[text] for text in draft.texts])) for draft in drafts
+        ]
+        self.collection.change(finished, complete=complete)
         del self.drafts[:count]
         for draft in drafts:
-            self._report(draft.source, "added" if draft.replaces is None else "changed", 1)
+            self._report(draft.source, "added" if draft.document.replaces is None else "changed", 1)
         self.report.num_chunks += num_chunks
         self.report.num_embedded += len(new)
-
-    def _finish(self, draft: _Draft, vectors: dict[str, np.ndarray]) -> NewDocument:
-        return NewDocument(
-            origin=draft.source.origin,
-            name=draft.source.name,
-            metadata=draft.metadata,
-            text=draft.parsed.text,
-            content_hash=draft.content_hash,
-            chunks=draft.chunks,
-            vectors=np.stack([vectors[text] for text in draft.texts]),
-            replaces=draft.replaces,
-            page_starts=draft.parsed.page_starts,
-        )
 
     def _remove(self, documents: Sequence[DocumentInfo]) -> int:
         if documents:

@@ -34,11 +34,9 @@ class CollectionRetriever:
         query = options.query or question
         if not query.strip():
             raise invalid("there is no question to search by; send one, or retrieval.query", "retrieval.query")
-        top_k = options.top_k or 1
+        name, top_k = options.collection, options.top_k or 1
         try:
-            found = await self._service.search(
-                key_id, options.collection, query, top_k=top_k, where=options.filter, by=options.search
-            )
+            found = await self._service.search(key_id, name, query, top_k, options.filter, options.search)
         except ApiError as error:
             param = f"retrieval.{error.param}" if error.param in Retrieval.model_fields else error.param
             raise replace(error, param=param) from None

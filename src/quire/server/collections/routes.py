@@ -80,10 +80,8 @@ def _add_routes_with_bodies(routes: Routes, service: CollectionService) -> None:
 
     @routes.post("/v1/collections/{name}/search", response_model=schema.SearchReply, summary="Search for passages")
     async def search(request: Request, body: schema.SearchRequest, name: Name) -> Response:
-        work = service.search(
-            key_id_of(request.scope), name, body.query, top_k=body.top_k or _DEFAULT_TOP_K, where=body.filter,
-            by=body.search,
-        )  # fmt: skip
+        top_k = body.top_k or _DEFAULT_TOP_K
+        work = service.search(key_id_of(request.scope), name, body.query, top_k, body.filter, body.search)
         found = await run_while_connected(request.receive, work)
         passages, usage = list(map(PassageCard.of, found.passages)), PromptUsage.of(found.num_query_tokens)
         return json_reply(

@@ -68,17 +68,9 @@ class CollectionCard(Reply):
 
     @classmethod
     def of(cls, info: CollectionInfo) -> Self:
-        return cls(
-            id=info.id,
-            object="collection",
-            name=info.name,
-            public=info.is_public,
-            created=int(info.created),
-            chunk_tokens=info.chunk_tokens,
-            overlap_tokens=info.overlap_tokens,
-            num_documents=info.num_documents,
-            num_chunks=info.num_chunks,
-        )
+        names = ("id", "name", "chunk_tokens", "overlap_tokens", "num_documents", "num_chunks")
+        same: dict[str, Any] = {name: getattr(info, name) for name in names}
+        return cls(object="collection", public=info.is_public, created=int(info.created), **same)
 
 
 class CollectionList(Reply):
@@ -140,17 +132,10 @@ class DocumentCard(Reply):
     text: str | None = option("Only present for a single document.")
 
     @classmethod
-    def of(cls, info: DocumentInfo, **text: str) -> Self:
-        return cls(
-            id=info.id,
-            object="document",
-            name=info.name,
-            metadata=info.metadata,
-            num_chars=info.num_chars,
-            num_chunks=info.num_chunks,
-            added=int(info.added),
-            **text,
-        )
+    def of(cls, info: DocumentInfo, **text: Any) -> Self:
+        names = ("id", "name", "metadata", "num_chars", "num_chunks")
+        same: dict[str, Any] = {name: getattr(info, name) for name in names}
+        return cls(object="document", added=int(info.added), **text, **same)
 
 
 class DocumentList(Reply):

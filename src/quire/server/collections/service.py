@@ -127,34 +127,25 @@ class CollectionService:
         return self._embedder
 
     async def search(
-        self,
-        key_id: str,
-        collection: str,
-        query: str,
-        *,
-        top_k: int,
-        where: Filter | None,
-        by: RankBy | None = None,
+        self, key_id: str, name: str, query: str, top_k: int, where: Filter | None, by: RankBy | None
     ) -> SearchResult:
         """Search a collection that the key may read, by query and metadata. Raises ApiError for any failure."""
-        started = time.monotonic()
-        work = partial(self._search, key_id, collection, query[:MAX_QUERY_CHARACTERS], top_k, where, by)
+        started, query = time.monotonic(), query[:MAX_QUERY_CHARACTERS]
+
+        def work() -> SearchResult:
+            found = self.find(key_id, name)
+            with errors_of(name, "filter"):
+                info = found.info
+                self.check_embedder(info)
+                _check_filter(where)
+                embeddings = self.embedder.embed([query], use="search")
+                passages = found.search(embeddings.vectors[0], top_k, where, query, by)
+                self.storage.reading.trim_indexes(_MAX_VECTORS)
+            return SearchResult(info, passages, embeddings.num_tokens[0])
+
         found = await run_blocking(self._searches, work, key_id)
         self._metrics.searches.observe(time.monotonic() - started)
         return found
-
-    def _search(
-        self, key_id: str, name: str, query: str, top_k: int, where: Filter | None, by: RankBy | None
-    ) -> SearchResult:
-        found = self.find(key_id, name)
-        with errors_of(name, "filter"):
-            info = found.info
-            self.check_embedder(info)
-            _check_filter(where)
-            embeddings = self.embedder.embed([query], use="search")
-            passages = found.search(embeddings.vectors[0], top_k, where, query, by)
-            self.storage.reading.trim_indexes(_MAX_VECTORS)
-        return SearchResult(info, passages, embeddings.num_tokens[0])
 
     async def embed(self, key_id: str, texts: Sequence[EmbedderInput], max_tokens: int | None) -> Embeddings:
         """Embed texts. Raises ApiError if the embedder is disabled or fails, ValueError for foreign token ids."""
