@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, address_or_none, dense, dense_rows, layout
+from quire.kernels.structure import address, dense, dense_rows, layout
+from quire.models.linear.interface import Activation
+from quire.models.linear.kernel_weight import KernelWeight
 from quire.ops.arrays import name_of, takes_tensors
 from quire.ops.functions import multiply
 from quire.system.pages import new_empty
@@ -24,8 +25,7 @@ TYPES = {
     "Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8, "Q4_K": 12, "Q5_K": 13, "Q6_K": 14, "IQ4_NL": 20,
     "IQ4_XS": 23, "MXFP4": 39, "INT4": 1004, "INT8": 1008,
 }  # fmt: skip
-Form = Literal["none", "silu", "gelu_tanh"]
-_FORMS: dict[Form, int] = {"none": 0, "silu": 1, "gelu_tanh": 2}  # QuireBlockForm
+_FORMS = {"none": 0, "silu": 1, "gelu_tanh": 2}  # QuireBlockForm
 _SERIAL_ROWS = 16
 
 
@@ -69,11 +69,11 @@ class BlockRows(NamedTuple):
     order: np.ndarray | None = None  #: int32 [in_features], the index of each of its inputs in x; None: the same
 
 
-class BlockWeight:
-    """See `GroupedWeight`: for csrc/block_linear.cpp. Copies consecutive output features in the same order of inputs;
+class BlockWeight(KernelWeight):
+    """See `KernelWeight`: for csrc/block_linear.cpp. Copies consecutive output features in the same order of inputs;
     rows decode to `in_features` numbers in a dtype, float32 or bfloat16."""
 
-    call_kind = 2
+    call_kind, _structure = 2, _BlockLinear
 
     def __init__(self, parts: Sequence[BlockRows], in_features: int, dtype: np.dtype, library: ctypes.CDLL) -> None:
         self.in_features, self.out_features = in_features, sum(len(each.rows) for each in parts)
@@ -95,15 +95,9 @@ class BlockWeight:
         self.num_bytes = sum(each.nbytes for each in self._packed)
         ordered = None if self.order is None else address(self.order)
         self._weight = _BlockWeight(ctypes.addressof(self._parts), len(parts), in_features, ordered)
-        self.address = ctypes.addressof(self._weight)  #: in kernel calls
+        self.address = ctypes.addressof(self._weight)
         self._functions = {name: getattr(library, f"quire_block_linear_{name}") for name in DTYPES}
         self._read_rows = getattr(library, f"quire_block_rows_{name_of(dtype)}")
-
-    @takes_tensors
-    def product(
-        self, x: np.ndarray, bias: np.ndarray | None, activation: Form = "none", addend: np.ndarray | None = None
-    ) -> np.ndarray:
-        return self._multiply(x, bias, None, None, activation, (addend, None))
 
     @takes_tensors
     def gated_product(
@@ -112,15 +106,14 @@ class BlockWeight:
         bias: np.ndarray | None,
         up: BlockWeight,
         up_bias: np.ndarray | None,
-        activation: Form = "silu",
+        activation: Activation = "silu",
         addend: np.ndarray | None = None,
         up_addend: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See `PanelWeight.gated_product`, with another activation than silu; in one call if both weights have the same
-        order."""
+        """See `KernelWeight.gated_product`; in one call if both weights have the same order."""
         if len(self._parts) + len(up._parts) > 2 or not same_order(self.order, up.order):
             return multiply(self.product(x, bias, activation, addend), up.product(x, up_bias, "none", up_addend))
-        return self._multiply(x, bias, up.address, up_bias, activation, (addend, up_addend))
+        return self._multiply(x, bias, up, up_bias, activation, addend, up_addend)
 
     @takes_tensors
     def rows(self, ids: np.ndarray) -> np.ndarray:
@@ -132,37 +125,8 @@ class BlockWeight:
             raise IndexError(f"there are {self.out_features} rows, and ids reach from {ids.min()} to {ids.max()}")
         return to
 
-    def call(self, up: BlockWeight | None) -> ctypes.Structure:
-        form = _FORMS["none" if up is None else "silu"]
-        return _BlockLinear(weight=self.address, up=up and up.address, out_stride=self.out_features, form=form)
-
-    def _multiply(
-        self,
-        x: np.ndarray,
-        bias: np.ndarray | None,
-        up: int | None,
-        up_bias: np.ndarray | None,
-        activation: Form,
-        addends: tuple[np.ndarray | None, np.ndarray | None],
-    ) -> np.ndarray:
-        x = dense_rows(x)
-        out = new_output((len(x), self.out_features), x.dtype)
-        call = _BlockLinear(
-            self.address,
-            address_or_none(bias),
-            up,
-            address_or_none(up_bias),
-            address(x),
-            x.strides[0] // x.itemsize,
-            len(x),
-            address(out),
-            self.out_features,
-            _FORMS[activation],
-            num_threads(),
-            *map(address_or_none, addends),
-        )
-        call_kernel(self._functions[x.dtype.name], call)
-        return out
+    def _arguments(self, activation: Activation, *, is_gated: bool) -> dict[str, int]:
+        return {"out_stride": self.out_features, "form": _FORMS[activation]}
 
 
 def same_order(a: np.ndarray | None, b: np.ndarray | None) -> bool:

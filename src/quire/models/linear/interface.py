@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import ClassVar, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
 import numpy as np
 
 from quire.ops.arrays import Array
 
-Activation = Literal["none", "silu"]
+Activation = Literal["none", "silu", "gelu_tanh"]  #: the last one with `BlockWeight` only
 
 
 class PackedWeight(Protocol):
@@ -38,14 +37,4 @@ class TruncatableWeight(PackedWeight, Protocol):
         """OR words, [num_rows, in_features], into the rows from `first_row` on: unsigned integers of the dtype's size,
         with bits of mantissas only. Other threads may add bits to other rows, or use views without these bits.
         ValueError for a shape that does not fit."""
-        ...
-
-
-class GroupedWeight(PackedWeight, Protocol):
-    """A packed weight that may be one of a mixture's experts."""
-
-    call_kind: ClassVar[int]  #: QuireCallKind in csrc/experts.h
-
-    def call(self, up: Self | None) -> ctypes.Structure:
-        """Return the arguments of x W^T, or of silu(x W^T) * (x U^T), without rows and outputs."""
         ...

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from quire.models.linear.block_weight import BlockWeight
 from quire.models.linear.interface import PackedWeight
+from quire.models.linear.kernel_weight import KernelWeight
 from quire.models.linear.panel_weight import COMPACT_SHARE, PanelWeight, pack_weight
-from quire.models.linear.quantized_weight import QuantizedWeight, quantize_weight, quantized_bytes
+from quire.models.linear.quantized_weight import quantize_weight, quantized_bytes
 from quire.models.linear.stored_weight import StoredParts
 from quire.models.linear.truncation import PlainWeight
 from quire.models.parallel.group import ALONE, ParallelGroup
@@ -170,7 +170,7 @@ class Linear(WeightLayer):
         without an adapter have the same bits beside rows with one."""
         packed, other = self.packed, cast(Any, up.packed)
         is_alike = type(packed) is type(other) or (isinstance(packed, PanelWeight) and isinstance(other, PanelWeight))
-        if is_alike and isinstance(packed, PanelWeight | QuantizedWeight | BlockWeight):
+        if is_alike and isinstance(packed, KernelWeight):
             own, of_up = self._adapter_output(x), up._adapter_output(x)
             return packed.gated_product(x, self.bias, other, up.bias, addend=own, up_addend=of_up)
         if packed is None or isinstance(packed, PlainWeight):

@@ -9,9 +9,9 @@ from typing import Self
 import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, address_or_none, dense, dense_rows, layout
+from quire.kernels.structure import address, dense, dense_rows, layout
 from quire.models.linear.interface import Activation
+from quire.models.linear.kernel_weight import KernelWeight
 from quire.models.linear.truncation import check_bits, truncation
 from quire.ops.arrays import Array, DType, as_numpy, is_on_host, name_of, takes_tensors
 from quire.system.pages import new_empty
@@ -24,6 +24,7 @@ COMPACT_SHARE = 0.755
 #: Up to this size, one thread is faster than waking a second one.
 SERIAL_PRODUCTS = 2**18
 _SERIAL_ROWS = 16
+_SILU = {"none": 0, "silu": 1}
 
 
 class _PanelLinear(ctypes.Structure):
@@ -79,23 +80,23 @@ class _PanelRows(ctypes.Structure):
     _fields_ = layout("pointer weight", "int64 in_features out_features num_ids", "pointer ids to", "int32 num_threads")
 
 
-class PanelWeight:
-    """See `GroupedWeight`. Packs float32 or bfloat16; whole panels in place, which invalidates views."""
+class PanelWeight(KernelWeight):
+    """See `KernelWeight`. Packs float32 or bfloat16; whole panels in place, which invalidates views."""
 
-    call_kind = 0
+    call_kind, _structure = 0, _PanelLinear
 
     def __init__(self, weight: Array, library: ctypes.CDLL) -> None:
         weight = dense_rows(as_numpy(weight))
         self._dtype, name = weight.dtype, weight.dtype.name
         self.out_features, self.in_features = weight.shape
-        self._multiply = getattr(library, f"quire_linear_{name}")
-        self._multiply.restype = None
+        self._functions = {name: getattr(library, f"quire_linear_{name}")}
+        self._functions[name].restype = None
         self._read_rows = getattr(library, f"quire_rows_{name}")
         self._add_bits = getattr(library, f"quire_add_bits_{name}")
         self._packed = self._pack(weight, library)
         self.num_bytes = self._packed.nbytes
         self._weight = _WeightPanels(address(self._packed), None, _ALL_BITS, 0)
-        self.address = ctypes.addressof(self._weight)  #: in kernel calls
+        self.address = ctypes.addressof(self._weight)
 
     def _pack(self, weight: np.ndarray, library: ctypes.CDLL) -> np.ndarray:
         name = weight.dtype.name
@@ -111,30 +112,12 @@ class PanelWeight:
     def supports(dtype: DType) -> bool:
         return name_of(dtype) in DTYPES
 
-    @takes_tensors
-    def product(
-        self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none", addend: np.ndarray | None = None
-    ) -> np.ndarray:
-        return self._call(x, bias, None, None, activation == "silu", (addend, None))
+    def _arguments(self, activation: Activation, *, is_gated: bool) -> dict[str, int]:
+        sizes = {"in_features": self.in_features, "out_features": self.out_features, "out_stride": self.out_features}
+        return {**sizes, "silu": _SILU[activation]}
 
-    @takes_tensors
-    def gated_product(
-        self,
-        x: np.ndarray,
-        bias: np.ndarray | None,
-        up: PanelWeight,
-        up_bias: np.ndarray | None,
-        addend: np.ndarray | None = None,
-        up_addend: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """Compute silu(x W^T + b + addend) * (x U^T + c + up_addend) in one call; U has the shape of W, and the
-        addends, float32, that of the result."""
-        return self._call(x, bias, up, up_bias, True, (addend, up_addend))
-
-    def call(self, up: PanelWeight | None) -> ctypes.Structure:
-        sizes = (self.in_features, self.out_features)
-        addresses = (self.address, None, None if up is None else up.address, None)
-        return _PanelLinear(None, 0, 0, *sizes, *addresses, None, self.out_features, up is not None)
+    def _num_threads(self, num_rows: int) -> int:
+        return 1 if num_rows * self.in_features * self.out_features <= SERIAL_PRODUCTS else num_threads()
 
     @takes_tensors
     def rows(self, ids: np.ndarray) -> np.ndarray:
@@ -165,40 +148,6 @@ class PanelWeight:
         call = _Bits(self.address, *sizes, address(words), num_threads())
         if len(words) and not self._add_bits(ctypes.byref(call)):
             raise ValueError("a compact weight takes bits of mantissas only")
-
-    def _call(
-        self,
-        x: np.ndarray,
-        bias: np.ndarray | None,
-        up: PanelWeight | None,
-        up_bias: np.ndarray | None,
-        silu: bool,
-        addends: tuple[np.ndarray | None, np.ndarray | None],
-    ) -> np.ndarray:
-        assert x.dtype == self._dtype
-        assert x.shape[1] == self.in_features
-        x = dense_rows(x)
-        num_rows = len(x)
-        out = new_output((num_rows, self.out_features), x.dtype)
-        is_small = num_rows * self.in_features * self.out_features <= SERIAL_PRODUCTS
-        call = _PanelLinear(
-            address(x),
-            x.strides[0] // x.itemsize,
-            num_rows,
-            self.in_features,
-            self.out_features,
-            self.address,
-            address_or_none(bias),
-            None if up is None else up.address,
-            address_or_none(up_bias),
-            address(out),
-            self.out_features,
-            silu,
-            1 if is_small else num_threads(),
-            *map(address_or_none, addends),
-        )
-        call_kernel(self._multiply, call)
-        return out
 
 
 class CompactWeight(PanelWeight):

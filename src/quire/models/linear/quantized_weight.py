@@ -13,10 +13,10 @@ import ctypes
 import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, address_or_none, dense_rows, layout
+from quire.kernels.structure import address, dense_rows, layout
 from quire.models.linear.interface import Activation, PackedWeight
-from quire.ops.arrays import Array, as_numpy, is_on_host, name_of, takes_tensors
+from quire.models.linear.kernel_weight import KernelWeight
+from quire.ops.arrays import Array, as_numpy, is_on_host, name_of
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
@@ -74,10 +74,10 @@ def quantized_bytes(out_features: int, in_features: int, quantization: str) -> i
     return columns * depth + 4 * columns if bits == 8 else columns * depth // 2 + columns * (depth // _GROUP) * 4
 
 
-class QuantizedWeight:
-    """See `GroupedWeight`: for csrc/quantized_linear.cpp. `bits` is 8 or 4. All levels share one layout."""
+class QuantizedWeight(KernelWeight):
+    """See `KernelWeight`: for csrc/quantized_linear.cpp. `bits` is 8 or 4. All levels share one layout."""
 
-    call_kind = 1
+    call_kind, _structure = 1, _QuantizedLinear
 
     def __init__(self, weight: Array, bits: int, library: ctypes.CDLL) -> None:
         weight = as_numpy(weight)
@@ -109,58 +109,8 @@ class QuantizedWeight:
             columns=self.out_features,
             bits=bits,
         )
-        self.address = ctypes.addressof(self._weight)  #: in kernel calls
+        self.address = ctypes.addressof(self._weight)
         self._functions = {dtype: getattr(library, f"quire_quantized_linear_{dtype}") for dtype in DTYPES}
 
-    @takes_tensors
-    def product(
-        self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none", addend: np.ndarray | None = None
-    ) -> np.ndarray:
-        return self._multiply(x, bias, None, None, _FORMS[activation], (addend, None))
-
-    @takes_tensors
-    def gated_product(
-        self,
-        x: np.ndarray,
-        bias: np.ndarray | None,
-        up: QuantizedWeight,
-        up_bias: np.ndarray | None,
-        addend: np.ndarray | None = None,
-        up_addend: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """See `PanelWeight.gated_product`; `up` has the same shape and bits."""
-        return self._multiply(x, bias, up.address, up_bias, _GATED, (addend, up_addend))
-
-    def call(self, up: QuantizedWeight | None) -> ctypes.Structure:
-        form = _FORMS["none"] if up is None else _GATED
-        return _QuantizedLinear(weight=self.address, up=up and up.address, form=form)
-
-    def _multiply(
-        self,
-        x: np.ndarray,
-        bias: np.ndarray | None,
-        up: int | None,
-        up_bias: np.ndarray | None,
-        form: int,
-        addends: tuple[np.ndarray | None, np.ndarray | None],
-    ) -> np.ndarray:
-        num_rows = len(x)
-        out = new_output((num_rows, self.out_features), x.dtype)
-        if not num_rows:
-            return out
-        x = dense_rows(x)
-        call = _QuantizedLinear(
-            self.address,
-            address_or_none(bias),
-            up,
-            address_or_none(up_bias),
-            address(x),
-            x.strides[0] // x.itemsize,
-            num_rows,
-            address(out),
-            form,
-            num_threads(),
-            *map(address_or_none, addends),
-        )
-        call_kernel(self._functions[x.dtype.name], call)
-        return out
+    def _arguments(self, activation: Activation, *, is_gated: bool) -> dict[str, int]:
+        return {"form": _GATED if is_gated else _FORMS[activation]}
