@@ -45,7 +45,6 @@ def start_engine(
         return _start_on_processes(config, processes, options, reading, start)
     loaded = load(config, reading=reading, start=start, is_progressive=is_progressive)
     engine = make_engine(config, loaded, memory_share=memory_share)
-    start.end("pool")
     _log_start(engine, start)
     return engine
 
@@ -103,7 +102,6 @@ def start_on_ranks(
         engine = make_engine(first.config, first.loaded, built=first.built, others=others)
     except Exception as error:
         raise _cause(error, others) from error
-    start.end("pool")
     _log_start(engine, start)
     return engine
 
@@ -124,6 +122,8 @@ def _cause(error: Exception, others: Sequence[RankHandle]) -> Exception:
 
 
 def _log_start(engine: Engine, start: StartupTimer) -> None:
+    start.end("pool")
+
     def log(stats: Stats) -> None:
         if stats.num_scheduled_tokens and log in engine.on_stats:
             engine.on_stats.remove(log)

@@ -106,10 +106,11 @@ class ExactBench:
     @property
     def ways(self) -> dict[str, Callable[[], Outcome]]:
         """All ways, by name."""
+        chunks = {"max_num_batched_tokens": _CHUNK, "max_num_seqs": 8}
         ways = {
-            "batch": self._in_a_batch,
-            "chunks": self._in_chunks,
-            "mixed": self._in_chunks_and_batches,
+            "batch": lambda: self._fresh(self._together, f"{len(self.prompts)} at once"),
+            "chunks": lambda: self._fresh(self._one_by_one, f"{_CHUNK} tokens a step", **chunks),
+            "mixed": lambda: self._fresh(self._together, f"{_CHUNK} tokens a step, up to 8 sequences", **chunks),
             "device": self._found_on_the_device,
             "host": self._found_in_the_host_tier,
             "disk": self._found_on_disk_after_a_restart,
@@ -126,20 +127,11 @@ class ExactBench:
 
     def alone(self) -> list[Answer]:
         """The answers to compare with: each request alone, its prompt in one step, nothing found anywhere."""
-        with self._engine() as engine:
-            return self._one_by_one(engine)
+        return self._fresh(self._one_by_one, "").answers
 
-    def _in_a_batch(self) -> Outcome:
-        with self._engine() as engine:
-            return Outcome(self._together(engine), f"{len(self.prompts)} at once")
-
-    def _in_chunks(self) -> Outcome:
-        with self._engine(max_num_batched_tokens=_CHUNK, max_num_seqs=8) as engine:
-            return Outcome(self._one_by_one(engine), f"{_CHUNK} tokens a step")
-
-    def _in_chunks_and_batches(self) -> Outcome:
-        with self._engine(max_num_batched_tokens=_CHUNK, max_num_seqs=8) as engine:
-            return Outcome(self._together(engine), f"{_CHUNK} tokens a step, up to 8 sequences")
+    def _fresh(self, answer: Callable[[Engine], list[Answer]], happened: str, **changes: Any) -> Outcome:
+        with self._engine(**changes) as engine:
+            return Outcome(answer(engine), happened)
 
     def _found_on_the_device(self) -> Outcome:
         with self._engine(enable_prefix_caching=True) as engine:
@@ -202,8 +194,7 @@ class ExactBench:
         usual = num_threads()
         set_num_threads(other := 1 if usual > 1 else 2)
         try:
-            with self._engine() as engine:
-                return Outcome(self._one_by_one(engine), f"{other} in place of {usual}")
+            return self._fresh(self._one_by_one, f"{other} in place of {usual}")
         finally:
             set_num_threads(usual)
 

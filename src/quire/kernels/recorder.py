@@ -7,6 +7,7 @@ norms, rotations and attention over short contexts take only a few. `csrc/pass.h
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -35,9 +36,7 @@ def new_output(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     recorder = getattr(_here, "recorder", None)
     if recorder is not None:
         return recorder.memory.allocate(shape, dtype)
-    num_bytes = dtype.itemsize
-    for size in shape:
-        num_bytes *= size
+    num_bytes = dtype.itemsize * math.prod(shape)
     if num_bytes < _ALIGNED_BYTES:
         return np.empty(shape, dtype)
     memory = np.empty(num_bytes + _LINE, np.uint8)
@@ -92,9 +91,7 @@ class _Arena:
         self.is_empty = True
 
     def allocate(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-        num_bytes = dtype.itemsize
-        for size in shape:
-            num_bytes *= size
+        num_bytes = dtype.itemsize * math.prod(shape)
         while self._chunk < len(self.chunks) and self._at + num_bytes > self.chunks[self._chunk].nbytes:
             self._chunk, self._at = self._chunk + 1, 0
         if self._chunk == len(self.chunks):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,20 +52,13 @@ def open_collections(rag_dir: Path | None) -> Iterator[Collections]:
         collections.close()
 
 
-@contextmanager
-def open_embedder(
-    name: str | None, collection: Collection | None, num_threads: int | None
-) -> Iterator[EmbedderProcess]:
+def open_embedder(name: str | None, collection: Collection | None, num_threads: int | None) -> closing[EmbedderProcess]:
     """Start the named embedder, or the collection's."""
     from quire.rag.embedder import DEFAULT_EMBEDDER, find_embedder
     from quire.rag.embedder_process import EmbedderProcess
 
     source = find_embedder(name or (collection.info.embedder if collection is not None else DEFAULT_EMBEDDER))
-    embedder = EmbedderProcess(source, num_threads=num_threads)
-    try:
-        yield embedder
-    finally:
-        embedder.close()
+    return closing(EmbedderProcess(source, num_threads=num_threads))
 
 
 def find_passages(

@@ -12,7 +12,6 @@ import typer
 from quire.cli.options import MODEL_HELP, check_model
 
 Model = Annotated[str, typer.Option(envvar="QUIRE_MODEL", callback=check_model, help=MODEL_HELP)]
-PlanFile = Annotated[Path, typer.Option(metavar="FILE", help="Plan file of `quire stages plan`.")]
 Text = Annotated[
     list[Path] | None,
     typer.Option(
