@@ -172,17 +172,6 @@ def test_background_requests_run_only_while_no_other_runs_or_waits() -> None:
     assert {each.num_preemptions - each.num_yields for each in idle} == {0}
 
 
-def test_a_step_of_background_requests_alone_is_as_short_as_beside_streams() -> None:
-    """A new request waits until the step ends."""
-    bench = Bench(num_blocks=64, max_model_len=256, max_num_batched_tokens=128, max_tokens_beside_streams=32)
-    idle = [bench.add(range(number, number + 40), priority=BACKGROUND) for number in range(2)]
-    bench.step()
-    assert [bench.scheduled(each) for each in idle] == [32, 0]
-    other = bench.add(range(100, 200))
-    bench.step()
-    assert [bench.scheduled(each) for each in (*idle, other)] == [0, 0, 100]
-
-
 def test_who_does_not_fit_is_not_overtaken() -> None:
     bench = Bench(num_blocks=16, max_model_len=64)
     bench.add(range(40))

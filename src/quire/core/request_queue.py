@@ -51,11 +51,9 @@ class RequestQueue:
 
     def holds_back(self, request: Request) -> bool:
         """Whether a background request must wait for others, which come first in both lists."""
-        return request.is_background and not self.has_only_background
-
-    @property
-    def has_only_background(self) -> bool:
-        return all(first.is_background for first in (*self.running[:1], *self.waiting[:1]))
+        if not request.is_background:
+            return False
+        return not all(first.is_background for first in (*self.running[:1], *self.waiting[:1]))
 
     def new_sequence(self, request: Request, index: int, token_ids: list[int]) -> Sequence:
         seq = Sequence(self._next_seq_id, index, request, token_ids)

@@ -24,10 +24,9 @@ class StepBudget:
         self.beside: StepShape | None = None  #: streams and the chunks beside them; None until streams are known
         self._num_streams = 0
 
-    def begin(self, *, is_background: bool = False) -> None:
-        """Begin a step. One of background requests alone is as short as one beside streams: the next request waits for
-        its end."""
-        self.left = self.most_beside_streams if is_background else self._most
+    def begin(self) -> None:
+        """Begin a step."""
+        self.left = self._most
         self._num_waiting = self._num_streams = 0
         self.beside = None
 

@@ -40,7 +40,7 @@ class StepPlanner:
         """Spend the step's budget on the requests that compute with this stage of the model."""
         step, running, budget = self.step, self.queue.running, self.budget
         step.select_stage(stage)
-        budget.begin(is_background=self.queue.has_only_background)
+        budget.begin()
         while running and self.queue.holds_back(running[-1]):
             running[-1].num_yields += 1
             self._preempt(running[-1])
