@@ -22,8 +22,6 @@ _CODES = {number: f"<{code}" for number, code in enumerate("BbHhIif?..Qqd") if c
 
 
 class GGUFTensor(NamedTuple):
-    """A tensor in a file."""
-
     name: str
     shape: tuple[int, ...]  #: the last dimension is contiguous
     type: int  #: ggml's number of its encoding

@@ -192,8 +192,6 @@ class StepOutput:
 
 @dataclass(slots=True)
 class BlockDifference:
-    """Difference of two KV blocks."""
-
     num_values: int  #: that differ
     of: int
     layer: int  #: the first that differs

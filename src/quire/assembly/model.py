@@ -50,7 +50,6 @@ class StartupTimer:
         self._last = now
 
     def add(self, phase: str, seconds: float) -> None:
-        """Add a phase of known length."""
         self._phases[phase] = seconds
 
     def __str__(self) -> str:

@@ -173,7 +173,6 @@ class Failover:
                 self._wait_for_first()
 
     def close(self) -> None:
-        """End all waits."""
         with self._lock:
             self._waits.clear()
             if self._timer is not None:

@@ -239,7 +239,6 @@ class Replies:
             self._pending.pop(number, None)
 
     def receive(self, report: Heartbeat | AnswerReport) -> None:
-        """Record a reply."""
         self._end(report.number, report.value if isinstance(report, AnswerReport) else True)
 
     def end(self) -> None:

@@ -40,7 +40,6 @@ class LoadWatch:
         self._set(progress)
 
     def change(self, **values: Any) -> None:
-        """Change fields of the progress."""
         self._set(replace(self.progress or _BEGIN, **values))
 
     def _set(self, progress: LoadProgress) -> None:

@@ -18,8 +18,6 @@ from quire.outputs import Logprobs, OutputSoFar, RequestOutput, Resumption
 
 @dataclass(slots=True)
 class _Output:
-    """A delivered output."""
-
     token_ids: array[int] = field(default_factory=lambda: array("i"))
     logprobs: Logprobs | None = None
     finish_reason: str | None = None
@@ -81,7 +79,6 @@ class Ledger:
         return bool(self._outputs)
 
     def record_loss(self) -> None:
-        """Record the loss of the engine."""
         self.num_losses += 1
         self.is_lost = True
 
@@ -198,7 +195,6 @@ class OpenRequests:
         return request
 
     def send(self, request: OpenRequest) -> None:
-        """Send a request to the engine."""
         with self._lock:
             request.is_sent = True
             self._unreceived[request.add.key] = request.add.num_known_tokens

@@ -77,8 +77,6 @@ class Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The answers of one way."""
-
     answers: list[Answer]
     happened: str  #: for readers
     count: int = 1  #: 0: what the way is about did not happen
@@ -105,7 +103,6 @@ class ExactBench:
 
     @property
     def ways(self) -> dict[str, Callable[[], Outcome]]:
-        """All ways, by name."""
         chunks = {"max_num_batched_tokens": _CHUNK, "max_num_seqs": 8}
         ways = {
             "batch": lambda: self._fresh(self._together, f"{len(self.prompts)} at once"),
@@ -312,7 +309,6 @@ EQUAL, DIFFERENT, NOT_TRIED, OTHER_SUMS = "equal", "DIFFERENT", "NOT TRIED", "ot
 
 
 def compare(way: str, expected: Sequence[Answer], outcome: Outcome) -> dict[str, Any]:
-    """The figures of one way."""
     pairs = list(zip(expected, outcome.answers, strict=True))
     differing = [(one, other) for one, other in pairs if one != other]
     first = min((one.first_difference(other) for one, other in differing), default=None)

@@ -69,8 +69,6 @@ def timing_figures(repetitions: Sequence[Repetition]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the printed table."""
-
     key: str  #: of a figure; a dot separates nested keys
     heading: str
     scale: float = 1.0

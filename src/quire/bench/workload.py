@@ -117,7 +117,6 @@ def read_workload(path: str | Path) -> Workload:
 
 
 def write_workload(workload: Workload, path: str | Path) -> None:
-    """Write a workload file."""
     requests: list[dict[str, Any]] = []
     has_arrivals = any(request.arrival_s for request in workload.requests)
     for request in workload.requests:
@@ -130,7 +129,6 @@ def write_workload(workload: Workload, path: str | Path) -> None:
 
 
 def fixed_lengths(count: int, prompt: int, output: int) -> Lengths:
-    """`count` identical requests."""
     return uniform_lengths(count, (prompt, prompt), (output, output))
 
 

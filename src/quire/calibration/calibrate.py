@@ -64,8 +64,6 @@ class Swapping:
 
 @dataclass(frozen=True, slots=True)
 class LengthRow:
-    """Measurements of one sequence length."""
-
     num_tokens: int
     num_bytes: int  #: size of its blocks
     swap: Swapping
@@ -74,8 +72,6 @@ class LengthRow:
 
 @dataclass(frozen=True, slots=True)
 class DecodeRow:
-    """Decode steps of one batch."""
-
     num_seqs: int
     context: int  #: tokens per sequence
     step: Spread
@@ -107,8 +103,6 @@ class Calibration:
 
 @dataclass
 class _Trial:
-    """Measurements of one trial."""
-
     steps: list[StepTiming]
     transfers: list[TransferTiming] = field(default_factory=list)
     seconds: float = 0.0  #: duration of the whole trial
@@ -262,7 +256,6 @@ def _decode(microbenchmark: Microbenchmark, num_seqs: int, context: int) -> _Tri
 def _in_turns(
     trials: Mapping[_Key, Callable[[], _Trial]], repeats: int, on_trial: Callable[[str], None]
 ) -> dict[_Key, list[_Trial]]:
-    """Run all trials in turns, `repeats` times."""
     done: dict[_Key, list[_Trial]] = {key: [] for key in trials}
     for _ in range(repeats):
         for key, trial in trials.items():

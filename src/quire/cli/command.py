@@ -60,7 +60,6 @@ class PanelHelp:
         formatter.write(out.getvalue())
 
     def _panels(self, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-        """Return names and descriptions by panel."""
         panels: dict[str, list[tuple[str, str]]] = {}
         parameters = ctx.command.get_params(ctx)
         long_names = {each.name: each.opts[0] for each in parameters if "_" in each.name and each.opts}

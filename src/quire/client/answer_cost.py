@@ -9,8 +9,6 @@ from quire.client.chunk import AnswerChunk, TokenUsage
 
 
 class AnswerCost:
-    """Measures an answer as it streams."""
-
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.usage: TokenUsage | None = None  #: reported by the server

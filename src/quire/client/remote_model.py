@@ -72,7 +72,6 @@ class RemoteModel:
         return self._ask(self._endpoint.chat_url, {"messages": list(messages), **sampling}, stream)
 
     def complete(self, prompt: str, *, stream: bool = True, **sampling: Any) -> AnswerStream:
-        """Request the continuation of a prompt."""
         return self._ask(self._endpoint.completions_url, {"prompt": prompt, **sampling}, stream)
 
     def _ask(self, url: str, fields: dict[str, Any], is_streamed: bool) -> AnswerStream:
@@ -93,7 +92,6 @@ class RemoteModel:
 
 
 def read_models(body: bytes, url: str) -> list[ListedModel]:
-    """Parse the body of /v1/models."""
     try:
         entries = [entry for entry in json.loads(body)["data"] if isinstance(entry.get("id"), str)]
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -85,7 +85,6 @@ class ReplicaClock:
         self._shift = float("inf")  #: our time minus the replica's; the fastest message gives the best estimate
 
     def unpack_events(self, data: bytes) -> tuple[StepReport, Forecast | None]:
-        """Deserialize `pack_events`."""
         sent_at, forecast, packed = pickle.loads(data)
         self._shift = min(self._shift, time.monotonic() - sent_at)
         report = load(packed)

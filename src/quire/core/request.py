@@ -145,8 +145,6 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestAdapter:
-    """A LoRA adapter that a request computes with."""
-
     name: str
     number: int  #: from 1; the runner's name of it, never used again
     digest: str  #: of its files, for the namespace

@@ -109,7 +109,6 @@ class TierIndex:
             self._settle(entry)
 
     def clear(self) -> None:
-        """Remove all keys."""
         for key in list(self._entries):
             self.invalidate(key)
 

@@ -37,7 +37,6 @@ class Collective:
 
     @staticmethod
     def bytes_for(size: int) -> int:
-        """Return the size of the memory."""
         return size * (_LINE + 2 * PART_BYTES)
 
     @staticmethod

@@ -16,8 +16,6 @@ _LM_STUDIO = ("~/.lmstudio/models", "~/.cache/lm-studio/models")
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A model in files of this machine."""
-
     name: str  #: accepted wherever a model is named
     path: Path  #: its directory or GGUF file
     num_bytes: int  #: of the weights

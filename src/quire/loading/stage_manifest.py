@@ -86,7 +86,6 @@ class StageManifest:
 
     @property
     def layer_groups(self) -> tuple[LayerGroup, ...]:
-        """The groups that add layers."""
         return self.groups[:-1] if self.has_rest else self.groups
 
     def bits_of(self, stage: int) -> tuple[int, ...] | None:

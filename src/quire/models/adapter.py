@@ -75,7 +75,6 @@ class PanelAdapter:
         return out
 
     def write_to(self, out: np.ndarray, x: Array) -> None:
-        """Write `output`."""
         self._call(self._write, out, as_numpy(x))
 
     def write_zeros(self, out: np.ndarray) -> None:

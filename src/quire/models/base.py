@@ -141,7 +141,6 @@ class CausalLM(Module):
         return self.recorded_passes.run(compute, attend, *inputs, rows=rows, spans=self.adapter_spans)
 
     def take_waited_s(self) -> float:
-        """Return `waited_s` and reset it."""
         waited_s, self.waited_s = self.waited_s, 0.0
         return waited_s
 

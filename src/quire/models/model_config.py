@@ -468,7 +468,6 @@ class ModelConfig:
         return count + (inner * (2 if self.gated_mlp else 1) + hidden) * self.mlp_bias
 
     def weight_bytes(self, dtype: str) -> int:
-        """Return the memory of the weights in a dtype."""
         wide = 0  # number of weights that are always float32
         if self.experts is not None and self.experts.has_float_logits:
             num_mixtures = self.num_layers - len(self.experts.dense_layers)

@@ -20,7 +20,6 @@ class Module:
                 yield name, value
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Yield the parts of this part."""
         for name, value in vars(self).items():
             if isinstance(value, Module):
                 yield name, value
@@ -37,7 +36,5 @@ class Module:
 
 
 class ModuleList(list[Module], Module):
-    """Parts by index."""
-
     def named_children(self) -> Iterator[tuple[str, Module]]:
         return ((str(index), module) for index, module in enumerate(self))

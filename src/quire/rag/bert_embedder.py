@@ -105,8 +105,6 @@ def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class BertConfig:
-    """The shape of a BERT encoder."""
-
     vocab_size: int
     hidden_size: int
     intermediate_size: int

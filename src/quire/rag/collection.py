@@ -100,7 +100,6 @@ class Collection:
         return self._documents("collection_id = ? AND id > ? ORDER BY id LIMIT ?", self.id, after, limit)
 
     def documents_of(self, origin: str) -> list[DocumentInfo]:
-        """Documents read from one origin."""
         return self._documents("collection_id = ? AND origin = ? ORDER BY id", self.id, origin)
 
     def documents_named(self, name: str) -> list[DocumentInfo]:

@@ -29,8 +29,6 @@ _VERSION = b"2"  # of the parsers; a new one has all files parsed again
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file on disk."""
-
     path: Path  #: absolute
     name: str  #: relative to the parent of the given directory
     metadata: Metadata = field(default_factory=dict)  #: for its documents, beside `kind` and `title`

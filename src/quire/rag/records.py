@@ -72,8 +72,6 @@ class DocumentInfo:
 
 @dataclass(frozen=True)
 class NewDocument:
-    """A document to store."""
-
     origin: str
     name: str
     metadata: Metadata

@@ -17,8 +17,6 @@ _CAUTION = 2.0  #: standard deviations added to the predicted TTFT
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A model at a stage."""
-
     role: str
     name: str  #: in the explanation: the role, and a stage that it waits for
     rank: float

@@ -24,7 +24,6 @@ def apply_mask(row: np.ndarray, words: np.ndarray) -> None:
 
 
 def is_allowed(words: np.ndarray, token: int) -> bool:
-    """Return whether a mask allows a token."""
     return bool(int(words[token >> 5]) >> (token & 31) & 1)
 
 

@@ -58,7 +58,6 @@ class ServerLoad(Reply):
 
 
 def health_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
-    """The routes."""
     routes = Routes("operations", responses=_REJECTIONS)
     probes: dict[ServedModel, _Probe] = {}
 

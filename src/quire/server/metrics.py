@@ -438,7 +438,6 @@ class Metrics:
 
 
 def metrics_routes(metrics: Metrics) -> Routes:
-    """GET /metrics."""
     routes = Routes("operations")
 
     @routes.get("/metrics", response_class=PlainTextResponse, responses={"4XX": ERROR_RESPONSES["4XX"]})

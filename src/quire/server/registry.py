@@ -98,7 +98,6 @@ class ModelRegistry:
 
     @property
     def adapters(self) -> dict[str, ServedModel]:
-        """The adapters of all models, by name."""
         return {name: model for name, model in self._by_name.items() if model.parent is not None}
 
     @property

@@ -65,12 +65,10 @@ class SimulationFigures:
 
     @property
     def recovery_s(self) -> float:
-        """Seconds spent on recovery."""
         return self.save_s + self.load_s + self.recompute_s
 
     @property
     def recomputed_share(self) -> float:
-        """Recomputed share of all scheduled tokens."""
         return self.num_recomputed_tokens / self.num_scheduled_tokens
 
 

@@ -247,7 +247,6 @@ def figures(cases: Sequence[Case]) -> list[dict[str, Any]]:
 
 
 def _without_kv_dir(case: Case, cases: Sequence[Case]) -> Case | None:
-    """The same case without KV on disk."""
     if not case.has_kv_dir:
         return None
     whose = (case.policy, case.decode_scale, False)

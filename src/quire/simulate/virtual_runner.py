@@ -18,8 +18,6 @@ from quire.tiers.pacing import PieceSize, pop_piece
 
 @dataclass(frozen=True, slots=True)
 class VirtualStep:
-    """Seconds of one step."""
-
     shape: StepShape
     compute_s: float
     stall_s: float = 0.0  #: the engine stopped for copies

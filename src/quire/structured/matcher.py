@@ -178,6 +178,5 @@ class Grammars:
             matcher.is_slow, matcher.words = is_slow, row
 
     def close(self) -> None:
-        """Stop compiling."""
         if self._compiler is not None:
             self._compiler.close()

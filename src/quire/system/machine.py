@@ -11,7 +11,6 @@ _MAX_FILES = 65536
 
 
 def cpu_name() -> str:
-    """The processor's name."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             name, _, value = line.partition(":")

@@ -103,7 +103,6 @@ class ColdServer:
         return self.phases
 
     def close(self) -> None:
-        """Stop the process."""
         self._is_closing = True
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)

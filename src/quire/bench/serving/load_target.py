@@ -39,7 +39,6 @@ class Target:
         return self.endpoint.chat_url if self.is_chat else self.endpoint.completions_url
 
     def write(self, request: WorkloadRequest, workload: Workload) -> PreparedRequest:
-        """Make the body of a request."""
         ids = request.prompt_token_ids
         prompt: str | list[int] = ids
         if self.word_length is not None:

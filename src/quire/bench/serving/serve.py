@@ -99,8 +99,6 @@ def _prepare(target: Target, workload: Workload, as_text: bool, timeout_s: float
 
 
 def make_load(settings: ServeSettings, ids: range) -> OpenLoop:
-    """Make the load of these settings."""
-
     def make(name: str, lengths: Lengths) -> Workload:
         shared, seed = settings.shared_prefix, settings.seed
         made = make_workload(name, lengths, shared_prefix=shared, seed=seed, ids=ids)

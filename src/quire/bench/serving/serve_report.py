@@ -135,7 +135,6 @@ def _token_counts(figures: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _client_lag(figures: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The largest lag of the client."""
     lags = [figure["client"]["send_lag_s"] for figure in figures if figure["client"]["send_lag_s"]]
     loops = [figure["client"]["loop_lag_s"] for figure in figures if figure["client"]["loop_lag_s"]]
     if not lags:

@@ -11,8 +11,6 @@ _MAX_OUTPUT = 32_000  # tokens of one answer; agents reserve them in the context
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model on a server."""
-
     base_url: str  #: including /v1
     api_key: str
     model: str

@@ -64,8 +64,6 @@ def decoding_beside(last: StepShape) -> StepShape | None:
 
 
 class StepShapeSum:
-    """Accumulates the shape of a step, sequence by sequence."""
-
     __slots__ = ("attended", "context_decode", "num_seqs", "num_tokens")
 
     def __init__(self) -> None:

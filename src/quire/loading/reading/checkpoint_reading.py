@@ -105,7 +105,6 @@ class CheckpointReading:
         ]
 
     def start(self) -> None:
-        """Start reading ahead."""
         if self._reader is None:
             self._reader = self._make_reader(0)
             self._reader.start()

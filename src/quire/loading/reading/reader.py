@@ -194,7 +194,6 @@ class ByteReader:
         return any(file.is_direct for file in self._files.values())
 
     def read_on(self) -> None:
-        """Read all runs."""
         with self._changed:
             self._end = len(self._ranges)
             self._changed.notify_all()

@@ -19,7 +19,6 @@ def read_config(reader: ConfigReader) -> ModelConfig:
 
 
 def read_experts(reader: ConfigReader, config: ModelConfig, **shared: Any) -> ExpertsConfig:
-    """Read the mixture of Qwen2 or Qwen3."""
     step, dense = reader.integer("decoder_sparse_step", 1), reader.token_ids("mlp_only_layers")
     return ExpertsConfig(
         count=reader.integer("num_experts", reader.get("num_local_experts")),

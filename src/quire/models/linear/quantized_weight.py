@@ -67,7 +67,6 @@ def quantize_weight(weight: Array, quantization: str) -> PackedWeight:
 
 
 def quantized_bytes(out_features: int, in_features: int, quantization: str) -> int:
-    """Return the memory of a quantized weight."""
     columns = -(-out_features // _PANEL) * _PANEL
     depth = -(-in_features // _GROUP) * _GROUP
     bits = BITS[quantization]

@@ -119,7 +119,6 @@ class ModelSplit:
         return Share(num_heads, ((first, first + each),), each)
 
     def state_heads(self, num_heads: int) -> Share:
-        """Split the heads of states evenly."""
         if num_heads % self.group.size:
             raise _refusal(self._config, self.group, f"{num_heads} heads of states cannot be split evenly")
         return self.kv_heads(num_heads)

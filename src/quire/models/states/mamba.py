@@ -23,7 +23,6 @@ _NO_LIMITS: tuple[Any, ...] = (None, [0.0, float("inf")], [0.0, {"__float__": "I
 
 
 def read_mamba(reader: ConfigReader, hidden: int) -> MambaConfig:
-    """Read the fields that begin with mamba_."""
     groups, heads = reader.integer("mamba_n_groups", 1), reader.integer("mamba_n_heads", 128)
     key_dim, inner = reader.integer("mamba_d_state", 256), reader.integer("mamba_expand", 2) * hidden
     is_given = reader.get("mamba_d_head", "auto") != "auto"

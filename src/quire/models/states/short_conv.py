@@ -55,7 +55,6 @@ class Convolution(Module):
 
 
 def float_copy(x: Array) -> np.ndarray:
-    """Return a dense float32 array."""
     return np.ascontiguousarray(as_numpy(widen(x)))
 
 

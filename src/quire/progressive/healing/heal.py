@@ -28,8 +28,6 @@ from quire.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Healed:
-    """Result of a run."""
-
     step: int  #: finished steps, earlier runs included
     loss: float  #: as in `HealProgress`
     is_finished: bool  #: False if it was stopped and left a checkpoint

@@ -86,7 +86,6 @@ def text_rows(ids: Sequence[int], max_length: int) -> Iterator[TrainingRow]:
 
 
 def rows_digest(rows: Sequence[TrainingRow]) -> str:
-    """Digest of the rows in order."""
     digest = hashlib.sha256()
     for row in rows:
         pieces = [row.shared, *(piece for branch in row.branches for piece in ((branch.first_target,), branch.ids))]

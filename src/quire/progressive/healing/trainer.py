@@ -24,8 +24,6 @@ _SMOOTHING = 0.95  # of the displayed loss
 
 @dataclass(frozen=True)
 class HealProgress:
-    """Progress of a training run."""
-
     step: int  #: finished steps
     num_steps: int
     loss: float  #: per token, smoothed over some twenty steps; NaN before the first

@@ -126,7 +126,6 @@ def read_pieces(path: Path, start: int, num_bytes: int | None) -> Iterator[memor
 def copy_file(
     source: Path, directory: Path, name: str, advance: Callable[[int], None] = lambda num_bytes: None
 ) -> PackedFile:
-    """Copy a whole file to `name` in a directory."""
     with FileCopy(directory / name, advance) as copy:
         copy.copy(source)
         return copy.finish(name)

@@ -38,8 +38,6 @@ class RoutedRequest(NamedTuple):
 
 
 class ReplicaChoice(NamedTuple):
-    """A chosen replica and the estimates for it."""
-
     replica: str
     num_resident: int = 0  #: prompt tokens with resident KV, estimated
     ttft_s: float | None = None  #: predicted; None unless the policy uses forecasts

@@ -36,8 +36,6 @@ JsonObject = dict[str, Any]
 
 
 class MessageWriter(AnswerWriter):
-    """Writes one message."""
-
     def __init__(self, job: GenerationJob, body: schema.MessagesRequest) -> None:
         super().__init__(job)
         self._body = body

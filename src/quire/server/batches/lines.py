@@ -44,7 +44,6 @@ class Line:
         return key_of(None if self.request is None else self.request.custom_id, self.number)
 
     def answer(self, status: int = 0, request_id: str = "", body: Any = None) -> bytes:
-        """Return the line of an answer, or of the error."""
         response = error = None
         if self.request is not None:
             response = {"status_code": status, "request_id": request_id, "body": body}

@@ -63,7 +63,6 @@ class BatchService:
         return self._store
 
     def start(self) -> None:
-        """Go on with the batches."""
         try:
             if self._directory is not None:
                 assert self.store

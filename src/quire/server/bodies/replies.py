@@ -93,7 +93,6 @@ class LoadedSoFar(Reply):
 
     @staticmethod
     def fields_of(progress: LoadProgress) -> dict[str, Any]:
-        """Return the known fields."""
         known: dict[str, Any] = {"stage": progress.stage, "num_stages": progress.num_stages}
         if progress.bytes_total:
             known |= {"bytes_loaded": progress.bytes_loaded, "bytes_total": progress.bytes_total}

@@ -67,8 +67,6 @@ class ReaderModel:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The passages of a search."""
-
     collection: CollectionInfo
     passages: list[Passage]
     num_query_tokens: int

@@ -116,7 +116,6 @@ class Storage:
 
     @property
     def reading(self) -> Collections:
-        """The connection for reading."""
         with self._opening:
             if self._reading is None:
                 self._reading = self._open()
@@ -124,7 +123,6 @@ class Storage:
 
     @property
     def writing(self) -> Collections:
-        """The connection for changes."""
         with self._opening:
             if self._writing is None:
                 self._writing = self._open(self._on_deleted)
@@ -142,7 +140,6 @@ class Storage:
             raise _broken(error) from None
 
     def close(self) -> None:
-        """Close both connections."""
         with self._opening:
             for each in (self._reading, self._writing):
                 if each is not None:

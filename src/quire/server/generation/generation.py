@@ -63,7 +63,6 @@ _QUEUE_RETRY_AFTER = {"Retry-After": "5"}  # a full queue takes longer to move
 
 
 def as_api_error(error: Exception) -> ApiError:
-    """Return the API error for an error of the engine."""
     match error:
         case QueueFull():
             return ApiError(429, str(error), code="queue_full", headers=_QUEUE_RETRY_AFTER)

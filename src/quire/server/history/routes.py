@@ -17,7 +17,6 @@ from quire.server.http.routes import Routes
 
 
 def request_routes(history: RequestHistory) -> Routes:
-    """The routes."""
     routes = Routes("requests", responses=ERROR_RESPONSES)
 
     @routes.get("/v1/requests", response_model=RequestList, summary="List this key's recent requests, newest first")

@@ -376,7 +376,6 @@ def _thought(text: str) -> dict[str, str]:
 
 
 def _piece(event: AnswerEvent) -> dict[str, Any]:
-    """Return the delta for an event."""
     match event:
         case Reasoning():
             return _thought(event.text)

@@ -48,7 +48,6 @@ class ApiDescription:
         self._json: bytes | None = None
 
     async def json(self) -> bytes:
-        """Return the document."""
         async with self._lock:
             if self._json is None:
                 question = pickle.dumps(([each.described() for each in self.routes], *self._settings))

@@ -51,7 +51,6 @@ _SHOWN = {"role", "content", "name", "reasoning_content", "tool_calls", "tool_ca
 
 
 def encode_question(model: ServedModel, question: str, passages: Passages) -> Prompt:
-    """Encode a text with passages in front of it."""
     _check_characters(model, question, "prompt", is_truncated=False)
     try:
         return join_question(tokenizer_of(model), passages.texts, question, passages.template)
@@ -146,7 +145,6 @@ def may_think(options: TemplateOptions) -> bool:
 
 
 def _variables(options: TemplateOptions, *, shows_tools: bool) -> dict[str, Any]:
-    """Return the variables of the chat template."""
     variables = options.chat_template_kwargs or {}
     for name in variables:
         if remedy := _RESERVED_VARIABLES.get(name):
@@ -300,7 +298,6 @@ _ALWAYS_DETOKENIZED = 2**16  # token ids, for any model
 
 
 def tokenize_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
-    """The routes."""
     routes = Routes("tokens", responses=ERROR_RESPONSES)
     trusts_template = settings.trust_request_chat_template
 

@@ -112,7 +112,6 @@ class ScoreReply(Scored):
 
 
 def scoring_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
-    """The routes."""
     routes = Routes("score", responses=ERROR_RESPONSES)
 
     @routes.post("/v1/rerank", response_model=RerankReply, summary="Order texts by how well they fit a query")

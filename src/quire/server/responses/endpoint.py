@@ -114,7 +114,6 @@ def to_messages(given: Sequence[schema.InputItem]) -> list[Message]:
 
 
 def _continues(item: schema.InputItem, turn: Message) -> bool:
-    """Whether an item of the assistant belongs to its turn."""
     if item.type == "reasoning":
         return False
     return item.type == "function_call" or not (turn.tool_calls or turn.content)
@@ -137,8 +136,6 @@ _MAX_CHARACTERS = 64 * 1024 * 1024
 
 @dataclass(frozen=True)
 class StoredResponse:
-    """A response and its conversation."""
-
     owner: str  #: id of the key, which alone can read it
     reply: dict[str, Any]  #: the response as sent
     items: Sequence[schema.InputItem]  #: the conversation before this answer, without instructions

@@ -33,7 +33,6 @@ class ChangedModel(ModelCard):
 
 
 def running_model_routes(models: ModelSet, settings: ServerSettings) -> Routes:
-    """The routes."""
     routes = Routes("models", responses=ERROR_RESPONSES)
     admins = admin_ids(settings)
 

@@ -33,8 +33,6 @@ class ParsedCall:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """A whole answer by parts."""
-
     reasoning: str
     content: str
     calls: list[ParsedCall]
@@ -58,8 +56,6 @@ class ParsedAnswer:
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """The form of the answers to one request."""
-
     reasoning: ReasoningMarkers | None = None
     is_thinking: bool = False  #: whether the prompt ends within reasoning
     shows_reasoning: bool = True  #: False removes reasoning

@@ -241,8 +241,6 @@ def _overlap(text: str, marker: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningMarkers:
-    """The markers around reasoning."""
-
     opening: str
     closing: str
 
@@ -362,7 +360,6 @@ class ToolParser(ABC):
         return True
 
     def arguments(self, text: str) -> None:
-        """Append to the arguments of the call."""
         if text:
             self._events.append(CallArguments(self.num_calls - 1, text))
 

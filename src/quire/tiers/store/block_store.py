@@ -42,8 +42,6 @@ _MOSTLY_DEAD = 0.5  #: dead share that is compacted at once
 
 @dataclass(frozen=True)
 class StoredBlock:
-    """A block to store."""
-
     key: bytes  #: 32 bytes
     parent: bytes  #: 32 bytes: the previous key, or the namespace's root
     cost_s: float = 0.0  #: predicted seconds to compute it, for eviction

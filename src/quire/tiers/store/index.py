@@ -64,7 +64,6 @@ class Index:
         return False
 
     def locations(self, key: bytes) -> list[int]:
-        """All locations of a key."""
         location = self._locations.get(key)
         return [] if location is None else [location, *self._spares.get(key, [])]
 

@@ -23,8 +23,6 @@ Progress = Callable[[int, int], None]  #: processed and total bytes
 
 @dataclass(frozen=True)
 class Document:
-    """A named document."""
-
     name: str
     num_tokens: int
     domain: str
@@ -34,8 +32,6 @@ class Document:
 
 @dataclass
 class NamespaceStats:
-    """The content of a namespace."""
-
     name: str  #: directory name
     model: str
     root: str
@@ -54,8 +50,6 @@ class NamespaceStats:
 
 @dataclass
 class Verification:
-    """Result of `verify`."""
-
     num_blocks: int = 0  #: intact
     num_coded: int = 0  #: of these, with coded exponents
     num_bytes: int = 0  #: read

@@ -65,5 +65,4 @@ def decode(kind: int, coded: memoryview | bytes, into: memoryview) -> bool:
 
 @functools.cache
 def _coder(thread: int) -> ExponentCoder:
-    """A thread's own coder."""
     return ExponentCoder()

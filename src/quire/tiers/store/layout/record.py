@@ -99,7 +99,6 @@ def decode_header(root: bytes, block_bytes: int, header: Buffer) -> Row | None:
 
 
 def data_length(header: Buffer) -> int:
-    """The bytes of data after a header."""
     return int(_FIELDS.unpack_from(header)[2])
 
 

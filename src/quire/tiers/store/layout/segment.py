@@ -71,7 +71,6 @@ class Segment:
         return self._ends[row - 1] if row else FILE_HEADER_BYTES
 
     def num_bytes(self, row: int) -> int:
-        """Size of a record."""
         return self._ends[row] - self.offset(row)
 
     def is_coded(self, row: int) -> bool:
