@@ -281,14 +281,10 @@ class AsyncEngine:
         the request counts as preempted.
 
         Args:
-            stream: stream of the running event loop; it may serve several requests.
-            params: None for the model's defaults.
-            number: number of the request in the stream.
+            stream: a stream of the running event loop, which may serve several requests, by `number`.
             priority: smaller goes first.
-            owner: tenant whose turn the request takes.
-            min_stage: first stage of the model on which the request may start.
             wants_progress: False sends only `Started` and `Finished`. So does beam search.
-            resumption: state of a request that ran elsewhere before (`Ledger.resumption`).
+            resumption: state of a request that ran elsewhere before.
 
         Raises:
             ValueError: the request can never be served.

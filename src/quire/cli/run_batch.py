@@ -111,12 +111,11 @@ async def _remote_client(address: Address) -> AsyncIterator[httpx.AsyncClient]:
     server = ServerAddress.of(address.url or "", address.api_key)
     async with httpx.AsyncClient(
         base_url=server.base_url.removesuffix("/v1"),
-        headers={**server.headers, **HEADERS},
         timeout=httpx.Timeout(None, connect=10.0),
         limits=httpx.Limits(max_connections=MAX_CONCURRENT),
-        trust_env=not server.is_local,
-        verify=server.is_encrypted,
+        **server.client_options,
     ) as client:
+        client.headers.update(HEADERS)
         yield client
 
 

@@ -34,13 +34,7 @@ class RemoteModel:
         self, endpoint: ServerAddress, name: str | None = None, *, transport: httpx.BaseTransport | None = None
     ) -> None:
         self._endpoint = endpoint
-        self._http = httpx.Client(
-            headers=dict(endpoint.headers),
-            timeout=_TIMEOUT,
-            transport=transport,
-            trust_env=not endpoint.is_local,
-            verify=endpoint.is_encrypted,
-        )
+        self._http = httpx.Client(timeout=_TIMEOUT, transport=transport, **endpoint.client_options)
         try:
             self.name = name if name is not None else self.models()[0].name
         except BaseException:

@@ -52,14 +52,18 @@ class ServerAddress:
         from quire.client.errors import error_from_exception, error_from_response
 
         url = f"{self.base_url}/{path}"
-        options |= {"trust_env": not self.is_local, "verify": self.is_encrypted, "timeout": timeout_s}
         try:
-            answer = httpx.request(method, url, headers=self.headers, **options)
+            answer = httpx.request(method, url, timeout=timeout_s, **self.client_options, **options)
         except httpx.HTTPError as error:
             raise error_from_exception(error, url) from None
         if answer.status_code != 200:
             raise error_from_response(answer.status_code, answer.content, url)
         return answer.json()
+
+    @property
+    def client_options(self) -> dict[str, Any]:
+        """Options of an httpx client or request."""
+        return {"headers": self.headers, "trust_env": not self.is_local, "verify": self.is_encrypted}
 
     @property
     def is_encrypted(self) -> bool:

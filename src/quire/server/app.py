@@ -231,19 +231,10 @@ def assemble(
     aliases: tuple[str, ...] = (),
     adapters: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Assembly:
-    """Make the application. The caller starts and stops the engines.
-
-    Args:
-        engines: served name -> engine, in order.
-        sources: served name -> directory, hub id or preset.
-        settings: settings with keys (`with_keys`).
-        template: chat template in place of the models' own.
-        aliases: further names of the only model.
-        adapters: served name -> directories of its adapters by name.
-
-    Raises:
-        ValueError: a setting names a missing file or model.
-    """
+    """Make the application of engines by served name, which the caller starts and stops. `sources` are their
+    directories, hub ids or presets, `adapters` the directories of their adapters by name; `settings` have keys
+    (`with_keys`), `template` replaces the models' own, and `aliases` are further names of the only model. Raises
+    ValueError if a setting names a missing file or model."""
     created = int(time.time())
     models = [
         ServedModel(name, engine, created, chat_template=template, source=sources[name], aliases=aliases)

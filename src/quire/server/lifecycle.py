@@ -74,8 +74,7 @@ def serve(
         registry: models whose engines are started and shut down here.
         metrics: source of the load lines; None writes none.
         banner: makes the text to print once a model is ready, from the server's URL.
-        on_drain: stops background requests before the drain, in the event loop.
-        on_stop: stops background work after the drain.
+        on_drain, on_stop: stop background requests in the event loop before the drain, and other work after it.
         on_hangup: called in the event loop at each SIGHUP; None leaves the signal alone.
         listener: the open socket (`listen`); None opens one.
 

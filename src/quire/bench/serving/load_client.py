@@ -119,15 +119,10 @@ class LoadClient:
         return outcome
 
     def _connect(self) -> httpx.AsyncClient:
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **self._endpoint.headers}
-        return httpx.AsyncClient(
-            headers=headers,
-            limits=_LIMITS,
-            timeout=None,  # each request has its own deadline
-            transport=self._transport,
-            trust_env=not self._endpoint.is_local,
-            verify=self._endpoint.is_encrypted,
-        )
+        options = self._endpoint.client_options  # without a timeout: each request has its own deadline
+        http = httpx.AsyncClient(limits=_LIMITS, timeout=None, transport=self._transport, **options)
+        http.headers.update({"Content-Type": "application/json", "Accept-Encoding": "identity"})
+        return http
 
     async def _ask(self, http: httpx.AsyncClient, request: PreparedRequest, outcome: RequestOutcome) -> None:
         loop = asyncio.get_running_loop()

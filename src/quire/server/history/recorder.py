@@ -1,11 +1,9 @@
-"""`RequestRecorder`: hands the finished prompts of one HTTP request to the history of its key."""
+"""Hand the finished prompts of one HTTP request to the history of its key."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 
 from quire.outputs import RequestOutput
 from quire.server.bodies.requests import RequestReply
@@ -15,18 +13,17 @@ from quire.server.history.outline import ChatOutline
 from quire.server.history.store import RequestHistory
 
 
-@dataclass(frozen=True)
-class RequestRecorder:
-    history: RequestHistory
-    key_id: str
-    outline: Callable[[], ChatOutline | None]  #: None for a completion
+async def record_prompt(
+    history: RequestHistory,
+    key_id: str,
+    outline: Callable[[], ChatOutline | None],
+    job: GenerationJob,
+    number: int,
+    output: RequestOutput,
+) -> RequestReply:
+    """Record the finished prompt `number` of a job, in a thread. `outline` returns None for a completion."""
 
-    async def __call__(self, job: GenerationJob, number: int, output: RequestOutput) -> RequestReply:
-        """Record the finished prompt `number`, in a thread."""
-        record = partial(self._record, job, number, output)
-        return await asyncio.wrap_future(self.history.executor.submit(record, self.key_id))
-
-    def _record(self, job: GenerationJob, number: int, output: RequestOutput) -> RequestReply:
+    def record() -> RequestReply:
         engine, prompt, times = job.model.async_engine, job.prompts[number], output.metrics
         limits = engine.limits
         sent = SentPrompt(
@@ -35,7 +32,7 @@ class RequestRecorder:
             len(output.prompt_token_ids),
             prompt.domains[-1][1],
             max(prompt.documents, default=0),
-            self.outline(),
+            outline(),
             engine.pid,
             job.started_stages.get(number, 1),
             (times and times.first_scheduled_time) or 0.0,
@@ -50,4 +47,6 @@ class RequestRecorder:
         )
         request_id = job.request_id if len(job.prompts) == 1 else f"{job.request_id}-{number}"
         tokenizer = engine.engine.tokenizer
-        return self.history.record(self.key_id, request_id, job.created, sent, output, reading, tokenizer)
+        return history.record(key_id, request_id, job.created, sent, output, reading, tokenizer)
+
+    return await asyncio.wrap_future(history.executor.submit(record, key_id))

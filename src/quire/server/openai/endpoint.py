@@ -30,7 +30,7 @@ from quire.server.generation.generation import (
     wait_until_ready,
 )
 from quire.server.history.outline import ChatOutline
-from quire.server.history.recorder import RequestRecorder
+from quire.server.history.recorder import record_prompt
 from quire.server.history.store import RequestHistory
 from quire.server.http.middleware import domains_of, key_id_of, report_usage
 from quire.server.http.protocol import run_while_connected
@@ -175,7 +175,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             prompts = [replace(prompt, shown_specials=form.specials) for prompt in prompts]
             params = reason_first(params, form)
         is_cut = body.truncate_prompt_tokens is not None and prompts[0].text is None
-        recorder = RequestRecorder(self.history, key_id, partial(self._outline, body, model, is_cut=is_cut))
+        record = partial(record_prompt, self.history, key_id, partial(self._outline, body, model, is_cut=is_cut))
         return GenerationJob(
             model,
             prompts,
@@ -188,7 +188,7 @@ class GenerationEndpoint(ABC, Generic[B]):
             min_stage=min_stage,
             form=form,
             about=about,
-            record=recorder if self.settings.max_stored_requests else None,
+            record=record if self.settings.max_stored_requests else None,
             shows_records=request.headers.get("x-quire-why") == "1",
             trace=trace,
         )
