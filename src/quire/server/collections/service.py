@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
-from collections.abc import Collection as AnyOf
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from quire.server.collections.storage import (
-    Quotas,
     RemainingQuota,
     Storage,
     check_collections,
@@ -26,7 +24,7 @@ from quire.server.errors import ApiError, invalid
 from quire.server.http.keys import admin_ids
 from quire.server.http.middleware import PUBLIC_KEY_ID, is_admin
 from quire.server.metrics import Metrics
-from quire.server.registry import ModelRegistry
+from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -52,20 +50,6 @@ _MAX_WAITING = 1024
 
 
 @dataclass(frozen=True)
-class ReaderModel:
-    """A model that will read the chunks."""
-
-    source: str  #: directory, hub id or preset
-    max_model_len: int | None  #: None if not known yet
-
-    def limit(self) -> int:
-        """Maximum chunk length, which leaves half of the context for question and answer."""
-        from quire.rag.reader_models import chunk_limit
-
-        return self.max_model_len // 2 if self.max_model_len is not None else chunk_limit([self.source]) or 0
-
-
-@dataclass(frozen=True)
 class SearchResult:
     collection: CollectionInfo
     passages: list[Passage]
@@ -74,21 +58,16 @@ class SearchResult:
 
 class CollectionService:
     """Collections in a directory and their embedder, either None if disabled. Blocking work runs in its own threads.
-
-    Args:
-        admins: ids of keys that may create public collections and change those of the command line; without keys,
-            every client may.
-        readers: returns the models that a new collection's chunks must fit.
-    """
+    The chunks of a new collection fit `models`. Admin keys may create public collections and change those of the
+    command line; without keys, every client may."""
 
     def __init__(
         self,
         directory: Path | None = None,
         embedder: EmbedderSource | None = None,
         *,
-        admins: AnyOf[str] = (),
-        quotas: Quotas | None = None,
-        readers: Callable[[], Sequence[ReaderModel]] = tuple,
+        settings: ServerSettings | None = None,
+        models: Iterable[ServedModel] = (),
         metrics: Metrics | None = None,
     ) -> None:
         self._metrics = metrics or Metrics()
@@ -96,9 +75,8 @@ class CollectionService:
         self._storage = None if directory is None else Storage(directory, lambda *gone: self.on_deleted(*gone))
         self._embedder = _share(embedder, self._metrics.observe_embedded) if embedder is not None else None
         self._uploads = Uploads(self._embedder) if self._embedder is not None else None
-        self._admins = frozenset(admins)
-        self._quotas = quotas or Quotas()
-        self._readers = readers
+        self._settings, self._models = settings or ServerSettings(), models
+        self._admins = admin_ids(self._settings)
         self._searches = make_executor("searches", _SEARCH_THREADS, _MAX_WAITING)
         self._embeddings = make_executor("embeddings", _EMBED_THREADS, _MAX_WAITING, max_running=1)
         self._others = make_executor("collections", _OTHER_THREADS, _MAX_WAITING)
@@ -195,12 +173,12 @@ class CollectionService:
         except ValueError as error:
             raise invalid(str(error), "name") from None
         owner, writing = self.owner(key_id), self.storage.writing
-        check_collections(self._quotas, writing.usage(owner))
+        check_collections(self._settings, writing.usage(owner))
         if writing.find(name, owner) is not None or (is_public and writing.find_public(name) is not None):
             message = f"collection {name!r} exists already; delete it first, or choose another name"
             raise ApiError(409, message, "name", "collection_exists")
-        facts, readers = self.embedder.facts, self._readers()
-        limit = min([facts.max_tokens, *(reader.limit() for reader in readers)])
+        facts, models = self.embedder.facts, [model for model in self._models if model.source]
+        limit = min([facts.max_tokens, *map(_longest_chunk, models)])
         if chunk_tokens is not None and not 8 <= chunk_tokens <= limit:
             message = f"chunk_tokens={chunk_tokens}; the embedder and half of each model's context allow 8 to {limit}"
             raise invalid(message, "chunk_tokens")
@@ -209,7 +187,7 @@ class CollectionService:
             message = f"overlap_tokens={overlap_tokens} is more than half of the {size} tokens of a chunk; take less"
             raise invalid(message, "overlap_tokens")
         overlap = min(DEFAULT_OVERLAP_TOKENS, size // 2) if overlap_tokens is None else overlap_tokens
-        sources = [reader.source for reader in readers]
+        sources = [model.source for model in models]
         return writing.create(
             name, facts, chunk_tokens=size, overlap_tokens=overlap, readers=sources, owner=owner, is_public=is_public
         ).info
@@ -236,7 +214,7 @@ class CollectionService:
 
         def read_quota() -> RemainingQuota:
             with errors_of(name):
-                return RemainingQuota(self._quotas, self.storage.reading.usage(info.owner))
+                return RemainingQuota(self._settings, self.storage.reading.usage(info.owner))
 
         info, found = await self.run(key_id, prepare, name)
         assert self._uploads is not None  # else `prepare` has failed
@@ -294,6 +272,14 @@ class CollectionService:
             self._storage.close()
 
 
+def _longest_chunk(model: ServedModel) -> int:
+    """Return a length that leaves half of the context for question and answer."""
+    from quire.rag.reader_models import chunk_limit
+
+    engine = model.async_engine
+    return engine.engine.max_model_len // 2 if engine.is_known else chunk_limit([model.source]) or 0
+
+
 def _check_filter(where: Filter | None) -> None:
     """Raise ValueError for a filter that is too large for a query."""
     if where is None:
@@ -330,16 +316,4 @@ def make_service(
         except (OSError, sqlite3.OperationalError) as error:
             raise ValueError(f"--rag-dir {directory} cannot be written ({error}); choose another place") from None
 
-    def readers() -> list[ReaderModel]:
-        return [
-            ReaderModel(model.source, model.async_engine.engine.max_model_len if model.async_engine.is_known else None)
-            for model in registry
-            if model.source
-        ]
-
-    quotas = Quotas(
-        settings.max_collections_per_key, settings.max_documents_per_key, settings.max_collection_bytes_per_key
-    )
-    return CollectionService(
-        directory, source, admins=admin_ids(settings), quotas=quotas, readers=readers, metrics=metrics
-    )
+    return CollectionService(directory, source, settings=settings, models=registry, metrics=metrics)

@@ -11,12 +11,12 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from quire.config import format_size
 from quire.server.errors import RETRY_SOON, ApiError, invalid
+from quire.server.settings import ServerSettings
 from quire.system.fair_executor import FairExecutor, TooManyJobs
 
 if TYPE_CHECKING:
@@ -53,46 +53,37 @@ def _closed() -> ApiError:
     return ApiError(503, "the server is shutting down", code="shutting_down", headers=RETRY_SOON)
 
 
-@dataclass(frozen=True)
-class Quotas:
-    """Limits per API key, or for the whole server if it has no keys."""
-
-    collections: int = 100
-    documents: int = 100_000
-    bytes: int = 1 << 30  #: texts, metadata and vectors
-
-
 class QuotaExceeded(ValueError):
     """A document exceeds its owner's quota."""
 
 
 class RemainingQuota:
-    """An owner's quota, counted during an ingest."""
+    """An owner's quota of documents and bytes, counted during an ingest."""
 
-    def __init__(self, quotas: Quotas, usage: StorageUsage) -> None:
-        self._quotas = quotas
+    def __init__(self, settings: ServerSettings, usage: StorageUsage) -> None:
+        self._most_documents, self._most_bytes = settings.max_documents_per_key, settings.max_collection_bytes_per_key
         self._documents, self._bytes = usage.num_documents, usage.num_bytes
 
     def charge(self, num_documents: int, num_bytes: int) -> None:
         """Count an addition (negative: a removal). Raises QuotaExceeded, and counts nothing, over the limit."""
         documents, size = self._documents + num_documents, self._bytes + num_bytes
-        if num_documents > 0 and documents > self._quotas.documents:
+        if num_documents > 0 and documents > self._most_documents:
             raise QuotaExceeded(
-                f"it would be document {documents:,} of this key, and {self._quotas.documents:,} is its limit; delete "
+                f"it would be document {documents:,} of this key, and {self._most_documents:,} is its limit; delete "
                 "some, or raise the server's --max-documents-per-key"
             )
-        if num_bytes > 0 and size > self._quotas.bytes:
+        if num_bytes > 0 and size > self._most_bytes:
             raise QuotaExceeded(
                 f"it takes {format_size(num_bytes)} with its vectors, and {format_size(self._bytes)} of this key's "
-                f"{format_size(self._quotas.bytes)} are used; delete some documents, or raise the server's "
+                f"{format_size(self._most_bytes)} are used; delete some documents, or raise the server's "
                 "--max-collection-bytes-per-key"
             )
         self._documents, self._bytes = documents, size
 
 
-def check_collections(quotas: Quotas, usage: StorageUsage) -> None:
+def check_collections(settings: ServerSettings, usage: StorageUsage) -> None:
     """Raise ApiError if an owner has the maximum number of collections."""
-    if usage.num_collections >= quotas.collections:
+    if usage.num_collections >= settings.max_collections_per_key:
         raise ApiError(
             413,
             f"this key has {usage.num_collections:,} collections, its limit; delete one, or raise the server's "
