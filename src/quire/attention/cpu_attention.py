@@ -11,43 +11,29 @@ from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, 
 from quire.attention.states import CacheStates
 from quire.kernels.loaded import DTYPES
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense_rows, layout
+from quire.kernels.structure import address, dense_rows, structure
 from quire.ops.arrays import Array, DType, as_numpy, name_of, numpy_dtype, takes_tensors
 from quire.system.threads import num_threads
 
-
-class _AttentionPlan(ctypes.Structure):
-    """`QuirePlan` in csrc/paged_attention.h."""
-
-    _fields_ = layout(
-        "int64 block_stride num_kv_heads num_groups block_size head_dim value_dim",
-        "int64 key_stride values_at value_stride window",
-        "float scale softcap",
-        "int32 stores_values num_threads",
-        "int64 num_tokens",
-        "pointer slot_mapping block_tables",
-        "int64 table_stride num_units",
-        "pointer units",
-        "int64 num_merges",
-        "pointer merges places partials",
-    )
-
-
-class _AttentionBatch(ctypes.Structure):
-    """`QuireBatch` there."""
-
-    _fields_ = layout("int64 num_seqs", "pointer query_start_loc seq_lens")
-
-
-class _AttentionCall(ctypes.Structure):
-    """`QuireAttention` there."""
-
-    _fields_ = layout(
-        "pointer plan cache q k v sinks out",
-        "int64 q_token_stride q_head_stride k_token_stride k_head_stride v_token_stride v_head_stride",
-    )
-
-
+_AttentionPlan = structure(
+    "QuirePlan",
+    "int64 block_stride num_kv_heads num_groups block_size head_dim value_dim",
+    "int64 key_stride values_at value_stride window",
+    "float scale softcap",
+    "int32 stores_values num_threads",
+    "int64 num_tokens",
+    "pointer slot_mapping block_tables",
+    "int64 table_stride num_units",
+    "pointer units",
+    "int64 num_merges",
+    "pointer merges places partials",
+)  # csrc/paged_attention.h
+_AttentionBatch = structure("QuireBatch", "int64 num_seqs", "pointer query_start_loc seq_lens")
+_AttentionCall = structure(
+    "QuireAttention",
+    "pointer plan cache q k v sinks out",
+    "int64 q_token_stride q_head_stride k_token_stride k_head_stride v_token_stride v_head_stride",
+)
 _ALL_KEYS = 2**62  # the window of a layer without one
 
 
@@ -81,7 +67,7 @@ class _LayerPlan:
     def units(self) -> np.ndarray:
         return self._units[: self.plan.num_units]
 
-    def divide(self, sequences: _AttentionBatch, slots: np.ndarray, tables: np.ndarray, num_keys: int) -> None:
+    def divide(self, sequences: ctypes.Structure, slots: np.ndarray, tables: np.ndarray, num_keys: int) -> None:
         plan = self.plan
         self._make_room(len(slots) + sequences.num_seqs + num_keys // self._span)
         plan.num_threads = num_threads()

@@ -7,16 +7,11 @@ import ctypes
 import numpy as np
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerState
-from quire.kernels import structure
-from quire.kernels.structure import address
+from quire.kernels.structure import address, structure
 from quire.outputs import state_ends
 from quire.system.threads import num_threads
 
-
-class _StatePlan(ctypes.Structure):
-    """`QuireStatePlan` in csrc/states.h."""
-
-    _fields_ = structure.layout("int64 num_runs", "pointer runs", "int64 block_stride num_threads")
+_StatePlan = structure("QuireStatePlan", "int64 num_runs", "pointer runs", "int64 block_stride num_threads")
 
 
 class StatePlan:

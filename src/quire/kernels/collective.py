@@ -6,23 +6,20 @@ import ctypes
 from typing import Any
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.structure import layout
+from quire.kernels.structure import structure
 
 PART_BYTES = 1 << 18  #: size of a buffer, enough for a step of a few sequences
 _LINE = 64
 
-
-class _CollectiveCall(ctypes.Structure):
-    """`QuireCollective` in csrc/collective.h."""
-
-    _fields_ = layout(
-        "pointer memory",
-        "int64 part_bytes",
-        "int32 rank size",
-        "uint64 num_parts",
-        "int64 done",
-        "int32 is_put wait_us",
-    )
+_CollectiveCall = structure(
+    "QuireCollective",
+    "pointer memory",
+    "int64 part_bytes",
+    "int32 rank size",
+    "uint64 num_parts",
+    "int64 done",
+    "int32 is_put wait_us",
+)  # csrc/collective.h
 
 
 class Collective:

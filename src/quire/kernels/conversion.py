@@ -8,17 +8,13 @@ import os
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel
-from quire.kernels.structure import layout
+from quire.kernels.structure import structure
 
 #: By their numbers there. Nothing converts to the last.
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 _NUMBERS = {dtype: number for number, dtype in enumerate(DTYPES)}
 
-
-class _Convert(ctypes.Structure):
-    """`QuireConvert` in csrc/elementwise.h."""
-
-    _fields_ = layout("pointer x out", "int64 size", "int32 from to num_threads")
+_Convert = structure("QuireConvert", "pointer x out", "int64 size", "int32 from to num_threads")  # csrc/elementwise.h
 
 
 class Conversions:

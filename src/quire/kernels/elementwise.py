@@ -9,7 +9,7 @@ from typing import Any
 
 from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel
-from quire.kernels.structure import layout
+from quire.kernels.structure import structure
 
 #: Sums and products of two arrays, multiples, soft-caps and activations of one.
 MAPS = ("add", "multiply", "scale", "cap", "silu", "relu", "gelu", "gelu_tanh")
@@ -37,9 +37,7 @@ _FIELDS = {
     "gate": ("pointer x out", "int64 num_rows size", "int32 num_threads"),
     **dict.fromkeys(MAPS, ("pointer x y out", "int64 size", "float factor", "int32 num_threads")),
 }  # fmt: skip
-_STRUCTURES: dict[str, type[ctypes.Structure]] = {
-    name: type(f"_{name}", (ctypes.Structure,), {"_fields_": layout(*lines)}) for name, lines in _FIELDS.items()
-}
+_STRUCTURES = {name: structure(name, *lines) for name, lines in _FIELDS.items()}
 
 
 class Elementwise:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from quire.kernels.loaded import load_kernels
-from quire.kernels.structure import address, layout
+from quire.kernels.structure import address, structure
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ def packed_bytes(size: int, bits: int) -> int:
     return -(-size * bits // 8)
 
 
-class _Planes(ctypes.Structure):
-    """`QuirePlanes` in csrc/planes.h."""
-
-    _fields_ = layout(
-        "pointer exponents top rest low out", "int64 num_rows size", "int32 top_bits rest_bits item_bytes low_bytes"
-    )
+_Planes = structure(
+    "QuirePlanes",
+    "pointer exponents top rest low out",
+    "int64 num_rows size",
+    "int32 top_bits rest_bits item_bytes low_bytes",
+)  # csrc/planes.h
 
 
 def split_words(words: np.ndarray, form: FloatFormat, top_bits: int) -> tuple[bytes, bytes, bytes]:

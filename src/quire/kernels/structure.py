@@ -1,4 +1,4 @@
-"""Declare the fields of ctypes structures as lines of a C structure."""
+"""Declare the structures of `csrc` with lines of C, and find the addresses in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-_TYPES = {
+_TYPES: dict[str, Any] = {
     "pointer": ctypes.c_void_p,
     "int64": ctypes.c_int64,
     "uint64": ctypes.c_uint64,
@@ -18,9 +18,14 @@ _TYPES = {
 _Pointer = ctypes.c_void_p
 
 
-def layout(*lines: str) -> list[tuple[str, Any]]:
-    """Return `_fields_` from lines such as "int64 num_rows size", in the order of the C structure."""
-    return [(name, _TYPES[kind]) for kind, *names in map(str.split, lines) for name in names]
+def structure(c_name: str, *lines: str) -> type[ctypes.Structure]:
+    """Declare a structure of `csrc` by its name there, and its lines in order, such as "int64 num_rows size"."""
+
+    class Declared(ctypes.Structure):
+        _fields_ = [(name, _TYPES[kind]) for kind, *names in map(str.split, lines) for name in names]
+
+    Declared.__name__ = Declared.__qualname__ = c_name
+    return Declared
 
 
 def address(x: np.ndarray) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense_rows, layout
+from quire.kernels.structure import address, dense_rows, structure
 from quire.models.base import CausalLM
 from quire.models.linear.layer import Linear, Projection
 from quire.models.linear.panel_weight import SERIAL_PRODUCTS, PanelWeight, panel_kernels
@@ -42,13 +42,13 @@ _KNOWN_FIELDS = frozenset((
 # fmt: on
 _PLAIN_INITIALIZERS = (True, False, "gaussian", "orthogonal", "eva")
 
-
-class _LowRank(ctypes.Structure):
-    """`QuireLowRank` in csrc/linear.h."""
-
-    _fields_ = layout(
-        "pointer x", "int64 x_stride num_rows in_features rank out_features", "pointer down up y", "int32 num_threads"
-    )
+_LowRank = structure(
+    "QuireLowRank",
+    "pointer x",
+    "int64 x_stride num_rows in_features rank out_features",
+    "pointer down up y",
+    "int32 num_threads",
+)  # csrc/linear.h
 
 
 class PanelAdapter:

@@ -12,7 +12,7 @@ import numpy as np
 
 from quire.kernels.loaded import load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense_rows, layout
+from quire.kernels.structure import address, dense_rows, structure
 from quire.models.linear.layer import Linear
 from quire.models.linear.panel_weight import SERIAL_PRODUCTS
 from quire.models.model_config import ExpertsConfig, ModelConfig
@@ -27,21 +27,18 @@ from quire.system.threads import num_threads
 SCORES = ("softmax", "sigmoid", "softmax_of_chosen")
 _GATINGS = {"silu": 0, "gelu_tanh": 1, "clamped_swiglu": 2}  # QuireGating
 
-
-class _Experts(ctypes.Structure):
-    """`QuireExperts` in csrc/experts.h, which begins with a `QuireRouting`."""
-
-    _fields_ = layout(
-        "pointer logits bias factors",
-        "int64 num_experts num_chosen num_groups num_chosen_groups num_of_group",
-        "float scale",
-        "int32 scores normalizes has_float_logits",
-        "pointer x",
-        "int64 x_stride num_rows hidden inner",
-        "pointer gate up down shared shared_gate out",
-        "float limit alpha",
-        "int32 gate_kind down_kind gating num_threads",
-    )
+_Experts = structure(
+    "QuireExperts",
+    "pointer logits bias factors",
+    "int64 num_experts num_chosen num_groups num_chosen_groups num_of_group",
+    "float scale",
+    "int32 scores normalizes has_float_logits",
+    "pointer x",
+    "int64 x_stride num_rows hidden inner",
+    "pointer gate up down shared shared_gate out",
+    "float limit alpha",
+    "int32 gate_kind down_kind gating num_threads",
+)  # csrc/experts.h; begins with a QuireRouting
 
 
 class ExpertRouter(Linear):

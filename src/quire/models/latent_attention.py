@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense, layout
+from quire.kernels.structure import address, dense, structure
 from quire.models.base import Attend
 from quire.models.encodings import BLOCKS, FLOATS, HEAD_PARTS
 from quire.models.layers import RMSNorm, select_rows
@@ -31,11 +31,9 @@ from quire.system.threads import num_threads
 
 _EPS = 1e-6  # of the norms of latents, whatever the config's
 
-
-class _Heads(ctypes.Structure):
-    """`QuireHeads` in csrc/linear.h."""
-
-    _fields_ = layout("pointer weights x out", "int64 num_rows num_heads num_copied", "int32 num_threads")
+_Heads = structure(
+    "QuireHeads", "pointer weights x out", "int64 num_rows num_heads num_copied", "int32 num_threads"
+)  # csrc/linear.h
 
 
 class HeadWeights:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.structure import address, dense, dense_rows, layout
+from quire.kernels.structure import address, dense, dense_rows, structure
 from quire.models.linear.interface import Activation
 from quire.models.linear.kernel_weight import KernelWeight
 from quire.ops.arrays import name_of, takes_tensors
@@ -28,36 +28,19 @@ TYPES = {
 _FORMS = {"none": 0, "silu": 1, "gelu_tanh": 2}  # QuireBlockForm
 _SERIAL_ROWS = 16
 
-
-class _BlockPart(ctypes.Structure):
-    """`QuireBlockPart` in csrc/block_linear.h."""
-
-    _fields_ = layout("pointer packed", "int64 columns group type")
-
-
-class _BlockWeight(ctypes.Structure):
-    """`QuireBlockWeight`."""
-
-    _fields_ = layout("pointer parts", "int64 num_parts depth", "pointer order")
-
-
-class _BlockPack(ctypes.Structure):
-    """`QuireBlockPack`."""
-
-    _fields_ = layout("pointer part rows", "int64 stride depth", "int32 num_threads")
-
-
-class _ReadBlockRows(ctypes.Structure):
-    """`QuireBlockRows`."""
-
-    _fields_ = layout("pointer weight ids", "int64 num_ids", "pointer to", "int32 num_threads")
-
-
-class _BlockLinear(ctypes.Structure):
-    """`QuireBlockLinear`."""
-
-    _fields_ = layout("pointer weight bias up up_bias x", "int64 x_stride num_rows", "pointer out",
-                      "int64 out_stride", "int32 form num_threads", "pointer addend up_addend")  # fmt: skip
+_BlockPart = structure("QuireBlockPart", "pointer packed", "int64 columns group type")  # csrc/block_linear.h
+_BlockWeight = structure("QuireBlockWeight", "pointer parts", "int64 num_parts depth", "pointer order")
+_BlockPack = structure("QuireBlockPack", "pointer part rows", "int64 stride depth", "int32 num_threads")
+_ReadBlockRows = structure("QuireBlockRows", "pointer weight ids", "int64 num_ids", "pointer to", "int32 num_threads")
+_BlockLinear = structure(
+    "QuireBlockLinear",
+    "pointer weight bias up up_bias x",
+    "int64 x_stride num_rows",
+    "pointer out",
+    "int64 out_stride",
+    "int32 form num_threads",
+    "pointer addend up_addend",
+)
 
 
 class BlockRows(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.structure import address, dense, dense_rows, layout
+from quire.kernels.structure import address, dense, dense_rows, structure
 from quire.models.linear.interface import Activation
 from quire.models.linear.kernel_weight import KernelWeight
 from quire.models.linear.truncation import check_bits, truncation
@@ -26,24 +26,16 @@ SERIAL_PRODUCTS = 2**18
 _SERIAL_ROWS = 16
 _SILU = {"none": 0, "silu": 1}
 
-
-class _PanelLinear(ctypes.Structure):
-    """`QuireLinear` in csrc/linear.h."""
-
-    _fields_ = layout(
-        "pointer x",
-        "int64 x_stride num_rows in_features out_features",
-        "pointer weight bias up up_bias out",
-        "int64 out_stride",
-        "int32 silu num_threads",
-        "pointer addend up_addend",
-    )
-
-
-class _Pack(ctypes.Structure):
-    """`QuirePack` there."""
-
-    _fields_ = layout("pointer weight", "int64 stride in_features out_features", "pointer packed")
+_PanelLinear = structure(
+    "QuireLinear",
+    "pointer x",
+    "int64 x_stride num_rows in_features out_features",
+    "pointer weight bias up up_bias out",
+    "int64 out_stride",
+    "int32 silu num_threads",
+    "pointer addend up_addend",
+)  # csrc/linear.h
+_Pack = structure("QuirePack", "pointer weight", "int64 stride in_features out_features", "pointer packed")
 
 
 class _Panel(ctypes.Structure):
@@ -52,32 +44,24 @@ class _Panel(ctypes.Structure):
     _fields_ = (("start", ctypes.c_int64), ("high", ctypes.c_uint8 * 8))
 
 
-class _WeightPanels(ctypes.Structure):
-    """`QuireWeight` there."""
-
-    _fields_ = layout("pointer data panels", "uint32 kept middle")
-
-
-class _CompactPack(ctypes.Structure):
-    """`QuireCompact` there."""
-
-    _fields_ = layout(
-        "pointer weight", "int64 stride in_features out_features", "pointer panels packed", "int32 num_threads"
-    )
-
-
-class _Bits(ctypes.Structure):
-    """`QuireBits` there."""
-
-    _fields_ = layout(
-        "pointer weight", "int64 in_features out_features first_row num_rows", "pointer words", "int32 num_threads"
-    )
-
-
-class _PanelRows(ctypes.Structure):
-    """`QuireRows` there."""
-
-    _fields_ = layout("pointer weight", "int64 in_features out_features num_ids", "pointer ids to", "int32 num_threads")
+_WeightPanels = structure("QuireWeight", "pointer data panels", "uint32 kept middle")
+_CompactPack = structure(
+    "QuireCompact",
+    "pointer weight",
+    "int64 stride in_features out_features",
+    "pointer panels packed",
+    "int32 num_threads",
+)
+_Bits = structure(
+    "QuireBits",
+    "pointer weight",
+    "int64 in_features out_features first_row num_rows",
+    "pointer words",
+    "int32 num_threads",
+)
+_PanelRows = structure(
+    "QuireRows", "pointer weight", "int64 in_features out_features num_ids", "pointer ids to", "int32 num_threads"
+)
 
 
 class PanelWeight(KernelWeight):

@@ -13,7 +13,7 @@ import ctypes
 import numpy as np
 
 from quire.kernels.loaded import DTYPES, load_kernels
-from quire.kernels.structure import address, dense_rows, layout
+from quire.kernels.structure import address, dense_rows, structure
 from quire.models.linear.interface import Activation, PackedWeight
 from quire.models.linear.kernel_weight import KernelWeight
 from quire.ops.arrays import Array, as_numpy, is_on_host, name_of
@@ -31,26 +31,20 @@ _MAX_DEPTH = 2**17  # longer sums may exceed 32 bits
 _FORMS = {"none": 0, "silu": 1}  # QuireForm
 _GATED = 2
 
-
-class _Weight(ctypes.Structure):
-    """`QuireQuantizedWeight` in csrc/quantized_linear.h."""
-
-    _fields_ = layout("pointer packed scales", "int64 depth columns bits")
-
-
-class _QuantizedLinear(ctypes.Structure):
-    """`QuireQuantizedLinear`."""
-
-    _fields_ = layout(
-        "pointer weight bias up up_bias x", "int64 x_stride num_rows", "pointer out", "int32 form num_threads",
-        "pointer addend up_addend",
-    )  # fmt: skip
-
-
-class _Quantize(ctypes.Structure):
-    """`QuireQuantize`."""
-
-    _fields_ = layout("pointer weight", "int64 stride depth columns", "pointer packed scales", "int32 bits num_threads")
+_Weight = structure(
+    "QuireQuantizedWeight", "pointer packed scales", "int64 depth columns bits"
+)  # csrc/quantized_linear.h
+_QuantizedLinear = structure(
+    "QuireQuantizedLinear",
+    "pointer weight bias up up_bias x",
+    "int64 x_stride num_rows",
+    "pointer out",
+    "int32 form num_threads",
+    "pointer addend up_addend",
+)
+_Quantize = structure(
+    "QuireQuantize", "pointer weight", "int64 stride depth columns", "pointer packed scales", "int32 bits num_threads"
+)
 
 
 def quantize_weight(weight: Array, quantization: str) -> PackedWeight:

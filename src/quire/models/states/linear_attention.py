@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from quire.attention.states import LayerStates
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense_rows, layout
+from quire.kernels.structure import address, dense_rows, structure
 from quire.models.layers import RMSNorm
 from quire.models.linear.layer import Linear
 from quire.models.model_config import ModelConfig
@@ -24,15 +23,12 @@ from quire.ops.module import Module
 _TAPS = 4  #: inputs of the convolution
 _TILE = 32  #: columns of a matrix that are stored together
 
-
-class _LinearAttention(ctypes.Structure):
-    """`QuireLinearAttention` in csrc/linear_attention.h."""
-
-    _fields_ = layout(
-        "pointer plan states q k v z b a out conv conv_bias rate dt_bias skip norm",
-        "int64 row_stride key_step value_step z_step gate_stride gate_step num_k_heads num_v_heads k_dim v_dim",
-        "float eps",
-    )
+_LinearAttention = structure(
+    "QuireLinearAttention",
+    "pointer plan states q k v z b a out conv conv_bias rate dt_bias skip norm",
+    "int64 row_stride key_step value_step z_step gate_stride gate_step num_k_heads num_v_heads k_dim v_dim",
+    "float eps",
+)  # csrc/linear_attention.h
 
 
 class LinearAttention(Module):

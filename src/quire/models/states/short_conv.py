@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import numpy as np
 from quire.attention.states import LayerStates
 from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, dense_rows, layout
+from quire.kernels.structure import address, dense_rows, structure
 from quire.models.base import Attend
 from quire.models.layers import select_rows
 from quire.models.linear.layer import Linear
@@ -27,11 +26,9 @@ from quire.ops.module import Module
 
 _TAPS, _UNIT = 3, 16  # inputs of a sum; channels of ranks are multiples
 
-
-class _ShortConv(ctypes.Structure):
-    """`QuireShortConv` in csrc/short_conv.h."""
-
-    _fields_ = layout("pointer plan states b c x out conv bias", "int64 row_stride channels")
+_ShortConv = structure(
+    "QuireShortConv", "pointer plan states b c x out conv bias", "int64 row_stride channels"
+)  # csrc/short_conv.h
 
 
 class Convolution(Module):
