@@ -35,10 +35,6 @@ def address(x: np.ndarray) -> int:
     return _Pointer.from_address(id(x) + object.__basicsize__).value or 0
 
 
-def address_or_none(x: np.ndarray | None) -> int | None:
-    return None if x is None else address(x)
-
-
 def dense(x: np.ndarray) -> np.ndarray:
     """Return a C-contiguous array, itself if it is one."""
     return x if x.flags.c_contiguous else x.copy()

@@ -15,7 +15,7 @@ from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.structure import address, dense, dense_rows, structure
 from quire.models.linear.interface import Activation
 from quire.models.linear.kernel_weight import KernelWeight
-from quire.ops.arrays import name_of, takes_tensors
+from quire.ops.arrays import name_of, numpy_dtype, takes_tensors
 from quire.ops.functions import multiply
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
@@ -79,7 +79,7 @@ class BlockWeight(KernelWeight):
         ordered = None if self.order is None else address(self.order)
         self._weight = _BlockWeight(ctypes.addressof(self._parts), len(parts), in_features, ordered)
         self.address = ctypes.addressof(self._weight)
-        self._functions = {name: getattr(library, f"quire_block_linear_{name}") for name in DTYPES}
+        self._functions = {numpy_dtype(name): getattr(library, f"quire_block_linear_{name}") for name in DTYPES}
         self._read_rows = getattr(library, f"quire_block_rows_{name_of(dtype)}")
 
     @takes_tensors

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from quire.kernels.recorder import call_kernel, new_output
-from quire.kernels.structure import address, address_or_none, dense_rows
+from quire.kernels.structure import address, dense_rows
 from quire.models.linear.interface import Activation, PackedWeight
 from quire.ops.arrays import takes_tensors
 from quire.system.threads import num_threads
@@ -24,7 +25,12 @@ class KernelWeight(PackedWeight):
     in_features: int
     out_features: int
     address: int  #: of the weight's structure, in kernel calls
-    _functions: dict[str, Any]  #: by dtype of x
+    _functions: dict[np.dtype, Any]  #: by dtype of x; its name takes a microsecond
+
+    @cached_property
+    def _made(self) -> dict[tuple[int, Activation | None, bool], ctypes.Structure]:
+        """Calls without rows and outputs, to copy: that is faster than making one."""
+        return {}
 
     @abstractmethod
     def _arguments(self, activation: Activation, *, is_gated: bool) -> dict[str, int]:
@@ -53,8 +59,14 @@ class KernelWeight(PackedWeight):
 
     def call(self, up: Self | None, activation: Activation | None = None) -> ctypes.Structure:
         """Return the arguments of x W^T, or of silu(x W^T) * (x U^T), without rows and outputs."""
-        own = self._arguments(activation or ("none" if up is None else "silu"), is_gated=up is not None)
-        return self._structure(weight=self.address, up=up and up.address, **own)
+        key = (self.address, activation, up is None)  # a truncated view has an address of its own
+        if (made := self._made.get(key)) is None:
+            own = self._arguments(activation or ("none" if up is None else "silu"), is_gated=up is not None)
+            made = self._made[key] = self._structure(weight=self.address, **own)
+        call = self._structure.from_buffer_copy(made)
+        if up is not None:
+            call.up = up.address
+        return call
 
     def _num_threads(self, num_rows: int) -> int:
         return num_threads()
@@ -66,7 +78,8 @@ class KernelWeight(PackedWeight):
         up: Self | None,
         up_bias: np.ndarray | None,
         activation: Activation,
-        *addends: np.ndarray | None,
+        addend: np.ndarray | None,
+        up_addend: np.ndarray | None,
     ) -> np.ndarray:
         assert x.shape[1] == self.in_features
         x = dense_rows(x)
@@ -79,7 +92,9 @@ class KernelWeight(PackedWeight):
                 len(x),
                 address(out),
             )
-            call.bias, call.up_bias, call.addend, call.up_addend = map(address_or_none, (bias, up_bias, *addends))
+            for field, array in (("bias", bias), ("up_bias", up_bias), ("addend", addend), ("up_addend", up_addend)):
+                if array is not None:
+                    setattr(call, field, address(array))
             call.num_threads = self._num_threads(len(x))
-            call_kernel(self._functions[x.dtype.name], call)
+            call_kernel(self._functions[x.dtype], call)
         return out

@@ -73,8 +73,8 @@ class PanelWeight(KernelWeight):
         weight = dense_rows(as_numpy(weight))
         self._dtype, name = weight.dtype, weight.dtype.name
         self.out_features, self.in_features = weight.shape
-        self._functions = {name: getattr(library, f"quire_linear_{name}")}
-        self._functions[name].restype = None
+        self._functions = {weight.dtype: getattr(library, f"quire_linear_{name}")}
+        self._functions[weight.dtype].restype = None
         self._read_rows = getattr(library, f"quire_rows_{name}")
         self._add_bits = getattr(library, f"quire_add_bits_{name}")
         self._packed = self._pack(weight, library)

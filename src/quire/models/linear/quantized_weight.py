@@ -16,7 +16,7 @@ from quire.kernels.loaded import DTYPES, load_kernels
 from quire.kernels.structure import address, dense_rows, structure
 from quire.models.linear.interface import Activation, PackedWeight
 from quire.models.linear.kernel_weight import KernelWeight
-from quire.ops.arrays import Array, as_numpy, is_on_host, name_of
+from quire.ops.arrays import Array, as_numpy, is_on_host, name_of, numpy_dtype
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
@@ -103,7 +103,7 @@ class QuantizedWeight(KernelWeight):
             bits=bits,
         )
         self.address = ctypes.addressof(self._weight)
-        self._functions = {dtype: getattr(library, f"quire_quantized_linear_{dtype}") for dtype in DTYPES}
+        self._functions = {numpy_dtype(name): getattr(library, f"quire_quantized_linear_{name}") for name in DTYPES}
 
     def _arguments(self, activation: Activation, *, is_gated: bool) -> dict[str, int]:
         return {"form": _GATED if is_gated else _FORMS[activation]}
