@@ -54,7 +54,6 @@ def plan_agent(rng: random.Random, model: str, messages: list[dict[str, Any]]) -
         case "/v1/responses":
             body = {**shared, "input": messages[-1]["content"], "max_output_tokens": 60}
             if wants_schema:
-                body["include"] = ["message.output_text.logprobs"]
                 return RESPONSES, {**body, "text": {"format": {"type": "json_schema", "schema": _schema(rng)}}}
             tools = [{"type": "function", **function} for function in _FUNCTIONS.values()]
             named = {"type": "function", "name": choice}

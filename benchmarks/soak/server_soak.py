@@ -52,7 +52,7 @@ class Soak:
 
     def __init__(self, seconds: float, folder: Path, log: IO[str], seed: int = 20) -> None:
         self.report = Report(seconds)
-        self._options = ["--dtype", "float32", "--embedder", "hashing", "--rag-dir", f"{folder}/rag"]
+        self._options = ["--model", MODEL, "--dtype", "float32", "--embedder", "hashing", "--rag-dir", f"{folder}/rag"]
         self._options += ["--kv-dir", f"{folder}/kv"]
         self._kv_dir = folder / "kv"
         self._log = log

@@ -1,13 +1,14 @@
 """Soak: thousands of mixed requests from several processes against a real `quire serve` with a small block pool.
 
-    python -m benchmarks.soak [--requests 2000] [--processes 4] [--trouble] [--documents] [--endpoints] [--json FILE]
+    python -m benchmarks.soak [--requests 2000] [--processes 4] [--trouble] [--documents] [--endpoints] [--operations]
+        [--json FILE]
 
 A tenth of the requests are an agent's, with schemas and tools. At the end, every request must be answered or refused,
 without a 500, every block must be free or cached, and memory must not grow: the median of the last quarter may exceed
 that of the third by 8 KiB per request of a quarter. With --trouble (trouble.py) the server shares its cores, is
 flooded, and its engine freezes once; then memory may grow by a tenth over the second quarter. With --documents
 (documents.py) a collection changes meanwhile, and the KV directory must stay intact. With --endpoints (endpoints.py)
-the endpoints that do not generate are asked, too.
+the endpoints that do not generate are asked, too; with --operations (operations.py) adapters, models and a batch.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import httpx
 from benchmarks import ROOT
 from benchmarks.soak.documents import Documents
 from benchmarks.soak.endpoints import Endpoints
+from benchmarks.soak.operations import Operations, operator_options
 from benchmarks.soak.requests import MODEL
 from benchmarks.soak.trouble import EXCUSES, HANG_TIMEOUT_S, Trouble
 
@@ -57,11 +59,13 @@ class Report:
     has_trouble: bool = False
     has_documents: bool = False
     has_endpoints: bool = False
+    has_operations: bool = False
     seconds: float = 0
     outcomes: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, int] = field(default_factory=dict)
     documents: dict[str, int] = field(default_factory=dict)  #: what was done with them
     endpoints: dict[str, int] = field(default_factory=dict)  #: requests by path
+    operations: dict[str, int] = field(default_factory=dict)
     latency_s: dict[str, float] = field(default_factory=dict)
     num_preemptions: int = 0
     prefix_hit_rate: float = 0
@@ -73,20 +77,8 @@ class Server:
     """A `quire serve` process whose log goes to a file."""
 
     def __init__(self, log: IO[str], *options: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "quire",
-            "serve",
-            "--model",
-            MODEL,
-            "--port",
-            "0",
-            "--device",
-            "cpu",
-            "--no-keep-kv",
-            *options,
-        ]
+        common = ["--port", "0", "--device", "cpu", "--no-keep-kv"]
+        command = [sys.executable, "-m", "quire", "serve", *common, *options]
         environment = {**ENVIRONMENT, "PYTHONPATH": str(ROOT / "src")}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         assert self.process.stdout is not None
@@ -103,7 +95,7 @@ class Server:
 
     def metrics(self) -> dict[str, float]:
         text = httpx.get(f"{self.url}/metrics", timeout=PATIENCE_S).text
-        found = re.findall(r'^(\w+)\{model_name="[^"]*"\} (\S+)$', text, re.MULTILINE)
+        found = re.findall(rf'^(\w+)\{{model_name="{MODEL}"\}} (\S+)$', text, re.MULTILINE)
         return {name: float(value) for name, value in found}
 
     def complete(self) -> httpx.Response:
@@ -141,17 +133,22 @@ def soak(
     has_trouble: bool = False,
     has_documents: bool = False,
     has_endpoints: bool = False,
+    has_operations: bool = False,
 ) -> Report:
-    report = Report(num_requests, num_processes, has_trouble, has_documents, has_endpoints)
+    report = Report(num_requests, num_processes, has_trouble, has_documents, has_endpoints, has_operations)
     options = ["--dtype", "float32", "--num-kv-blocks", str(NUM_KV_BLOCKS)]
+    if not has_operations:
+        options += ["--model", MODEL]
     if has_trouble:
         options += ["--hang-timeout", str(HANG_TIMEOUT_S)]
     with tempfile.TemporaryFile("w+") as log, tempfile.TemporaryDirectory() as directory:
         if has_documents:
             options += ["--embedder", "hashing", "--rag-dir", f"{directory}/rag", "--kv-dir", f"{directory}/kv"]
+        if has_operations:
+            options += operator_options(Path(directory))
         server = Server(log, *options)
         try:
-            _load(server, report)
+            _load(server, report, Path(directory))
             _check_books(server, report)
             server.process.send_signal(signal.SIGTERM)
             if (status := server.process.wait(PATIENCE_S)) != 0:
@@ -170,7 +167,7 @@ def soak(
     return report
 
 
-def _load(server: Server, report: Report) -> None:
+def _load(server: Server, report: Report, directory: Path) -> None:
     began = time.monotonic()
     shares = [report.num_requests * (i + 1) // report.num_processes for i in range(report.num_processes)]
     counts = [end - start for start, end in zip([0, *shares], shares, strict=False)]
@@ -182,6 +179,7 @@ def _load(server: Server, report: Report) -> None:
         Endpoints(server.url, SEED, has_embedder=report.has_documents)
         if report.has_endpoints
         else nullcontext() as endpoints,
+        Operations(server.url, SEED, directory) if report.has_operations else nullcontext() as operations,
     ):
         while any(client.process.poll() is None for client in clients):
             quarter = min(3, sum(len(client.ended) for client in clients) * 4 // report.num_requests)
@@ -201,6 +199,9 @@ def _load(server: Server, report: Report) -> None:
     if endpoints is not None:
         report.problems += endpoints.problems
         report.endpoints = dict(endpoints.counts)
+    if operations is not None:
+        report.problems += operations.problems
+        report.operations = dict(operations.counts)
     _count([ended for client in clients for ended in client.ended], report)
     _judge_memory(quarters, report)
 
@@ -274,7 +275,7 @@ def _verify(kv_dir: str, report: Report) -> None:
 
 def _show(report: Report) -> str:
     counted = {"outcomes": report.outcomes, "statuses": report.statuses, "documents": report.documents}
-    counted["endpoints"] = report.endpoints
+    counted |= {"endpoints": report.endpoints, "operations": report.operations}
     lines = [f"{report.num_requests} requests from {report.num_processes} processes in {report.seconds:.0f} s"]
     lines += [
         f"{name}: " + ", ".join(f"{k} {v}" for k, v in sorted(each.items())) for name, each in counted.items() if each
@@ -295,6 +296,7 @@ def main() -> int:
     parser.add_argument("--trouble", action="store_true", help="floods, busy neighbours and a frozen engine meanwhile")
     parser.add_argument("--documents", action="store_true", help="a collection changes and is asked about, too")
     parser.add_argument("--endpoints", action="store_true", help="the endpoints that do not generate are asked, too")
+    parser.add_argument("--operations", action="store_true", help="adapters, models and a batch change meanwhile, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     options = parser.parse_args()
     report = soak(
@@ -303,6 +305,7 @@ def main() -> int:
         has_trouble=options.trouble,
         has_documents=options.documents,
         has_endpoints=options.endpoints,
+        has_operations=options.operations,
     )
     print(_show(report))
     if options.json is not None:
