@@ -1,4 +1,4 @@
-"""What operators do meanwhile: adapters, a model that is unloaded and loaded, reranking, embeddings, and a batch.
+"""Operations beside the load: adapters, a model that is unloaded and loaded, reranking, embeddings, and a batch.
 
 The same request gets the same answer. Each line of the batch, which runs when nothing else does, is answered once, as a
 direct request is.
@@ -26,6 +26,11 @@ OTHER_MODEL = "quire-chat"
 NUM_LINES = 200
 _PATIENCE_S = 300
 _PAUSE_S = 0.3
+_SCORED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("/v1/rerank", {"query": PASSAGES[0], "documents": PASSAGES[:4]}),
+    ("/v1/score", {"text_1": PASSAGES[1], "text_2": PASSAGES[2]}),
+    ("/v1/embeddings", {"input": PASSAGES[:2]}),
+)
 
 
 def operator_options(directory: Path) -> list[str]:
@@ -89,13 +94,7 @@ class Operations:
         self._post("/v1/completions", _question(self._rng.choice(("first", MODEL)), self._rng.randrange(NUM_LINES)))
 
     def _score(self) -> None:
-        path, body = self._rng.choice(
-            [
-                ("/v1/rerank", {"query": PASSAGES[0], "documents": PASSAGES[:4]}),
-                ("/v1/score", {"text_1": PASSAGES[1], "text_2": PASSAGES[2]}),
-                ("/v1/embeddings", {"input": PASSAGES[:2]}),
-            ]
-        )
+        path, body = self._rng.choice(_SCORED)
         self._post(path, {"model": MODEL, **body})
 
     def _change_adapters(self) -> None:
