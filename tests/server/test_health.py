@@ -102,6 +102,21 @@ def test_loading_and_failed_models_are_not_ok() -> None:
         may_load.set()
 
 
+def test_a_model_that_loads_again_leaves_the_others_healthy() -> None:
+    async def ask() -> None:
+        async with asking(make, make) as (client, engines):
+            await asyncio.gather(*(engine.wait_ready() for engine in engines))
+            assert await health(client) == (200, "ok")
+            engines[1].gate.state = ModelState.LOADING  # as after an unload: only processes are unloaded
+            answer = await client.get("/health")
+            assert (answer.status_code, answer.json()["status"]) == (200, "ok")
+            assert len(answer.json()["loading"]) == 1
+            engines[0].gate.state = ModelState.LOADING
+            assert await health(client) == (503, "loading")
+
+    run(ask())
+
+
 def test_an_engine_that_hangs_in_a_step_is_hanging_and_then_well_again() -> None:
     may_go_on, in_step = threading.Event(), threading.Event()
 

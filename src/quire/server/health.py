@@ -60,11 +60,12 @@ class ServerLoad(Reply):
 def health_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
     routes = Routes("operations", responses=_REJECTIONS)
     probes: dict[ServedModel, _Probe] = {}
+    has_served = False  #: every model
 
     unhealthy: dict[int | str, dict[str, Any]] = {503: {"model": Health, "description": "Unable to serve now."}}
 
     async def check() -> tuple[HealthStatus, dict[ServedModel, HealthStatus]]:
-        nonlocal probes
+        nonlocal probes, has_served
         probes = {model: probes.get(model) or _Probe(model, settings.heartbeat_timeout_s) for model in registry}
         asked = probes
         states = dict(zip(asked, await asyncio.gather(*(probe.status() for probe in asked.values())), strict=True))
@@ -72,6 +73,9 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
         status = max(found, key=_BY_SEVERITY.index)
         if status == "failed" and found == {"ok", "failed"}:
             status = "degraded"
+        has_served = has_served or status == "ok"
+        if status == "loading" and has_served and found == {"ok", "loading"}:  # again, or on request
+            status = "ok"
         return status, states
 
     @routes.get("/livez", response_model=Health)
@@ -94,7 +98,8 @@ def health_routes(registry: ModelRegistry, settings: ServerSettings) -> Routes:
     async def health() -> Response:
         """Check that each model answers, by the path of a request. Needs no API key.
 
-        An unloaded model is healthy: a request loads it. Failed models do not count while others serve."""
+        An unloaded model is healthy: a request loads it. While others serve, failed models do not count, nor, after the
+        start, loading ones."""
         status, _ = await check()
         engines = [model.async_engine for model in registry]
         loading = [_progress(engine) for engine in engines if engine.state is ModelState.LOADING]
