@@ -18,7 +18,7 @@ from benchmarks.soak.requests import MODEL, PASSAGES
 _PATIENCE_S = 120
 _PAUSE_S = 0.1
 #: Paths whose answers change with time.
-_VARIABLE = "/metrics", "/load", "/v1/models", f"/v1/models/{MODEL}"
+_VARIABLE = "/metrics", "/load", "/v1/models", f"/v1/models/{MODEL}", "/health", "/readyz"
 _EMBEDDING = "/v1/embeddings"
 _PATHS = (
     *("/livez", "/readyz", "/health", "/version", "/load", "/metrics", "/openapi.json", "/", "/docs"),
