@@ -17,6 +17,7 @@ from quire.kernels.loaded import load_kernels, load_library, runnable_levels
 EMULATED = "amx-emulated"
 #: For `parametrize`; the emulated level takes ten seconds to compile.
 LEVELS = [*kernels_build.LEVELS, pytest.param(EMULATED, marks=pytest.mark.slow)]
+needs_kernels = pytest.mark.skipif(load_kernels().functions is None, reason="needs kernels")
 each_level = pytest.mark.parametrize("level", kernels_build.LEVELS)
 _HEADER = Path(__file__).parent / "kernels" / "emulated_tiles.h"
 

@@ -24,6 +24,7 @@ from engine.harness import (
     outputs,
 )
 from engine.thread_ranks import MultiRankLLM
+from kernel_levels import needs_kernels
 from parameters import quick
 from quire import LLM
 from quire.loading import resolve_model
@@ -125,7 +126,7 @@ def test_an_assistant_of_gemma_4_guesses_as_the_reference_does(name: str) -> Non
     [
         {"swap_space": "8MiB", "recovery_policy": "swap", "num_kv_blocks": 14, "watermark": 0},
         {"kv_dir": True, "kv_dir_keep_prompts": True},
-        {"quantization": "int8", "kv_cache_dtype": "int8"},
+        pytest.param({"quantization": "int8", "kv_cache_dtype": "int8"}, marks=needs_kernels),
         {"dtype": "float16"},
         {"enable_prefix_caching": False},
     ],

@@ -20,6 +20,7 @@ from engine.harness import (
     outputs,
 )
 from engine.thread_ranks import MultiRankLLM
+from kernel_levels import needs_kernels
 from quire import LLM, SamplingParams
 from quire.config import DraftFacts
 from quire.core.decisions.costs import StepShape
@@ -61,6 +62,7 @@ def test_the_served_model_as_its_own_draft_model_is_always_right(options: dict[s
     assert num_preemptions(jobs) or "watermark" not in options
 
 
+@needs_kernels
 @pytest.mark.parametrize("draft", ["int8", "int4"])
 def test_the_served_model_drafts_with_fewer_bits_on_its_own_kv(draft: str) -> None:
     llm = make("qwen2", draft, block_size=4, num_kv_blocks=18, watermark=0)
@@ -72,6 +74,7 @@ def test_the_served_model_drafts_with_fewer_bits_on_its_own_kv(draft: str) -> No
     assert llm.engine.runner.drafter._own is None
 
 
+@needs_kernels  # else a sampled token's bits depend on the batch
 def test_sampled_drafts_use_the_random_numbers_of_the_answer() -> None:
     params = SamplingParams(temperature=1.5, top_p=0.9, max_tokens=24, ignore_eos=True, seed=5, logprobs=2)
 
@@ -84,7 +87,7 @@ def test_sampled_drafts_use_the_random_numbers_of_the_answer() -> None:
     assert share_right(llm) == 1.0
 
 
-@pytest.mark.parametrize("draft", ["the same", "int8"])
+@pytest.mark.parametrize("draft", ["the same", pytest.param("int8", marks=needs_kernels)])
 def test_two_ranks_draft_together(draft: str) -> None:
     """The first one draws the drafts of sampled answers; the others verify the same."""
     options = {"speculation": "lookup", "speculative_tokens": 4, "block_size": 4, "num_kv_blocks": 18, "watermark": 0}
@@ -141,7 +144,12 @@ def test_costs_of_a_draft_model_are_learnt() -> None:
     ("name", "options", "message"),
     [
         ("llama", {"speculative_model": "int4", "speculation": "off"}, "leave out speculation=off"),
-        ("llama", {"speculative_model": "int4", "quantization": "int4"}, "has int4 weights; name a smaller model"),
+        pytest.param(
+            "llama",
+            {"speculative_model": "int4", "quantization": "int4"},
+            "has int4 weights; name a smaller model",
+            marks=needs_kernels,
+        ),
         ("llama", {"speculative_model": "quire-mini"}, "has another vocabulary"),
         ("llama", {"speculative_model": "random:tiny"}, "has another vocabulary"),
         ("qwen3_5", {"speculative_model": "int4"}, "has recurrent states"),

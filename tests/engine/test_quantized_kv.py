@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from engine.harness import Job, drive, greedy_params, make_llm, outputs, random_ids
+from kernel_levels import needs_kernels
 from quire import LLM
-from quire.kernels.loaded import has_exact_kernels
 from quire.runner.model_runner import ModelRunner
 
-needs_kernels = pytest.mark.skipif(not has_exact_kernels("cpu", "bfloat16"), reason="needs kernels")
 PROMPT = random_ids(90, 5)
 
 
