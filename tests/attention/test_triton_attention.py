@@ -210,6 +210,7 @@ def test_a_pool_may_have_more_than_two_to_the_31_values() -> None:
 
 
 def test_a_gpu_has_triton_unless_kernels_are_disabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("QUIRE_KERNELS", raising=False)
     assert loaded.uses_triton("cuda")
     assert not loaded.uses_triton("cpu")
     with_triton = loaded.describe_triton()

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from command_line import app
+from kernel_levels import needs_kernels
 from quire.assembly import load
 from quire.assembly.runner import namespace_of as namespace_of_loaded
 from quire.config import EngineConfig
@@ -42,6 +43,7 @@ def test_it_prints_the_namespace_of_an_engine_over_the_model(tmp_path: Path) -> 
     assert digest(model).output == first.stdout, "nothing is hashed again"
 
 
+@needs_kernels  # for int8
 def test_it_follows_the_options_of_the_engine_and_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("QUIRE_BLOCK_SIZE", "8")
     monkeypatch.setenv("QUIRE_KV_CACHE_DTYPE", "int8")

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from kernel_levels import needs_kernels
 from quire.cli.serve.memory_need import fit_memory
 from quire.config import EngineConfig
 
@@ -95,6 +96,7 @@ def test_models_that_do_not_fit_together_are_served_in_turn_and_changed_by_sighu
         server.process.communicate()
 
 
+@needs_kernels  # for int8
 def test_a_pool_is_planned_within_the_limit_and_a_model_that_cannot_fit_is_refused() -> None:
     limit = 2**30
     config, num_bytes = fit_memory("m", EngineConfig("random:tiny", max_num_seqs=1000), limit, share=0.5)

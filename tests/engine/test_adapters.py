@@ -27,6 +27,7 @@ from engine.harness import (
     run,
 )
 from engine.thread_ranks import MultiRankLLM
+from kernel_levels import needs_kernels
 from parameters import quick
 from quire import LLM, SamplingParams
 from quire.kernels.loaded import has_exact_kernels
@@ -145,7 +146,7 @@ def test_prefixes_are_found_by_the_same_adapter_only(tmp_path: Path) -> None:
     assert_same_greedy("llama", prompt, greedy_with("llama", "first")[4], found.outputs[0].token_ids)
 
 
-@pytest.mark.parametrize("draft", ["int4", "llama"])
+@pytest.mark.parametrize("draft", [pytest.param("int4", marks=needs_kernels), "llama"])
 def test_drafts_of_the_model_alone_are_verified_with_the_adapter(draft: str) -> None:
     model = draft if draft == "int4" else str(checkpoint(draft))
     llm = make_llm("llama", lora=lora("llama"), num_kv_blocks=400, speculation="auto", speculative_model=model,

@@ -20,6 +20,7 @@ from engine.harness import (
     random_ids,
     reference,
 )
+from kernel_levels import needs_kernels
 from quire import SamplingParams
 
 NAME = "qwen3"
@@ -55,6 +56,7 @@ def mixed_jobs() -> list[Job]:
     return [*jobs, Job(PROMPTS[5], greedy_params(20, prompt_logprobs=0), arrival=3)]
 
 
+@needs_kernels  # else bits depend on the batch
 def test_pooled_states_are_the_references_in_chunks_beside_generations() -> None:
     """The same bits come from whole prompts alone, from chunks, and after hits in the prefix cache."""
     llm = make_llm(NAME, max_num_batched_tokens=31, speculation="lookup")
