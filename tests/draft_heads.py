@@ -68,7 +68,7 @@ def head_checkpoint(name: str, without: str = "-") -> Path:
 
 
 class HeadReference:
-    """What the head of a variant guesses after some tokens."""
+    """Guesses of a variant's head after some tokens."""
 
     def __init__(self, name: str) -> None:
         names, of_one = _FAMILIES[name]
@@ -133,7 +133,7 @@ def assistant_checkpoint(name: str) -> Path:
 
 
 class AssistantReference:
-    """What the assistant of a variant guesses after some tokens."""
+    """Guesses of a variant's assistant after some tokens."""
 
     def __init__(self, name: str) -> None:
         self._served, self._assistant = make_reference(name).double(), copy.deepcopy(_assistant(name)).double()
