@@ -93,6 +93,7 @@ class EngineConfig(EnvironmentSettings):
     tensor_parallel_size: int = setting(
         1, "Number of processes (ranks) that share the model, with a GPU or a share of the CPU cores each.", at_least=1
     )
+    enforce_eager: bool = setting(False, "Record no passes (on cuda: no CUDA graphs), for comparison.")
     block_size: int = setting(16, "Tokens per KV block.", at_least=1)
     check_memory: bool = setting(True, "Refuse a model whose weights and KV do not fit into the free memory.")
     num_kv_blocks: int | None = setting(None, "Exact number of KV blocks, for experiments with preemption.", at_least=1)

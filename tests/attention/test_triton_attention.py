@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,10 @@ pytest.importorskip("triton", reason="Triton is not installed; there are package
 
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from fake_graphs import fake_graphs
+from quire.attention import triton_attention
 from quire.attention.triton_attention import TritonAttention
+from quire.models.recorded_passes import RecordedPasses
 from quire.ops import on_triton
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -204,6 +208,41 @@ def test_a_pool_may_have_more_than_two_to_the_31_values() -> None:
     found, expected = (each.attend(0, q, k, v) for each in (attention, reference))
     torch.testing.assert_close(found, expected, rtol=4e-3, atol=4e-3)
     assert torch.equal(layout.parts(cache, 0)[0][1, 0, 3], k[0, 0])
+
+
+# -- CUDA graphs ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="records with a stand-in")
+def test_a_graph_repeats_a_pass_with_any_plan_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans with other contexts, fewer sequences and drafts. One that needs more memory is recorded anew."""
+    monkeypatch.setattr(triton_attention, "_PLACES", 4)
+    sequences = Sequences([20, 300, 70, 700, 290, 9, 30], [1, 1, 1, 1, 4, 1, 2])
+    attention, passes = TritonAttention(sequences.cache, sequences.layout), RecordedPasses()
+
+    def compute(attend: Callable[..., torch.Tensor], q: torch.Tensor) -> torch.Tensor:
+        return attend(0, 2 * q / 2, q[:, :2], q[:, :2])
+
+    steps = [  # sequences, and how often each graph has been repeated
+        ([0, 5], [0]),
+        ([2, 0], [1]),
+        ([0, 1], [1, 0]),  # a context in parts, which are joined
+        ([3, 1], [1, 0, 0]),  # more parts than there was room for
+        ([1, 0], [1, 0, 1]),
+        ([0, 2], [1, 0, 1, 0]),  # again without parts, on the new memory
+        ([0, 1, 2, 3, 5, 6, 4], [1, 0, 1, 0, 0]),  # 11 tokens
+        ([3, 2, 0, 5, 6, 4], [1, 0, 1, 0, 0, 0]),  # 10 tokens
+        ([3, 0, 5, 6, 4], [1, 0, 1, 0, 0, 1]),  # 9, and padding
+    ]
+    with fake_graphs(monkeypatch) as graphs:
+        for rows, num_replays in steps:
+            starts = np.cumsum([0, *(sequences.counts[row] for row in rows)])
+            slots = np.full(int(starts[-1]), -1)
+            attention.plan(AttentionBatch(starts, sequences.lens[rows], sequences.tables[rows], slots))
+            q = torch.cat([sequences.q[row] for row in rows])
+            found = passes.run(lambda *given: given, compute, attention.attend, q)
+            assert torch.equal(found, sequences.attend(rows)), rows
+            assert [graph.num_replays for graph in graphs] == num_replays
 
 
 # -- the choice ------------------------------------------------------------------------------------------------------

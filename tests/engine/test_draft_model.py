@@ -39,6 +39,16 @@ def verify_all(llm: LLM) -> LLM:
     return llm
 
 
+@needs_kernels
+@pytest.mark.parametrize("is_eager", [False, True])
+def test_enforce_eager_records_no_pass_of_either_model(is_eager: bool) -> None:
+    llm = make("llama", str(checkpoint("llama")), enforce_eager=is_eager)
+    drive(llm, [Job(PROMPTS[0], greedy_params(16))])
+    runner: Any = llm.engine.runner
+    models = (runner.model, runner.drafter.model)
+    assert [bool(model.recorded_passes.values()) for model in models] == [not is_eager] * 2
+
+
 @pytest.mark.parametrize(
     "options",
     [

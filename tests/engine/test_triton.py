@@ -6,15 +6,18 @@ import pytest
 import torch
 
 from engine.harness import PROMPTS, Job, Preemptor, assert_all_greedy, drive, greedy_params, make_llm, num_preemptions
+from fake_graphs import fake_graphs
 from quire.assembly import runner as assembly_runner
 from quire.attention.interface import AttentionBackend, KVLayout
+from quire.models import rotary
 from quire.ops import functions
 from quire.ops.arrays import Array, as_tensor
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
+from quire.attention import triton_attention
 from quire.attention.triton_attention import TritonAttention
-from quire.ops import on_torch, on_triton
+from quire.ops import cuda_graphs, on_torch, on_triton
 
 MORE = ("deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "olmo2", "phi3")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -25,7 +28,8 @@ def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the path of a GPU, with tensors in main memory if there is none."""
     monkeypatch.setenv("QUIRE_BACKEND", "torch")
     monkeypatch.setattr(assembly_runner, "make_attention", make_attention)
-    monkeypatch.setattr(functions, "is_on_host", lambda x: False)
+    for module in (functions, rotary):
+        monkeypatch.setattr(module, "is_on_host", lambda x: False)
     monkeypatch.setattr(functions, "_of_tensors", lambda name, _: getattr(on_triton, name, getattr(on_torch, name)))
 
 
@@ -47,3 +51,26 @@ def test_preempted_requests_that_share_a_prefix_give_the_references_tokens(name:
     assert num_preemptions(jobs) == 1
     assert [job.output.num_cached_tokens for job in jobs] == [0, 16]
     assert_all_greedy(name, jobs)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="records with a stand-in")
+@pytest.mark.parametrize("name", ["qwen3", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)])
+def test_recorded_passes_give_the_references_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches with padding, whose contexts grow into a second part and out of the plan's memory."""
+    monkeypatch.setenv("QUIRE_KERNELS", "none")  # nothing but tensors
+    monkeypatch.setattr(triton_attention, "_SPAN", 64)
+    for name_of_size in ("_PLACES", "_PLAN_SIZE"):
+        monkeypatch.setattr(triton_attention, name_of_size, 1)
+    for module in (cuda_graphs, triton_attention):
+        monkeypatch.setattr(module, "recorded_size", lambda num_tokens: -(-num_tokens // 3) * 3)
+    with fake_graphs(monkeypatch) as graphs:
+        llm = make_llm(name, device=DEVICE, block_size=4, max_num_batched_tokens=24)
+        prompts = [PROMPTS[5] + PROMPTS[8], PROMPTS[4], PROMPTS[2], PROMPTS[1], PROMPTS[0]]
+        jobs = [Job(prompt, greedy_params(9), arrival=i) for i, prompt in enumerate(prompts)]
+        drive(llm, jobs)
+    assert_all_greedy(name, jobs)
+    attention = llm.engine.runner.attention
+    assert isinstance(attention, TritonAttention)
+    assert attention.recording[0] > 1, "no memory grew"
+    assert len({graph.num_launches for graph in graphs}) == 2, "no parts were joined"
+    assert sum(graph.num_replays for graph in graphs) > 3

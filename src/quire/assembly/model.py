@@ -94,7 +94,11 @@ def load(
                 "LLM(); this command uses one rank: leave it out"
             )
         open_cipher(config.kv_dir_key)  # before the weights, for its errors
-        return _load(config, reading, start or StartupTimer(), is_progressive, group)
+        loaded = _load(config, reading, start or StartupTimer(), is_progressive, group)
+        for each in (loaded, loaded.draft):
+            if each is not None:
+                each.model.is_eager = config.enforce_eager
+        return loaded
     except BaseException:
         if reading is not None:
             reading.close()

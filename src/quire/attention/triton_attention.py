@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,11 +12,16 @@ import triton.language as tl
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention, StateRule
 from quire.kernels.triton import attention as kernels
 from quire.ops.arrays import name_of
+from quire.ops.cuda_graphs import MAX_TOKENS, recorded_size
 
 _SPAN = 256  # keys of a part of a decode's context, a multiple of every tile
 _MOST_DECODED = 8  # queries of a sequence whose context is cut in spans: a token and its drafts
 _STORED_ROWS = 16  # heads of tokens
 _PARTS = 16  # joined at once; more than the leading spans that only some of these queries see
+_PROGRAMS = 8  # of a recorded launch, for each multiprocessor
+_PLAN_SIZE = 2**20  # integers, at first
+_PLACES = 64  # at first
+_HEADER = 6  # integers per kind of layer
 
 
 def _power_of_two(size: int) -> int:
@@ -53,23 +57,19 @@ class TileSizes:
 
 
 @dataclass
-class _Tiles:
-    """Tiles of a step for one kind of layer."""
-
-    rows: int
-    units: torch.Tensor  #: [num_units, UNIT_FIELDS]
-
-
-@dataclass
 class _KindPlan:
     """The plan of a step for all layers of one kind."""
 
     layer: LayerAttention
     sizes: TileSizes
-    launches: list[_Tiles] = field(default_factory=list)
-    merges: torch.Tensor | None = None  #: [num_merges, MERGE_FIELDS]
-    sums: torch.Tensor | None = None  #: float32 [num_places, num_heads, value_dim]
-    stats: torch.Tensor | None = None  #: float32 [num_places, num_heads, 2]: maximum, sum of weights
+    device: torch.device
+    header: int  #: where the counts and starts of the units of prompts and of decodes and of the merges are
+    counts: list[int] = field(default_factory=lambda: [0, 0, 0])
+    sums: torch.Tensor = field(init=False)  #: float32 [num_places, num_heads, value_dim]
+    stats: torch.Tensor = field(init=False)  #: float32 [num_places, num_heads, 2]: maximum, sum of weights
+
+    def __post_init__(self) -> None:
+        self.make_room(_PLACES)
 
     def divide(self, batch: AttentionBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Return the units of prompts and of decodes, the merges, and the number of places for parts."""
@@ -113,11 +113,10 @@ class _KindPlan:
         merges = (tokens[cut_of] + query, place[cut_of] + query * spans_of_seq[cut_of], spans_of_seq[cut_of])
         return np.stack(columns, 1), np.stack(merges, 1), int(sizes.sum())
 
-    def make_room(self, num_places: int, device: torch.device) -> None:
-        if self.sums is None or len(self.sums) < num_places:
-            shape = (num_places * 3 // 2, self.layer.num_heads)
-            self.sums = torch.empty((*shape, self.layer.value_dim), dtype=torch.float32, device=device)
-            self.stats = torch.empty((*shape, 2), dtype=torch.float32, device=device)
+    def make_room(self, num_places: int) -> None:
+        shape = (num_places, self.layer.num_heads)
+        self.sums = torch.empty((*shape, self.layer.value_dim), dtype=torch.float32, device=self.device)
+        self.stats = torch.empty((*shape, 2), dtype=torch.float32, device=self.device)
 
 
 def _expand(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -143,33 +142,59 @@ class TritonAttention:
             assert isinstance(layer, LayerAttention)
             kind = replace(layer, reads_layer=None)
             if kind not in plans:
-                plans[kind] = _KindPlan(kind, TileSizes.of(kind, cache.itemsize))
+                sizes = TileSizes.of(kind, cache.itemsize)
+                plans[kind] = _KindPlan(kind, sizes, self.device, _HEADER * len(plans))
             self._plan_of[index] = plans[kind]
         self._plans = [*plans.values()]
         self.kinds = [*plans]  #: of layers: those of one kind share a plan
-        self._slots = self._tables = torch.empty(0, dtype=torch.int32)
+        self._slots_at = _aligned(_HEADER * len(plans))
+        self._memory = torch.empty(_PLAN_SIZE, dtype=torch.int32, device=self.device)
+        self._num_programs = 2
+        if cache.is_cuda:
+            self._num_programs = _PROGRAMS * torch.cuda.get_device_properties(self.device).multi_processor_count
+        self._outputs: dict[tuple[int, ...], torch.Tensor] = {}
+        self.is_recordable = False  #: whether the planned step has launches that a CUDA graph can repeat
+        #: Changes with the launches of recordable steps of so many tokens.
+        self.recording: tuple[int, bool] = (0, False)
 
     # -- plan --------------------------------------------------------------------------------------------------------
 
     def plan(self, batch: AttentionBatch) -> None:
-        divided = [plan.divide(batch) for plan in self._plans]
-        arrays = [each for *parts, _ in divided for each in parts]
-        self._slots, self._tables, *on_device = self._to_device([batch.slot_mapping, batch.block_tables, *arrays])
-        for at, (plan, (*_, num_places)) in enumerate(zip(self._plans, divided, strict=True)):
-            prompts, decodes, plan.merges = on_device[3 * at : 3 * at + 3]
-            launches = (_Tiles(plan.sizes.rows, prompts), _Tiles(plan.sizes.decode_rows, decodes))
-            plan.launches = [launch for launch in launches if len(launch.units)]
-            plan.make_room(num_places, self.device)
+        num_tokens, (num_seqs, width) = len(batch.slot_mapping), batch.block_tables.shape
+        self.is_recordable = 0 < num_tokens <= MAX_TOKENS and bool((batch.query_lens <= _MOST_DECODED).all())
+        slots = np.full(recorded_size(num_tokens) if self.is_recordable else num_tokens, -1)
+        slots[:num_tokens] = batch.slot_mapping
+        arrays, starts = [slots, batch.block_tables], [self._slots_at, self._slots_at + _aligned(len(slots))]
+        header = np.zeros(self._slots_at, np.int32)
+        end = starts[1] + num_seqs * width
+        (version, _), num_merges = self.recording, 0
+        for plan in self._plans:
+            *parts, num_places = plan.divide(batch)
+            for units in parts[:2]:
+                units[:, 0] = starts[1] + units[:, 0] * width
+            plan.counts = [len(part) for part in parts]
+            for index, part in enumerate(parts):
+                header[plan.header + 2 * index :][:2] = len(part), end
+                arrays.append(part)
+                starts.append(end)
+                end += part.size
+            if len(plan.sums) < num_places:
+                plan.make_room(triton.next_power_of_2(num_places))
+                version += 1
+            num_merges += plan.counts[2]
+        if len(self._memory) < end:
+            self._memory = torch.empty(triton.next_power_of_2(end), dtype=torch.int32, device=self.device)
+            version += 1
+        self.recording = version, num_merges > 0
+        self._copy([header, *arrays], [0, *starts], end)
 
-    def _to_device(self, arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
-        """Copy integers as int32, in one copy. Each begins at 16 bytes, or kernels would be compiled again."""
-        ends = np.cumsum([-(-each.size // 4) * 4 for each in arrays]).tolist()
-        memory = np.zeros(ends[-1], np.int32)
-        starts = [0, *ends]
-        for start, each in zip(starts, arrays, strict=False):
+    def _copy(self, arrays: list[np.ndarray], starts: list[int], end: int) -> None:
+        """Copy integers to their places in the plan, all at once. Torch reuses pinned memory only after the copy."""
+        staging = torch.empty(end, dtype=torch.int32, pin_memory=self.device.type == "cuda")
+        memory = staging.numpy()
+        for start, each in zip(starts, arrays, strict=True):
             memory[start : start + each.size] = each.ravel()
-        copied = torch.from_numpy(memory).to(self.device)
-        return [copied[start : start + each.size].view(each.shape) for start, each in zip(starts, arrays, strict=False)]
+        self._memory[:end].copy_(staging, non_blocking=True)
 
     # -- a layer -----------------------------------------------------------------------------------------------------
 
@@ -188,33 +213,54 @@ class TritonAttention:
         if k is not None:
             self._store(plan, start, values_at, _dense(k), None if v is None else _dense(v))
         q = _dense(q)
-        out = torch.empty((len(q), layer.num_heads, layer.value_dim), dtype=q.dtype, device=q.device)
-        for launch in plan.launches:
-            kernels.attend[len(launch.units), layer.num_kv_heads](
-                q, self.cache, sinks, out, plan.sums, plan.stats, launch.units, self._tables, *q.stride()[:2],
-                self.cache.stride(0), self._tables.stride(0), start, values_at,
+        out = self._new_output(q, layer)
+        for count, rows, at in zip(plan.counts, (sizes.rows, sizes.decode_rows), (0, 2), strict=False):
+            if not count:
+                continue
+            kernels.attend[self._programs(count, q, layer.num_kv_heads), layer.num_kv_heads](
+                q, self.cache, sinks, out, plan.sums, plan.stats, self._memory, plan.header + at, *q.stride()[:2],
+                self.cache.stride(0), start, values_at,
                 NUM_KV_HEADS=layer.num_kv_heads, GROUPS=layer.num_heads // layer.num_kv_heads, KEY_DIM=layer.head_dim,
                 VALUE_DIM=layer.value_dim, VALUE_STRIDE=layer.head_dim if layer.has_latent else layer.value_dim,
                 BLOCK_SIZE=self.layout.block_size, SCALE=layer.scale, SOFTCAP=layer.softcap, WINDOW=layer.window,
-                ROWS=launch.rows, KEYS=sizes.keys, FIRST=sizes.first, REST=sizes.rest, VALUES=sizes.values,
-                OPERANDS=self._operands, num_warps=sizes.num_warps(launch.rows), num_stages=2,
+                ROWS=rows, KEYS=sizes.keys, FIRST=sizes.first, REST=sizes.rest, VALUES=sizes.values,
+                OPERANDS=self._operands, num_warps=sizes.num_warps(rows), num_stages=2,
             )  # fmt: skip
-        if plan.merges is not None and len(plan.merges):
-            kernels.join_parts[len(plan.merges), layer.num_heads](
-                plan.sums, plan.stats, sinks, out, plan.merges, NUM_HEADS=layer.num_heads, VALUE_DIM=layer.value_dim,
-                VALUES=sizes.values, PARTS=_PARTS,
+        if num_merges := len(q) if self.is_recordable and self.recording[1] else plan.counts[2]:
+            kernels.join_parts[num_merges, layer.num_heads](
+                plan.sums, plan.stats, sinks, out, self._memory, plan.header + 4, NUM_HEADS=layer.num_heads,
+                VALUE_DIM=layer.value_dim, VALUES=sizes.values, PARTS=_PARTS,
             )  # fmt: skip
         return out
 
+    def _programs(self, num_units: int, q: torch.Tensor, num_kv_heads: int) -> int:
+        """Return how many programs compute these units: in a recordable step, a number that only its rows decide."""
+        return max(len(q), self._num_programs // num_kv_heads) if self.is_recordable else num_units
+
+    def _new_output(self, q: torch.Tensor, layer: LayerAttention) -> torch.Tensor:
+        """Return memory for a layer's output. In a recordable step the next layer overwrites it, and rows of padding
+        stay as they are, which is finite."""
+        shape = (len(q), layer.num_heads, layer.value_dim)
+        if not self.is_recordable:
+            return torch.empty(shape, dtype=q.dtype, device=q.device)
+        if shape not in self._outputs:
+            self._outputs[shape] = torch.zeros(shape, dtype=q.dtype, device=q.device)
+        return self._outputs[shape]
+
     def _store(self, plan: _KindPlan, start: int, values_at: int, k: torch.Tensor, v: torch.Tensor | None) -> None:
         layer = plan.layer
-        if len(self._slots):
-            kernels.store_kv[(triton.cdiv(len(self._slots) * layer.num_kv_heads, _STORED_ROWS),)](
-                k, v, self.cache, self._slots, len(self._slots), *k.stride()[:2], *(k if v is None else v).stride()[:2],
-                self.cache.stride(0), start, values_at, NUM_KV_HEADS=layer.num_kv_heads, KEY_DIM=layer.head_dim,
-                VALUE_DIM=layer.value_dim, BLOCK_SIZE=self.layout.block_size, ROWS=_STORED_ROWS,
+        if len(k):
+            kernels.store_kv[(triton.cdiv(len(k) * layer.num_kv_heads, _STORED_ROWS),)](
+                k, v, self.cache, self._memory, len(k), *k.stride()[:2], *(k if v is None else v).stride()[:2],
+                self.cache.stride(0), start, values_at, SLOTS=self._slots_at, NUM_KV_HEADS=layer.num_kv_heads,
+                KEY_DIM=layer.head_dim, VALUE_DIM=layer.value_dim, BLOCK_SIZE=self.layout.block_size, ROWS=_STORED_ROWS,
                 KEYS=triton.next_power_of_2(layer.head_dim), VALUES=triton.next_power_of_2(layer.value_dim),
             )  # fmt: skip
+
+
+def _aligned(size: int) -> int:
+    """Round up to 16 bytes."""
+    return -(-size // 4) * 4
 
 
 def _dense(x: torch.Tensor) -> torch.Tensor:

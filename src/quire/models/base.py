@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from quire.attention.interface import LayerAttention, LayerState
@@ -56,6 +56,7 @@ class CausalLM(Module):
         self.device = device  #: cpu, cuda or meta
         self.quantization = "none"
         self.weights = "plain"  #: or packed12
+        self.is_eager = False  #: whether no pass is recorded
         self.is_truncated = False  #: whether linear layers compute with some mantissa bits only
         self.adapter_spans: tuple[tuple[int, int, int], ...] = ()  #: of requests in the pass (`RequestAdapters`)
         self._stage: ServableStage | None = None
@@ -133,12 +134,17 @@ class CausalLM(Module):
             yield layer, rows if index == last else None
 
     def recorded(
-        self, compute: Callable[..., Array], attend: Attend, *inputs: Array, rows: Array | None = None
+        self,
+        prepare: Callable[..., Sequence[Array]],
+        compute: Callable[..., Array],
+        attend: Attend,
+        *given: Array,
+        rows: Array | None = None,
     ) -> Array:
-        """Run compute(attend, *inputs, rows=rows), from a recording if possible."""
-        if self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True):
-            return compute(attend, *inputs, rows=rows)
-        return self.recorded_passes.run(compute, attend, *inputs, rows=rows, spans=self.adapter_spans)
+        """Run compute(attend, *prepare(*given), rows=rows), from a recording if possible."""
+        if self.is_eager or self.split.group.size > 1 or not getattr(self.stack, "has_arrived", True):
+            return compute(attend, *prepare(*given), rows=rows)
+        return self.recorded_passes.run(prepare, compute, attend, *given, rows=rows, spans=self.adapter_spans)
 
     def take_waited_s(self) -> float:
         waited_s, self.waited_s = self.waited_s, 0.0

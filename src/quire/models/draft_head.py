@@ -35,10 +35,16 @@ class HiddenStateReader(LlamaForCausalLM):
         self, input_ids: Array, positions: Array, hidden: Array, attend: Attend, *, rows: Array | None = None
     ) -> Array:
         """As `CausalLM.__call__`, from tokens and the served model's hidden states before them, [num_tokens, size]."""
+        return self.recorded(
+            self.inputs_from_hidden, self._through_layers, attend, input_ids, positions, hidden, rows=rows
+        )
+
+    def inputs_from_hidden(self, input_ids: Array, positions: Array, hidden: Array) -> list[Array]:
+        """As `inputs`, with the hidden states beside embeddings."""
         x = self.embed_served(input_ids)
         both = empty((len(x), 2 * x.shape[-1]), x.dtype, self.device)
         both[:, : x.shape[-1]], both[:, x.shape[-1] :] = self.normed(x, hidden)
-        return self.recorded(self._through_layers, attend, both, *self.angles(positions, x.dtype), rows=rows)
+        return [both, *self.angles(positions, x.dtype)]
 
     def normed(self, embeddings: Array, hidden: Array) -> tuple[Array, Array]:
         return embeddings, hidden

@@ -1,11 +1,11 @@
 """Recorded passes through a model's layers: one per number of tokens and division among adapters, replayed kernel by
-kernel."""
+kernel, or on a GPU as a CUDA graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -16,13 +16,16 @@ from quire.models.layers import select_rows
 from quire.ops.arrays import Array
 from quire.system.threads import num_threads
 
+if TYPE_CHECKING:
+    from quire.ops.cuda_graphs import GraphedPass, GraphRecorder
+
 #: Larger passes are not recorded: their products dominate the overhead between them.
 MAX_TOKENS = 64
 #: Passes with adapters that are kept, since many divisions never come again.
 MAX_WITH_ADAPTERS = 64
 
 _Spans = tuple[tuple[int, int, int], ...]
-_Key = tuple[int, int, _Spans]  #: tokens, threads, spans of adapters
+_Key = tuple[int, Any, _Spans]  #: tokens, threads or the backend's `recording`, spans of adapters
 
 
 @dataclass(slots=True)
@@ -30,7 +33,9 @@ class _Recordings:
     """The passes with one attention backend, which share memory."""
 
     memory: PassMemory = field(default_factory=PassMemory)
-    passes: dict[_Key, RecordedPass | None] = field(default_factory=dict)  #: None: not recordable
+    graphs: GraphRecorder | None = None  #: on a GPU
+    version: int = 0  #: of the backend's memory that graphs use
+    passes: dict[_Key, RecordedPass | GraphedPass | None] = field(default_factory=dict)  #: None: not recordable
     last: _Key | None = None  #: with adapters
 
     def must_wait(self, key: _Key) -> bool:
@@ -51,7 +56,12 @@ class RecordedPasses:
         self._of: WeakKeyDictionary[Any, _Recordings] = WeakKeyDictionary()  #: by attention backend
 
     def values(self) -> list[RecordedPass]:
-        return [each for recordings in self._of.values() for each in recordings.passes.values() if each is not None]
+        return [
+            each
+            for recordings in self._of.values()
+            for each in recordings.passes.values()
+            if isinstance(each, RecordedPass)
+        ]
 
     @property
     def num_bytes(self) -> int:
@@ -65,28 +75,26 @@ class RecordedPasses:
 
     def run(
         self,
+        prepare: Callable[..., Sequence[Array]],
         compute: Callable[..., Array],
         attend: Callable[..., Array],
-        *inputs: Array,
+        *given: Array,
         rows: Array | None = None,
         spans: _Spans = (),
     ) -> Array:
-        """Run compute(attend, *inputs, rows=rows), from a recording if `attend` is a method of an object with a true
-        `is_recordable`. Operations depend on shapes and on the `spans` of adapters only; a recorded pass computes all
-        rows."""
-        attention = getattr(attend, "__self__", None)
-        first = inputs[0]
-        if (
-            len(first) > MAX_TOKENS
-            or not getattr(attention, "is_recordable", False)
-            or not isinstance(first, np.ndarray)
-        ):
-            return compute(attend, *inputs, rows=rows)
-        of = self._of.get(attention)
-        if of is None:
+        """Run compute(attend, *prepare(*given), rows=rows), from a recording if `attend` is a method of an object with
+        a true `is_recordable`. Operations depend on shapes and on the `spans` of adapters only; a recorded pass
+        computes all rows. A graph has what `prepare` does as well."""
+        attention: Any = getattr(attend, "__self__", None)
+        if not getattr(attention, "is_recordable", False):
+            return compute(attend, *prepare(*given), rows=rows)
+        if (of := self._of.get(attention)) is None:
             of = self._of[attention] = _Recordings()
-        key = (len(first), num_threads(), spans)
-        if of.must_wait(key):
+        if (recording := getattr(attention, "recording", None)) is not None:
+            return _run_graph(of, recording, lambda *each: compute(attend, *prepare(*each)), given, rows, spans)
+        inputs = prepare(*given)
+        key = (len(inputs[0]), num_threads(), spans)
+        if len(inputs[0]) > MAX_TOKENS or not isinstance(inputs[0], np.ndarray) or of.must_wait(key):
             return compute(attend, *inputs, rows=rows)
         if key not in of.passes:
             return select_rows(_record(of, key, compute, attend, inputs), rows)
@@ -94,12 +102,37 @@ class RecordedPasses:
         return compute(attend, *inputs, rows=rows) if recorded is None else select_rows(recorded(*inputs), rows)
 
 
+def _run_graph(
+    of: _Recordings,
+    recording: tuple[int, bool],
+    compute: Callable[..., Array],
+    given: tuple[Array, ...],
+    rows: Array | None,
+    spans: _Spans,
+) -> Array:
+    """Run a pass as a graph, and record it before if that is new. Graphs of older memory are dropped."""
+    from quire.ops.cuda_graphs import GraphRecorder, recorded_size  # imports torch
+
+    if of.graphs is None or of.version != recording[0]:
+        of.graphs, of.version = GraphRecorder(), recording[0]
+        of.passes.clear()
+    size = len(given[0]) if spans else recorded_size(len(given[0]))  # spans end with the tokens
+    key = (size, recording, spans)
+    if of.must_wait(key):
+        return select_rows(compute(*given), rows)
+    if key not in of.passes:
+        output, of.passes[key] = of.graphs.record(compute, given, size)
+        return select_rows(output, rows)
+    recorded = of.passes[key]
+    return select_rows(compute(*given) if recorded is None else recorded(*given), rows)
+
+
 def _record(
     of: _Recordings,
     key: _Key,
     compute: Callable[..., Array],
     attend: Callable[..., Array],
-    inputs: tuple[np.ndarray, ...],
+    inputs: Sequence[np.ndarray],
 ) -> Array:
     library = load_kernels().functions
     if library is None:

@@ -9,7 +9,7 @@ import numpy as np
 from quire.models.layers import RMSNorm
 from quire.models.model_config import RopeConfig
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, as_numpy, as_tensor, name_of, numpy_dtype
+from quire.ops.arrays import Array, DType, as_numpy, as_tensor, is_on_host, name_of, numpy_dtype
 
 Rotation = tuple[Array, ...]
 """cos and sin, each [num_tokens, 1, rotary_dim], the first half of sin negated; and maybe factors on queries,
@@ -22,6 +22,7 @@ class RotaryEmbedding:
     def __init__(self, config: RopeConfig) -> None:
         self._config = config
         self.frequencies, self.scale = inverse_frequencies(config)  # float32 [dim / 2]
+        self._on_device: Array = None  #: the same on a GPU
 
     def __call__(self, positions: Array, dtype: DType) -> Rotation:
         if not isinstance(positions, np.ndarray):
@@ -38,15 +39,17 @@ class RotaryEmbedding:
         return (1 + self._config.query_beta * np.log1p(contexts)).astype(np.float32).astype(dtype)
 
     def _of_tensors(self, positions: Array, dtype: DType) -> Rotation:
-        if positions.device.type == "cpu":
+        if is_on_host(positions):
             return tuple(map(as_tensor, self(as_numpy(positions), numpy_dtype(name_of(dtype)))))
         from quire.ops.on_torch import rotation
 
-        found = rotation(positions, as_tensor(self.frequencies), self.scale, dtype)
+        if self._on_device is None:
+            self._on_device = as_tensor(self.frequencies).to(positions.device)
+        found = rotation(positions, self._on_device, self.scale, dtype)
         if self._config.query_beta is None:
             return found
-        scale = self._query_scale(positions.cpu().numpy(), np.dtype(np.float32))
-        return (*found, as_tensor(scale).to(positions.device, dtype))
+        contexts = positions // int(self._config["original_max_position_embeddings"])
+        return (*found, (1 + self._config.query_beta * contexts.double().log1p()).float().to(dtype))
 
 
 def _spread(first: np.ndarray, second: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -120,6 +120,6 @@ def _norm(x: Tensor, weight: Tensor, eps: float, offset: float) -> Tensor:
 
 def rotation(positions: Tensor, frequencies: Tensor, scale: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Compute cos and sin as `models.rotary.RotaryEmbedding` does, on the device of `positions`."""
-    angles = (positions[:, None, None].float() * frequencies.to(positions.device)).double()
+    angles = (positions[:, None, None].float() * frequencies).double()
     cos, sin = angles.cos() * scale, angles.sin() * scale
     return torch.cat((cos, cos), -1).float().to(dtype), torch.cat((-sin, sin), -1).float().to(dtype)

@@ -31,7 +31,7 @@ _READING_QUESTION = (
 )
 COMMAND = ServeCommand
 EXAMPLE = (
-    "vLLM options without a meaning here, such as --enforce-eager, are accepted with a warning. "
+    "vLLM options without a meaning here, such as --enable-lora, are accepted with a warning. "
     "Example: quire serve quire-mini mine=path/to/checkpoint --port 8000"
 )
 

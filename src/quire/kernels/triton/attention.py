@@ -7,10 +7,13 @@ neither on other sequences nor on the number of processors: a tile that a row do
 A *row* is a query head of a token. The rows of a sequence and a KV head are numbered by token and head, so a tile of
 rows has as many as a product takes, with any number of heads per KV head.
 
-A *unit* is a tile of rows and a range of keys, in int32: row of `tables`; row in q of the sequence's first query; its
-number of queries; position of the first one; first row of the tile; first key, a multiple of KEYS; key after the last;
-place of the sequence's first query in `sums` and `stats`, -1 if the unit has all keys that its rows see; step from one
-query's place to the next.
+The `plan` of a step is one array of int32. At `at`, a launch finds the number of its units or merges and where they
+begin, so a launch with any number of programs does all of them, and a CUDA graph repeats it with other plans.
+
+A *unit* is a tile of rows and a range of keys: where the sequence's block table begins in the plan; row in q of its
+first query; its number of queries; position of the first one; first row of the tile; first key, a multiple of KEYS; key
+after the last; place of the sequence's first query in `sums` and `stats`, -1 if the unit has all keys that its rows
+see; step from one query's place to the next.
 """
 
 from __future__ import annotations
@@ -25,16 +28,16 @@ MERGE_FIELDS = tl.constexpr(3)
 
 @triton.jit(do_not_specialize=["num_tokens"])
 def store_kv(
-    k, v, cache, slots, num_tokens, k_token_stride, k_head_stride, v_token_stride, v_head_stride, block_stride,
+    k, v, cache, plan, num_tokens, k_token_stride, k_head_stride, v_token_stride, v_head_stride, block_stride,
     keys_at, values_at,
-    NUM_KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
+    SLOTS: tl.constexpr, NUM_KV_HEADS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, VALUES: tl.constexpr,
 ):  # fmt: skip
-    """Write K, and V unless it is None, to the tokens' slots; -1 is none. Grid: tiles of ROWS heads of tokens. KEYS and
-    VALUES are the sizes rounded up to powers of two."""
+    """Write K, and V unless it is None, to the tokens' slots, from SLOTS on in the plan; -1 is none. Grid: tiles of
+    ROWS heads of tokens. KEYS and VALUES are the sizes rounded up to powers of two."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     tokens, heads = rows // NUM_KV_HEADS, rows % NUM_KV_HEADS
-    slot = tl.load(slots + tokens, tokens < num_tokens, other=-1)
+    slot = tl.load(plan + SLOTS + tokens, tokens < num_tokens, other=-1)
     blocks = cache + (slot // BLOCK_SIZE).to(tl.int64) * block_stride
     places = heads * BLOCK_SIZE + slot % BLOCK_SIZE
     dims = tl.arange(0, KEYS)
@@ -80,20 +83,36 @@ def _write_rows(
         tl.store(stats + at * 2 + 1, total, is_row)
 
 
-@triton.jit(do_not_specialize=["table_stride"])
+@triton.jit(do_not_specialize=["at"])
 def attend(
-    q, cache, sinks, out, sums, stats, units, tables, q_token_stride, q_head_stride, block_stride, table_stride,
-    keys_at, values_at,
+    q, cache, sinks, out, sums, stats, plan, at, q_token_stride, q_head_stride, block_stride, keys_at, values_at,
     NUM_KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
     VALUE_STRIDE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SCALE: tl.constexpr, SOFTCAP: tl.constexpr,
     WINDOW: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
     VALUES: tl.constexpr, OPERANDS: tl.constexpr,
 ):  # fmt: skip
-    """Attend with a unit's rows to its keys. Grid: units, KV heads. Features of keys are read in two pieces of FIRST
-    and REST, powers of two, as 96 is 64 + 32. OPERANDS is the dtype of products."""
-    unit = units + tl.program_id(0) * UNIT_FIELDS
+    """Attend with each unit's rows to its keys. Grid: some units at a time, KV heads. Features of keys are read in two
+    pieces of FIRST and REST, powers of two, as 96 is 64 + 32. OPERANDS is the dtype of products."""
     head = tl.program_id(1)
-    table = tables + tl.load(unit).to(tl.int64) * table_stride
+    num_units, units = tl.load(plan + at), plan + tl.load(plan + at + 1)
+    for index in range(tl.program_id(0), num_units, tl.num_programs(0)):
+        _attend_unit(
+            units + index * UNIT_FIELDS, head, q, cache, sinks, out, sums, stats, plan, q_token_stride, q_head_stride,
+            block_stride, keys_at, values_at, NUM_KV_HEADS, GROUPS, KEY_DIM, VALUE_DIM, VALUE_STRIDE, BLOCK_SIZE, SCALE,
+            SOFTCAP, WINDOW, ROWS, KEYS, FIRST, REST, VALUES, OPERANDS,
+        )  # fmt: skip
+
+
+@triton.jit
+def _attend_unit(
+    unit, head, q, cache, sinks, out, sums, stats, plan, q_token_stride, q_head_stride, block_stride, keys_at,
+    values_at,
+    NUM_KV_HEADS: tl.constexpr, GROUPS: tl.constexpr, KEY_DIM: tl.constexpr, VALUE_DIM: tl.constexpr,
+    VALUE_STRIDE: tl.constexpr, BLOCK_SIZE: tl.constexpr, SCALE: tl.constexpr, SOFTCAP: tl.constexpr,
+    WINDOW: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, FIRST: tl.constexpr, REST: tl.constexpr,
+    VALUES: tl.constexpr, OPERANDS: tl.constexpr,
+):  # fmt: skip
+    table = plan + tl.load(unit)
     token, num_queries, context, row = tl.load(unit + 1), tl.load(unit + 2), tl.load(unit + 3), tl.load(unit + 4)
     key_start, key_end, place, step = tl.load(unit + 5), tl.load(unit + 6), tl.load(unit + 7), tl.load(unit + 8)
     rows = row + tl.arange(0, ROWS)
@@ -143,15 +162,24 @@ def attend(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["at"])
 def join_parts(
-    sums, stats, sinks, out, merges, NUM_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUES: tl.constexpr,
+    sums, stats, sinks, out, plan, at, NUM_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUES: tl.constexpr,
     PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Join the parts of a row. Grid: merges, query heads. A merge is int32: row of `out`; place of its first part;
-    number of parts. Of the first PARTS parts, one has seen a key."""
-    merge = merges + tl.program_id(0) * MERGE_FIELDS
+    """Join the parts of rows. Grid: some merges at a time, query heads. A merge is: row of `out`; place of its first
+    part; number of parts. Of the first PARTS parts, one has seen a key."""
     head = tl.program_id(1)
+    num_merges, merges = tl.load(plan + at), plan + tl.load(plan + at + 1)
+    for index in range(tl.program_id(0), num_merges, tl.num_programs(0)):
+        _join(merges + index * MERGE_FIELDS, head, sums, stats, sinks, out, NUM_HEADS, VALUE_DIM, VALUES, PARTS)
+
+
+@triton.jit
+def _join(
+    merge, head, sums, stats, sinks, out, NUM_HEADS: tl.constexpr, VALUE_DIM: tl.constexpr, VALUES: tl.constexpr,
+    PARTS: tl.constexpr,
+):  # fmt: skip
     token, first, count = tl.load(merge).to(tl.int64), tl.load(merge + 1).to(tl.int64), tl.load(merge + 2)
     dims = tl.arange(0, VALUES)
     is_value = dims < VALUE_DIM

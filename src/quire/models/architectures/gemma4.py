@@ -233,12 +233,11 @@ class Gemma4ForCausalLM(LlamaForCausalLM):
             self.per_layer_model_projection = Linear(config.hidden_size, all_sizes, bias=False, **factory)
             self.per_layer_projection_norm = RMSNorm(size, config.norm_eps, **factory)
 
-    def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
-        x = self.embed(input_ids)
-        inputs = self.angles(positions, x.dtype)
+    def inputs(self, input_ids: Array, positions: Array) -> list[Array]:
+        inputs = super().inputs(input_ids, positions)
         if self.config.per_layer_size:
-            inputs.append(self._per_layer_inputs(input_ids, x))
-        return self.recorded(self._through_layers, attend, x, *inputs, rows=rows)
+            inputs.append(self._per_layer_inputs(input_ids, inputs[0]))
+        return inputs
 
     def _per_layer_inputs(self, input_ids: Array, x: Array) -> Array:
         """Return each layer's own input: [num_layers, num_tokens, per_layer_size]."""

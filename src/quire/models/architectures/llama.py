@@ -194,8 +194,12 @@ class LlamaForCausalLM(CausalLM):
         self.norm = RMSNorm(config.hidden_size, config.norm_eps, offset=config.norm_offset, dtype=dtype, device=device)
 
     def __call__(self, input_ids: Array, positions: Array, attend: Attend, *, rows: Array | None = None) -> Array:
+        return self.recorded(self.inputs, self._through_layers, attend, input_ids, positions, rows=rows)
+
+    def inputs(self, input_ids: Array, positions: Array) -> list[Array]:
+        """Return what the layers read: embeddings and angles."""
         x = self.embed(input_ids)
-        return self.recorded(self._through_layers, attend, x, *self.angles(positions, x.dtype), rows=rows)
+        return [x, *self.angles(positions, x.dtype)]
 
     def embed(self, input_ids: Array) -> Array:
         """Return the layers' input."""
