@@ -58,7 +58,7 @@ class Plan:
 class Schedule:
     config: SchedulerConfig
     plans: tuple[Plan, ...]
-    failing: dict[int, str] = field(default_factory=dict)  #: step -> kind of failure
+    failing: dict[int, str] = field(default_factory=dict)  #: step -> kind of failure; "full" is retried
     poisoned: dict[int, tuple[int, ...]] = field(default_factory=dict)  #: step -> sequence indices with NaN logits
     whim: int | None = None  #: seed of random preemptions by any mode, in place of last in, first out
     link_seed: int = 1  #: seed of transfer times
@@ -344,13 +344,16 @@ class Player:
         sent = pickle.loads(pickle.dumps(out))
         assert sent == out
         self._abort(in_flight=True)
+        how = self.schedule.failing.get(self.step, "")
         try:
             poisoned = [i for i in self.schedule.poisoned.get(self.step, ()) if i < len(out.seq_ids)]
-            result = self.runner.execute(sent, fails=self.schedule.failing.get(self.step, ""), poisoned=poisoned)
+            result = self.runner.execute(sent, fails=how.replace("full", "late"), poisoned=poisoned)
         except StepFailed:
             owners = [self.owners[seq_id] for seq_id in out.seq_ids if seq_id not in ahead]
             hit = {id(request) for request in owners if not request.status.is_finished}
-            failed = scheduler.fail_step("injected")
+            failed = scheduler.retry_step("injected") if how == "full" else scheduler.fail_step("injected")
+            if how == "full":
+                hit = {each for each in hit if each not in {id(request) for request in scheduler.queue.trials}}
             assert {id(request) for request in failed} == hit
             assert all(request.error == "injected" for request in failed)
         else:

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+import torch
 
 from quire import memory_plan
 from quire.config import BlockWindow, EngineConfig
@@ -65,6 +66,48 @@ def test_what_cannot_be_is_refused_with_a_way_out(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         plan(monkeypatch, **options)  # type: ignore[arg-type]
+
+
+def on_gpu(monkeypatch: pytest.MonkeyPatch, free: int, total: int, **options: Any) -> PoolPlan:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free << 20, total << 20))
+    sizes: dict[str, Any] = {"block_bytes": BLOCK_BYTES, "weight_bytes": 1000 << 20, "step_bytes": 100 << 20}
+    arguments = {name: options.pop(name) for name in ("memory_share", "bytes_to_come") if name in options}
+    config = EngineConfig("m", max_num_seqs=1 << 20, **options)
+    return plan_pool(config, model_max_len=4096, device="cuda", **sizes, **arguments)
+
+
+def test_a_gpus_pool_takes_what_weights_and_a_step_leave_of_the_engines_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert on_gpu(monkeypatch, 8900, 10_000).num_blocks == 9000 - 1000 - 100
+    assert on_gpu(monkeypatch, 8900, 10_000, gpu_memory_utilization=0.4).num_blocks == 4000 - 1000 - 100
+    assert on_gpu(monkeypatch, 8900, 10_000, gpu_memory_utilization=1.0).num_blocks == 8900 - 100
+    assert on_gpu(monkeypatch, 2100, 10_000).num_blocks == 2000, "another engine has the rest"
+    assert on_gpu(monkeypatch, 8900, 10_000, memory_share=0.5).num_blocks == (9000 - 1000 - 100) // 2
+    assert on_gpu(monkeypatch, 8900, 10_000, bytes_to_come=8000 << 20).num_blocks == 900 - 100
+    assert on_gpu(monkeypatch, 8900, 10_000, gpu_memory_utilization=0.01, num_kv_blocks=50).num_blocks == 50
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5, -1.0])
+def test_a_share_of_a_gpu_is_more_than_none_and_at_most_all(share: float) -> None:
+    with pytest.raises(ValueError, match=r"gpu_memory_utilization=.* must be at most 1 and above 0"):
+        EngineConfig("m", gpu_memory_utilization=share)
+
+
+def test_an_engines_share_that_is_too_small_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"allows 50\.0 MiB on cuda beside the weights.*raise gpu_memory_utilization"):
+        on_gpu(monkeypatch, 8900, 10_000, gpu_memory_utilization=0.105)
+    with pytest.raises(ValueError, match=r"40\.0 MiB are free on cuda beside the weights.*set kv_cache_memory"):
+        on_gpu(monkeypatch, 40, 10_000)
+
+    def check(**options: Any) -> None:
+        check_room(
+            EngineConfig("m", **options), "big", "cuda", dtype="bfloat16", weight_bytes=6 << 30, block_bytes=BLOCK_BYTES
+        )
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (9 << 30, 10 << 30))
+    check()
+    check(gpu_memory_utilization=0.5, num_kv_blocks=8)
+    with pytest.raises(ValueError, match=r"utilization allows 5\.00 GiB on cuda; use a higher gpu_memory_ut"):
+        check(gpu_memory_utilization=0.5)
 
 
 def test_large_models_take_smaller_steps_on_a_cpu_unless_somebody_says_how_large() -> None:

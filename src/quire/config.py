@@ -103,6 +103,9 @@ class EngineConfig(EnvironmentSettings):
         read=parse_size,
         at_least=1,
     )
+    gpu_memory_utilization: float = setting(
+        0.9, "Share of a GPU's memory for weights, KV and steps, by which the KV pool is sized.", above=0, at_most=1
+    )
     kv_cache_dtype: str = setting(
         "auto",
         "KV cache in memory and on disk: auto (the dtype of the arithmetic), or int8 (on cpu; half of bfloat16's bytes "
@@ -243,6 +246,11 @@ class EngineConfig(EnvironmentSettings):
                 raise ValueError(f"two adapters are named {name!r}; give one of them another name")
             found[name] = directory
         return found
+
+    @property
+    def sizes_pool(self) -> bool:
+        """Whether an option sizes the KV pool."""
+        return self.num_kv_blocks is not None or self.kv_cache_memory is not None
 
     @property
     def hub(self) -> HubOptions:

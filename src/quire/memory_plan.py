@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from quire.config import BlockWindow, EngineConfig, format_size
@@ -10,9 +12,9 @@ from quire.system import memory
 
 logger = logging.getLogger("quire")
 
-_SHARE_OF_FREE = {"cpu": 0.5, "cuda": 0.9}  # main memory is shared with other programs; a GPU is ours
+_SHARE_OF_FREE = 0.5  # of main memory, which other programs share
 _SWAP_SPACE = 4 * 2**30  # default size of a swap tier
-_ACTIVATIONS = 512 * 2**20  # reserve for activations, logits and the allocator
+_STEP_MEMORY = 512 * 2**20  # reserve for activations, logits and the allocator, where no step was measured
 
 
 def free_memory(device: str) -> int:
@@ -22,6 +24,16 @@ def free_memory(device: str) -> int:
 
         return int(torch.cuda.mem_get_info()[0])
     return memory.free_memory()
+
+
+def _limit(config: EngineConfig, device: str, free: int, weight_bytes: int = 0) -> int:
+    """Return the bytes that an engine may take beside its weights: on a GPU no more than its share, unless an option
+    sizes the pool."""
+    if device != "cuda" or config.sizes_pool:
+        return free
+    import torch
+
+    return min(free, max(0, int(config.gpu_memory_utilization * torch.cuda.mem_get_info()[1]) - weight_bytes))
 
 
 def check_room(
@@ -34,18 +46,49 @@ def check_room(
     """
     pool_bytes = config.kv_cache_memory or (config.num_kv_blocks or 1) * block_bytes
     free = free_memory(device)
-    if not config.check_memory or weight_bytes + pool_bytes <= free:
+    limit = _limit(config, device, free)
+    if not config.check_memory or weight_bytes + pool_bytes <= limit:
         return
+    ways = _ways_to_shrink(config, device, dtype)
+    if limit < free:
+        ways.insert(0, "a higher gpu_memory_utilization")
+    raise ValueError(
+        f"{name} does not fit: its weights in {dtype} take {format_size(weight_bytes)} and its KV pool at least "
+        f"{format_size(pool_bytes)}, and {_describe_room(device, free, limit)}; use {', '.join(ways)} or free memory "
+        "(--no-check-memory loads it anyway)"
+    )
+
+
+def _describe_room(device: str, free: int, limit: int) -> str:
+    if limit < free:
+        return f"gpu_memory_utilization allows {format_size(limit)} on {device}"
+    return f"{format_size(free)} are free on {device}"
+
+
+def _ways_to_shrink(config: EngineConfig, device: str, dtype: str) -> list[str]:
     ways = ["dtype bfloat16"] if dtype == "float32" else []
     if device == "cpu" and config.quantization != "int4":
         ways.append(f"quantization {'int8 or int4' if config.quantization == 'none' else 'int4'}")
-    if config.kv_cache_memory is not None or config.num_kv_blocks is not None:
+    if config.sizes_pool:
         ways.append("a smaller KV pool")
-    raise ValueError(
-        f"{name} does not fit: its weights in {dtype} take {format_size(weight_bytes)} and its KV pool at least "
-        f"{format_size(pool_bytes)}, and {format_size(free)} are free on {device}; use "
-        f"{', '.join([*ways, 'a smaller model'])} or free memory (--no-check-memory loads it anyway)"
-    )
+    return [*ways, "a smaller model"]
+
+
+@contextmanager
+def explained_if_full(config: EngineConfig, what: str, *ways: str) -> Iterator[None]:
+    """Raise ValueError, with figures and remedies, if a GPU has no memory left while the engine does `what`."""
+    try:
+        yield
+    except Exception as error:
+        if not memory.is_gpu_full(error):
+            raise
+        memory.release_gpu_memory(error)
+        figures = ". ".join(str(error).split(". ")[:3])  # those of torch, without its advice
+        shrink = _ways_to_shrink(config, "cuda", config.dtype)
+        raise ValueError(
+            f"the GPU has no memory left to {what} ({figures}); use {', '.join([*ways, *shrink])}, or end other "
+            "programs on it"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -85,16 +128,18 @@ def plan_pool(
     num_pinned_tokens: int = 0,
     memory_share: float = 1.0,
     bytes_to_come: int = 0,
+    step_bytes: int | None = None,
     window: BlockWindow | None = None,
 ) -> PoolPlan:
     """Decide the pool's size and log it.
 
-    `num_kv_blocks` is used exactly, `kv_cache_memory` is filled. By default the pool takes a share of the free memory
-    (times `memory_share`, for engines that share the device), but no more than `max_num_seqs` sequences of full length
-    can use.
+    `num_kv_blocks` is used exactly, `kv_cache_memory` is filled. By default the pool takes a share of the free memory,
+    on a GPU what weights and a step leave of `gpu_memory_utilization` (times `memory_share`, for engines that share the
+    device), but no more than `max_num_seqs` sequences of full length can use.
 
     Args:
         bytes_to_come: free memory that weights still to be loaded will take.
+        step_bytes: memory of a step beside weights and KV, if measured.
         window: memory that blocks behind the model's windows need.
 
     Raises:
@@ -105,7 +150,9 @@ def plan_pool(
     wanted_len = config.max_model_len or model_max_len
     free = max(0, free_memory(device) - bytes_to_come)
     num_pinned = num_pinned_tokens // config.block_size
-    room = int(max(0, free - _ACTIVATIONS) * _SHARE_OF_FREE[device] * memory_share)
+    step_bytes = _STEP_MEMORY if step_bytes is None else step_bytes
+    limit = _limit(config, device, free, weight_bytes)
+    room = int(max(0, limit - step_bytes) * (1.0 if device == "cuda" else _SHARE_OF_FREE) * memory_share)
     longest = -(-wanted_len // config.block_size)
     if window is not None and longest <= window.num_whole and not window.has_states:
         window = None
@@ -115,8 +162,10 @@ def plan_pool(
     capacity = plan.longest(num_pinned)
     if capacity < 2:
         raise ValueError(
-            f"there is no room for a KV pool: {format_size(free)} free on {device}, {format_size(block_bytes)} a "
-            f"block, {num_pinned} blocks pinned; free memory, set kv_cache_memory, or use a smaller model or dtype"
+            f"there is no room for a KV pool: {_describe_room(device, free, limit)} beside the weights, a step takes "
+            f"{format_size(step_bytes)}, a block {format_size(block_bytes)}, {num_pinned} blocks pinned; free memory, "
+            f"{'raise gpu_memory_utilization' if limit < free else 'set kv_cache_memory'}, or use a smaller model or "
+            "dtype"
         )
     if num_blocks * block_bytes > free:  # only if its size was given
         raise ValueError(
@@ -185,7 +234,7 @@ def plan_swap_slots(
     if config.swap_space is None:
         room = _SWAP_SPACE
         if config.swap_dir is None:
-            room = min(room, int(free * _SHARE_OF_FREE["cpu"] * memory_share))
+            room = min(room, int(free * _SHARE_OF_FREE * memory_share))
         num_state_records = plan.block_bytes // plan.record_bytes - 1
         usable = config.max_num_seqs * (-(-plan.max_model_len // plan.block_size) + num_state_records)
         return min(room // plan.record_bytes, usable)

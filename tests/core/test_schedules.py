@@ -100,7 +100,7 @@ def schedules(draw: st.DrawFn, may_fail: bool = False, tenants: tuple[str, ...] 
     if not may_fail:
         return Schedule(config, tuple(chosen), {}, {}, whim, *link, drafting=drafting)
     steps = st.integers(0, 40)
-    failing = draw(st.dictionaries(steps, st.sampled_from(("early", "late")), max_size=4))
+    failing = draw(st.dictionaries(steps, st.sampled_from(("early", "late", "full")), max_size=4))
     places = st.lists(st.integers(0, 4), min_size=1, max_size=2).map(tuple)
     return Schedule(
         config, tuple(chosen), failing, draw(st.dictionaries(steps, places, max_size=3)), whim, *link, drafting=drafting
@@ -149,7 +149,7 @@ def swapping_schedules(draw: st.DrawFn) -> Schedule:
     longer = tuple(replace(plan, arrives=min(plan.arrives, 2), max_tokens=24, stops=False) for plan in chosen)
     longer = tuple(plan if plan.beam is None else replace(plan, max_tokens=plan.beam.max_tokens) for plan in longer)
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 7, 2)))
-    failing = draw(st.dictionaries(st.integers(4, 40), st.sampled_from(("early", "late")), max_size=2))
+    failing = draw(st.dictionaries(st.integers(4, 40), st.sampled_from(("early", "late", "full")), max_size=2))
     drafting = draw(st.integers(1, 1000)), draw(st.integers(1, 4))
     return Schedule(config, longer, failing, {}, draw(st.integers(1, 1000)), *link, drafting=drafting)
 
@@ -189,7 +189,7 @@ def document_schedules(draw: st.DrawFn) -> Schedule:
             domains = ((0, PUBLIC), (max(ends), tenant_domain("ann", b"secret")))
         keeps = draw(st.sampled_from((False, False, True)))
         asked.append(replace(plan, documents=tuple(sorted(ends)), keeps_prompt=keeps, domains=domains))
-    failing = draw(st.dictionaries(st.integers(1, 40), st.sampled_from(("early", "late")), max_size=2))
+    failing = draw(st.dictionaries(st.integers(1, 40), st.sampled_from(("early", "late", "full")), max_size=2))
     places = st.lists(st.integers(0, 4), min_size=1, max_size=1).map(tuple)
     poisoned = draw(st.dictionaries(st.integers(1, 40), places, max_size=1))
     link = draw(st.integers(1, 1000)), draw(st.sampled_from((0, 0, 7, 2)))
@@ -227,7 +227,7 @@ def queueing_schedules(draw: st.DrawFn) -> Schedule:
         plan = replace(plan, prompt=prompt, n=width, beam=None, max_tokens=8, min_tokens=0, stops=False)
         end = draw(st.sampled_from((len(prompt), len(prompt) - 1, len(prompt) // 2)))
         asked.append(replace(plan, documents=(end,), domains=PUBLIC_ONLY, wants_prompt_logprobs=False))
-    failing = draw(st.dictionaries(st.integers(1, 40), st.sampled_from(("early", "late")), max_size=2))
+    failing = draw(st.dictionaries(st.integers(1, 40), st.sampled_from(("early", "late", "full")), max_size=2))
     promotions = draw(st.sampled_from(((), (), (9,))))
     return Schedule(
         config, tuple(asked), failing, whim=draw(st.integers(1, 1000)), promotions=promotions,
@@ -328,7 +328,7 @@ def promoting_schedules(draw: st.DrawFn) -> Schedule:
     return Schedule(
         config,
         tuple(chosen),
-        draw(st.dictionaries(st.integers(0, 40), st.sampled_from(("early", "late")), max_size=1)),
+        draw(st.dictionaries(st.integers(0, 40), st.sampled_from(("early", "late", "full")), max_size=1)),
         {},
         draw(st.none() | st.integers(1, 1000)),
         draw(st.integers(1, 1000)),

@@ -33,7 +33,7 @@ def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(functions, "_of_tensors", lambda name, _: getattr(on_triton, name, getattr(on_torch, name)))
 
 
-def make_attention(blocks: Array, layout: KVLayout, dtype: object = None) -> AttentionBackend:
+def make_attention(blocks: Array, layout: KVLayout, dtype: object = None, **_: bool) -> AttentionBackend:
     return TritonAttention(as_tensor(blocks), layout)
 
 

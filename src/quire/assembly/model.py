@@ -22,7 +22,7 @@ from quire.loading.layer_loader import LayerLoader, wait_with_progress
 from quire.loading.reading.checkpoint_reading import CheckpointReading, read_checkpoint
 from quire.loading.source import ModelSource, read_directory, resolve_model
 from quire.loading.stage_manifest import StageManifest
-from quire.memory_plan import check_room
+from quire.memory_plan import check_room, explained_if_full
 from quire.models.base import CausalLM
 from quire.models.model_config import check_tokenizer_fits
 from quire.models.parallel import ALONE, ParallelGroup
@@ -75,6 +75,10 @@ class LoadedModel:
     group: ParallelGroup = ALONE
     draft: DraftModel | None = None
 
+    @property
+    def weight_bytes(self) -> int:
+        return self.model.weight_bytes() + (0 if self.draft is None else self.draft.model.weight_bytes())
+
 
 def load(
     config: EngineConfig,
@@ -94,7 +98,8 @@ def load(
                 "LLM(); this command uses one rank: leave it out"
             )
         open_cipher(config.kv_dir_key)  # before the weights, for its errors
-        loaded = _load(config, reading, start or StartupTimer(), is_progressive, group)
+        with explained_if_full(config, "load the weights"):
+            loaded = _load(config, reading, start or StartupTimer(), is_progressive, group)
         for each in (loaded, loaded.draft):
             if each is not None:
                 each.model.is_eager = config.enforce_eager

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from quire.assembly.draft_model import DraftModel, num_drafts
 from quire.assembly.model import LoadedModel
+from quire.assembly.step_memory import measure_step
 from quire.attention.cpu_attention import CpuAttention
 from quire.attention.interface import AttentionBackend, KVLayout
 from quire.config import EngineConfig, format_size, num_batch_rows
 from quire.core.block_keys import Namespace
 from quire.kernels.loaded import describe_arithmetic, describe_triton, load_kernels, uses_triton
 from quire.loading.known_digest import checkpoint_digest
-from quire.memory_plan import PoolPlan, plan_pool, plan_swap_slots
+from quire.memory_plan import PoolPlan, explained_if_full, plan_pool, plan_swap_slots
 from quire.models.draft_head import HiddenStateReader
 from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
@@ -65,20 +66,20 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     bytes_to_come += num_draft_states * (layout.block_numel - layout.thin_numel) * model.kv_dtype.itemsize
     window = None if loaded.device == "cuda" else layout.window(step_tokens)
     block_bytes = layout.block_bytes(model.kv_dtype.itemsize)
-    if loaded.draft is not None:  # its KV takes a part of the memory
-        draft_bytes = loaded.draft.block_bytes(config.block_size) * (
-            1 if window is None else window.WHOLE / window.thin
-        )
-        memory_share *= block_bytes / (block_bytes + draft_bytes)
+    draft_bytes = 0 if loaded.draft is None else loaded.draft.block_bytes(config.block_size)
+    whole_blocks = 1 if window is None else window.WHOLE / window.thin
+    memory_share *= block_bytes / (block_bytes + draft_bytes * whole_blocks)  # drafts' KV takes a part of the memory
+    step_bytes = _measure_step(config, loaded, layout, step_tokens)
     plan = plan_pool(
         config,
         block_bytes=block_bytes,
         model_max_len=model.config.context_length,
-        weight_bytes=model.weight_bytes(),
+        weight_bytes=loaded.weight_bytes,
         device=loaded.device,
         num_pinned_tokens=len(prefix),
         memory_share=memory_share,
         bytes_to_come=bytes_to_come,
+        step_bytes=step_bytes,
         window=window,
     )
     num_swap_slots = plan_swap_slots(
@@ -90,16 +91,15 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     whole = namespace_of(loaded, config, is_persistent=config.kv_dir is not None)
     namespace = replace(whole, parallel_slice=f"{group.rank}/{group.size}", encrypted_by=cipher.name if cipher else "")
     num_ids = plan.num_ids + num_draft_states
-    cache = KVCache(num_ids, layout, model.kv_dtype, loaded.device, is_sparse=plan.window is not None)
-    worker = None
-    if num_swap_slots:
-        worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace.root(), cipher)
+    with explained_if_full(config, f"allocate {plan.num_blocks} KV blocks", "a lower gpu_memory_utilization"):
+        cache = KVCache(num_ids, layout, model.kv_dtype, loaded.device, is_sparse=plan.window is not None)
+    worker = _make_transfer_worker(config, cache, plan.record_bytes, num_swap_slots, namespace.root(), cipher)
     eos_token_ids = _end_tokens(loaded)
     grammars = None if tokenizer is None else Grammars(tokenizer, model.config.vocab_size, eos_token_ids)
     runner = ModelRunner(
         model,
         cache,
-        make_attention(cache.blocks, layout, model.dtype),
+        make_attention(cache.blocks, layout, model.dtype, is_known=step_bytes is not None),
         InputBatch(num_batch_rows(config.max_num_seqs), plan.max_model_len, config.block_size),
         model.config.vocab_size,
         worker,
@@ -112,6 +112,16 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     if loaded.draft is not None:
         runner.drafter = _make_drafter(loaded.draft, cache, plan, model.config.vocab_size)
     return BuiltRunner(runner, plan, num_swap_slots, namespace, prefix, eos_token_ids, grammars)
+
+
+def _measure_step(config: EngineConfig, loaded: LoadedModel, layout: KVLayout, num_tokens: int) -> int | None:
+    """Return the memory of the largest step on a GPU; None if an option sizes the pool, or layers are still to come."""
+    is_whole = not config.load_overlap and loaded.manifest is None  # alike on all ranks
+    if loaded.device != "cuda" or config.sizes_pool or not is_whole:
+        return None
+    model = loaded.model
+    cache = KVCache(1, layout, model.kv_dtype, loaded.device)
+    return measure_step(config, model, cache, make_attention(cache.blocks, layout, model.dtype), num_tokens)
 
 
 def _end_tokens(loaded: LoadedModel) -> tuple[int, ...]:
@@ -157,8 +167,11 @@ def _read_prefix(config: EngineConfig, tokenizer: Tokenizer | None) -> list[int]
     return tokenizer.encode(text)
 
 
-def make_attention(blocks: Array, layout: KVLayout, dtype: DType | None = None) -> AttentionBackend:
-    """Return the fastest attention for the blocks' device and dtype; `dtype` is the queries', by default the same."""
+def make_attention(
+    blocks: Array, layout: KVLayout, dtype: DType | None = None, *, is_known: bool = False
+) -> AttentionBackend:
+    """Return the fastest attention for the blocks' device and dtype; `dtype` is the queries', by default the same. One
+    that `is_known` is neither logged nor checked again."""
     dtype = dtype or blocks.dtype
     if is_numpy(blocks):
         kernels = load_kernels()
@@ -166,22 +179,24 @@ def make_attention(blocks: Array, layout: KVLayout, dtype: DType | None = None) 
         if kernels.functions is not None and CpuAttention.supports(dtype):
             return CpuAttention(blocks, layout, kernels.functions, dtype)
     elif uses_triton(blocks.device.type):
-        return _make_triton_attention(blocks, layout)
-    else:
+        return _make_triton_attention(blocks, layout, is_known=is_known)
+    elif not is_known:
         logger.info("attention: torch")
     from quire.attention.torch_attention import TorchAttention  # imports torch
 
     return TorchAttention(as_tensor(blocks), layout)
 
 
-def _make_triton_attention(blocks: Array, layout: KVLayout) -> AttentionBackend:
+def _make_triton_attention(blocks: Array, layout: KVLayout, *, is_known: bool) -> AttentionBackend:
     """Return attention by Triton's kernels. ValueError, with advice, if they do not work here."""
     from quire.attention.triton_attention import TritonAttention  # these import torch and Triton
     from quire.attention.triton_check import check_kernels
     from quire.ops.triton_check import check_operations
 
-    logger.info("attention: %s", describe_triton())
     attention = TritonAttention(blocks, layout)
+    if is_known:
+        return attention
+    logger.info("attention: %s", describe_triton())
     check_kernels(attention)
     check_operations(blocks.dtype, blocks.device)
     return attention
@@ -205,7 +220,9 @@ def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, voca
 
 def _make_transfer_worker(
     config: EngineConfig, cache: KVCache, block_bytes: int, num_slots: int, root: bytes, cipher: Cipher | None
-) -> TransferWorker:
+) -> TransferWorker | None:
+    if not num_slots:
+        return None
     space: SwapSpace
     if config.swap_dir is not None:
         space = DiskSpace(config.swap_dir, num_slots, block_bytes, root, cipher)

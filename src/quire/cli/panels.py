@@ -10,8 +10,8 @@ PANELS = {
     "ssl_ca_certs url",
     "Names": "served_model_name accept_any_model_name routing",
     "Keys": "api_key api_key_file admin_key admin_key_file",
-    "Memory for KV": "kv_cache_memory num_kv_blocks kv_cache_dtype block_size enable_prefix_caching pin_prefix "
-    "watermark check_memory kv_audit_rate",
+    "Memory for KV": "kv_cache_memory num_kv_blocks gpu_memory_utilization kv_cache_dtype block_size "
+    "enable_prefix_caching pin_prefix watermark check_memory kv_audit_rate",
     "Scheduling": "max_model_len max_num_seqs max_num_batched_tokens target_itl recovery_policy promotion_policy",
     "Processors": "tensor_parallel_size num_threads",
     "Swap": "swap_space swap_dir swap_bandwidth",

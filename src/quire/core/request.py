@@ -227,6 +227,7 @@ class Request:
         self.num_predicted = (0, 0)  #: accepted and rejected draft tokens of the prediction
         self.num_preemptions = 0
         self.num_promotions = 0
+        self.num_retries = 0  #: after steps for which memory did not suffice
         self.beams: BeamSearch | None = None
         self.error: str | None = None
 

@@ -37,20 +37,31 @@ class RequestQueue:
         self.num_running_seqs = 0  #: seats in use; a running request takes its whole width
         self.num_spare_seqs = 0  #: spare seats among them
         self.seats: Counter[str] = Counter()  #: seats in use, by tenant
+        self.trials: list[Request] = []  #: requests of a step without memory, which run alone one after the other
         self.turns = Turns()
         self._lines: dict[str, list[Request]] = {}  #: `waiting` by tenant
         self._next_seq_id = 0
 
     def heads(self) -> list[Request]:
         """Return the first waiting request of each tenant that is not held back, the next one to be admitted first."""
+        if (alone := self.alone) is not None:
+            return [alone] if alone.status is not RequestStatus.RUNNING else []
         if len(self._lines) < 2:
             return [first for first in self.waiting[:1] if not self.holds_back(first)]
         served = self.turns.served
         firsts = [line[0] for line in self._lines.values() if not self.holds_back(line[0])]
         return sorted(firsts, key=lambda first: (first.order.priority, served[first.tenant], first.order.arrival))
 
+    @property
+    def alone(self) -> Request | None:
+        """The request on trial, beside which no other runs."""
+        return next((each for each in self.trials if each.status is not RequestStatus.BLOCKED), None)
+
     def holds_back(self, request: Request) -> bool:
-        """Whether a background request must wait for others, which come first in both lists."""
+        """Whether a request must wait for one on trial, or a background request for others, which come first in both
+        lists."""
+        if self.trials and (alone := self.alone) is not None:
+            return request is not alone
         if not request.is_background:
             return False
         return not all(first.is_background for first in (*self.running[:1], *self.waiting[:1]))
@@ -94,8 +105,13 @@ class RequestQueue:
         request.status = status
         for seq in request.sequences:
             self.sequences.pop(seq.seq_id, None)
+        self.end_trials(request)
         del self.requests[request.request_id]
         self.turns.leave(request.tenant)
+
+    def end_trials(self, *requests: Request) -> None:
+        """Let others run beside requests that have got a token or have ended."""
+        self.trials = [each for each in self.trials if each not in requests]
 
     def _enter_waiting(self, request: Request) -> None:
         has_run = request.num_preemptions > 0 or request.num_promotions > 0
@@ -147,6 +163,7 @@ class RequestQueue:
             assert (request.request_id in self.blocked) == (request.blocked_on is not None)
         assert self.num_waiting_tokens == sum(request.num_queued_tokens for request in self.waiting)
         assert self.num_preempted == sum(request.status is RequestStatus.PREEMPTED for request in self.waiting)
+        assert all(self.requests.get(each.request_id) is each for each in self.trials)
         idle = [*self.waiting, *self.blocked.values()]
         assert all(not seq.block_table for request in idle for seq in request.unfinished)
         assert self.num_running_seqs == sum(request.width for request in self.running) == self.seats.total()

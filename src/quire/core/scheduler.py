@@ -53,6 +53,8 @@ from quire.core.stages import Stages
 from quire.core.swap_manager import SwapManager
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, NOT_NUMBERS, SchedulerOutput, StepOutput, StoreChanges
 
+_MAX_RETRIES = 3  # of a request after steps without enough memory; from then on it runs alone
+
 
 class Scheduler:
     """Continuous batching over a pool of KV blocks. Without `recovery`, preempted requests are recomputed; without
@@ -135,6 +137,9 @@ class Scheduler:
         assert self._in_flight is not None, "no step is in flight"
         assert self._in_flight.step_id == result.step_id, "this result is not of the step in flight"
         self._in_flight = None
+        if self.queue.trials:
+            drawn = [self.request_of(seq_id) for seq_id in result.seq_ids if seq_id in self.queue.sequences]
+            self.queue.end_trials(*(each for each in drawn if each.num_retries < _MAX_RETRIES))
         ended_saves = self.swap.end_transfers(result.transfers)
         self.recovery.end_step(result.transfers, self.queue.requests)
         for seq_id, why in result.failed.items():
@@ -153,6 +158,24 @@ class Scheduler:
     def fail_step(self, error: str) -> list[Request]:
         """Invalidate the blocks of the step in flight and fail its requests, which are returned. A request that adopted
         one of these blocks, and only waits for loads, is computed again."""
+        touched, unwritten = self._end_failed_step()
+        return self._fail_requests(touched, error, unwritten)
+
+    def retry_step(self, error: str) -> list[Request]:
+        """As `fail_step` for a step without enough memory: its requests are computed again, one after the other and
+        alone until they get a token, or after some retries until they end. One that was alone before fails."""
+        touched, unwritten = self._end_failed_step()
+        failed = [request for request in touched if request.num_retries and len(touched) == 1]
+        for request in list(self.queue.running):
+            request.num_yields += 1  # there are blocks enough
+            self.planner.put_back(request)
+        for request in touched:
+            request.num_retries += 1
+        self.queue.trials += [each for each in touched if each not in (*failed, *self.queue.trials)]
+        return self._fail_requests(failed, error, unwritten)
+
+    def _end_failed_step(self) -> tuple[list[Request], set[int]]:
+        """Return the requests of the step in flight, and the blocks that it did not fill."""
         out, self._in_flight = self._in_flight, None
         assert out is not None, "no step is in flight"
         unwritten = self.kv.fail_step()
@@ -160,15 +183,18 @@ class Scheduler:
         self.speculator.fail_step()
         self._step.restore(out)
         sequences = self.queue.sequences
-        touched = {sequences[seq_id].request.request_id for seq_id in out.seq_ids if seq_id in sequences}
-        touched.update(seq.request.request_id for seq in sequences.values() if seq.is_unsampled)
-        reason = RequestStatus.FINISHED_ERROR
-        failed = [self.finish_request(request_id, reason, error) for request_id in sorted(touched)]
-        for seq in list(sequences.values()):
+        touched = {sequences[seq_id].request for seq_id in out.seq_ids if seq_id in sequences}
+        touched.update(seq.request for seq in sequences.values() if seq.is_unsampled)
+        return sorted(touched, key=lambda request: request.order), unwritten
+
+    def _fail_requests(self, requests: list[Request], error: str, unwritten: set[int]) -> list[Request]:
+        for request in requests:
+            self.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, error)
+        for seq in list(self.queue.sequences.values()):
             if not unwritten.isdisjoint(seq.block_table):
                 self.swap.release_blocks(seq)
                 self._step.remove(seq)
-        return [request for request in failed if request is not None]
+        return requests
 
     def _fail_sequence(self, seq_id: int, why: str) -> None:
         seq = self.queue.sequences.get(seq_id)

@@ -20,6 +20,7 @@ from quire.core.request import EndRules, KVScope, Order, Request, RequestStatus
 from quire.core.scheduler import Scheduler
 from quire.core.scheduling.step_results import SequenceUpdate
 from quire.engine.adapters import EngineAdapters
+from quire.engine.failed_step import describe, fail_step
 from quire.engine.input_processor import InputProcessor, ProcessedRequest
 from quire.engine.promotion import Promoter
 from quire.engine.request_state import RequestState
@@ -337,11 +338,10 @@ class Engine:
         try:
             result = self.runner.execute(out)
         except RunnerLost as error:
-            scheduler.fail_step(_describe(error))
+            scheduler.fail_step(describe(error))
             raise
         except Exception as error:
-            logger.exception("step %d failed; its requests end with an error", out.step_id)
-            return self._end([r.request_id for r in scheduler.fail_step(_describe(error))])
+            return self._end([request.request_id for request in fail_step(scheduler, out, error)])
         except BaseException:
             scheduler.fail_step("interrupted")
             raise
@@ -400,8 +400,8 @@ class Engine:
                 stop = state.add(update, now)
             except Exception as error:  # fails this request alone
                 logger.exception("request %s: its text could not be decoded", request.request_id)
-                scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, _describe(error))
-                request.status, request.error = RequestStatus.FINISHED_ERROR, _describe(error)
+                scheduler.finish_request(request.request_id, RequestStatus.FINISHED_ERROR, describe(error))
+                request.status, request.error = RequestStatus.FINISHED_ERROR, describe(error)
                 stop = None
             if stop is not None:
                 scheduler.finish_sequence(update.sequence, RequestStatus.FINISHED_STOPPED, stop)
@@ -480,7 +480,3 @@ def _apply_changes(engine: Engine, changes: StoreChanges | None) -> None:
         engine.scheduler.apply_store_changes(changes)
         if changes.stored_share is not None:
             engine.cost_model.stored_share = engine.step_stats.stored_share = changes.stored_share
-
-
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

@@ -33,6 +33,7 @@ from quire.ops.module import Module
 from quire.outputs import LoadProgress
 from quire.system.background_throttle import BackgroundThrottle
 from quire.system.malloc import give_memory_back
+from quire.system.memory import is_gpu_full
 
 logger = logging.getLogger("quire")
 
@@ -232,7 +233,7 @@ class LayerLoader:
             pass
         except BaseException as error:
             self._fail(error)
-            if not isinstance(error, ValueError | OSError):
+            if not isinstance(error, ValueError | OSError) and not is_gpu_full(error):  # an engine reports these
                 raise
         finally:
             self.throttle.release()

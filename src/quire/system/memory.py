@@ -6,8 +6,11 @@ Control groups limit a container or a systemd unit (MemoryMax, CPUQuota). A limi
 from __future__ import annotations
 
 import os
+import re
 import resource
+import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
@@ -38,6 +41,20 @@ def _path_of(controller: str) -> PurePosixPath:
         if controller in controllers.split(","):
             return PurePosixPath(path)
     return PurePosixPath("/")
+
+
+def is_gpu_full(error: BaseException) -> bool:
+    """Whether an error, maybe of another process, says that a GPU has no memory left."""
+    return type(error).__name__ == "OutOfMemoryError" or (
+        isinstance(error, RuntimeError) and re.search("CUDA.*(out of memory|ALLOC_FAILED)", str(error)) is not None
+    )
+
+
+def release_gpu_memory(error: BaseException) -> None:
+    """Free the memory of a failed computation: the variables of its frames, and what torch keeps for the next one."""
+    traceback.clear_frames(error.__traceback__)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.cuda.empty_cache()
 
 
 def free_memory() -> int:

@@ -29,7 +29,6 @@ _IGNORED = {
     "--enable-sleep-mode": ("", "--idle-unload unloads an idle model"),
     "--enable-tokenizer-info-endpoint": ("", "GET /tokenizer_info always answers"),
     "--flash-attn -fa": (ANY, "the device selects the attention kernel"),
-    "--gpu-memory-utilization": (ANY, "--kv-cache-memory sizes the KV pool; by default a share of free memory"),
     "--guided-decoding-backend --structured-outputs-config": (ANY, "llguidance checks every schema and grammar"),
     "--jinja": ("", "chat templates are always Jinja"),
     "--limit-mm-per-prompt": (ANY, "models read text only"),

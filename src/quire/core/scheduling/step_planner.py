@@ -321,11 +321,15 @@ class StepPlanner:
 
     def _preempt(self, victim: Request) -> None:
         self.recovery.save(victim, self.step.step_id, self.queue.running)
-        for seq in victim.unfinished:
+        self.put_back(victim)
+
+    def put_back(self, request: Request) -> None:
+        """Drop the blocks of a running request, which waits again."""
+        for seq in request.unfinished:
             self._drop(seq)
-        victim.num_preemptions += 1
+        request.num_preemptions += 1
         self.counts.preemptions += 1
-        self.queue.wait(victim)
+        self.queue.wait(request)
 
     def _park_sibling(self, seq: Sequence) -> bool:
         """Drop the blocks of a sibling that can wait: one that has its candidates, else the last one. Siblings are

@@ -1,0 +1,61 @@
+"""Measure the memory of the largest step on a GPU, before the KV pool takes the rest."""
+
+from __future__ import annotations
+
+import logging
+
+from quire.attention.interface import AttentionBackend
+from quire.config import EngineConfig, format_size
+from quire.memory_plan import explained_if_full
+from quire.models.base import CausalLM
+from quire.outputs import NewSequence, SchedulerOutput
+from quire.runner.batch import InputBatch
+from quire.runner.kv_cache import KVCache
+from quire.runner.model_runner import ModelRunner
+from quire.sampling_params import SamplingParams
+
+logger = logging.getLogger("quire")
+
+_MARGIN = 128 * 2**20  # for gaps between the allocator's pieces, and what kernels take themselves
+_SAMPLED = SamplingParams(temperature=1.0, top_p=0.9, logprobs=1)
+
+
+def measure_step(
+    config: EngineConfig, model: CausalLM, cache: KVCache, attention: AttentionBackend, num_tokens: int
+) -> int:
+    """Run a step of `num_tokens` tokens, all ranks together. Returns the bytes that a step needs beside weights and KV.
+
+    One prompt takes most of the tokens, and as many sequences as can run draw a token. All of them write to the only
+    block of a small `cache`. ValueError, with remedies, if the GPU has too little memory.
+    """
+    import torch
+
+    longest = min(num_tokens, config.max_model_len or model.config.context_length)
+    lengths = _lengths(num_tokens, config.max_num_seqs, longest)
+    batch = InputBatch(len(lengths), longest, config.block_size)
+    rank = model.split.group.rank
+    runner = ModelRunner(model, cache, attention, batch, model.config.vocab_size, draws=rank == 0)
+    sequences = [
+        NewSequence(seq_id, 0, [0] * length, length, 0, [0] * -(-length // config.block_size), _SAMPLED, seed=0)
+        for seq_id, length in enumerate(lengths)
+    ]
+    step = SchedulerOutput(0, new_sequences=sequences, seq_ids=[*range(len(lengths))], num_scheduled_tokens=lengths)
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    with explained_if_full(config, f"run a step of {num_tokens} tokens", "a lower max_num_batched_tokens"):
+        runner.execute(step)
+        torch.cuda.synchronize()
+    taken = torch.cuda.max_memory_allocated() - before
+    torch.cuda.empty_cache()
+    logger.info("memory: a step of %d tokens takes %s beside weights and KV", sum(lengths), format_size(taken))
+    return taken + taken // 10 + _MARGIN
+
+
+def _lengths(num_tokens: int, max_num_seqs: int, longest: int) -> list[int]:
+    """Divide tokens among sequences: one each, and the rest to the first ones."""
+    lengths: list[int] = []
+    for num_others in reversed(range(min(max_num_seqs, num_tokens))):
+        lengths.append(min(longest, num_tokens - num_others))
+        num_tokens -= lengths[-1]
+    return lengths
