@@ -136,7 +136,7 @@ class Experts(ModuleList):
         self.config = config.experts
         self._hidden, self._inner = config.hidden_size, split.expert_inner.size
         self._calls: dict[Any, list[_Calls] | None] = {}  #: by the view of the first weight
-        self.factors: np.ndarray | None = None  #: float32 [num_experts], of the experts' weights
+        self.factors: Array | None = None  #: float32 [num_experts], of the experts' weights; numpy's in main memory
 
     def __call__(
         self, x: Array, logits: Array, shared: Array = None, shared_gate: Array = None, choice_bias: Array = None
@@ -207,7 +207,7 @@ class Experts(ModuleList):
             return as_numpy(self._reference(*(None if each is None else as_tensor(each) for each in arrays)))
         experts, weights = choose(logits, self.config, choice_bias)
         if self.factors is not None:
-            weights = weights * torch.from_numpy(self.factors).to(x.device)[experts]
+            weights = weights * as_tensor(self.factors)[experts]
         sums = torch.zeros(x.shape, dtype=torch.float32, device=x.device) if shared is None else shared.float()
         if shared_gate is not None:
             sums = sums * shared_gate.float().sigmoid()

@@ -27,7 +27,7 @@ from quire.models.model_config import (
 from quire.models.parallel import ALONE, ModelSplit, ParallelGroup
 from quire.models.rotary import Rotation, rotate_heads
 from quire.ops import functions as ops
-from quire.ops.arrays import Array, DType, empty, to_host, widen
+from quire.ops.arrays import Array, DType, empty, is_on_host, to_host, widen
 from quire.ops.module import Module
 
 #: Values that configs leave out.
@@ -195,11 +195,12 @@ class Gemma4DecoderLayer(Module):
             gate = ops.activate(self.per_layer_input_gate(x), "gelu_tanh")
             added = self.per_layer_projection(ops.multiply(gate, select_rows(per_layer_input, rows)))
             x = ops.add(x, self.post_per_layer_input_norm(added))
-        return ops.scale(x, float(self.layer_scalar[0]))
+        return ops.scale(x, float(self.layer_scalar[0])) if is_on_host(x) else ops.multiply(x, self.layer_scalar)
 
     def _of_experts(self, x: Array, router: Gemma4Router, experts: Experts) -> Array:
         if experts.factors is None:
-            experts.factors = np.array(widen(to_host(router.per_expert_scale)), np.float32)
+            scale = widen(router.per_expert_scale)
+            experts.factors = np.array(to_host(scale), np.float32) if is_on_host(scale) else scale
         y = experts(self.pre_feedforward_layernorm_2(x), router(x))
         return self.post_feedforward_layernorm_2(self._group.all_reduce(y))
 

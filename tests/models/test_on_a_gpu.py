@@ -1,0 +1,72 @@
+"""Passes on a GPU take all arrays from its memory, and never wait for it. Tensors without content stand in for its."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from checkpoints import ARCHITECTURES, HYBRIDS, make_reference
+from quire.models.registry import build_model, read_model_config
+from quire.ops import functions
+
+pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
+
+from triton.runtime import interpreter
+
+NUM_TOKENS = 5
+DEVICE = "meta"
+
+
+class OnDevice(TorchDispatchMode):
+    """Refuses operations with arrays in main memory, other than single numbers."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        check_devices(str(function), (args, kwargs, found))
+        return found
+
+
+def check_devices(name: str, values: Any) -> None:
+    for each in tree_leaves(values):
+        if isinstance(each, torch.Tensor) and each.ndim:
+            assert each.device.type == DEVICE, f"{name}: {tuple(each.shape)} in main memory"
+
+
+@pytest.fixture(autouse=True)
+def _launch_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def launch(executor: Any, *args: Any, **more: Any) -> None:
+        check_devices(executor.fn.__name__, (args, more))
+
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", launch)
+    monkeypatch.setattr(functions, "uses_triton", lambda device: True)
+    functions._of_tensors.cache_clear()
+    yield
+    functions._of_tensors.cache_clear()
+
+
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name not in HYBRIDS])
+def test_a_pass(name: str) -> None:
+    config = read_model_config(make_reference(name).config.to_dict())
+    if config.experts is not None:
+        pytest.skip("experts are computed one by one")
+    model = build_model(config, torch.bfloat16, DEVICE)
+    layers = model.attention_layers()
+
+    def attend(index: int, q: Any, k: Any, v: Any, sinks: Any = None) -> torch.Tensor:
+        given = layers[index]
+        check_devices("attend", (q, k, v, sinks))
+        assert tuple(q.shape[1:]) == (given.num_heads, given.head_dim)
+        return torch.empty((len(q), given.num_heads, given.value_dim), dtype=q.dtype, device=DEVICE)
+
+    ids, positions = (torch.empty(NUM_TOKENS, dtype=torch.int64, device=DEVICE) for _ in range(2))
+    rows = torch.empty(2, dtype=torch.int64, device=DEVICE)
+    model(ids, positions, attend)  # copies some tables to the device
+    with OnDevice():
+        hidden = model(ids, positions, attend)
+        assert model.compute_logits(hidden).shape == (NUM_TOKENS, config.vocab_size)
+        assert len(model(ids, positions, attend, rows=rows)) == 2
