@@ -22,7 +22,7 @@ pytest.importorskip("triton", reason="Triton is not installed; there are package
 
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from fake_graphs import fake_graphs
+from fake_gpu import fake_graphs
 from quire.attention import triton_attention
 from quire.attention.triton_attention import TritonAttention
 from quire.models.recorded_passes import RecordedPasses

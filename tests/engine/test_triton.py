@@ -6,18 +6,13 @@ import pytest
 import torch
 
 from engine.harness import PROMPTS, Job, Preemptor, assert_all_greedy, drive, greedy_params, make_llm, num_preemptions
-from fake_graphs import fake_graphs
-from quire.assembly import runner as assembly_runner
-from quire.attention.interface import AttentionBackend, KVLayout
-from quire.models import rotary
-from quire.ops import functions
-from quire.ops.arrays import Array, as_tensor
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
+from fake_gpu import compute_by_triton, fake_graphs
 from quire.attention import triton_attention
 from quire.attention.triton_attention import TritonAttention
-from quire.ops import cuda_graphs, on_torch, on_triton
+from quire.ops import cuda_graphs
 
 MORE = ("deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "olmo2", "phi3")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -25,16 +20,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 @pytest.fixture(autouse=True)
 def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take the path of a GPU, with tensors in main memory if there is none."""
-    monkeypatch.setenv("QUIRE_BACKEND", "torch")
-    monkeypatch.setattr(assembly_runner, "make_attention", make_attention)
-    for module in (functions, rotary):
-        monkeypatch.setattr(module, "is_on_host", lambda x: False)
-    monkeypatch.setattr(functions, "_of_tensors", lambda name, _: getattr(on_triton, name, getattr(on_torch, name)))
-
-
-def make_attention(blocks: Array, layout: KVLayout, dtype: object = None, **_: bool) -> AttentionBackend:
-    return TritonAttention(as_tensor(blocks), layout)
+    compute_by_triton(monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["qwen3", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)])

@@ -1,6 +1,7 @@
-"""CUDA graphs without a GPU: a recording of operations of torch and launches in Triton's interpreter.
+"""The path of a GPU without one: Triton's interpreter on tensors in main memory, and a stand-in for CUDA graphs.
 
-As in a graph, only these are repeated, on the same memory. What Python or numpy computed between them stays as it was.
+Of a recording, as of a graph, only operations of torch and launches are repeated, on the same memory. What Python or
+numpy computed between them stays as it was.
 """
 
 from __future__ import annotations
@@ -15,10 +16,29 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_flatten
 from triton.runtime import interpreter
 
+from quire.assembly import runner as assembly_runner
+from quire.attention.interface import AttentionBackend, KVLayout
+from quire.attention.triton_attention import TritonAttention
+from quire.models import rotary
+from quire.ops import functions, on_torch, on_triton
+from quire.ops.arrays import Array, as_tensor
 from quire.ops.cuda_graphs import GraphRecorder
 
 #: Operations that wait for the device, which a graph refuses.
 WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten._unique2.default}
+
+
+def compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the path of a GPU, with tensors in main memory if there is none."""
+    monkeypatch.setenv("QUIRE_BACKEND", "torch")
+    monkeypatch.setattr(assembly_runner, "make_attention", make_attention)
+    for module in (functions, rotary):
+        monkeypatch.setattr(module, "is_on_host", lambda x: False)
+    monkeypatch.setattr(functions, "_of_tensors", lambda name, _: getattr(on_triton, name, getattr(on_torch, name)))
+
+
+def make_attention(blocks: Array, layout: KVLayout, *_: object, **__: object) -> AttentionBackend:
+    return TritonAttention(as_tensor(blocks), layout)
 
 
 class FakeGraph(TorchDispatchMode):
