@@ -16,12 +16,10 @@ class PackedWeight(Protocol):
 
     num_bytes: int
 
-    def product(
-        self, x: Array, bias: Array | None, activation: Activation = "none", addend: Array | None = None
-    ) -> Array:
-        """Compute activation(x W^T + b + addend), [num_tokens, out_features] in x's dtype, from x [num_tokens,
-        in_features] with maybe strided rows, [out_features] or None, and float32 [num_tokens, out_features] or None. A
-        row may depend on the number of other rows, not on their content."""
+    def product(self, x: Array, bias: Array | None) -> Array:
+        """Compute x W^T + b, [num_tokens, out_features] in x's dtype, from x [num_tokens, in_features] with maybe
+        strided rows, and [out_features] or None. A row may depend on the number of other rows, not on their
+        content."""
         ...
 
 

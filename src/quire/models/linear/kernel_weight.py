@@ -40,6 +40,7 @@ class KernelWeight(PackedWeight):
     def product(
         self, x: np.ndarray, bias: np.ndarray | None, activation: Activation = "none", addend: np.ndarray | None = None
     ) -> np.ndarray:
+        """Compute activation(x W^T + b + addend), with an addend like the result, in float32, or None."""
         return self._multiply(x, bias, None, None, activation, addend, None)
 
     @takes_tensors

@@ -159,23 +159,16 @@ class Linear(WeightLayer):
             y = self.adapter.add_to(y, x)
         return y
 
-    def silu(self, x: Array) -> Array:
-        """Compute silu(x W^T + b), with an adapter's output added before silu."""
-        if self.packed is not None and not isinstance(self.packed, PlainWeight):
-            return self.packed.product(x, self.bias, "silu", self._adapter_output(x))
-        return ops.activate(self(x), "silu")
-
     def gated(self, x: Array, up: Linear) -> Array:
-        """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike. Rows
-        without an adapter have the same bits beside rows with one."""
+        """Compute silu(x W^T + b) * (x U^T + c) with U and c of `up`, in one call if both are packed alike. Adapters'
+        outputs are added before silu. Rows without an adapter have the same bits beside rows with one."""
         packed, other = self.packed, cast(Any, up.packed)
-        is_alike = type(packed) is type(other) or (isinstance(packed, PanelWeight) and isinstance(other, PanelWeight))
-        if is_alike and isinstance(packed, KernelWeight):
-            own, of_up = self._adapter_output(x), up._adapter_output(x)
-            return packed.gated_product(x, self.bias, other, up.bias, addend=own, up_addend=of_up)
-        if packed is None or isinstance(packed, PlainWeight):
+        if not isinstance(packed, KernelWeight):
             return ops.gated_product(self(x), up(x))
-        return ops.multiply(self.silu(x), up(x))
+        own = self._adapter_output(x)
+        if type(packed) is type(other) or (isinstance(packed, PanelWeight) and isinstance(other, PanelWeight)):
+            return packed.gated_product(x, self.bias, other, up.bias, addend=own, up_addend=up._adapter_output(x))
+        return ops.multiply(packed.product(x, self.bias, "silu", own), up(x))
 
     def _adapter_output(self, x: Array) -> Array | None:
         return None if self.adapter is None else self.adapter.output(x)
