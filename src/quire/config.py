@@ -61,7 +61,7 @@ class EngineConfig(EnvironmentSettings):
         "auto", "Weights and arithmetic: auto (the checkpoint's), float32, bfloat16, float16.", choices=DTYPES
     )
     quantization: str = setting(
-        "none", "Quantize linear layers while loading (on cpu): int8, int4 or none.", choices=QUANTIZATIONS
+        "none", "Quantize linear layers while loading: int8, int4 or none.", choices=QUANTIZATIONS
     )
     weights: str = setting(
         "auto",
@@ -211,11 +211,11 @@ class EngineConfig(EnvironmentSettings):
                 "model is empty; name a directory, a hub id, an embedded model (quire-mini) or a preset "
                 "(random:qwen2.5-0.5b)"
             )
-        if self.quantization != "none" and self.dtype == "float16":
+        if self.quantization != "none" and self.dtype == "float16" and self.device == "cpu":
             raise ValueError(
-                f"quantization={self.quantization} is not available for dtype=float16; use bfloat16, float32 or auto"
+                f"quantization={self.quantization} is not available for dtype=float16 on cpu; use bfloat16, float32 or "
+                "auto"
             )
-        self.check_quantization(self.device)
         if self.num_kv_blocks is not None and self.kv_cache_memory is not None:
             raise ValueError("num_kv_blocks and kv_cache_memory both size the pool; give one of them")
         check_unit(kv_cache_memory=self.kv_cache_memory, swap_space=self.swap_space)
@@ -271,13 +271,6 @@ class EngineConfig(EnvironmentSettings):
         """Maximum tokens of a step with decoding requests; None without a limit of its own."""
         is_open = self.max_num_batched_tokens is None and self.target_itl is None
         return DEFAULT_TOKENS_BESIDE_STREAMS if is_open else None
-
-    def check_quantization(self, device: str) -> None:
-        """Raise ValueError if the device (auto may be either) has no kernels for quantized weights."""
-        if self.quantization != "none" and device == "cuda":
-            raise ValueError(
-                f"quantization={self.quantization} is not supported on device=cuda; leave it out, or use device=cpu"
-            )
 
     def has_swap_tier(self, device: str) -> bool:
         """Whether there is a swap tier: by default only on a GPU. On a CPU the memory is better used in the pool.

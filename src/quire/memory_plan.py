@@ -49,7 +49,7 @@ def check_room(
     limit = _limit(config, device, free)
     if not config.check_memory or weight_bytes + pool_bytes <= limit:
         return
-    ways = _ways_to_shrink(config, device, dtype)
+    ways = _ways_to_shrink(config, dtype)
     if limit < free:
         ways.insert(0, "a higher gpu_memory_utilization")
     raise ValueError(
@@ -65,9 +65,9 @@ def _describe_room(device: str, free: int, limit: int) -> str:
     return f"{format_size(free)} are free on {device}"
 
 
-def _ways_to_shrink(config: EngineConfig, device: str, dtype: str) -> list[str]:
+def _ways_to_shrink(config: EngineConfig, dtype: str) -> list[str]:
     ways = ["dtype bfloat16"] if dtype == "float32" else []
-    if device == "cpu" and config.quantization != "int4":
+    if config.quantization != "int4":
         ways.append(f"quantization {'int8 or int4' if config.quantization == 'none' else 'int4'}")
     if config.sizes_pool:
         ways.append("a smaller KV pool")
@@ -84,7 +84,7 @@ def explained_if_full(config: EngineConfig, what: str, *ways: str) -> Iterator[N
             raise
         memory.release_gpu_memory(error)
         figures = ". ".join(str(error).split(". ")[:3])  # those of torch, without its advice
-        shrink = _ways_to_shrink(config, "cuda", config.dtype)
+        shrink = _ways_to_shrink(config, config.dtype)
         raise ValueError(
             f"the GPU has no memory left to {what} ({figures}); use {', '.join([*ways, *shrink])}, or end other "
             "programs on it"

@@ -25,11 +25,13 @@ from triton.compiler import ASTSource
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 from quire.attention.triton_attention import TritonAttention
-from quire.kernels.triton import attention, elementwise
+from quire.kernels.triton import attention, elementwise, linear
+from quire.models.linear.triton_weight import TritonWeight
 from quire.ops import on_triton
 
 _TYPES = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
+    torch.int8: "*i8",
 }  # fmt: skip
 _OPTIONS = ("num_warps", "num_stages")
 Launch = tuple[Any, dict[str, Any]]  #: a kernel and its arguments
@@ -123,6 +125,16 @@ def compute(dtype: torch.dtype) -> list[Launch]:
     return launches
 
 
+def multiply(dtype: torch.dtype, bits: int, width: int = 4096) -> list[Launch]:
+    """Decodes of one row and of several, and a prompt, at 4,096 inputs."""
+    weight = TritonWeight(torch.empty((width, 4096), dtype=dtype, device="meta"), bits)
+    bias = torch.empty(width, dtype=dtype, device="meta")
+    with recorded(linear) as launches:
+        for num_rows in (1, 20, 200):
+            weight.product(torch.empty((num_rows, 4096), dtype=dtype, device="meta"), bias)
+    return launches
+
+
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "qwen2.5-0.5b": lambda: attend(torch.bfloat16, LayerAttention(14, 2, 64)),
     "llama-2-7b": lambda: attend(torch.float16, LayerAttention(32, 32, 128)),
@@ -135,6 +147,13 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "gpt-oss": lambda: attend(torch.bfloat16, LayerAttention(64, 8, 64, window=128), has_sinks=True),
     "deepseek-v2 latent": lambda: attend(torch.bfloat16, LayerAttention(128, 1, 576, 512, has_latent=True)),
     "deepseek-v2": lambda: attend(torch.bfloat16, LayerAttention(128, 128, 192, 128)),
+    "llama-3-8b int8": lambda: multiply(torch.bfloat16, 8),
+    "llama-3-8b int4": lambda: multiply(torch.bfloat16, 4),
+    "llama-3-8b int8 head": lambda: multiply(torch.bfloat16, 8, 128256),
+    "llama-2-7b int8": lambda: multiply(torch.float16, 8),
+    "llama-2-7b int4": lambda: multiply(torch.float16, 4),
+    "llama-3-8b int8 float32": lambda: multiply(torch.float32, 8),
+    "llama-3-8b int4 float32": lambda: multiply(torch.float32, 4),
     "elementwise": lambda: compute(torch.bfloat16),
     "elementwise float16": lambda: compute(torch.float16),
     "elementwise float32": lambda: compute(torch.float32),

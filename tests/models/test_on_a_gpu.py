@@ -11,12 +11,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from checkpoints import HYBRIDS, ONE_OF_EACH_KIND, make_config
+from quire.models.base import CausalLM
+from quire.models.linear import quantized_weight
 from quire.models.registry import build_model, read_model_config
 from quire.ops import functions
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
 from triton.runtime import interpreter
+
+from quire.models.linear import triton_weight
 
 NUM_TOKENS = 5
 DEVICE = "meta"
@@ -54,7 +58,22 @@ def test_a_pass(name: str) -> None:
     config = read_model_config(make_config(name).to_dict())
     if name in HYBRIDS or config.experts is not None:
         pytest.skip("experts one by one, states on a CPU")
-    model = build_model(config, torch.bfloat16, DEVICE)
+    check_pass(build_model(config, torch.bfloat16, DEVICE))
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_a_pass_with_quantized_weights(quantization: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized_weight, "uses_triton", lambda device: True)
+    monkeypatch.setattr(triton_weight, "check_products", lambda *of: None)
+    model = build_model(read_model_config(make_config("llama").to_dict()), torch.bfloat16, DEVICE)
+    model.quantize(quantization)
+    for _, layer in model.weighted_layers():
+        layer.pack(DEVICE)  # type: ignore[attr-defined]
+    assert isinstance(model.lm_head.packed, triton_weight.TritonWeight)
+    check_pass(model)
+
+
+def check_pass(model: CausalLM) -> None:
     layers = model.attention_layers()
 
     def attend(index: int, q: Any, k: Any, v: Any, sinks: Any = None) -> torch.Tensor:
@@ -68,5 +87,5 @@ def test_a_pass(name: str) -> None:
     model(ids, positions, attend)  # copies some tables to the device
     with OnDevice():
         hidden = model(ids, positions, attend)
-        assert model.compute_logits(hidden).shape == (NUM_TOKENS, config.vocab_size)
+        assert model.compute_logits(hidden).shape == (NUM_TOKENS, model.config.vocab_size)
         assert len(model(ids, positions, attend, rows=rows)) == 2

@@ -68,7 +68,6 @@ def load_draft_model(
                 f"speculative_model={name}: {source.name} has recurrent states, which cannot be shared; name another "
                 "model without them"
             )
-        config.check_quantization(served.device)
         if served.weight_kind not in ("plain", "packed12"):
             raise ValueError(
                 f"speculative_model={name}: {source.name} has {served.weight_kind} weights; name a smaller model"

@@ -119,7 +119,6 @@ def _load(
 ) -> LoadedModel:
     started = time.monotonic()
     device = choose_device(config.device)
-    config.check_quantization(device)
     _set_up_process(config, device, is_progressive)
     if reading is not None:
         source = read_directory(config.model, reading.directory)

@@ -320,5 +320,5 @@ def make_namespace(
         rope=repr(shape.rope),
         arithmetic=shape.arithmetic,
         computed_by=describe_arithmetic(device),
-        quantization=RECIPES[quantization],
+        quantization=RECIPES[device][quantization],
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from quire.attention.interface import LayerAttention, LayerState
-from quire.kernels.loaded import DTYPES, has_exact_kernels, load_kernels
+from quire.kernels.loaded import DTYPES, has_exact_kernels, load_kernels, uses_triton
 from quire.models.layers import Embedding
 from quire.models.linear.layer import Linear, Projection, WeightLayer
 from quire.models.linear.quantized_weight import HEAD_QUANTIZATION
@@ -211,19 +211,28 @@ class CausalLM(Module):
 
     def quantize(self, quantization: str) -> None:
         """Make packing quantize linear layers to none, int8 or int4, and the head to int8. Raises ValueError."""
-        if quantization != "none" and (name_of(self.dtype) not in DTYPES or self.device == "cuda"):
-            raise ValueError(
-                f"quantization={quantization} supports float32 and bfloat16 on cpu, not {name_of(self.dtype)} on "
-                f"{self.device}; choose another dtype, or leave it out"
-            )
-        if quantization != "none" and self.device == "cpu" and (kernels := load_kernels()).functions is None:
-            raise ValueError(f"quantization={quantization} needs CPU kernels ({kernels.reason}): {kernels.fix}")
+        if quantization != "none":
+            self._check_quantization(quantization)
         self.quantization = quantization
         for module in self.modules():
             if isinstance(module, Linear) and module.is_quantizable:
                 module.quantization = quantization
         if quantization != "none":
             self.lm_head.quantization = HEAD_QUANTIZATION
+
+    def _check_quantization(self, quantization: str) -> None:
+        if self.device == "cuda" and not uses_triton(self.device):
+            raise ValueError(
+                f"quantization={quantization} on cuda needs Triton's kernels: pip install triton, and unset "
+                "QUIRE_KERNELS, or leave it out"
+            )
+        if self.device == "cpu" and name_of(self.dtype) not in DTYPES:
+            raise ValueError(
+                f"quantization={quantization} supports float32 and bfloat16 on cpu, not {name_of(self.dtype)}; choose "
+                "another dtype, or leave it out"
+            )
+        if self.device == "cpu" and (kernels := load_kernels()).functions is None:
+            raise ValueError(f"quantization={quantization} needs CPU kernels ({kernels.reason}): {kernels.fix}")
 
     def lay_out(self, weights: str) -> None:
         """Make packing give linear layers in bfloat16 a layout: plain, packed12, or auto (the faster one)."""

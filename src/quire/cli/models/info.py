@@ -58,7 +58,7 @@ def info(
     for quantization in QUANTIZATIONS[1:]:
         known = ("float32", "bfloat16")
         sizes = [format_size(memory_of(config, dtype, quantization)) if dtype in known else "" for dtype in DTYPE_BYTES]
-        memory.add_row(f"all weights, {quantization} (CPU)", *sizes)
+        memory.add_row(f"all weights, {quantization}", *sizes)
     memory.add_row("KV a token", *(format_size(config.kv_bytes(dtype)) for dtype in DTYPE_BYTES))
     num_states = sum(layer.has_state for layer in config.layer_configs)
     state_bytes = 0 if config.state is None else 4 * config.state.num_floats() * num_states

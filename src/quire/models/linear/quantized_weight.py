@@ -12,17 +12,20 @@ import ctypes
 
 import numpy as np
 
-from quire.kernels.loaded import DTYPES, load_kernels
+from quire.kernels.loaded import DTYPES, load_kernels, uses_triton
 from quire.kernels.structure import address, dense_rows, structure
 from quire.models.linear.interface import Activation, PackedWeight
 from quire.models.linear.kernel_weight import KernelWeight
-from quire.ops.arrays import Array, as_numpy, is_on_host, name_of, numpy_dtype
+from quire.ops.arrays import Array, as_numpy, is_numpy, is_on_host, name_of, numpy_dtype
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
 BITS = {"int8": 8, "int4": 4}
-#: Names of the arithmetic in the KV blocks' namespace.
-RECIPES = {"none": "none", "int8": "int8/row/1", "int4": "int4/64/1"}
+#: Names of the arithmetic in the KV blocks' namespace, by device. On a GPU, activations keep their dtype.
+RECIPES = {
+    "cpu": {"none": "none", "int8": "int8/row/1", "int4": "int4/64/1"},
+    "cuda": {"none": "none", "int8": "int8/row/weight-only/1", "int4": "int4/64/weight-only/1"},
+}
 #: The head's, with any other quantization.
 HEAD_QUANTIZATION = "int8"
 
@@ -49,11 +52,16 @@ _Quantize = structure(
 
 def quantize_weight(weight: Array, quantization: str) -> PackedWeight:
     """Quantize a weight, [out_features, in_features], to int8 or int4. Raises ValueError for other dtypes, devices or
-    sizes."""
+    sizes, and for Triton kernels that do not work here."""
+    if not is_numpy(weight) and uses_triton(weight.device.type):
+        from quire.models.linear.triton_weight import TritonWeight, check_products  # imports torch and Triton
+
+        check_products(BITS[quantization], weight.dtype, weight.device)
+        return TritonWeight(weight, BITS[quantization])
     if not is_on_host(weight) or name_of(weight.dtype) not in DTYPES or weight.shape[1] > _MAX_DEPTH:
         raise ValueError(
             f"a weight of {tuple(weight.shape)} in {name_of(weight.dtype)} cannot be quantized here; supported: "
-            f"float32 or bfloat16 in main memory, and up to {_MAX_DEPTH} inputs"
+            f"float32 or bfloat16 in main memory, and up to {_MAX_DEPTH} inputs, or a GPU with Triton"
         )
     library = load_kernels().functions
     assert library is not None, "`CausalLM.quantize` refuses to"
