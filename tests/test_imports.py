@@ -25,7 +25,7 @@ MAY_USE_REFERENCE = ("progressive",)
 IMPORT_TORCH = (
     "attention.torch_attention", "attention.triton_attention", "attention.triton_check", "kernels.triton",
     "models.linear.triton_weight", "ops.cuda_graphs", "ops.on_torch", "ops.on_triton", "ops.triton_check",
-    "progressive.healing", "tiers.cuda",
+    "progressive.healing", "runner.triton_check", "runner.triton_drawing", "tiers.cuda",
 )  # fmt: skip
 #: Prepended to a program: torch cannot be imported, as if it were not installed.
 REFUSE_TORCH = """

@@ -25,9 +25,13 @@ from triton.compiler import ASTSource
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 from quire.attention.triton_attention import TritonAttention
-from quire.kernels.triton import attention, elementwise, linear
+from quire.kernels.triton import attention, elementwise, linear, sampling
 from quire.models.linear.triton_weight import TritonWeight
 from quire.ops import on_triton
+from quire.outputs import NewSequence
+from quire.runner.row_state import RowState
+from quire.runner.triton_drawing import draw_rows
+from quire.sampling_params import SamplingParams
 
 _TYPES = {
     torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.int32: "*i32", torch.int64: "*i64",
@@ -135,6 +139,16 @@ def multiply(dtype: torch.dtype, bits: int, width: int = 4096) -> list[Launch]:
     return launches
 
 
+def draw(dtype: torch.dtype, vocab_size: int) -> list[Launch]:
+    """Tokens of a row without a mask, and of one with a mask."""
+    state = RowState(NewSequence(0, 0, [1], 1, 0, [], SamplingParams(), seed=0))
+    masks = {0: np.zeros(-(-vocab_size // 32), np.uint32)}
+    with recorded(sampling) as launches:
+        for each in ({}, masks):
+            draw_rows(torch.empty((1, vocab_size), dtype=dtype), {0: state}, each)
+    return launches
+
+
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "qwen2.5-0.5b": lambda: attend(torch.bfloat16, LayerAttention(14, 2, 64)),
     "llama-2-7b": lambda: attend(torch.float16, LayerAttention(32, 32, 128)),
@@ -157,6 +171,9 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "elementwise": lambda: compute(torch.bfloat16),
     "elementwise float16": lambda: compute(torch.float16),
     "elementwise float32": lambda: compute(torch.float32),
+    "sampling": lambda: draw(torch.bfloat16, 151_936),
+    "sampling float16": lambda: draw(torch.float16, 32_000),
+    "sampling float32": lambda: draw(torch.float32, 262_144),
 }
 
 

@@ -17,12 +17,17 @@ def _mix(z: int) -> int:
     return z ^ (z >> 31)
 
 
+def address(seed: int, index: int, position: int) -> int:
+    """Return the address of the draws at an output position, in 64 bits."""
+    z = _mix(seed & _MASK)
+    for part in (index, position):
+        z = _mix(z ^ (part & _MASK))
+    return z
+
+
 def uniform(seed: int, index: int, position: int, draw: int) -> float:
     """Return a number in [0, 1) with 53 random bits."""
-    z = _mix(seed & _MASK)
-    for part in (index, position, draw):
-        z = _mix(z ^ (part & _MASK))
-    return (z >> 11) * 2.0**-53
+    return (_mix(address(seed, index, position) ^ (draw & _MASK)) >> 11) * 2.0**-53
 
 
 def derived_seed(engine_seed: int, serial: int) -> int:

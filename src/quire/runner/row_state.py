@@ -23,8 +23,9 @@ class RowState:
             params.repetition_penalty != 1.0 or params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
         )
         self.is_plain = not (self.has_penalties or params.logit_bias)  #: only bans change its logits
+        self.needs_logprobs = params.logprobs is not None or bool(info.num_candidates)
         self.is_argmax = (
-            self.is_plain and params.is_greedy and params.logprobs is None and not info.num_candidates
+            self.is_plain and params.is_greedy and not self.needs_logprobs
         )  #: only the largest logit matters
         self._output = info.token_ids[info.num_prompt_tokens :]
         self.matcher = None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from quire.kernels.loaded import uses_triton
 from quire.ops.arrays import Array, copy_to, is_numpy, to_host, widen
 from quire.outputs import BROKEN_GRAMMAR, EVERY_TOKEN_IS_BANNED, NOT_NUMBERS, TokenLogprobs
 from quire.runner.drawing import TokenDrawer
@@ -21,6 +23,7 @@ from quire.structured.matcher import Grammars
 
 logger = logging.getLogger("quire")
 T = TypeVar("T")
+DrawRows: TypeAlias = Callable[[Array, Mapping[int, RowState], Mapping[int, np.ndarray]], dict[int, list[int]]]
 
 _OUT_OF_RANGE = "repetition_penalty, logit_bias or another parameter takes the logits beyond the numbers of float32"
 _CHUNK = 2**14  # logits of a sum at once, within the processor's caches
@@ -38,24 +41,37 @@ class Sampler:
     def sample(
         self, logits: Array, states: list[RowState]
     ) -> tuple[list[list[int]], list[list[TokenLogprobs] | None], list[str | None]]:
-        """Draw each row's tokens from logits [num_rows, vocab_size], which may be overwritten. A GPU finds the best
-        tokens; the host computes everything else. Returns three lists over rows: tokens (several where a prompt forks,
-        none for a beam), log-probabilities if requested, and the error of a failed row."""
-        values, ids = best_tokens(logits)
-        failed = {i: NOT_NUMBERS for i, value in enumerate(values.tolist()) if not math.isfinite(value)}
-        tokens = [[best] * state.num_samples for best, state in zip(ids.tolist(), states, strict=True)]
-        logprobs: list[list[TokenLogprobs] | None] = [None] * len(states)
+        """Draw each row's tokens from logits [num_rows, vocab_size], which may be overwritten. A GPU draws rows without
+        log-probabilities; the host draws all others, and finds the errors. Returns three lists over rows: tokens
+        (several where a prompt forks, none for a beam), log-probabilities if requested, and the error of a failed
+        row."""
+        failed: dict[int, str] = {}
         masks = self._masks(states, failed)
-        others = [i for i, state in enumerate(states) if i not in failed and (i in masks or not state.is_argmax)]
+        tokens: dict[int, list[int]] = {}
+        logprobs: dict[int, list[TokenLogprobs] | None] = {}
+        if not is_numpy(logits):
+            rows = {i: state for i, state in enumerate(states) if i not in failed and not state.needs_logprobs}
+            tokens = _device_drawing(logits.device.type)(logits, rows, masks) if rows else {}
+        others = [i for i in range(len(states)) if i not in tokens]
         if others:
-            rows = logits if is_numpy(logits) else dict(zip(others, to_host(logits[others]), strict=True))
-            for i in others:
-                best = values[i], int(ids[i])
-                if sampled := attempt(failed, i, self._sample_row, rows[i], best, states[i], masks.get(i)):
+            host = logits if is_numpy(logits) else to_host(logits[others])
+            values, ids = best_tokens(host)
+            for i, row, top, token in zip(others, host, values, ids.tolist(), strict=True):
+                state = states[i]
+                if not math.isfinite(top):
+                    failed[i] = NOT_NUMBERS
+                elif state.is_argmax and i not in masks:
+                    tokens[i] = [token] * state.num_samples
+                elif i not in failed and (
+                    sampled := attempt(failed, i, self._sample_row, row, (top, token), state, masks.get(i))
+                ):
                     tokens[i], logprobs[i] = sampled
-        for i in failed:
-            tokens[i] = []
-        return tokens, logprobs, [failed.get(i) for i in range(len(states))]
+        numbers = range(len(states))
+        return (
+            [tokens.get(i, []) for i in numbers],
+            [logprobs.get(i) for i in numbers],
+            [failed.get(i) for i in numbers],
+        )
 
     def _masks(self, states: list[RowState], failed: dict[int, str]) -> dict[int, np.ndarray]:
         """Return a mask of the allowed tokens for each row with bans: uint32 [words_of(vocab_size)]."""
@@ -111,6 +127,25 @@ class Sampler:
         """Return a row as float32 in this sampler's memory, until the next call."""
         copy_to(self._work, logits)
         return self._work
+
+
+@functools.cache
+def _device_drawing(device: str) -> DrawRows:
+    """Return the function that draws rows on a device: by Triton, or only greedy ones by torch."""
+    if not uses_triton(device):
+        return _draw_greedy_rows
+    from quire.runner.triton_drawing import draw_rows  # imports torch and Triton
+
+    return draw_rows
+
+
+def _draw_greedy_rows(
+    logits: Array, states: Mapping[int, RowState], masks: Mapping[int, np.ndarray]
+) -> dict[int, list[int]]:
+    """Return the tokens of those rows of which only the largest logit matters."""
+    values, ids = best_tokens(logits)
+    rows = [row for row, state in states.items() if state.is_argmax and row not in masks and math.isfinite(values[row])]
+    return {row: [int(ids[row])] * states[row].num_samples for row in rows}
 
 
 def attempt(failed: dict[int, str], key: int, work: Callable[..., T], *args: Any) -> T | None:
