@@ -125,15 +125,17 @@ def test_a_model_that_does_not_fit_is_refused_before_loading_with_figures_and_re
 ) -> None:
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: 13 << 30)
 
-    def check(**options: object) -> None:
+    def check(device: str = "cpu", **options: object) -> None:
         config = EngineConfig("m", **options)  # type: ignore[arg-type]
-        check_room(config, "big", "cpu", dtype="float32", weight_bytes=12 << 30, block_bytes=BLOCK_BYTES)
+        check_room(config, "big", device, dtype="float32", weight_bytes=12 << 30, block_bytes=BLOCK_BYTES)
 
     check()
     with pytest.raises(ValueError, match=r"in float32 take 12.00 GiB and its KV pool at least 2.00 GiB, and 13.00 GiB"):
         check(kv_cache_memory=2 << 30)
-    with pytest.raises(ValueError, match="use dtype bfloat16, quantization int8 or int4, a smaller KV pool, a smaller"):
-        check(num_kv_blocks=2 << 10)
+    for device in ("cpu", "cuda"):
+        ways = "use dtype bfloat16, quantization int8 or int4, a smaller KV pool, a smaller"
+        with pytest.raises(ValueError, match=ways):
+            check(device, num_kv_blocks=2 << 10)
     check(kv_cache_memory=2 << 30, check_memory=False)
 
 

@@ -40,6 +40,7 @@ def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     compute_by_triton(monkeypatch)
     monkeypatch.setattr(quantized_weight, "uses_triton", lambda device: True)
     monkeypatch.setattr(triton_weight, "_SPAN", 128)
+    monkeypatch.setattr(CausalLM, "_check_quantization", lambda model, quantization: None)  # that of a CPU
     monkeypatch.setattr(adapter, "panel_kernels", lambda dtype: None)
 
 
@@ -75,7 +76,6 @@ def test_recorded_passes_have_quantized_weights_too(monkeypatch: pytest.MonkeyPa
     jobs = [Job(prompt, greedy_params(5)) for prompt in PROMPTS[:2]]
     expected = [outputs(job) for job in drive(make_llm("llama", **options), jobs)]
     monkeypatch.setenv("QUIRE_KERNELS", "none")  # nothing but tensors
-    monkeypatch.setattr(CausalLM, "_check_quantization", lambda model, quantization: None)
     with fake_graphs(monkeypatch) as graphs:
         again = drive(make_llm("llama", **options), [Job(job.prompt, job.params) for job in jobs])
     assert [outputs(job) for job in again] == expected

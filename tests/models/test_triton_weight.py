@@ -158,6 +158,7 @@ def test_kernels_are_compared_with_torch_before_weights_depend_on_them(monkeypat
         quantized_weight.quantize_weight(weight.cpu().half(), "int8")
 
 
+@needs_kernels
 @pytest.mark.slow
 def test_two_ranks_are_as_close_to_the_weights_as_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock, multiply = threading.RLock(), TritonWeight.product
@@ -174,6 +175,7 @@ def test_two_ranks_are_as_close_to_the_weights_as_one_is(tmp_path: Path, monkeyp
     assert 0 < (found - exact).pow(2).mean() < 1.5 * (alone - exact).pow(2).mean()
 
 
+@needs_kernels
 def test_experts_are_computed_with_quantized_weights(tmp_path: Path) -> None:
     directory = make_checkpoint("qwen3-moe", tmp_path)
     plain, quantized = (load(directory, device=DEVICE, quantization=each) for each in ("none", "int8"))
