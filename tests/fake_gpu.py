@@ -19,7 +19,7 @@ from triton.runtime import interpreter
 from quire.assembly import runner as assembly_runner
 from quire.attention.interface import AttentionBackend, KVLayout
 from quire.attention.triton_attention import TritonAttention
-from quire.models import rotary
+from quire.models import experts, rotary
 from quire.ops import functions, on_torch, on_triton
 from quire.ops.arrays import Array, as_tensor
 from quire.ops.cuda_graphs import GraphRecorder
@@ -34,6 +34,7 @@ def compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembly_runner, "make_attention", make_attention)
     for module in (functions, rotary):
         monkeypatch.setattr(module, "is_on_host", lambda x: False)
+    monkeypatch.setattr(experts, "uses_triton", lambda device: True)
     monkeypatch.setattr(functions, "_of_tensors", lambda name, _: getattr(on_triton, name, getattr(on_torch, name)))
 
 

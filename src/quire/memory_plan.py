@@ -50,8 +50,6 @@ def check_room(
     if not config.check_memory or weight_bytes + pool_bytes <= limit:
         return
     ways = _ways_to_shrink(config, dtype)
-    if limit < free:
-        ways.insert(0, "a higher gpu_memory_utilization")
     raise ValueError(
         f"{name} does not fit: its weights in {dtype} take {format_size(weight_bytes)} and its KV pool at least "
         f"{format_size(pool_bytes)}, and {_describe_room(device, free, limit)}; use {', '.join(ways)} or free memory "

@@ -156,7 +156,8 @@ def test_a_failed_computation_leaves_nothing_behind(gpu: Gpu) -> None:
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> LoadedModel:
     """A model of tensors in main memory that is said to be on a GPU."""
     monkeypatch.setenv("QUIRE_BACKEND", "torch")
-    monkeypatch.setattr(assembly_runner, "KVCache", CacheInMemory)
+    for module in (assembly_runner, step_memory):
+        monkeypatch.setattr(module, "KVCache", CacheInMemory)
     return replace(load(config()), device="cuda")
 
 

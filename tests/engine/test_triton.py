@@ -12,9 +12,13 @@ pytest.importorskip("triton", reason="Triton is not installed; there are package
 from fake_gpu import compute_by_triton, fake_graphs
 from quire.attention import triton_attention
 from quire.attention.triton_attention import TritonAttention
+from quire.models.experts import Experts
 from quire.ops import cuda_graphs
 
-MORE = ("deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "olmo2", "phi3")
+MORE = (
+    "deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "mixtral", "olmo2", "phi3",
+)  # fmt: skip
+MODELS = ["qwen3", "qwen3-moe", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -23,7 +27,7 @@ def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     compute_by_triton(monkeypatch)
 
 
-@pytest.mark.parametrize("name", ["qwen3", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)])
+@pytest.mark.parametrize("name", MODELS)
 def test_preempted_requests_that_share_a_prefix_give_the_references_tokens(name: str) -> None:
     llm = make_llm(name, device=DEVICE, block_size=4, max_num_batched_tokens=24)
     assert isinstance(llm.engine.runner.attention, TritonAttention)
@@ -40,7 +44,7 @@ def test_preempted_requests_that_share_a_prefix_give_the_references_tokens(name:
 
 
 @pytest.mark.skipif(DEVICE == "cuda", reason="records with a stand-in")
-@pytest.mark.parametrize("name", ["qwen3", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)])
+@pytest.mark.parametrize("name", MODELS)
 def test_recorded_passes_give_the_references_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches with padding, whose contexts grow into a second part and out of the plan's memory."""
     monkeypatch.setenv("QUIRE_KERNELS", "none")  # nothing but tensors
@@ -60,3 +64,5 @@ def test_recorded_passes_give_the_references_tokens(name: str, monkeypatch: pyte
     assert attention.recording[0] > 1, "no memory grew"
     assert len({graph.num_launches for graph in graphs}) == 2, "no parts were joined"
     assert sum(graph.num_replays for graph in graphs) > 3
+    mixtures = [each for each in llm.engine.runner.model.modules() if isinstance(each, Experts)]
+    assert all(each._grouped() is not None for each in mixtures)

@@ -25,9 +25,10 @@ from triton.compiler import ASTSource
 
 from quire.attention.interface import AttentionBatch, KVLayout, LayerAttention
 from quire.attention.triton_attention import TritonAttention
-from quire.kernels.triton import attention, elementwise, linear, sampling
+from quire.kernels.triton import attention, elementwise, experts, linear, sampling
 from quire.models.linear.triton_weight import TritonWeight
 from quire.ops import on_triton
+from quire.ops.grouped_experts import GroupedExperts
 from quire.outputs import NewSequence
 from quire.runner.row_state import RowState
 from quire.runner.triton_drawing import draw_rows
@@ -149,6 +150,22 @@ def draw(dtype: torch.dtype, vocab_size: int) -> list[Launch]:
     return launches
 
 
+def multiply_experts(
+    dtype: torch.dtype, num_rows: int, hidden: int, inner: int, count: int, chosen: int, activation: str = "silu"
+) -> list[Launch]:
+    """The products of a mixture's experts, with biases if their activation is clamped."""
+    bias = None if activation != "clamped_swiglu" else torch.empty(max(hidden, inner), dtype=dtype)
+    layers = [
+        [(torch.empty(shape, dtype=dtype).expand(shape), None if bias is None else bias[: shape[0]])] * count
+        for shape in ((inner, hidden), (inner, hidden), (hidden, inner))
+    ]
+    grouped = GroupedExperts(*layers, activation, 7.0, 1.702)
+    x, factors = torch.empty((num_rows, hidden), dtype=dtype), torch.empty((num_rows, chosen))
+    with recorded(experts) as launches:
+        grouped(x, torch.zeros((num_rows, chosen), dtype=torch.int64), factors, x, None if bias is None else x[:, :1])
+    return launches
+
+
 CASES: dict[str, Callable[[], list[Launch]]] = {
     "qwen2.5-0.5b": lambda: attend(torch.bfloat16, LayerAttention(14, 2, 64)),
     "llama-2-7b": lambda: attend(torch.float16, LayerAttention(32, 32, 128)),
@@ -168,6 +185,13 @@ CASES: dict[str, Callable[[], list[Launch]]] = {
     "llama-2-7b int4": lambda: multiply(torch.float16, 4),
     "llama-3-8b int8 float32": lambda: multiply(torch.float32, 8),
     "llama-3-8b int4 float32": lambda: multiply(torch.float32, 4),
+    "qwen3-30b-a3b": lambda: multiply_experts(torch.bfloat16, 1, 2048, 768, 128, 8),
+    "qwen3-30b-a3b prompt": lambda: multiply_experts(torch.bfloat16, 2048, 2048, 768, 128, 8),
+    "gpt-oss-20b": lambda: multiply_experts(torch.bfloat16, 8, 2880, 2880, 32, 4, "clamped_swiglu"),
+    "gpt-oss-20b prompt": lambda: multiply_experts(torch.bfloat16, 2048, 2880, 2880, 32, 4, "clamped_swiglu"),
+    "gemma-4-moe float16": lambda: multiply_experts(torch.float16, 2048, 2816, 704, 128, 8, "gelu_tanh"),
+    "mixtral float32": lambda: multiply_experts(torch.float32, 1, 4096, 14336, 8, 2),
+    "mixtral float32 prompt": lambda: multiply_experts(torch.float32, 2048, 4096, 14336, 8, 2),
     "elementwise": lambda: compute(torch.bfloat16),
     "elementwise float16": lambda: compute(torch.float16),
     "elementwise float32": lambda: compute(torch.float32),

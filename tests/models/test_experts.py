@@ -18,7 +18,7 @@ from quire.kernels.loaded import load_kernels
 from quire.loading import load_model, resolve_model
 from quire.loading.presets import preset_config
 from quire.models import experts as experts_module
-from quire.models.experts import SparseMLP, choose
+from quire.models.experts import SparseMLP, check_experts, choose
 from quire.models.linear.block_weight import TYPES, BlockRows, BlockWeight
 from quire.models.linear.layer import Linear
 from quire.models.model_config import ExpertsConfig, ModelConfig, ModelConfigError
@@ -97,6 +97,47 @@ def test_kernels_compute_what_the_experts_do_one_by_one(
         bias = getattr(mlp.gate, "e_score_correction_bias", None)
         expected = mlp.experts._reference(x, logits, shared, gate, bias)
         torch.testing.assert_close(mlp(x), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("mixture", "activation"), [*((each, "silu") for each in MIXTURES), (MIXTURE, "gelu_tanh")], ids=[*NAMES, "gelu"]
+)
+def test_a_gpu_computes_what_the_experts_do_one_by_one(
+    mixture: ExpertsConfig, activation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Triton's interpreter if there is none."""
+    pytest.importorskip("triton")
+    monkeypatch.setattr(experts_module, "uses_triton", lambda device: True)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda *_, **__: None)
+    mlp = make_mlp(mixture, torch.float32)
+    experts = mlp.experts
+    if not mixture.limit:
+        experts.activation = activation
+        for each in experts:
+            each.activation = activation
+    experts.factors = np.linspace(0.5, 2, mixture.count, dtype=np.float32) if activation == "gelu_tanh" else None
+    check_experts(mlp)
+    x = as_tensor(rows_of(5, np.dtype(np.float32)))
+    found = mlp(x)
+    assert experts._grouped() is not None
+    experts._products = experts._products[0], None
+    torch.testing.assert_close(found, mlp(x), rtol=1e-4, atol=1e-4)
+
+
+def test_packed_experts_are_not_grouped_and_wrong_products_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setattr(experts_module, "uses_triton", lambda device: True)
+    if load_kernels().functions is not None:
+        packed = make_mlp(MIXTURE, torch.float32)
+        assert packed.experts._grouped() is None
+        check_experts(packed)
+    monkeypatch.setattr("quire.models.linear.layer.pack_weight", lambda *_, **__: None)
+    mlp = make_mlp(MIXTURE, torch.float32)
+    experts = mlp.experts
+    assert experts._grouped() is experts._grouped()
+    experts._products = experts._products[0], lambda x, *_: x
+    with pytest.raises(ValueError, match=r"kernel for experts differs from torch by .*; set QUIRE_KERNELS=none"):
+        check_experts(mlp)
 
 
 @pytest.mark.parametrize("name", ["deepseek_v2", "deepseek_v3"])

@@ -24,6 +24,7 @@ from quire.loading.source import ModelSource, read_directory, resolve_model
 from quire.loading.stage_manifest import StageManifest
 from quire.memory_plan import check_room, explained_if_full
 from quire.models.base import CausalLM
+from quire.models.experts import check_experts
 from quire.models.model_config import check_tokenizer_fits
 from quire.models.parallel import ALONE, ParallelGroup
 from quire.ops.arrays import name_of
@@ -103,6 +104,8 @@ def load(
         for each in (loaded, loaded.draft):
             if each is not None:
                 each.model.is_eager = config.enforce_eager
+        if loaded.manifest is None and not config.load_overlap:
+            check_experts(loaded.model)
         return loaded
     except BaseException:
         if reading is not None:

@@ -70,7 +70,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     draft_bytes = 0 if loaded.draft is None else loaded.draft.block_bytes(config.block_size)
     whole_blocks = 1 if window is None else window.WHOLE / window.thin
     memory_share *= block_bytes / (block_bytes + draft_bytes * whole_blocks)  # drafts' KV takes a part of the memory
-    step_bytes = _measure_step(config, loaded, layout, step_tokens)
+    step_bytes = measure_step(config, loaded, layout, step_tokens, make_attention)
     plan = plan_pool(
         config,
         block_bytes=block_bytes,
@@ -114,16 +114,6 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     if loaded.draft is not None:
         runner.drafter = _make_drafter(loaded.draft, cache, plan, model.config.vocab_size)
     return BuiltRunner(runner, plan, num_swap_slots, namespace, prefix, eos_token_ids, grammars)
-
-
-def _measure_step(config: EngineConfig, loaded: LoadedModel, layout: KVLayout, num_tokens: int) -> int | None:
-    """Return the memory of the largest step on a GPU; None if an option sizes the pool, or layers are still to come."""
-    is_whole = not config.load_overlap and loaded.manifest is None  # alike on all ranks
-    if loaded.device != "cuda" or config.sizes_pool or not is_whole:
-        return None
-    model = loaded.model
-    cache = KVCache(1, layout, model.kv_dtype, loaded.device)
-    return measure_step(config, model, cache, make_attention(cache.blocks, layout, model.dtype), num_tokens)
 
 
 def _end_tokens(loaded: LoadedModel) -> tuple[int, ...]:

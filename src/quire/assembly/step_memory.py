@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from quire.attention.interface import AttentionBackend
+from quire.assembly.model import LoadedModel
+from quire.attention.interface import AttentionBackend, KVLayout
 from quire.config import EngineConfig, format_size
 from quire.memory_plan import explained_if_full
-from quire.models.base import CausalLM
 from quire.outputs import NewSequence, SchedulerOutput
 from quire.runner.batch import InputBatch
 from quire.runner.kv_cache import KVCache
@@ -21,20 +22,30 @@ _SAMPLED = SamplingParams(temperature=1.0, top_p=0.9, logprobs=1)
 
 
 def measure_step(
-    config: EngineConfig, model: CausalLM, cache: KVCache, attention: AttentionBackend, num_tokens: int
-) -> int:
-    """Run a step of `num_tokens` tokens, all ranks together. Returns the bytes that a step needs beside weights and KV.
+    config: EngineConfig,
+    loaded: LoadedModel,
+    layout: KVLayout,
+    num_tokens: int,
+    make_attention: Callable[..., AttentionBackend],
+) -> int | None:
+    """Run a step of `num_tokens` tokens on a GPU, on all ranks. Returns the bytes that it takes beside weights and KV;
+    None if an option sizes the pool, or layers are still to come.
 
-    One prompt takes most of the tokens, and as many sequences as can run draw a token. All of them write to the only
-    block of a small `cache`. ValueError, with remedies, if the GPU has too little memory.
+    One prompt takes most of the tokens, and as many sequences as can run draw a token. All write to one block.
+    ValueError, with remedies, if the GPU has too little memory.
     """
+    is_whole = not config.load_overlap and loaded.manifest is None  # alike on all ranks
+    if loaded.device != "cuda" or config.sizes_pool or not is_whole:
+        return None
     import torch
 
+    model = loaded.model
     longest = min(num_tokens, config.max_model_len or model.config.context_length)
     lengths = _lengths(num_tokens, config.max_num_seqs, longest)
+    cache = KVCache(1, layout, model.kv_dtype, loaded.device)
+    attention = make_attention(cache.blocks, layout, model.dtype)
     batch = InputBatch(len(lengths), longest, config.block_size)
-    rank = model.split.group.rank
-    runner = ModelRunner(model, cache, attention, batch, model.config.vocab_size, draws=rank == 0)
+    runner = ModelRunner(model, cache, attention, batch, model.config.vocab_size, draws=loaded.group.rank == 0)
     sequences = [
         NewSequence(seq_id, 0, [0] * length, length, 0, [0] * -(-length // config.block_size), _SAMPLED, seed=0)
         for seq_id, length in enumerate(lengths)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from quire.kernels.loaded import load_kernels
+from quire.kernels.loaded import load_kernels, uses_triton
 from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows, structure
 from quire.models.linear.layer import Linear
@@ -137,6 +137,7 @@ class Experts(ModuleList):
         self._hidden, self._inner = config.hidden_size, split.expert_inner.size
         self._calls: dict[Any, list[_Calls] | None] = {}  #: by the view of the first weight
         self.factors: Array | None = None  #: float32 [num_experts], of the experts' weights; numpy's in main memory
+        self._products: tuple[Any, Any] = (self, None)  #: the first weight, and the grouped products with all
 
     def __call__(
         self, x: Array, logits: Array, shared: Array = None, shared_gate: Array = None, choice_bias: Array = None
@@ -199,15 +200,21 @@ class Experts(ModuleList):
         return out
 
     def _reference(self, x: Any, logits: Any, shared: Any, shared_gate: Any, choice_bias: Any = None) -> Any:
-        """As `_compute` with torch, expert by expert."""
-        import torch
-
+        """As `_compute` with tensors."""
         if isinstance(x, np.ndarray):  # weights are packed in ways that differ
             arrays = (x, logits, shared, shared_gate, choice_bias)
             return as_numpy(self._reference(*(None if each is None else as_tensor(each) for each in arrays)))
         experts, weights = choose(logits, self.config, choice_bias)
         if self.factors is not None:
             weights = weights * as_tensor(self.factors)[experts]
+        if (grouped := self._grouped()) is not None:
+            return grouped(x, experts, weights, shared, shared_gate)
+        return self._one_by_one(x, experts, weights, shared, shared_gate)
+
+    def _one_by_one(self, x: Any, experts: Any, weights: Any, shared: Any = None, shared_gate: Any = None) -> Any:
+        """As `GroupedExperts`, for any weights. It waits for the device."""
+        import torch
+
         sums = torch.zeros(x.shape, dtype=torch.float32, device=x.device) if shared is None else shared.float()
         if shared_gate is not None:
             sums = sums * shared_gate.float().sigmoid()
@@ -216,6 +223,26 @@ class Experts(ModuleList):
             expert: Any = self[index]
             sums.index_add_(0, rows, expert.addend(x[rows]).float() * weights[rows, places, None])
         return sums.to(x.dtype)
+
+    def _grouped(self) -> Any:
+        """Return the `GroupedExperts` of plain weights on a GPU; None for others."""
+        first: Any = self[0]
+        if self._products[0] is not (weight := first.down_proj.weight):
+            self._products = weight, _group(self) if hasattr(weight, "is_cuda") else None
+        return self._products[1]
+
+
+def _group(experts: Experts) -> Any:
+    layers = [[getattr(each, name) for each in experts] for name in ("gate_proj", "up_proj", "down_proj")]
+    linears = [linear for each in layers for linear in each]
+    if not uses_triton(linears[0].weight.device.type) or experts.activation not in _GATINGS:
+        return None
+    if any(linear.packed is not None or not linear.weight.is_contiguous() for linear in linears):
+        return None
+    from quire.ops.grouped_experts import GroupedExperts  # imports torch
+
+    gate, up, down = ([(linear.weight, linear.own_bias) for linear in each] for each in layers)
+    return GroupedExperts(gate, up, down, experts.activation, experts.config.limit, experts.config.alpha)
 
 
 @functools.cache
@@ -292,3 +319,20 @@ def choose(logits: Any, config: ExpertsConfig, choice_bias: Any = None) -> tuple
     if config.normalizes:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
     return experts, weights * config.scale
+
+
+def check_experts(model: Module) -> None:
+    """Compare the grouped products of a model's first experts, if it has some, with those one by one. ValueError if
+    they fail or differ."""
+    experts = next((each for each in model.modules() if isinstance(each, Experts)), None)
+    if experts is None or (grouped := experts._grouped()) is None:
+        return
+    import torch
+
+    from quire.ops.triton_check import compare
+
+    weight, config, generator = experts._products[0], experts.config, torch.Generator().manual_seed(0)
+    for num_rows in (1, 1 + 17 * config.count // config.chosen):  # tiles of both sizes
+        x, logits = (torch.randn((num_rows, n), generator=generator) for n in (len(weight), config.count))
+        given = (x.to(weight), *choose(logits.to(weight.device), config), None, None)
+        compare("experts", *(functools.partial(each, *given) for each in (experts._one_by_one, grouped)))
