@@ -28,7 +28,15 @@ from async_engine.harness import (
 )
 from engines import thread_engine
 from quire.async_engine.loop import Failures
-from quire.async_engine.messages import EngineUnavailable, Finished, ModelState, PoisonRequest, RequestFailed
+from quire.async_engine.messages import (
+    EngineUnavailable,
+    Finished,
+    ModelState,
+    PoisonRequest,
+    Preempted,
+    RequestFailed,
+    Resumed,
+)
 from quire.engine.engine import Engine
 from quire.loading.progress import load_listener
 from quire.outputs import LoadProgress, RequestOutput
@@ -105,6 +113,32 @@ def test_a_step_that_fails_ends_its_requests_and_the_next_ones_are_served(ended:
         ("first", "error"),
         ("second", "length"),
     ]
+
+
+def test_requests_of_a_step_without_memory_run_again_with_the_same_tokens() -> None:
+    """In the same engine; readers see a preemption."""
+
+    def full() -> Any:
+        raise RuntimeError("CUDA error: out of memory")
+
+    async def scene() -> None:
+        async with running() as engine:
+            expected = [(await finish(engine, [n, 1], request_id=str(n))).outputs[0].token_ids for n in (5, 6)]
+            loaded = engine.engine
+            gate = Gate(loaded)
+            usual = gate._execute
+            gate._execute = lambda out: full() if len(gate.steps) == 3 else usual(out)
+            tasks = [asyncio.create_task(collect(engine, [n, 1], request_id=f"again {n}")) for n in (5, 6)]
+            await until(lambda: engine.num_queued == 2)
+            gate.open()
+            events = await asyncio.gather(*tasks)
+            assert engine.engine is loaded
+            for each, token_ids in zip(events, expected, strict=True):
+                assert each[-1].output.outputs[0].token_ids == token_ids  # type: ignore[union-attr]
+                assert {Preempted, Resumed} <= {type(event) for event in each}
+            await idle(engine)
+
+    run(scene())
 
 
 @pytest.mark.parametrize("method", ["add", "pop_deltas", "to_output"])
