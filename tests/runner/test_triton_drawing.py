@@ -38,7 +38,7 @@ def _draw_in_several_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _any_tensor_is_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler_module, "_device_drawing", lambda device: draw_rows)
+    monkeypatch.setattr(sampler_module, "uses_triton", lambda device: True)
 
 
 def states_of(asked: Sequence[SamplingParams], **fields: Any) -> list[RowState]:
@@ -225,19 +225,12 @@ def test_an_engine_gives_the_tokens_of_the_host(monkeypatch: pytest.MonkeyPatch,
         return sample(self, torch.from_numpy(logits).to(DEVICE), states)
 
     monkeypatch.setattr(Sampler, "sample", sample_tensors)
-    monkeypatch.setattr(sampler_module, "_device_drawing", lambda device: draw_rows)
+    monkeypatch.setattr(sampler_module, "uses_triton", lambda device: True)
     assert answer() == expected
     assert num_rows >= 9
 
 
 # -- the choice ------------------------------------------------------------------------------------------------------
-
-
-def test_a_gpu_draws_by_triton_if_that_computes_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    choose = sampler_module._device_drawing.__wrapped__
-    monkeypatch.setattr(sampler_module, "uses_triton", lambda device: device == "cuda")
-    assert choose("cuda") is draw_rows
-    assert choose("cpu") is sampler_module._draw_greedy_rows
 
 
 @pytest.mark.parametrize("vocab_size", [64, 300])

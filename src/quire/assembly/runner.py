@@ -17,7 +17,6 @@ from quire.core.block_keys import Namespace
 from quire.kernels.loaded import describe_arithmetic, describe_triton, load_kernels, uses_triton
 from quire.loading.known_digest import checkpoint_digest
 from quire.memory_plan import PoolPlan, explained_if_full, plan_pool, plan_swap_slots
-from quire.models.base import CausalLM
 from quire.models.draft_head import HiddenStateReader
 from quire.models.linear.quantized_weight import RECIPES
 from quire.models.model_config import ModelConfig
@@ -108,7 +107,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         grammars,
         draws=group.rank == 0,
     )
-    _check_drawing(model)
+    _check_drawing(loaded)
     if layout.has_states:
         runner.batch.first_draft_block = plan.num_ids
     if loaded.draft is not None:
@@ -194,12 +193,12 @@ def _make_triton_attention(blocks: Array, layout: KVLayout, *, is_known: bool) -
     return attention
 
 
-def _check_drawing(model: CausalLM) -> None:
+def _check_drawing(loaded: LoadedModel) -> None:
     """Try to draw tokens on a GPU. ValueError, with advice, if that does not work here."""
-    if uses_triton(model.device):
+    if uses_triton(loaded.device):
         from quire.runner.triton_check import check_drawing  # imports torch and Triton
 
-        check_drawing(model.config.vocab_size, model.dtype, model.device)
+        check_drawing(loaded.model.config.vocab_size, loaded.model.dtype, loaded.device)
 
 
 def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, vocab_size: int) -> Drafter:

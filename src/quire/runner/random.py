@@ -19,10 +19,7 @@ def _mix(z: int) -> int:
 
 def address(seed: int, index: int, position: int) -> int:
     """Return the address of the draws at an output position, in 64 bits."""
-    z = _mix(seed & _MASK)
-    for part in (index, position):
-        z = _mix(z ^ (part & _MASK))
-    return z
+    return _mix(_mix(_mix(seed & _MASK) ^ (index & _MASK)) ^ (position & _MASK))
 
 
 def uniform(seed: int, index: int, position: int, draw: int) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from quire.structured.matcher import Grammars
 
 logger = logging.getLogger("quire")
 T = TypeVar("T")
-DrawRows: TypeAlias = Callable[[Array, Mapping[int, RowState], Mapping[int, np.ndarray]], dict[int, list[int]]]
 
 _OUT_OF_RANGE = "repetition_penalty, logit_bias or another parameter takes the logits beyond the numbers of float32"
 _CHUNK = 2**14  # logits of a sum at once, within the processor's caches
@@ -42,36 +40,29 @@ class Sampler:
         self, logits: Array, states: list[RowState]
     ) -> tuple[list[list[int]], list[list[TokenLogprobs] | None], list[str | None]]:
         """Draw each row's tokens from logits [num_rows, vocab_size], which may be overwritten. A GPU draws rows without
-        log-probabilities; the host draws all others, and finds the errors. Returns three lists over rows: tokens
-        (several where a prompt forks, none for a beam), log-probabilities if requested, and the error of a failed
-        row."""
+        log-probabilities, and the host all others and those that fail. Returns three lists over rows: tokens (several
+        where a prompt forks, none for a beam), log-probabilities if requested, and the error of a failed row."""
         failed: dict[int, str] = {}
         masks = self._masks(states, failed)
         tokens: dict[int, list[int]] = {}
         logprobs: dict[int, list[TokenLogprobs] | None] = {}
         if not is_numpy(logits):
-            rows = {i: state for i, state in enumerate(states) if i not in failed and not state.needs_logprobs}
-            tokens = _device_drawing(logits.device.type)(logits, rows, masks) if rows else {}
+            drawn = {i: state for i, state in enumerate(states) if i not in failed and not state.needs_logprobs}
+            tokens = _draw_on_device(logits, drawn, masks) if drawn else {}
         others = [i for i in range(len(states)) if i not in tokens]
         if others:
             host = logits if is_numpy(logits) else to_host(logits[others])
             values, ids = best_tokens(host)
-            for i, row, top, token in zip(others, host, values, ids.tolist(), strict=True):
+            for i, row, best in zip(others, host, zip(values, ids.tolist(), strict=True), strict=True):
                 state = states[i]
-                if not math.isfinite(top):
+                if not math.isfinite(best[0]):
                     failed[i] = NOT_NUMBERS
                 elif state.is_argmax and i not in masks:
-                    tokens[i] = [token] * state.num_samples
-                elif i not in failed and (
-                    sampled := attempt(failed, i, self._sample_row, row, (top, token), state, masks.get(i))
-                ):
-                    tokens[i], logprobs[i] = sampled
-        numbers = range(len(states))
-        return (
-            [tokens.get(i, []) for i in numbers],
-            [logprobs.get(i) for i in numbers],
-            [failed.get(i) for i in numbers],
-        )
+                    tokens[i] = [best[1]] * state.num_samples
+                elif i not in failed and (done := attempt(failed, i, self._sample_row, row, best, state, masks.get(i))):
+                    tokens[i], logprobs[i] = done
+        rows = range(len(states))
+        return [tokens.get(i, []) for i in rows], [logprobs.get(i) for i in rows], [failed.get(i) for i in rows]
 
     def _masks(self, states: list[RowState], failed: dict[int, str]) -> dict[int, np.ndarray]:
         """Return a mask of the allowed tokens for each row with bans: uint32 [words_of(vocab_size)]."""
@@ -129,20 +120,12 @@ class Sampler:
         return self._work
 
 
-@functools.cache
-def _device_drawing(device: str) -> DrawRows:
-    """Return the function that draws rows on a device: by Triton, or only greedy ones by torch."""
-    if not uses_triton(device):
-        return _draw_greedy_rows
-    from quire.runner.triton_drawing import draw_rows  # imports torch and Triton
+def _draw_on_device(logits: Array, states: dict[int, RowState], masks: dict[int, np.ndarray]) -> dict[int, list[int]]:
+    """Draw the tokens of rows by Triton, or only those that are the largest by torch. Returns them by row."""
+    if uses_triton(logits.device.type):
+        from quire.runner.triton_drawing import draw_rows  # imports torch and Triton
 
-    return draw_rows
-
-
-def _draw_greedy_rows(
-    logits: Array, states: Mapping[int, RowState], masks: Mapping[int, np.ndarray]
-) -> dict[int, list[int]]:
-    """Return the tokens of those rows of which only the largest logit matters."""
+        return draw_rows(logits, states, masks)
     values, ids = best_tokens(logits)
     rows = [row for row, state in states.items() if state.is_argmax and row not in masks and math.isfinite(values[row])]
     return {row: [int(ids[row])] * states[row].num_samples for row in rows}

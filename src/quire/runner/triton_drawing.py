@@ -20,9 +20,7 @@ from quire.structured.bits import words_of
 
 _TILE = 4096  # tokens
 _STEPS = {torch.float32: 1, torch.float16: 2**13, torch.bfloat16: 2**16}  # between neighbours, in float32's last bits
-_DRAW = np.dtype(
-    [("row", "i8"), ("mask", "i8"), ("top_k", "i8"), ("share", "u8"), ("address", "u8"), ("scale", "f8"), ("min", "f8")]
-)
+_DRAW = "i8,i8,i8,u8,u8,f8,f8"  # see `draw_tokens`
 
 
 def draw_rows(logits: Tensor, states: Mapping[int, RowState], masks: Mapping[int, np.ndarray]) -> dict[int, list[int]]:
@@ -33,21 +31,19 @@ def draw_rows(logits: Tensor, states: Mapping[int, RowState], masks: Mapping[int
         logits = _edited(logits, states)
     elif logits.stride(1) != 1:
         logits = logits.contiguous()
-    words = [np.full(words_of(size), ALL), *(masks[row] for row in states if row in masks)]
-    mask_of = {row: place for place, row in enumerate((row for row in states if row in masks), 1)}
+    words = [np.full(words_of(size), ALL), *masks.values()]
+    mask_of = {row: place for place, row in enumerate(masks, 1)}
     draws = np.array([draw for row in states for draw in _draws(row, states[row], mask_of.get(row, 0), size)], _DRAW)
     tokens = torch.empty(len(draws), dtype=torch.int32, device=logits.device)
     tile = min(_TILE, triton.next_power_of_2(size))
     kernels.draw_tokens[len(draws),](
-        logits, _to_device(np.stack(words).view(np.int32), logits) if mask_of else None,
-        _to_device(draws.view(np.int64), logits), tokens, logits.stride(0),
-        SIZE=size, WORDS=words_of(size), TILE=tile, TILES=triton.next_power_of_2(triton.cdiv(size, tile)),
-        STEP=_STEPS[logits.dtype], UNIT=2.0 ** (62 - (size - 1).bit_length()), num_warps=max(1, tile // 256),
+        logits, _joined(words, logits).view(torch.int32) if masks else None,
+        _joined([draws.view(np.int64)], logits), tokens, logits.stride(0), SIZE=size, WORDS=words_of(size), TILE=tile,
+        TILES=triton.next_power_of_2(triton.cdiv(size, tile)), STEP=_STEPS[logits.dtype], num_warps=max(1, tile // 256),
     )  # fmt: skip
-    found: dict[int, list[int]] = {row: [] for row in states}
-    for row, token in zip(draws["row"].tolist(), tokens.tolist(), strict=True):
-        found[row].append(token)
-    return {row: drawn for row, drawn in found.items() if -1 not in drawn}
+    each = iter(tokens.tolist())
+    drawn = {row: [next(each) for _ in range(state.num_samples)] for row, state in states.items()}
+    return {row: tokens for row, tokens in drawn.items() if -1 not in tokens}
 
 
 def _draws(row: int, state: RowState, mask: int, size: int) -> Iterable[tuple[float, ...]]:
@@ -65,22 +61,20 @@ def _edited(logits: Tensor, states: Mapping[int, RowState]) -> Tensor:
     """Return the logits in float32 with the biases and penalties of rows, as `sampler._apply_biases` computes them."""
     edited = logits.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
     flat, size = edited.view(-1), edited.shape[1]
-
-    def gather(arrays: list[np.ndarray]) -> Tensor:
-        return _to_device(np.concatenate(arrays), logits)
-
     if biased := [(row, *state.rules.bias()) for row, state in states.items() if state.params.logit_bias]:
-        flat[gather([row * size + tokens for row, tokens, _ in biased])] += gather([bias for *_, bias in biased])
+        places = _joined([row * size + tokens for row, tokens, _ in biased], flat)
+        flat[places] += _joined([bias for *_, bias in biased], flat)
     if seen := [(row, state.params, *state.seen()) for row, state in states.items() if state.has_penalties]:
-        places = gather([row * size + tokens for row, _, tokens, _ in seen])
-        factors = gather([np.full(len(counts), params.repetition_penalty, np.float32) for _, params, _, counts in seen])
+        places = _joined([row * size + tokens for row, _, tokens, _ in seen], flat)
         values = flat[places]
-        values = torch.where(values > 0, values / factors, values * factors)
-        values -= gather([counts * np.float32(params.frequency_penalty) for _, params, _, counts in seen])
-        values -= gather([(counts > 0) * np.float32(params.presence_penalty) for _, params, _, counts in seen])
+        factor = _joined([np.full_like(counts, params.repetition_penalty) for _, params, _, counts in seen], flat)
+        values = torch.where(values > 0, values / factor, values * factor)
+        values -= _joined([counts * np.float32(params.frequency_penalty) for _, params, _, counts in seen], flat)
+        values -= _joined([(counts > 0) * np.float32(params.presence_penalty) for _, params, _, counts in seen], flat)
         flat[places] = values
     return edited
 
 
-def _to_device(array: np.ndarray, logits: Tensor) -> Tensor:
-    return as_tensor(array).to(logits.device, non_blocking=True)
+def _joined(arrays: list[np.ndarray], beside: Tensor) -> Tensor:
+    """Return arrays in one, on the device of a tensor."""
+    return as_tensor(np.concatenate(arrays)).to(beside.device, non_blocking=True)

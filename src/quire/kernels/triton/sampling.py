@@ -1,8 +1,8 @@
 """Draw tokens: a program draws one token of a row, in passes over tiles of the row.
 
-Weights, exp((logit - top) / temperature) in float32, are summed as integers: multiples of 1 / UNIT, so small that all
-tokens of a vocabulary sum up to 2^62 at most. Sums of integers depend on no order, and their inversion at a random
-number rounds nothing. See `runner.drawing` for top_p, and `runner.random` for the numbers.
+Weights, exp((logit - top) / temperature) in float32, are summed as integers, in units of 2^-42: two million tokens fit
+in 63 bits. Sums of integers depend on no order, and their inversion at a random number rounds nothing. See
+`runner.drawing` for top_p, and `runner.random` for the numbers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import triton
 import triton.language as tl
 
 DRAW_FIELDS = tl.constexpr(7)
-LOWEST = tl.constexpr(-2139095041)  # `_key` of minus infinity
+ONE = tl.constexpr(2.0**42)  # units of the largest weight
+MOST_DRAWS = tl.constexpr(100)  # a usual row takes less than five
+LOWEST = tl.constexpr(-2139095041)  # the key of minus infinity
 
 
 @triton.jit
@@ -24,15 +26,8 @@ def _mix(z):
 
 
 @triton.jit
-def _key(value):
-    """Return the place of a float32 in the order of all, without those below minus infinity."""
-    bits = value.to(tl.int32, bitcast=True)
-    return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64)
-
-
-@triton.jit
 def _value(key):
-    """Return the float32 of a key."""
+    """Return the float32 of a key; keys are integers in the order of their numbers."""
     bits = key.to(tl.int32)
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
 
@@ -50,24 +45,21 @@ def _logits(row, words, tile, SIZE: tl.constexpr, TILE: tl.constexpr):
 
 
 @triton.jit
-def _weights(row, words, tile, top, scale, floor, pivot, SIZE: tl.constexpr, TILE: tl.constexpr, UNIT: tl.constexpr):
+def _weights(row, words, tile, top, scale, floor, pivot, SIZE: tl.constexpr, TILE: tl.constexpr):
     """Return the weights of a tile, and in units those of tokens from `floor` on that weigh more than `pivot`."""
     _, logits = _logits(row, words, tile, SIZE, TILE)
     weights = tl.exp((logits - top) * scale)
     is_candidate = (logits >= floor) & (weights > pivot)
-    return weights, tl.where(is_candidate, weights * UNIT, 0.0).to(tl.int64)
+    return weights, tl.where(is_candidate, weights * ONE, 0.0).to(tl.int64)
 
 
 @triton.jit
-def _sums(
-    row, words, top, scale, floor, pivot, SIZE: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-    UNIT: tl.constexpr,
-):  # fmt: skip
+def _sums(row, words, top, scale, floor, pivot, SIZE: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr):
     """Return the sum of each tile's units."""
     tiles = tl.arange(0, TILES)
     sums = tl.zeros((TILES,), tl.int64)
     for tile in range((SIZE + TILE - 1) // TILE):
-        _, units = _weights(row, words, tile, top, scale, floor, pivot, SIZE, TILE, UNIT)
+        _, units = _weights(row, words, tile, top, scale, floor, pivot, SIZE, TILE)
         sums = tl.where(tiles == tile, tl.sum(units), sums)
     return sums
 
@@ -87,13 +79,15 @@ def _cut(row, words, maxima, top, top_k, SIZE: tl.constexpr, TILE: tl.constexpr,
     """Return a number from which on there are the `top_k` largest logits, and those equal to the last of them. It is
     searched from the kth largest of `maxima` on, which has few larger ones. STEP is the least distance of two keys."""
     low = tl.full((), LOWEST, tl.int64)
-    high = _key(top) + 1
+    bits = top.to(tl.int32, bitcast=True)
+    end = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).to(tl.int64) + 1
+    high = end
     while high - low > STEP:
         middle = (low + high) >> 1
         is_low = tl.sum((maxima >= _value(middle)).to(tl.int32)) >= top_k
         low = tl.where(is_low, middle, low)
         high = tl.where(is_low, high, middle)
-    high = _key(top) + 1
+    high = end
     count = _count(row, words, _value(low), SIZE, TILE)
     while (count > top_k) & (high - low > STEP):
         middle = (low + high) >> 1
@@ -105,31 +99,28 @@ def _cut(row, words, maxima, top, top_k, SIZE: tl.constexpr, TILE: tl.constexpr,
 
 
 @triton.jit
-def _draw(
-    row, words, top, scale, floor, share, address, SIZE: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
-    UNIT: tl.constexpr,
-):  # fmt: skip
+def _draw(row, words, top, scale, floor, share, address, SIZE: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr):
     """Return a token drawn from those with logits from `floor` on, and from their nucleus if `share` is less."""
     tiles, places = tl.arange(0, TILES), tl.arange(0, TILE)
     pivot = tl.full((), -1.0, tl.float32)
-    sums = _sums(row, words, top, scale, floor, pivot, SIZE, TILE, TILES, UNIT)
+    sums = _sums(row, words, top, scale, floor, pivot, SIZE, TILE, TILES)
     total = tl.sum(sums)
     limit = tl.umulhi(share, total.to(tl.uint64)).to(tl.int64)
     draw = tl.full((), 0, tl.int64)
     token = tl.full((), -1, tl.int32)
-    while token < 0:
+    while (token < 0) & (draw < MOST_DRAWS):
         number = _mix(address ^ draw.to(tl.uint64)) & 0xFFFFFFFFFFFFF800
         target = tl.umulhi(number, total.to(tl.uint64)).to(tl.int64)
         tile = tl.sum((tl.cumsum(sums) <= target).to(tl.int32))
         target -= tl.sum(tl.where(tiles < tile, sums, 0))
-        weights, units = _weights(row, words, tile, top, scale, floor, pivot, SIZE, TILE, UNIT)
+        weights, units = _weights(row, words, tile, top, scale, floor, pivot, SIZE, TILE)
         place = tl.sum((tl.cumsum(units) <= target).to(tl.int32))
         drawn = tile * TILE + place
         if share == 0xFFFFFFFFFFFFFFFF:
             token = drawn
         else:
             pivot = tl.sum(tl.where(places == place, weights, 0.0))
-            sums = _sums(row, words, top, scale, floor, pivot, SIZE, TILE, TILES, UNIT)
+            sums = _sums(row, words, top, scale, floor, pivot, SIZE, TILE, TILES)
             total = tl.sum(sums)
             token = tl.where(total <= limit, drawn, -1)
         draw += 1
@@ -140,7 +131,6 @@ def _draw(
 def draw_tokens(
     logits, masks, draws, tokens, row_stride,
     SIZE: tl.constexpr, WORDS: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, STEP: tl.constexpr,
-    UNIT: tl.constexpr,
 ):  # fmt: skip
     """Draw a token of [..., SIZE] logits, or find the largest; -1 if the row is not numbers, or all are banned. TILES
     is the number of tiles rounded up to a power of two. Grid: draws. A draw is int64: row of `logits`; row of `masks`,
@@ -173,5 +163,5 @@ def draw_tokens(
         floor = top + distance
         if top_k > 0:
             floor = tl.maximum(floor, _cut(row, words, maxima, top, top_k, SIZE, TILE, STEP))
-        token = _draw(row, words, top, scale, floor, share, address, SIZE, TILE, TILES, UNIT)
+        token = _draw(row, words, top, scale, floor, share, address, SIZE, TILE, TILES)
     tl.store(tokens + place, token)
