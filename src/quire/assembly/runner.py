@@ -69,6 +69,7 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
     draft_bytes = 0 if loaded.draft is None else loaded.draft.block_bytes(config.block_size)
     whole_blocks = 1 if window is None else window.WHOLE / window.thin
     memory_share *= block_bytes / (block_bytes + draft_bytes * whole_blocks)  # drafts' KV takes a part of the memory
+    _check_drawing(loaded)
     step_bytes = measure_step(config, loaded, layout, step_tokens, make_attention)
     plan = plan_pool(
         config,
@@ -107,7 +108,6 @@ def make_runner(config: EngineConfig, loaded: LoadedModel, *, memory_share: floa
         grammars,
         draws=group.rank == 0,
     )
-    _check_drawing(loaded)
     if layout.has_states:
         runner.batch.first_draft_block = plan.num_ids
     if loaded.draft is not None:
@@ -195,10 +195,11 @@ def _make_triton_attention(blocks: Array, layout: KVLayout, *, is_known: bool) -
 
 def _check_drawing(loaded: LoadedModel) -> None:
     """Try to draw tokens on a GPU. ValueError, with advice, if that does not work here."""
-    if uses_triton(loaded.device):
+    model = loaded.model
+    if uses_triton(model.device):
         from quire.runner.triton_check import check_drawing  # imports torch and Triton
 
-        check_drawing(loaded.model.config.vocab_size, loaded.model.dtype, loaded.device)
+        check_drawing(model.config.vocab_size, model.dtype, model.device)
 
 
 def _make_drafter(draft: DraftModel, served_cache: KVCache, plan: PoolPlan, vocab_size: int) -> Drafter:
