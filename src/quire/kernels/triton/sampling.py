@@ -127,7 +127,7 @@ def _draw(row, words, top, scale, floor, share, address, SIZE: tl.constexpr, TIL
     return token
 
 
-@triton.jit(do_not_specialize=["row_stride"])
+@triton.jit
 def draw_tokens(
     logits, masks, draws, tokens, row_stride,
     SIZE: tl.constexpr, WORDS: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr, STEP: tl.constexpr,
