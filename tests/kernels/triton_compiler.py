@@ -91,7 +91,8 @@ def compile_launch(launch: Launch, architecture: int) -> dict[str, Any]:
         done = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
     registers, stack = re.findall(r"REG:(\d+) STACK:(\d+)", done.stdout)[0]
     sizes = {"registers": int(registers), "spilled": int(stack), "shared": compiled.metadata.shared}
-    return {"kernel": kernel.__name__, "rows": given.get("ROWS"), "has_products": "mma" in compiled.asm["ptx"], **sizes}
+    found = {"has_products": "mma" in compiled.asm["ptx"], "loads_16_bytes": "ld.global.v4" in compiled.asm["ptx"]}
+    return {"kernel": kernel.__name__, "rows": given.get("ROWS"), **found, **sizes}
 
 
 def attend(dtype: torch.dtype, layer: LayerAttention, has_sinks: bool = False) -> list[Launch]:
