@@ -138,6 +138,12 @@ def follows_its_stages(prompt: Sequence[int], output: RequestOutput) -> None:
     assert done == len(tokens)
 
 
+def test_a_model_that_is_whole_is_profiled_at_its_last_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    engine, _ = make_staged(first=3, recovery_policy="cost", swap_space="8MiB")
+    assert engine.cost_model.is_calibrated
+
+
 def test_a_request_with_an_adapter_waits_for_the_whole_model() -> None:
     engine, arrivals = make_staged("pin", lora=lora("llama"), max_num_batched_tokens=16)
     prompt = Prompt(None, list(PROMPTS[3]))

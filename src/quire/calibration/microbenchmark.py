@@ -53,6 +53,7 @@ class Microbenchmark:
         self.config = engine.scheduler.config
         self._kv = engine.scheduler.kv
         self._swap = engine.scheduler.swap
+        self._stages = engine.scheduler.stages
         self._runner = runner
         self._clock = engine.clock
         self._vocab_size = engine.vocab_size
@@ -222,6 +223,7 @@ class Microbenchmark:
 
     def _execute(self, out: SchedulerOutput) -> tuple[StepOutput, float]:
         """Run a step. Returns its result and its seconds, until the device is done."""
+        out.stage = self._stages.current
         started = self._clock()
         result = self._runner.execute(out)
         if self._runner.device != "cpu":
