@@ -1,0 +1,168 @@
+"""Engines with device=cuda, on a GPU or a simulated one: what reaches it, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
+
+from adapters import greedy_with, lora
+from draft_heads import assistant_checkpoint, head_checkpoint
+from engine.harness import (
+    PROMPTS,
+    Job,
+    assert_all_greedy,
+    assert_same_greedy,
+    checkpoint,
+    drive,
+    greedy_params,
+    make_llm,
+    outputs,
+    run,
+)
+from engine.test_precision_stages import original
+from loading import test_quantized_checkpoints as quantized
+from parameters import quick
+from quire import LLM, BeamSearchParams, SamplingParams, StructuredOutputsParams
+from quire.assembly import load, make_engine
+from quire.config import EngineConfig
+from quire.outputs import TransferReport
+from quire.progressive.packs.pack import pack
+from quire.progressive.stage_plan import StagePlan
+from quire.prompt import Prompt
+from simulated_gpu import simulated_gpu
+
+SMALL: dict[str, Any] = {"device": "cuda", "block_size": 4, "max_num_batched_tokens": 24, "enforce_eager": True}
+SAMPLED: dict[str, Any] = {"temperature": 0.8, "seed": 1, "max_tokens": 4}
+PARAMS: dict[str, SamplingParams | BeamSearchParams] = {
+    "logprobs": SamplingParams(**SAMPLED, top_k=20, n=2, logprobs=3, prompt_logprobs=2),
+    "nucleus": SamplingParams(**SAMPLED, top_p=0.9, min_p=0.01),
+    "penalties": SamplingParams(**SAMPLED, repetition_penalty=1.3, presence_penalty=0.4, logit_bias={3: 5.0}),
+    "bans": SamplingParams(temperature=0, max_tokens=4, min_tokens=3, allowed_token_ids=[*range(50)]),
+    "beams": BeamSearchParams(beam_width=3, max_tokens=4),
+    "pooling": SamplingParams(max_tokens=1, pooling="mean"),
+}
+PLACES: dict[str, dict[str, Any]] = {
+    "host": {"swap_space": "8MiB", "recovery_policy": "swap", "num_kv_blocks": 20, "watermark": 0},
+    "file": {"swap_dir": True, "recovery_policy": "swap", "num_kv_blocks": 20, "watermark": 0},
+    "disk": {"kv_dir": True, "kv_dir_keep_prompts": True},
+}
+
+
+@pytest.fixture(autouse=True)
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    with simulated_gpu(monkeypatch):
+        yield
+
+
+@pytest.mark.parametrize("name", quick(["gemma4-moe"], ["deepseek3", "gemma4-shared", "gpt2", "gpt-oss-window", "opt"]))
+def test_models(name: str) -> None:
+    llm = make_llm(name, **SMALL)
+    assert_all_greedy(name, drive(llm, [Job(prompt, greedy_params(4)) for prompt in PROMPTS[5:7]]))
+
+
+@pytest.mark.parametrize("kind", quick(["logprobs"], PARAMS))
+def test_answers_are_those_of_a_cpu(kind: str) -> None:
+    def run_on(device: str) -> list[Any]:
+        llm = make_llm("llama", **SMALL | {"device": device})
+        jobs = drive(llm, [Job(prompt, PARAMS[kind]) for prompt in PROMPTS[1:3]])
+        return [completion for job in jobs for completion in job.output.outputs]
+
+    for found, expected in zip(run_on("cuda"), run_on("cpu"), strict=True):
+        assert found.token_ids == expected.token_ids
+        if found.logprobs is not None:
+            for one, other in zip(found.logprobs, expected.logprobs, strict=True):
+                assert [*one] == [*other]
+                assert [each.logprob for each in one.values()] == pytest.approx(
+                    [each.logprob for each in other.values()], abs=1e-4
+                )
+
+
+@pytest.mark.parametrize("place", quick(["host"], PLACES))
+def test_blocks_come_back_from_elsewhere(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {name: str(tmp_path) if value is True and name.endswith("dir") else value
+               for name, value in PLACES[place].items()}  # fmt: skip
+    moved: set[str] = set()
+    for _ in range(2 if place == "disk" else 1):
+        llm: Any = make_llm("llama", **SMALL | options)
+        runner = llm.engine.runner
+        worker = runner.disk.worker if place == "disk" else runner.transfer_worker
+        add = worker._add
+
+        def note(report: TransferReport, add: Callable[[TransferReport], None] = add) -> None:
+            if not report.failed and not report.is_cancelled:
+                moved.add(report.kind)
+            add(report)
+
+        monkeypatch.setattr(worker, "_add", note)
+
+        assert_all_greedy("llama", drive(llm, [Job(prompt, greedy_params(12)) for prompt in PROMPTS[2:5]]))
+    assert moved == {"save", "load"}
+
+
+@pytest.mark.slow
+def test_adapters_of_one_batch() -> None:
+    names = ("", *(each.split("=")[0] for each in lora("llama")))
+    llm = make_llm("llama", lora=lora("llama"), **SMALL)
+    jobs = drive(llm, [Job(PROMPTS[i], greedy_params(4), adapter=name) for i, name in enumerate(names)])
+    for i, job in enumerate(jobs):
+        assert_same_greedy("llama", job.prompt, greedy_with("llama", job.adapter)[i], outputs(job)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "deepseek3", "gemma4"])
+def test_draft_models_and_heads(name: str) -> None:
+    path, draft = {
+        "llama": (checkpoint, lambda name: str(checkpoint(name))),
+        "deepseek3": (head_checkpoint, lambda _: "mtp"),
+        "gemma4": (checkpoint, lambda name: str(assistant_checkpoint(name))),
+    }[name]
+    options = {"speculation": "lookup", "speculative_model": draft(name), "speculative_tokens": 3}
+    llm = make_llm(name, path(name), **SMALL | options)
+    speculator = llm.engine.scheduler.speculator
+    speculator.costs, speculator.make_sources = None, lambda seq: ()
+    assert_all_greedy(name, drive(llm, [Job(PROMPTS[4], greedy_params(8))]))
+
+
+@pytest.mark.slow
+def test_a_grammar() -> None:
+    rule, options = StructuredOutputsParams(regex="[ab]{3}c+d"), SMALL | {"max_model_len": 64, "num_kv_blocks": 64}
+    texts = [
+        LLM("random:tiny", dtype="float32", use_tqdm=False, **options | {"device": each})
+        .generate("hello", SamplingParams(temperature=0.8, seed=3, max_tokens=12, structured_outputs=rule))[0]
+        .outputs[0].text
+        for each in ("cuda", "cpu")
+    ]  # fmt: skip
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["awq", "gptq", "fp8-blocks", "w8a8", "w4a16"])
+def test_quantized_checkpoints(name: str, tmp_path: Path) -> None:
+    quantized.write(tmp_path / name, name)
+
+    def tokens_on(device: str) -> list[list[int]]:
+        llm = make_llm(name, tmp_path / name, dtype="float32", **SMALL | {"device": device})
+        return outputs(drive(llm, [Job(range(10), greedy_params(5))])[0])
+
+    assert tokens_on("cuda") == tokens_on("cpu")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision_bits", [None, 1])
+def test_packs_are_served_in_stages(precision_bits: int | None, tmp_path: Path) -> None:
+    pack(str(original()), StagePlan(3, ((0, 2), (1,)), precision_bits), tmp_path / "pack", use_tqdm=False)
+    config = EngineConfig(str(tmp_path / "pack"), num_kv_blocks=32, use_tqdm=False, **SMALL)
+    tokens = []
+    for is_progressive in (False, True):
+        loaded = load(config, is_progressive=is_progressive)
+        engine = make_engine(config, loaded)
+        while engine.stage < loaded.loader.last_stage:
+            engine.step()
+        answer = engine.add_request(Prompt(None, [*range(5, 15)]), greedy_params(6))
+        tokens.append(run(engine, [answer])[0].outputs[0].token_ids)
+    assert tokens[0] == tokens[1]

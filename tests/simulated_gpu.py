@@ -1,0 +1,183 @@
+"""A GPU that is simulated in main memory: engines run with device=cuda, kernels in Triton's interpreter.
+
+Its tensors say that they are on cuda, and refuse what a GPU refuses: operations with tensors in main memory other than
+single numbers, and numpy. Streams copy at once. CUDA graphs are recordings (`fake_gpu.FakeGraph`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+from triton.runtime import interpreter
+
+DEVICE = torch.device("cuda", 0)
+TOTAL = 2**30
+
+
+class GpuTensor(torch.Tensor):
+    """A tensor on the GPU, with its values in main memory."""
+
+    held: torch.Tensor
+    __module__ = "torch"
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> GpuTensor:
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype,
+            device=torch.device("meta"),
+        )  # fmt: skip
+        self.held = held
+        return self
+
+    device = property(lambda self: DEVICE)
+    is_cuda = property(lambda self: True)
+    is_cpu = is_meta = property(lambda self: False)
+
+    def data_ptr(self) -> int:
+        return self.held.data_ptr()
+
+    def untyped_storage(self) -> Any:
+        return self.held.untyped_storage()
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+
+    def tolist(self) -> Any:
+        return self.held.tolist()
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return f"GpuTensor({self.held})"
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        is_copy = function in (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
+        for each in tree_leaves((args, kwargs)):
+            if isinstance(each, torch.Tensor) and not isinstance(each, GpuTensor) and each.ndim and not is_copy:
+                raise RuntimeError(
+                    f"{function}: expected all tensors to be on cuda:0, found {tuple(each.shape)} on cpu"
+                )
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": torch.device("cpu")}
+        found = function(*held(args), **held(kwargs))
+        targets = {id(each.held): each for each in tree_leaves((args, kwargs)) if isinstance(each, GpuTensor)}
+        if is_copy and function is torch.ops.aten.copy_.default and not isinstance(args[0], GpuTensor):
+            return args[0]  # to main memory
+        return tree_map_only(
+            torch.Tensor, lambda each: targets[id(each)] if id(each) in targets else GpuTensor(each), found
+        )
+
+
+def held(values: Any) -> Any:
+    """Return the same values with tensors in main memory."""
+    return tree_map_only(GpuTensor, lambda each: each.held, values)
+
+
+def on_gpu(values: Any) -> Any:
+    return tree_map_only(torch.Tensor, lambda each: each if isinstance(each, GpuTensor) else GpuTensor(each), values)
+
+
+class Placement(TorchFunctionMode):
+    """Makes and moves tensors where a caller says."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        kwargs.pop("pin_memory", None)
+        name = getattr(function, "__name__", "")
+        if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and isinstance(args[0], GpuTensor):
+            found = function(*held(args))  # indices may be in main memory
+            return None if found is None else on_gpu(found)
+        if name in ("to", "cpu", "cuda") and isinstance(args[0], torch.Tensor):
+            return self._move(name, args, kwargs)
+        if (device := kwargs.get("device")) is not None and torch.device(device).type == "cuda":
+            return on_gpu(function(*held(args), **{**kwargs, "device": "cpu"}))
+        return function(*args, **kwargs)
+
+    @staticmethod
+    def _move(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+        x, *given = args
+        given = [each for each in (*given, kwargs.get("device"), kwargs.get("dtype")) if each is not None]
+        likes = [each for each in given if isinstance(each, torch.Tensor)]
+        dtypes = [each for each in given if isinstance(each, torch.dtype)] + [each.dtype for each in likes]
+        places = [torch.device(each) for each in given if isinstance(each, torch.device | str)]
+        places += [each.device for each in likes]
+        is_here = isinstance(x, GpuTensor)
+        goes = {"cpu": False, "cuda": True}.get(name, places[0].type == "cuda" if places else is_here)
+        moved = held(x).to(dtypes[0] if dtypes else x.dtype)
+        if goes == is_here:
+            return x if moved.dtype == x.dtype else on_gpu(moved) if goes else moved
+        return on_gpu(moved.clone()) if goes else moved.clone()
+
+
+class Stream:
+    def __init__(self, device: Any = DEVICE) -> None:
+        self.device = device
+
+    def wait_event(self, event: Any) -> None: ...
+
+
+class Event:
+    def __init__(self, **_: Any) -> None: ...
+    def record(self, *_: Any) -> None: ...
+    def synchronize(self) -> None: ...
+    def elapsed_time(self, other: Event) -> float:
+        return 0.001
+
+
+@contextmanager
+def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have a GPU: a real one if there is one."""
+    if torch.cuda.is_available():
+        yield
+        return
+    launch = interpreter.GridExecutor.__call__
+
+    def call(executor: Any, *args: Any, **kwargs: Any) -> None:
+        for each in tree_leaves((args, kwargs)):
+            if isinstance(each, torch.Tensor):
+                assert isinstance(each, GpuTensor), f"{executor.fn.__name__}: {tuple(each.shape)} is in main memory"
+        launch(executor, *held(args), **held(kwargs))
+
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", call)
+    stream = Stream()
+    properties = SimpleNamespace(multi_processor_count=1)
+    fakes: dict[str, Callable[..., Any]] = {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_name": lambda *_: "Simulated GPU",
+        "get_device_properties": lambda *_: properties,
+        "mem_get_info": lambda *_: (TOTAL, TOTAL),
+        "memory_allocated": lambda *_: 0,
+        "max_memory_allocated": lambda *_: 2**20,
+        "reset_peak_memory_stats": lambda *_: None,
+        "synchronize": lambda *_: None,
+        "empty_cache": lambda: None,
+        "current_stream": lambda *_: stream,
+        "Stream": Stream,
+        "Event": Event,
+        "stream": lambda _: nullcontext(),
+        "cudart": lambda: SimpleNamespace(cudaHostRegister=lambda *_: 0, cudaHostUnregister=lambda _: 0),
+        "check_error": lambda _: None,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr("quire.devices._GPU_FILES", ("/",))
+    run = threading.Thread.run
+
+    def run_placed(thread: threading.Thread) -> None:
+        with Placement():
+            run(thread)
+
+    monkeypatch.setattr(threading.Thread, "run", run_placed)
+    with Placement():
+        yield
