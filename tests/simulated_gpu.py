@@ -1,7 +1,8 @@
 """A GPU that is simulated in main memory: engines run with device=cuda, kernels in Triton's interpreter.
 
 Its tensors say that they are on cuda, and refuse what a GPU refuses: operations with tensors in main memory other than
-single numbers, and numpy. Streams copy at once. CUDA graphs are recordings (`fake_gpu.FakeGraph`).
+single numbers, and numpy. Streams copy at once. Of a recording, as of a CUDA graph, only operations of torch and
+launches are repeated, on the same memory: what Python or numpy computed between them stays as it was.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 from triton.runtime import interpreter
 
+from quire.ops.cuda_graphs import GraphRecorder
+
 DEVICE = torch.device("cuda", 0)
 TOTAL = 2**30
+#: Operations that wait for the device, which a graph refuses.
+WAITS = {torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default, torch.ops.aten._unique2.default}
 
 
 class GpuTensor(torch.Tensor):
@@ -87,6 +93,10 @@ def on_gpu(values: Any) -> Any:
     return tree_map_only(torch.Tensor, lambda each: each if isinstance(each, GpuTensor) else GpuTensor(each), values)
 
 
+#: Torch puts indices and numbers that these take on the device itself.
+UNWRAPPED = (torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.where)
+
+
 class Placement(TorchFunctionMode):
     """Makes and moves tensors where a caller says."""
 
@@ -94,9 +104,8 @@ class Placement(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         kwargs.pop("pin_memory", None)
         name = getattr(function, "__name__", "")
-        if function in (torch.Tensor.__getitem__, torch.Tensor.__setitem__) and isinstance(args[0], GpuTensor):
-            found = function(*held(args))  # indices may be in main memory
-            return None if found is None else on_gpu(found)
+        if function in UNWRAPPED and isinstance(args[0], GpuTensor):
+            return on_gpu(function(*held(args)))
         if name in ("to", "cpu", "cuda") and isinstance(args[0], torch.Tensor):
             return self._move(name, args, kwargs)
         if (device := kwargs.get("device")) is not None and torch.device(device).type == "cuda":
@@ -181,3 +190,76 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(threading.Thread, "run", run_placed)
     with Placement():
         yield
+
+
+# -- CUDA graphs --------------------------------------------------------------------------------------------------
+
+
+class FakeGraph(TorchDispatchMode):
+    """Records in its context. A later replay computes everything again, into the same tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: list[Callable[[], None]] = []
+        self.num_launches = self.num_replays = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+        if function in WAITS:
+            raise RuntimeError(f"operation not permitted when stream is capturing: {function}")
+        kwargs = kwargs or {}
+        given = {each.untyped_storage().data_ptr() for each in _tensors((args, kwargs))}
+        found = function(*args, **kwargs)
+        fresh = [each for each in _tensors(found) if each.untyped_storage().data_ptr() not in given]
+
+        def repeat() -> None:
+            again = function(*args, **kwargs)
+            for old, new in zip(fresh, _tensors(again), strict=False):
+                old.copy_(new)
+
+        if fresh or function._schema.is_mutable:
+            self._steps.append(repeat)
+        return found
+
+    def launch(self, run: Callable[[], None]) -> None:
+        with _disable_current_modes():
+            run()
+        self._steps.append(run)
+        self.num_launches += 1
+
+    def replay(self) -> None:
+        self.num_replays += 1
+        for step in self._steps:
+            step()
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [each for each in tree_leaves(values) if isinstance(each, torch.Tensor)]
+
+
+@contextmanager
+def fake_graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[FakeGraph]]:
+    """Record these in place of CUDA graphs."""
+    graphs: list[FakeGraph] = []
+    now: list[FakeGraph] = []
+    launch = interpreter.GridExecutor.__call__
+
+    def call(executor: Any, *args: Any, **kwargs: Any) -> None:
+        if now:
+            now[0].launch(lambda: launch(executor, *args, **kwargs))
+        else:
+            launch(executor, *args, **kwargs)
+
+    def capture(recorder: GraphRecorder, run: Callable[[], torch.Tensor]) -> tuple[FakeGraph, torch.Tensor]:
+        graph = FakeGraph()
+        now.append(graph)
+        try:
+            with graph:
+                output = run()
+        finally:
+            now.clear()
+        graphs.append(graph)
+        return graph, output
+
+    monkeypatch.setattr(interpreter.GridExecutor, "__call__", call)
+    monkeypatch.setattr(GraphRecorder, "_capture", capture)
+    yield graphs

@@ -22,11 +22,11 @@ pytest.importorskip("triton", reason="Triton is not installed; there are package
 
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from fake_gpu import fake_graphs
 from quire.attention import triton_attention
 from quire.attention.triton_attention import TritonAttention
 from quire.models.recorded_passes import RecordedPasses
 from quire.ops import on_triton
+from simulated_gpu import fake_graphs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 TOLERANCE = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}

@@ -7,20 +7,18 @@ import pytest
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
 from benchmarks import gpu
-from fake_gpu import compute_by_triton, fake_graphs
 from quire import EngineConfig
+from simulated_gpu import fake_graphs, simulated_gpu
 
 
 @pytest.mark.slow
 def test_every_part_is_measured_beside_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    compute_by_triton(monkeypatch)
-    monkeypatch.setenv("QUIRE_KERNELS", "none")
     monkeypatch.setattr(gpu, "_LIMIT_SIZE", 16)
     monkeypatch.setattr(gpu, "_LIMIT_BYTES", 64)
     monkeypatch.setattr(gpu, "_STEPS", 4)
-    config = EngineConfig(model="random:tiny", dtype="float32", use_tqdm=False, device="cpu", swap_space=2**20)
+    config = EngineConfig(model="random:tiny", dtype="float32", use_tqdm=False, num_kv_blocks=64)
     settings = gpu.GpuSettings(running=(2,), context=(4,), prefill=(10,), swapped=(16,), runs=1)
-    with fake_graphs(monkeypatch) as graphs:
+    with simulated_gpu(monkeypatch), fake_graphs(monkeypatch) as graphs:
         figures, card = gpu.measure(config, settings)
     assert min(card.read_bytes_s, card.operations_s, card.link_bytes_s) > 0
     assert [(figure["part"], figure["way"]) for figure in figures] == [

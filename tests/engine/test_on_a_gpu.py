@@ -42,7 +42,7 @@ PARAMS: dict[str, SamplingParams | BeamSearchParams] = {
     "logprobs": SamplingParams(**SAMPLED, top_k=20, n=2, logprobs=3, prompt_logprobs=2),
     "nucleus": SamplingParams(**SAMPLED, top_p=0.9, min_p=0.01),
     "penalties": SamplingParams(**SAMPLED, repetition_penalty=1.3, presence_penalty=0.4, logit_bias={3: 5.0}),
-    "bans": SamplingParams(temperature=0, max_tokens=4, min_tokens=3, allowed_token_ids=[*range(50)]),
+    "bans": SamplingParams(temperature=0, max_tokens=4, min_tokens=3, allowed_token_ids=tuple(range(50))),
     "beams": BeamSearchParams(beam_width=3, max_tokens=4),
     "pooling": SamplingParams(max_tokens=1, pooling="mean"),
 }
@@ -59,7 +59,9 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
         yield
 
 
-@pytest.mark.parametrize("name", quick(["gemma4-moe"], ["deepseek3", "gemma4-shared", "gpt2", "gpt-oss-window", "opt"]))
+@pytest.mark.parametrize(
+    "name", quick(["gemma4-moe"], ["gemma4-moe", "deepseek3", "gemma4-shared", "gpt2", "gpt-oss-window", "opt"])
+)
 def test_models(name: str) -> None:
     llm = make_llm(name, **SMALL)
     assert_all_greedy(name, drive(llm, [Job(prompt, greedy_params(4)) for prompt in PROMPTS[5:7]]))
@@ -159,7 +161,7 @@ def test_packs_are_served_in_stages(precision_bits: int | None, tmp_path: Path) 
     config = EngineConfig(str(tmp_path / "pack"), num_kv_blocks=32, use_tqdm=False, **SMALL)
     tokens = []
     for is_progressive in (False, True):
-        loaded = load(config, is_progressive=is_progressive)
+        loaded: Any = load(config, is_progressive=is_progressive)
         engine = make_engine(config, loaded)
         while engine.stage < loaded.loader.last_stage:
             engine.step()

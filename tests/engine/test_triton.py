@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -9,27 +11,27 @@ from engine.harness import PROMPTS, Job, Preemptor, assert_all_greedy, drive, gr
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
-from fake_gpu import compute_by_triton, fake_graphs
 from quire.attention import triton_attention
 from quire.attention.triton_attention import TritonAttention
 from quire.models.experts import Experts
 from quire.ops import cuda_graphs
+from simulated_gpu import fake_graphs, simulated_gpu
 
 MORE = (
-    "deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "mixtral", "olmo2", "phi3",
+    "deepseek2", "gemma2", "gpt-oss-window", "llama", "mistral-window", "mixtral", "olmo2", "phi3", "qwen3-moe",
 )  # fmt: skip
-MODELS = ["qwen3", "qwen3-moe", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+MODELS = ["qwen3", *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
 
 
 @pytest.fixture(autouse=True)
-def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    compute_by_triton(monkeypatch)
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with simulated_gpu(monkeypatch):
+        yield
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_preempted_requests_that_share_a_prefix_give_the_references_tokens(name: str) -> None:
-    llm = make_llm(name, device=DEVICE, block_size=4, max_num_batched_tokens=24)
+    llm = make_llm(name, device="cuda", block_size=4, max_num_batched_tokens=24)
     assert isinstance(llm.engine.runner.attention, TritonAttention)
     preemptor = Preemptor(llm, 0)
 
@@ -43,18 +45,17 @@ def test_preempted_requests_that_share_a_prefix_give_the_references_tokens(name:
     assert_all_greedy(name, jobs)
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="records with a stand-in")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="records with a stand-in")
 @pytest.mark.parametrize("name", MODELS)
 def test_recorded_passes_give_the_references_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches with padding, whose contexts grow into a second part and out of the plan's memory."""
-    monkeypatch.setenv("QUIRE_KERNELS", "none")  # nothing but tensors
     monkeypatch.setattr(triton_attention, "_SPAN", 64)
     for name_of_size in ("_PLACES", "_PLAN_SIZE"):
         monkeypatch.setattr(triton_attention, name_of_size, 1)
     for module in (cuda_graphs, triton_attention):
         monkeypatch.setattr(module, "recorded_size", lambda num_tokens: -(-num_tokens // 3) * 3)
     with fake_graphs(monkeypatch) as graphs:
-        llm = make_llm(name, device=DEVICE, block_size=4, max_num_batched_tokens=24)
+        llm = make_llm(name, device="cuda", block_size=4, max_num_batched_tokens=24)
         prompts = [PROMPTS[5] + PROMPTS[8], PROMPTS[4], PROMPTS[2], PROMPTS[1], PROMPTS[0]]
         jobs = [Job(prompt, greedy_params(9), arrival=i) for i, prompt in enumerate(prompts)]
         drive(llm, jobs)

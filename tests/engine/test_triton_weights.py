@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -21,27 +22,20 @@ from engine.harness import (
     make_llm,
     outputs,
 )
-from quire.models import adapter
-from quire.models.base import CausalLM
-from quire.models.linear import quantized_weight
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
-from fake_gpu import compute_by_triton, fake_graphs
 from quire.models.linear import triton_weight
 from quire.models.linear.triton_weight import TritonWeight
+from simulated_gpu import fake_graphs, simulated_gpu
 from triton_weights import round_weights
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture(autouse=True)
-def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
-    compute_by_triton(monkeypatch)
-    monkeypatch.setattr(quantized_weight, "uses_triton", lambda device: True)
+def _gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(triton_weight, "_SPAN", 128)
-    monkeypatch.setattr(CausalLM, "_check_quantization", lambda model, quantization: None)  # that of a CPU
-    monkeypatch.setattr(adapter, "panel_kernels", lambda dtype: None)
+    with simulated_gpu(monkeypatch):
+        yield
 
 
 @pytest.mark.parametrize(
@@ -59,7 +53,7 @@ def _compute_by_triton(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_quantized_weights_give_the_tokens_of_a_reference_that_has_them(name: str, quantization: str) -> None:
     model = make_reference(name)
     round_weights(model, quantization)
-    llm = make_llm(name, device=DEVICE, quantization=quantization)
+    llm = make_llm(name, device="cuda", quantization=quantization)
     assert isinstance(llm.engine.runner.model.lm_head.packed, TritonWeight)
     prompt = PROMPTS[1]
     (job,) = drive(llm, [Job(prompt, greedy_params(4))])
@@ -69,13 +63,12 @@ def test_quantized_weights_give_the_tokens_of_a_reference_that_has_them(name: st
         assert expected.token_ids != greedy(name, prompt).token_ids[:4], "other weights give other tokens"
 
 
-@pytest.mark.skipif(DEVICE == "cuda", reason="records with a stand-in")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="records with a stand-in")
 @pytest.mark.slow
 def test_recorded_passes_have_quantized_weights_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"device": DEVICE, "quantization": "int8", "block_size": 4}
+    options = {"device": "cuda", "quantization": "int8", "block_size": 4}
     jobs = [Job(prompt, greedy_params(5)) for prompt in PROMPTS[:2]]
     expected = [outputs(job) for job in drive(make_llm("llama", **options), jobs)]
-    monkeypatch.setenv("QUIRE_KERNELS", "none")  # nothing but tensors
     with fake_graphs(monkeypatch) as graphs:
         again = drive(make_llm("llama", **options), [Job(job.prompt, job.params) for job in jobs])
     assert [outputs(job) for job in again] == expected
@@ -89,7 +82,7 @@ def test_adapters_are_added_to_quantized_weights(quantization: str) -> None:
 
     model = copy.deepcopy(adapted("llama")[0])
     round_weights(model, quantization)
-    llm = make_llm("llama", device=DEVICE, quantization=quantization, lora=lora("llama"))
+    llm = make_llm("llama", device="cuda", quantization=quantization, lora=lora("llama"))
     names = ("first", "", "second")
     jobs = [Job(prompt, greedy_params(5), adapter=each) for each, prompt in zip(names, PROMPTS[5:], strict=False)]
     for job in drive(llm, jobs):
