@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
+from parameters import quick
 from quire.ops import grouped_experts
 from quire.ops.grouped_experts import GroupedExperts
 
@@ -104,8 +105,9 @@ def expect(case: Case, layers: list[Any], arguments: tuple[Any, ...]) -> torch.T
     return out
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_outputs_of_experts(case: Case) -> None:
+@pytest.mark.parametrize("name", quick([each for each in CASES if each != "wide"], CASES))
+def test_outputs_of_experts(name: str) -> None:
+    case = CASES[name]
     grouped, layers, arguments = make(case)
     found, expected = grouped(*arguments), expect(case, layers, arguments)
     assert found.shape == expected.shape
