@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernel_levels import LEVELS, library_of
+from kernel_levels import LEVELS, library_of, needs_kernels
 from models.test_compact_weight import normal, with_exceptions
 from quire.models.latent_attention import HeadWeights, _Packed
 from quire.models.linear import panel_weight
@@ -125,7 +125,7 @@ def test_heads_are_truncated_and_completed(is_compact: bool, library: ctypes.CDL
         assert np.array_equal(words(packed[part].product(x, 0)), words(pack(weight)[part].product(x, 0)))
 
 
-@pytest.mark.parametrize("is_tensor", [False, True])
+@pytest.mark.parametrize("is_tensor", [pytest.param(False, marks=needs_kernels), True])
 @pytest.mark.parametrize("dtype", [BFLOAT16, np.dtype(np.float32)], ids=str)
 def test_plain_weights_are_the_reference(dtype: np.dtype, is_tensor: bool) -> None:
     weight, x = weight_of((20, 30), dtype), weight_of((4, 30), dtype, seed=2)

@@ -82,6 +82,8 @@ class _KindPlan:
         self, batch: AttentionBatch, seqs: np.ndarray, num_rows: int, span: int
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """Cut the rows of sequences into tiles, and their keys into spans if there is a `span`."""
+        if not len(seqs):
+            return np.empty((0, kernels.UNIT_FIELDS.value)), np.empty((0, kernels.MERGE_FIELDS.value)), 0
         window, keys = self.layer.window, self.sizes.keys
         groups = self.layer.num_heads // self.layer.num_kv_heads
         counts, lens, tokens = batch.query_lens[seqs], batch.seq_lens[seqs], batch.query_start_loc[seqs]
