@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.background import BackgroundSettings, measure_background
 from quire.config import EngineConfig
 
 
+@pytest.mark.slow
 def test_windows_with_and_without_a_batch_are_measured() -> None:
     config = EngineConfig("random:tiny", num_threads=1, max_model_len=256)
     alone, beside = measure_background(config, BackgroundSettings(requests=2, output_len=8, pause=0.1, runs=1))

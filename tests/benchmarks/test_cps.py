@@ -16,6 +16,7 @@ from quire.core.decisions.costs import find_crossings
 from quire.simulate.study import PAPERS_FIGURES
 
 
+@pytest.mark.slow
 def test_a_fit_gives_the_same_point_again() -> None:
     first, second = (fit_rate(Loads(512, "chat", 1), 1.0, (2.0, 8.0), 3) for _ in range(2))
     assert first == second
@@ -38,6 +39,7 @@ def test_a_machine_of_the_map_has_its_crossing(link: float, crossing: int) -> No
     assert (slopes[1] - slopes[0]) / (recomputes[1] - recomputes[0]) == pytest.approx(link)
 
 
+@pytest.mark.slow
 def test_the_map_compares_with_the_better_static_policy(tmp_path: Path) -> None:
     options = ["--loads", "chat", "--links", "3", "--crossings", "512", "--seeds", "2", "--engines", VLLM]
     written, drawn = tmp_path / "map.json", tmp_path / "map.png"

@@ -52,6 +52,7 @@ def test_a_stream_that_was_refused_or_cut_off_is_no_measurement() -> None:
         read(HEAD + chunk(event(5)) + b"0\r\n\r\n").events()
 
 
+@pytest.mark.slow
 def test_every_case_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     fork_spawned(monkeypatch, "benchmarks.http_cost")
     config = EngineConfig("random:tiny", num_threads=1)

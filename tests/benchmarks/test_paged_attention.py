@@ -110,7 +110,7 @@ def _panels(number: int, tmp_path: Path) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize(
     ("number", "name"),
-    quick([(13, "batched"), (12, "capacity")], [(13, "batched"), *product((12, 14, 16), ["capacity"])]),
+    quick([(12, "capacity")], [(13, "batched"), *product((12, 14, 16), ["capacity"])]),
 )
 def test_paged_kv_serves_most_then_oracle_power_of_two_and_maximum(number: int, name: str, tmp_path: Path) -> None:
     for panel, rows in _panels(number, tmp_path).items():
@@ -126,6 +126,7 @@ def test_conversations_make_all_reservations_equal_and_paged_kv_serves_more(tmp_
     assert paged > 1.1 * reserved[0]
 
 
+@pytest.mark.slow
 def test_larger_blocks_waste_more_and_never_serve_faster(tmp_path: Path) -> None:
     for panel, rows in _panels(18, tmp_path).items():
         wasted = [row["wasted"] for row in rows]

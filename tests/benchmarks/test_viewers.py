@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.viewers import ViewerSettings, measure_viewers
 from quire.config import EngineConfig
 
 
+@pytest.mark.slow
 def test_idle_and_busy_servers_are_measured() -> None:
     config = EngineConfig("random:tiny", num_threads=1, max_model_len=1024)
     for window in (0.6, 3.0, 15.0):  # a slow machine sends fewer snapshots

@@ -56,7 +56,7 @@ def test_recorded_passes_give_the_references_tokens(name: str, monkeypatch: pyte
         monkeypatch.setattr(module, "recorded_size", lambda num_tokens: -(-num_tokens // 3) * 3)
     with fake_graphs(monkeypatch) as graphs:
         llm = make_llm(name, device="cuda", block_size=4, max_num_batched_tokens=24)
-        prompts = [PROMPTS[5] + PROMPTS[8], PROMPTS[4], PROMPTS[2], PROMPTS[1], PROMPTS[0]]
+        prompts = [PROMPTS[5] + PROMPTS[8], PROMPTS[2], PROMPTS[1], PROMPTS[0]]
         jobs = [Job(prompt, greedy_params(9), arrival=i) for i, prompt in enumerate(prompts)]
         drive(llm, jobs)
     assert_all_greedy(name, jobs)

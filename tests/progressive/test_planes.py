@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 
 from checkpoints import make_checkpoint
 from command_line import app
+from kernel_levels import needs_kernels
 from parameters import quick
 from quire.kernels.planes import FORMATS, join_words, split_words
 from quire.loading import ModelLoadError, known_digest, resolve_model
@@ -544,14 +545,16 @@ def test_ranks_get_their_parts_of_each_stage(name: str, tmp_path: Path) -> None:
             assert torch.allclose(a, b, atol=1e-4)
 
 
-def test_weights_that_change_have_one_stage(original: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "options", [{"dtype": "float32"}, pytest.param({"quantization": "int8"}, marks=needs_kernels)], ids=str
+)
+def test_weights_that_change_have_one_stage(options: dict[str, str], original: Path, tmp_path: Path) -> None:
     packed = pack_planes(original, tmp_path / "pack", 1)
-    for options in ({"dtype": "float32"}, {"quantization": "int8"}):
-        with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed), **options) as loader:
-            loader.start()
-            loader.wait_stage(1)
-            assert loader.num_stages == 1
-            assert torch.equal(logits(loader.model), logits(load(original, ALONE, **({"dtype": "auto"} | options))))
+    with LayerLoader(resolve_model(str(packed)), reading=read_checkpoint(packed), **options) as loader:
+        loader.start()
+        loader.wait_stage(1)
+        assert loader.num_stages == 1
+        assert torch.equal(logits(loader.model), logits(load(original, ALONE, **({"dtype": "auto"} | options))))
 
 
 def test_a_damaged_rest_keeps_the_first_stage(packed: Path, caplog: pytest.LogCaptureFixture) -> None:
