@@ -107,12 +107,12 @@ class ArrayParser(ToolParser):
     trigger, calls = "<|tool_call|>", '"[" body (", " body)* "]"'
 
     def _read(self, marker: str, character: str) -> Reading[str]:
-        character = yield from skip_blanks(character)
         return (yield from read_array(character, self))
 
 
 def read_array(character: str, parser: ToolParser) -> Reading[str]:
-    """Read [{"name": ..., "arguments": {...}}, ...]."""
+    """Read [{"name": ..., "arguments": {...}}, ...], maybe behind blanks."""
+    character = yield from skip_blanks(character)
     character = yield from skip("[", character)
     while True:
         character = yield from skip_blanks(character)
@@ -209,15 +209,12 @@ _OPEN = frozenset(
 )
 
 
-class ForcedParser(ToolParser):
+class ForcedParser(ArrayParser):
     """Parses answers that follow `forced_calls_schema`."""
 
     openings = markers = ()
+    closing = None
     is_bare = True
-
-    def _read(self, marker: str, character: str) -> Reading[str]:
-        character = yield from skip_blanks(character)
-        return (yield from read_array(character, self))
 
 
 def forced_calls_schema(
