@@ -15,7 +15,6 @@ from quire.server.collections.storage import (
     Storage,
     check_collections,
     errors_of,
-    make_executor,
     not_found,
     run_blocking,
 )
@@ -26,6 +25,7 @@ from quire.server.http.middleware import PUBLIC_KEY_ID, is_admin
 from quire.server.metrics import Metrics
 from quire.server.registry import ModelRegistry, ServedModel
 from quire.server.settings import ServerSettings
+from quire.system.fair_executor import FairExecutor
 
 if TYPE_CHECKING:
     from quire.rag.collection import Collection
@@ -46,7 +46,7 @@ _MAX_FILTER_VALUES = 256  # over all fields
 _SEARCH_THREADS = 4
 _EMBED_THREADS = 4  # a key uses one, since the embedder takes turns between them
 _OTHER_THREADS = 3
-_MAX_WAITING = 1024
+_MAX_JOBS = 2048  # a single owner gets half of the places
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,18 @@ class CollectionService:
         self._metrics = metrics or Metrics()
         self.on_deleted: OnDeleted = lambda info, texts: None  #: receives, in a thread, the texts of deleted chunks
         self._storage = None if directory is None else Storage(directory, lambda *gone: self.on_deleted(*gone))
-        self._embedder = _share(embedder, self._metrics.observe_embedded) if embedder is not None else None
-        self._uploads = Uploads(self._embedder) if self._embedder is not None else None
+        self._embedder: SharedEmbedder | None = None
+        self._uploads: Uploads | None = None
+        if embedder is not None:
+            from quire.server.collections.shared_embedder import SharedEmbedder
+
+            self._embedder = SharedEmbedder(embedder, self._metrics.observe_embedded)
+            self._uploads = Uploads(self._embedder)
         self._settings, self._models = settings or ServerSettings(), models
         self._admins = admin_ids(self._settings)
-        self._searches = make_executor("searches", _SEARCH_THREADS, _MAX_WAITING)
-        self._embeddings = make_executor("embeddings", _EMBED_THREADS, _MAX_WAITING, max_running=1)
-        self._others = make_executor("collections", _OTHER_THREADS, _MAX_WAITING)
+        self._searches = FairExecutor("searches", _SEARCH_THREADS, _MAX_JOBS)
+        self._embeddings = FairExecutor("embeddings", _EMBED_THREADS, _MAX_JOBS, max_running=1)
+        self._others = FairExecutor("collections", _OTHER_THREADS, _MAX_JOBS)
 
     @property
     def storage(self) -> Storage:
@@ -290,12 +295,6 @@ def _check_filter(where: Filter | None) -> None:
     if sum(counts) > _MAX_FILTER_VALUES or max(counts, default=0) > _MAX_FIELD_VALUES:
         limits = f"the limits are {_MAX_FILTER_VALUES} and {_MAX_FIELD_VALUES}"
         raise ValueError(f"the filter has {sum(counts):,} values, up to {max(counts):,} in a field; {limits}")
-
-
-def _share(source: EmbedderSource, on_embedded: Callable[[str, int], None]) -> SharedEmbedder:
-    from quire.server.collections.shared_embedder import SharedEmbedder
-
-    return SharedEmbedder(source, on_embedded)
 
 
 def make_service(

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def make_executor(name: str, num_threads: int, max_waiting: int, max_running: int | None = None) -> FairExecutor:
-    """Make an executor; a single owner gets half of the places."""
-    return FairExecutor(name, num_threads, 2 * max_waiting, max_running)
-
-
 async def run_blocking(executor: FairExecutor, work: Callable[[], T], owner: str = "") -> T:
     """Return the result of `work`; owners take turns. ApiError 429: too much work is queued; 503: closed."""
     try:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from quire.rag.document_parsing import KINDS, kind_of
 from quire.rag.parser_process import ParserProcess
-from quire.server.collections.storage import QuotaExceeded, RemainingQuota, errors_of, make_executor, run_blocking
+from quire.server.collections.storage import QuotaExceeded, RemainingQuota, errors_of, run_blocking
 from quire.server.errors import RETRY_SOON, ApiError
+from quire.system.fair_executor import FairExecutor
 from quire.system.worker_process import WorkerError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("quire.server")
 
 _THREADS = 2  # a key uses one at most, so a slow document delays its own key only
-_MAX_WAITING = 64
+_MAX_JOBS = 128  # a single owner gets half of the places
 _MAX_NAME = 1024
 _MAX_METADATA = 16_384
 
@@ -73,7 +74,7 @@ class Uploads:
 
     def __init__(self, embedder: SharedEmbedder) -> None:
         self._embedder = embedder
-        self._executor = make_executor("ingests", _THREADS, _MAX_WAITING, max_running=1)
+        self._executor = FairExecutor("ingests", _THREADS, _MAX_JOBS, max_running=1)
         self._parsers = threading.local()
         self._all_parsers: list[ParserProcess] = []
         self._is_stopping = False
