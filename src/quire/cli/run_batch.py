@@ -133,7 +133,7 @@ async def _local_client(engines: dict[str, EngineConfig], settings: ServerSettin
     metrics, bar = Metrics(engines), LoadBar.on_terminal()
     maker = EngineMaker(settings, metrics, bar)
     started = {name: maker.make(name, prepared) for name in prepared.configs}
-    app = assemble(started, {name: config.model for name, config in engines.items()}, settings, metrics).app
+    app = assemble(started, {name: config.model for name, config in engines.items()}, settings, metrics)
     try:
         for engine in started.values():
             engine.start(asyncio.get_running_loop())

@@ -47,7 +47,7 @@ def start_app(spec: AppSpec) -> Starlette:
         for name, deployment in spec.deployments.items()
     }
     sources = {name: config.model for name, config in spec.engines.items()}
-    app = assemble(engines, sources, settings, metrics, template=spec.template, aliases=spec.aliases).app
+    app = assemble(engines, sources, settings, metrics, template=spec.template, aliases=spec.aliases)
     lifespan = app.router.lifespan_context
 
     @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.server.errors import ApiError, error_response
+from quire.server.errors import ApiError, ErrorResponse
 from quire.server.http.protocol import MAX_HEAD_BYTES
 from quire.server.settings import ServerSettings
 
@@ -31,7 +31,7 @@ class BoundRequest:
             return
         error = self._check(scope["headers"])
         if error is not None:
-            await error_response(error)(scope, receive, send)
+            await ErrorResponse(error)(scope, receive, send)
             return
         left = self._max_bytes + _SLACK
 

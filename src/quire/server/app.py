@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from quire.server.collections.passage_kv import PassageKV
 from quire.server.collections.retrieval import CollectionRetriever
 from quire.server.collections.routes import collection_routes, embedding_routes, warm_routes
 from quire.server.collections.service import MAX_QUERY_CHARACTERS, CollectionService, make_service
-from quire.server.errors import ApiError, error_response
+from quire.server.errors import ApiError, ErrorResponse
 from quire.server.generation.generation import as_api_error
 from quire.server.health import health_routes
 from quire.server.history.routes import request_routes
@@ -183,7 +183,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
 
 
 async def _on_error(request: Request, error: Exception) -> JSONResponse:
-    return error_response(error if isinstance(error, ApiError) else as_api_error(error))
+    return ErrorResponse(error if isinstance(error, ApiError) else as_api_error(error))
 
 
 async def _on_unknown_route(request: Request, error: Exception) -> JSONResponse:
@@ -193,21 +193,11 @@ async def _on_unknown_route(request: Request, error: Exception) -> JSONResponse:
     if error.status_code == 405:  # the router names only the methods of the first route
         matching = (route for route in request.app.routes if route.matches(request.scope)[0] is not Match.NONE)
         headers["Allow"] = ", ".join(sorted({method for route in matching for method in route.methods}))
-    return error_response(ApiError(error.status_code, message, headers=headers))
+    return ErrorResponse(ApiError(error.status_code, message, headers=headers))
 
 
 async def _on_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=_CLIENT_CLOSED)
-
-
-@dataclass(frozen=True)
-class Assembly:
-    """An application and its parts with a life of their own."""
-
-    app: Starlette
-    registry: ModelRegistry
-    service: CollectionService  #: closed by the application
-    models: ModelSet
 
 
 def with_keys(settings: ServerSettings) -> ServerSettings:
@@ -230,7 +220,7 @@ def assemble(
     template: str | None = None,
     aliases: tuple[str, ...] = (),
     adapters: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
-) -> Assembly:
+) -> Starlette:
     """Make the application of engines by served name, which the caller starts and stops. `sources` are their
     directories, hub ids or presets, `adapters` the directories of their adapters by name; `settings` have keys
     (`with_keys`), `template` replaces the models' own, and `aliases` are further names of the only model. Raises
@@ -246,8 +236,7 @@ def assemble(
     service = make_service(registry, settings, metrics)
     router = _router(registry, settings, service)
     tracing = None if settings.otlp_traces_endpoint is None else _tracing(settings.otlp_traces_endpoint)
-    app = make_app(registry, settings, metrics, service=service, router=router, tracing=tracing)
-    return Assembly(app, registry, service, app.state.models)
+    return make_app(registry, settings, metrics, service=service, router=router, tracing=tracing)
 
 
 def _tracing(endpoint: str) -> Tracing:

@@ -56,11 +56,7 @@ def anthropic_body(error: ApiError) -> dict[str, Any]:
     return {"type": "error", "error": {**error_body(error)["error"], "type": kind, "details": details}}
 
 
-def error_response(error: ApiError) -> JSONResponse:
-    return _ErrorResponse(error)
-
-
-class _ErrorResponse(JSONResponse):
+class ErrorResponse(JSONResponse):
     """Also puts the error's code into the scope's state, under `ERROR_CODE`."""
 
     def __init__(self, error: ApiError) -> None:

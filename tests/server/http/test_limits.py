@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.server.errors import ApiError, error_response
+from quire.server.errors import ApiError, ErrorResponse
 from quire.server.http.body import BODY_PARSED
 from quire.server.http.middleware import MAX_HELD_BODIES, Authenticate, Concurrency, LimitBody, hold_sequences
 from quire.server.settings import ServerSettings
@@ -248,7 +248,7 @@ def test_a_request_counts_with_all_its_sequences() -> None:
         try:
             hold_sequences(scope, int(scope["path"][1:]))
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
+            await ErrorResponse(error)(scope, receive, send)
             return
         await held(scope, receive, send)
 

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from quire.server.errors import ApiError, error_response
+from quire.server.errors import ApiError, ErrorResponse
 from quire.server.http.protocol import MAX_HEAD_BYTES, HttpProtocol
 from server.asgi import tell_state
 
@@ -28,7 +28,7 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["path"] == "/large":
         await Response(b"x" * LARGE)(scope, receive, send)
     elif scope["path"] == "/refuses":
-        await error_response(ApiError(413, "unread"))(scope, receive, send)
+        await ErrorResponse(ApiError(413, "unread"))(scope, receive, send)
     else:
         await tell_state(scope, receive, send)
 

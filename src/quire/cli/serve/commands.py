@@ -88,24 +88,24 @@ def _serve_here(
     started = {name: maker.make(name, prepared, children.get(name)) for name in prepared.configs}
     sources = {name: config.model for name, config in prepared.configs.items()}
     aliases, adapters = prepared.aliases, prepared.adapters
-    assembly = assemble(started, sources, settings, metrics, template=template, aliases=aliases, adapters=adapters)
+    app = assemble(started, sources, settings, metrics, template=template, aliases=aliases, adapters=adapters)
     if (on_hangup := ctx.meta.get(READ_AGAIN)) is not None:
         from quire.cli.serve.reread import Reread
 
-        on_hangup = Reread(on_hangup, prepared.given, given, maker, assembly.models, template)
+        on_hangup = Reread(on_hangup, prepared.given, given, maker, app.state.models, template)
 
     def stop() -> None:
-        assembly.service.stop()
+        app.state.service.stop()
         if bar is not None:
             bar.stop()
 
     return serve_until_stopped(
-        assembly.app,
-        assembly.registry,
+        app,
+        app.state.models.registry,
         settings,
         metrics=metrics,
         banner=partial(_banner, list(started), has_keys=bool(settings.api_keys)),
-        on_drain=assembly.app.state.batches.stop,
+        on_drain=app.state.batches.stop,
         on_stop=stop,
         on_hangup=on_hangup,
         listener=listener,

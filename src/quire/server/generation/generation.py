@@ -45,7 +45,7 @@ from quire.prompt import Prompt
 from quire.sampling_params import BeamSearchParams, SamplingParams
 from quire.server.bodies.replies import CompletionTokensDetails, PromptTokensDetails, StageTokens, Usage
 from quire.server.bodies.requests import RequestReply
-from quire.server.errors import ApiError, error_response, invalid
+from quire.server.errors import ApiError, ErrorResponse, invalid
 from quire.server.http.middleware import BACKGROUND_HEADER, hold_sequences, report_usage
 from quire.server.http.protocol import ClientDisconnected, run_while_connected
 from quire.server.registry import ServedModel
@@ -448,7 +448,7 @@ class StreamedAnswer(Response):
                 if first.done() and (error := first.exception()) is not None:
                     if not isinstance(error, ApiError):
                         raise error
-                    await error_response(error)(scope, receive, send)
+                    await ErrorResponse(error)(scope, receive, send)
                     return
                 self.headers.update(self._job.stage_headers)
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

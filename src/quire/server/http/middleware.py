@@ -21,7 +21,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quire.core.block_keys import PUBLIC, DomainSpans, tenant_domain
-from quire.server.errors import ERROR_CODE, RETRY_SOON, ApiError, error_response
+from quire.server.errors import ERROR_CODE, RETRY_SOON, ApiError, ErrorResponse
 from quire.server.http.body import BODY_PARSED, LARGE_BODY_BYTES
 from quire.server.http.keys import key_id
 from quire.server.settings import ServerSettings
@@ -88,7 +88,7 @@ class AccessLog:
             if status is not None:
                 raise  # the server closes the connection, so that half an answer does not look complete
             message = f"the server made a mistake; its log has the details under {request_id}"
-            await error_response(ApiError(500, message))(scope, receive, watch)
+            await ErrorResponse(ApiError(500, message))(scope, receive, watch)
         finally:
             client = scope.get("client")
             fields = {
@@ -157,10 +157,10 @@ class LimitBody:
             async with asyncio.timeout(self.timeout_s):
                 is_complete = await self._read(body, held, receive)
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
+            await ErrorResponse(error)(scope, receive, send)
         except TimeoutError:
             message = f"the body did not arrive within {self.timeout_s:g} s"
-            await error_response(ApiError(408, message, code="request_timeout"))(scope, receive, send)
+            await ErrorResponse(ApiError(408, message, code="request_timeout"))(scope, receive, send)
         else:
             if is_complete:
                 messages: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
@@ -254,7 +254,7 @@ class Concurrency:
         try:
             hold(1)
         except ApiError as error:
-            await error_response(error)(scope, receive, send)
+            await ErrorResponse(error)(scope, receive, send)
             return
         try:
             await self.app(scope, receive, send)
@@ -319,7 +319,7 @@ class Authenticate:
                 scope.setdefault("state", {})["key_id"] = id_
             except ApiError as error:
                 if scope["path"] not in self._open_paths and not scope["path"].startswith(PAGE_PATH):
-                    await error_response(error)(scope, receive, send)
+                    await ErrorResponse(error)(scope, receive, send)
                     return
         await self.app(scope, receive, send)
 
@@ -362,7 +362,7 @@ class CheckHost:
             f"this server has no keys and accepts no requests for the host {name!r:.100}; use localhost, or start the "
             "server with --allowed-host NAME or --api-key KEY"
         )
-        await error_response(ApiError(403, message, code="host_not_allowed"))(scope, receive, send)
+        await ErrorResponse(ApiError(403, message, code="host_not_allowed"))(scope, receive, send)
 
 
 def _is_loopback(name: str) -> bool:
