@@ -16,7 +16,6 @@ from quire.kernels.structure import address, dense, dense_rows, structure
 from quire.models.linear.interface import Activation
 from quire.models.linear.kernel_weight import KernelWeight
 from quire.ops.arrays import name_of, numpy_dtype, takes_tensors
-from quire.ops.functions import multiply
 from quire.system.pages import new_empty
 from quire.system.threads import num_threads
 
@@ -82,21 +81,8 @@ class BlockWeight(KernelWeight):
         self._functions = {numpy_dtype(name): getattr(library, f"quire_block_linear_{name}") for name in DTYPES}
         self._read_rows = getattr(library, f"quire_block_rows_{name_of(dtype)}")
 
-    @takes_tensors
-    def gated_product(
-        self,
-        x: np.ndarray,
-        bias: np.ndarray | None,
-        up: BlockWeight,
-        up_bias: np.ndarray | None,
-        activation: Activation = "silu",
-        addend: np.ndarray | None = None,
-        up_addend: np.ndarray | None = None,
-    ) -> np.ndarray:
-        """See `KernelWeight.gated_product`; in one call if both weights have the same order."""
-        if len(self._parts) + len(up._parts) > 2 or not same_order(self.order, up.order):
-            return multiply(self.product(x, bias, activation, addend), up.product(x, up_bias, "none", up_addend))
-        return self._multiply(x, bias, up, up_bias, activation, addend, up_addend)
+    def _shares_call(self, up: BlockWeight) -> bool:
+        return len(self._parts) + len(up._parts) <= 2 and same_order(self.order, up.order)
 
     @takes_tensors
     def rows(self, ids: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from quire.kernels.recorder import call_kernel, new_output
 from quire.kernels.structure import address, dense_rows
 from quire.models.linear.interface import Activation, PackedWeight
 from quire.ops.arrays import takes_tensors
+from quire.ops.functions import multiply
 from quire.system.threads import num_threads
 
 
@@ -54,9 +55,14 @@ class KernelWeight(PackedWeight):
         addend: np.ndarray | None = None,
         up_addend: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Compute silu(x W^T + b + addend) * (x U^T + c + up_addend) in one call; U has the shape and bits of W, and
-        the addends, float32, the shape of the result."""
+        """Compute silu(x W^T + b + addend) * (x U^T + c + up_addend), in one call if possible; U has the shape and bits
+        of W, and the addends, float32, the shape of the result."""
+        if not self._shares_call(up):
+            return multiply(self.product(x, bias, activation, addend), up.product(x, up_bias, "none", up_addend))
         return self._multiply(x, bias, up, up_bias, activation, addend, up_addend)
+
+    def _shares_call(self, up: Self) -> bool:
+        return True
 
     def call(self, up: Self | None, activation: Activation | None = None) -> ctypes.Structure:
         """Return the arguments of x W^T, or of silu(x W^T) * (x U^T), without rows and outputs."""
