@@ -209,12 +209,14 @@ _OPEN = frozenset(
 )
 
 
-class ForcedParser(ArrayParser):
+class ForcedParser(ToolParser):
     """Parses answers that follow `forced_calls_schema`."""
 
     openings = markers = ()
-    closing = None
     is_bare = True
+
+    def _read(self, marker: str, character: str) -> Reading[str]:
+        return (yield from read_array(character, self))
 
 
 def forced_calls_schema(
