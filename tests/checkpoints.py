@@ -91,6 +91,15 @@ _LATENT: dict[str, Any] = {
     "n_shared_experts": 2,
     "first_k_dense_replace": 1,
 }
+_GLM4_MOE: dict[str, Any] = {
+    "head_dim": 24,
+    "attention_bias": True,
+    "use_qk_norm": True,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "routed_scaling_factor": 1.5,
+}
 _GROUPS = {"n_routed_experts": 16, "n_group": 4, "topk_group": 2}
 _DEEPSEEK_ROPE = {**_YARN_ROPE, "mscale": 1.0, "mscale_all_dim": 0.7}
 _HYBRID: dict[str, Any] = {
@@ -196,6 +205,7 @@ _VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek2-groups": ("DeepseekV2", {**_LLAMA, **_LATENT, **_GROUPS, "topk_method": "group_limited_greedy"}),
     "deepseek3": ("DeepseekV3", {**_LLAMA, **_LATENT, **_GROUPS}),
     "deepseek3-rope-yarn": ("DeepseekV3", {**_LLAMA, **_LATENT, **_GROUPS, "rope_parameters": _DEEPSEEK_ROPE}),
+    "glm4_moe": ("Glm4Moe", {**_LLAMA, **_GLM4_MOE}),
     "glm4_moe_lite": ("Glm4MoeLite", {**_LLAMA, **_LATENT, "n_shared_experts": 1}),
     "qwen3_5": ("Qwen3_5Text", {**_LLAMA, **_HYBRID}),
     "qwen3_5-moe": (
@@ -266,6 +276,7 @@ FACTORS = {  # factors on STD, or the mean of norms, by parts of parameter names
     "DeepseekV3": _LATENT_FACTORS,
     "Gemma2": _GEMMA_FACTORS,
     "Gemma3Text": _GEMMA_FACTORS,
+    "Glm4Moe": {"q_norm": 3, "o_proj": 2.5},
     "Glm4MoeLite": _LATENT_FACTORS,
     "Gemma4Text": {
         "q_norm": 1.8,

@@ -29,6 +29,7 @@ _FAMILIES: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "qwen3_5-moe": (_OF_QWEN, _OF_ONE_HYBRID),
     "qwen3_next": (_OF_QWEN, {**_OF_ONE_HYBRID, "mlp_only_layers": []}),
     "deepseek3": (_OF_DEEPSEEK, _OF_ONE_LATENT),
+    "glm4_moe": (_OF_DEEPSEEK, _OF_ONE_LATENT),
     "glm4_moe_lite": (_OF_DEEPSEEK, {**_OF_ONE_LATENT, "mlp_layer_types": ["sparse"]}),
 }
 FAMILIES_WITH_HEADS = tuple(_FAMILIES)

@@ -49,7 +49,10 @@ TARGETS = {
     "gpt2": ["c_attn", "c_fc", "mlp.c_proj"],
     "opt": ["q_proj", "v_proj", "out_proj", "fc1", "fc2"],
     "opt-350m": ["q_proj", "k_proj", "v_proj", "fc2", "project_in", "project_out"],
-} | {name: ["q_proj", "k_proj", "v_proj", "o_proj"] for name in ("qwen2-moe", "qwen3-moe", "mixtral", *HYBRIDS)}
+} | {
+    name: ["q_proj", "k_proj", "v_proj", "o_proj"]
+    for name in ("qwen2-moe", "qwen3-moe", "mixtral", "glm4_moe", *HYBRIDS)
+}
 TARGETS |= {"deepseek2": ["q_proj", "kv_a_proj_with_mqa", "o_proj"]} | {
     name: ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "o_proj"]
     for name in ("deepseek2-groups", "deepseek3", "glm4_moe_lite")

@@ -74,6 +74,7 @@ ARCHITECTURES = {
         Architecture("Gemma4ForCausalLM", "gemma4_text", "gemma4", "Gemma 4"),
         Architecture("DeepseekV2ForCausalLM", "deepseek_v2", "deepseek", "DeepSeek-V2, DeepSeek-V2-Lite"),
         Architecture("DeepseekV3ForCausalLM", "deepseek_v3", "deepseek", "DeepSeek-V3, DeepSeek-R1"),
+        Architecture("Glm4MoeForCausalLM", "glm4_moe", "glm4_moe", "GLM-4.5, GLM-4.6, GLM-4.7"),
         Architecture("Glm4MoeLiteForCausalLM", "glm4_moe_lite", "deepseek", "GLM-4.7-Flash"),
         Architecture("GPT2LMHeadModel", "gpt2", "gpt2", "GPT-2, DialoGPT"),
         Architecture("OPTForCausalLM", "opt", "opt", "OPT, Galactica"),

@@ -31,7 +31,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
         head_dim=latent.rope_dim,
         is_interleaved=kind == "deepseek_v2" or reader.flag("rope_interleave", True),
         reads_biases=("attention_bias",),
-        experts=_read_experts(reader, is_v2=kind == "deepseek_v2"),
+        experts=read_experts(reader, is_v2=kind == "deepseek_v2"),
     )
     scale = (latent.nope_dim + latent.rope_dim) ** -0.5
     rope = reader.get("rope_parameters") or reader.get("rope_scaling") or {}
@@ -40,7 +40,7 @@ def read_config(reader: ConfigReader) -> ModelConfig:
     return replace(config, head_dim=latent.rank + latent.rope_dim, latent=latent, attention_scale=scale)
 
 
-def _read_experts(reader: ConfigReader, *, is_v2: bool) -> ExpertsConfig:
+def read_experts(reader: ConfigReader, *, is_v2: bool) -> ExpertsConfig:
     values = {"moe_layer_freq": (1,), **(_OF_V2 if is_v2 else _OF_V3)}
     found = {name: reader.get(name, known[0]) for name, known in values.items()}
     for name, value in found.items():
@@ -70,7 +70,7 @@ class DeepseekDecoderLayer(LlamaDecoderLayer):
 
 class DeepseekV2ForCausalLM(LlamaForCausalLM):
     renamed_tensors: ClassVar = {".shared_experts.": ".shared_expert."}
-    layer_class = DeepseekDecoderLayer
+    layer_class: ClassVar[type[LlamaDecoderLayer]] = DeepseekDecoderLayer
     draft_head_names: ClassVar = {
         "fc": "model.layers.{}.eh_proj",
         "embedding_norm": "model.layers.{}.enorm",
