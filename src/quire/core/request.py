@@ -46,8 +46,7 @@ class Loading:
     start: int  #: first token of the blocks
     end: int  #: token after the last one
     op_ids: set[int] = field(default_factory=set)  #: pending loads
-    tiers: list[str] = field(default_factory=list)  #: tier of each block
-    sources: list[str] = field(default_factory=list)  #: the same, with OTHER_PROCESS
+    sources: list[str] = field(default_factory=list)  #: tier of each block, OTHER_PROCESS for its blocks on disk
 
 
 class Sequence:

@@ -202,10 +202,9 @@ class SwapManager:
         kv = self.kv
         kv.extend_table(seq, [kv.pool.allocate() for _ in range(span.start - len(seq.block_table))])
         loading = Loading(span.start * kv.block_size, span.num_tokens or span.end * kv.block_size)
-        loading.tiers = self.tiers(seq, span)
         records = self._records(seq, span)
         blocks: list[int | None] = []
-        for keys, tier in zip(records, loading.tiers, strict=True):
+        for keys, tier in zip(records, self.tiers(seq, span), strict=True):
             loading.sources.append(OTHER_PROCESS if tier == "disk" and keys[0] in self.by_others else tier)
             blocks.append(self._cached(keys[0], is_whole=len(keys) > 1) if tier == "device" else None)
             if (block := blocks[-1]) is not None:  # before a load takes its memory

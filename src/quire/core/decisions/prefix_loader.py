@@ -10,6 +10,7 @@ from quire.core.decisions.recovery import Recovery
 from quire.core.kv_cache_manager import KVCacheManager
 from quire.core.request import Sequence
 from quire.core.swap_manager import SwapManager
+from quire.outputs import OTHER_PROCESS
 
 _NUM_DECISIONS = 8
 
@@ -46,7 +47,8 @@ class PrefixLoader:
                 del self._loading[seq_id]
             elif (rest := self._swap.unloaded(seq)) is not None:
                 first = seq.loading.start // size
-                tiers = seq.loading.tiers[rest.start - first : rest.end - first]
+                sources = seq.loading.sources[rest.start - first : rest.end - first]
+                tiers = ["disk" if source == OTHER_PROCESS else source for source in sources]
                 is_late = self._decider.is_load_late(seq.num_computed_tokens, rest.end * size, tiers)
                 if is_late and self._swap.cancel_loads(seq, rest):
                     self._recovery.log.record_fallback(seq.request.request_id)
