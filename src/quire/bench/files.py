@@ -42,6 +42,6 @@ def _cannot_write(path: Path, error: OSError) -> ValueError:
     return ValueError(f"cannot write {path}: {error.strerror}; name a file where there is room and this user may write")
 
 
-def write_json(data: dict[str, Any], path: Path) -> None:
+def write_json(data: Any, path: Path) -> None:
     with writing(path) as file:
         file.write(json.dumps(data, indent=1, allow_nan=False) + "\n")

@@ -30,14 +30,14 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: st
 def write_figures(path: Path | None, figures: Any) -> None:
     """Write a dataclass, a list of them or plain values to `path`, if there is one."""
     if path is not None:
-        import json
         from dataclasses import asdict, is_dataclass
+
+        from quire.bench.files import write_json
 
         def plain(value: Any) -> Any:
             return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
-        data = [plain(each) for each in figures] if isinstance(figures, list) else plain(figures)
-        path.write_text(json.dumps(data, indent=2) + "\n")
+        write_json([plain(each) for each in figures] if isinstance(figures, list) else plain(figures), path)
 
 
 def show_time(seconds: float | None) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from quire.cli.options import Json, options
+from quire.cli.tables import write_figures
 from quire.config import EngineConfig
 
 EXAMPLE = "Example: quire kv warm --model quire-mini --kv-dir /var/lib/quire/kv handbook.txt"
@@ -43,10 +44,7 @@ def warm(
         name = "--role" if role != "user" else "--chat-template"
         raise ValueError(f"{name} applies to a conversation; add --chat")
     rows = _warm_all(engine, files, _joiner(head, role, chat_template) if chat else _joiner(head))
-    if json is not None:
-        from quire.bench.files import write_json
-
-        write_json({"model": engine.model, "kv_dir": engine.kv_dir, "files": rows}, json)
+    write_figures(json, {"model": engine.model, "kv_dir": engine.kv_dir, "files": rows})
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 
