@@ -67,7 +67,8 @@ class PanelHelp:
             if (record := each.get_help_record(ctx)) is not None:
                 is_argument = each.param_type_name == "argument"
                 default = "Arguments" if is_argument else "Options"
-                names = re.sub(r"<(?:list\[)?([\w|]+)(?: range)?\]?>", "" if is_argument else _shown_type, record[0])
+                shown = (lambda found: "") if is_argument else (lambda found: _TYPES.get(found[1], found[1]))
+                names = re.sub(r"<(?:list\[)?([\w|]+)(?: range)?\]?>", shown, record[0])
                 names = _argument(names) if is_argument else names
                 text = re.sub(r"\b[a-z]+_\w+\b(?!\.\w)", lambda found: long_names.get(found[0], found[0]), record[1])
                 panels.setdefault(each.rich_help_panel or default, []).append((names, text))
@@ -123,10 +124,6 @@ class App(typer.Typer):
 
     def command(self, *args: Any, **settings: Any) -> Any:
         return super().command(*args, **{"cls": Command, **settings})
-
-
-def _shown_type(found: re.Match[str]) -> str:
-    return _TYPES.get(found[1], found[1])
 
 
 def _argument(name: str) -> str:

@@ -64,7 +64,8 @@ def notes(
     if len(figures) == 1:
         found += _summary(figures[0])
     for figure, result in zip(figures, results, strict=True):
-        found += _errors(figure, result, where="" if len(figures) == 1 else f"{_where(figure)}: ")
+        where = "" if len(figures) == 1 else f"{figure['label']} at {_rate(figure):g}/s: "
+        found += _errors(figure, result, where)
     if limits and len(figures) > 1:
         found += _breaking_points(figures, limits)
     found += _token_counts(figures)
@@ -212,10 +213,6 @@ def _by_label(figures: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[st
     for figure in figures:
         found.setdefault(figure["label"], []).append(figure)
     return found
-
-
-def _where(figure: Mapping[str, Any]) -> str:
-    return f"{figure['label']} at {_rate(figure):g}/s"
 
 
 def _named(limits: Mapping[str, float]) -> str:

@@ -90,7 +90,7 @@ class Speculator:
         self._kv = kv
         self._queue = queue
         self.costs = costs
-        self.make_sources = make_sources or _default_sources
+        self.make_sources = make_sources or (lambda seq: (Lookup(seq.request.prediction),))
         self.acceptance = Acceptance()
         self.draft_costs = None if draft_model is None else DraftCosts(draft_model)
         self._most_streams = _KNOWN_ROWS  #: that one step decoded
@@ -254,7 +254,3 @@ class Speculator:
     def remove(self, seq: Sequence) -> None:
         """Forget a sequence that has ended."""
         self._streams.pop(seq.seq_id, None)
-
-
-def _default_sources(seq: Sequence) -> Sources:
-    return (Lookup(seq.request.prediction),)

@@ -82,7 +82,8 @@ def verify(directory: str | Path, progress: Progress | None = None, cipher: Ciph
     """Read and check every record of every namespace that is not locked."""
     namespaces = _namespaces(_checked(directory), cipher)
     found = Verification(locked=[each.path.name for each in namespaces if each.is_locked])
-    paths = [(each, path) for each in namespaces if not each.is_locked for path in _segment_paths(each)]
+    files = [(each, path) for each in namespaces if not each.is_locked for path in sorted(each.path.glob("*.seg"))]
+    paths = [(each, path) for each, path in files if NAME.fullmatch(path.name)]
     total = sum(path.stat().st_size for _, path in paths if path.exists())
     for namespace, path in paths:
         try:
@@ -173,10 +174,6 @@ def _checked(directory: str | Path) -> Path:
 def _namespaces(directory: Path, cipher: Cipher | None = None) -> list[Namespace]:
     found = [read_namespace(path, cipher) for path in sorted(directory.iterdir()) if path.is_dir()]
     return [namespace for namespace in found if namespace is not None]
-
-
-def _segment_paths(namespace: Namespace) -> list[Path]:
-    return sorted(path for path in namespace.path.glob("*.seg") if NAME.fullmatch(path.name))
 
 
 def _load(namespace: Namespace, path: Path) -> Segment | None:

@@ -88,8 +88,8 @@ def open_namespace(
         make_directory(path)
     check_directory(path)
     known = _read_facts(path)
-    valid = (VERSION, root.hex(), block_bytes)
-    if known is not None and known.get("format") in (None, VERSION) and _identity(known) != valid:
+    valid = {"format": VERSION, "root": root.hex(), "block_bytes": block_bytes}
+    if known is not None and known.get("format") in (None, VERSION) and not valid.items() <= known.items():
         logger.warning("%s is damaged: it describes other KV; it is put aside and written again", path / FACTS)
         if not read_only:
             os.replace(path / FACTS, path / f"{FACTS}.damaged")
@@ -112,10 +112,6 @@ def open_namespace(
             f"{VERSION}); remove it, or name another kv_dir"
         )
     return Namespace(path, model, root, block_bytes, dict(facts))
-
-
-def _identity(known: Mapping[str, Any]) -> tuple[Any, ...]:
-    return known.get("format"), known.get("root"), known.get("block_bytes")
 
 
 def _locate(directory: Path, model: str, root: bytes) -> Path:
