@@ -184,14 +184,13 @@ class Writer:
     def free_space(self, num_bytes: int) -> None:
         """Evict until a full disk has this much room."""
         with locked(self._namespace.lock_path), contextlib.suppress(NoRoomError):
-            directory = self._namespace.lock_path.parent
-            self._record_evicted(make_room(directory, num_bytes, self._max_bytes, self._live_cost, 0)[1])
+            self._make_room(num_bytes, 0)
 
     def check_room(self) -> None:
         """Evict segments beyond the limit, which may have been lowered. Raises NoRoomError on a full disk."""
         directory = self._namespace.lock_path.parent
         with contextlib.suppress(NoRoomError):
-            self._record_evicted(make_room(directory, 0, self._max_bytes, self._live_cost, 0)[1])
+            self._make_room(0, 0)
         disk = os.statvfs(directory)
         least = FILE_HEADER_BYTES + _MIN_ROWS * self._record_bytes
         if disk.f_blocks and disk.f_bavail * disk.f_frsize < least and not survey(directory).sealed:
@@ -201,11 +200,8 @@ class Writer:
         """Make room for a segment and create it."""
         with locked(self._namespace.lock_path):
             make_directory(self._namespace.path)
-            room, evicted = make_room(
-                self._namespace.lock_path.parent, capacity, self._max_bytes, self._live_cost, least or capacity
-            )
+            room = self._make_room(capacity, least or capacity)
             path = self._namespace.path / f"{self._writer}-{next(self._numbers):06}.seg"
-            self._record_evicted(evicted)
             return self._catalog.new_segment(path, lambda segment: ActiveSegment(segment, room))
 
     def seal(self) -> None:
@@ -231,7 +227,10 @@ class Writer:
             segment = self._catalog.segments.get(path.name)
             return None if segment is None else segment.live_cost_s
 
-    def _record_evicted(self, evicted: Sequence[Path]) -> None:
+    def _make_room(self, needed: int, least: int) -> int:
+        """See `make_room`. Returns the size that has room."""
+        directory = self._namespace.lock_path.parent
+        room, evicted = make_room(directory, needed, self._max_bytes, self._live_cost, least)
         for path in evicted:
             self._catalog.stats.evicted_segments += 1
             segment = self._catalog.segments.get(path.name) if path.parent == self._namespace.path else None
@@ -239,6 +238,7 @@ class Writer:
                 self._catalog.remove_segment(segment)
         for namespace in {path.parent for path in evicted}:
             bump_generation(namespace)
+        return room
 
     def _pause(self, error: OSError) -> None:
         self._catalog.stats.write_errors += 1
