@@ -25,9 +25,9 @@ from quire.tiers.store.layout.record import (
     HEADER_BYTES,
     FileHeader,
     Row,
-    decode_block,
     decode_header,
     encode_header,
+    read_block,
     with_checksum,
 )
 from quire.tiers.store.layout.segment import Segment
@@ -241,16 +241,16 @@ def test_frames_that_expand_beyond_the_block_are_refused_before_they_are_decoded
     assert coded is not None
     half = BLOCK_BYTES // 2
     into = memoryview(bytearray(BLOCK_BYTES))
-    assert decode_block(ROOT, key(1), *forged(block, coded), into)
-    assert not decode_block(ROOT, key(2), *forged(block, coded), into)
+    assert read_block(ROOT, key(1), *forged(block, coded), into, None)
+    assert not read_block(ROOT, key(2), *forged(block, coded), into, None)
     bomb = zstandard.ZstdCompressor(level=1).compress(bytes(1 << 30))
     unsized = zstandard.ZstdCompressor(level=1, write_content_size=False).compress(bytes(1 << 20))
     # A frame header that names the block's size, before the content of the bomb: one segment, checksum-free.
     lying = struct.pack("<IBH", 0xFD2FB528, 0x60, half - 256) + bomb[zstandard.frame_header_size(bomb) :]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for frame in (bomb, unsized, lying, b"", b"?" * 40, coded[half:-1], coded[half : half + 9]):
-        assert not decode_block(ROOT, key(1), *forged(block, coded[:half] + frame), into)
-    assert not decode_block(ROOT, key(1), *forged(block, coded[: half - 1]), into)
+        assert not read_block(ROOT, key(1), *forged(block, coded[:half] + frame), into, None)
+    assert not read_block(ROOT, key(1), *forged(block, coded[: half - 1]), into, None)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10, "in KiB"
 
 

@@ -15,30 +15,28 @@ from quire.tiers.store.writer import Writer
 logger = logging.getLogger("quire")
 
 
-def compact(catalog: Catalog, writer: Writer, least_dead: float = 0.0) -> bool:
-    """Remove deleted blocks of segments with at least this share of them. Returns whether all sealed ones are clean."""
+def compact(catalog: Catalog, writer: Writer, least_dead: float = 0.0) -> None:
+    """Remove deleted blocks of segments with at least this share of them."""
     with writer.busy:
         active = writer.active
         if active is not None and _is_worth(active.segment, least_dead):
             writer.seal()
-    is_clean = True
     for segment in list(catalog.segments.values()):
         if segment.num_dead and not segment.is_ours and _is_worth(segment, least_dead):
-            is_clean &= _compact_segment(catalog, writer, segment)
-    return is_clean
+            _compact_segment(catalog, writer, segment)
 
 
 def _is_worth(segment: Segment, least_dead: float) -> bool:
     return segment.num_dead > 0 and segment.num_dead >= least_dead * segment.num_rows
 
 
-def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool:
-    """Rewrite or unlink a segment. Returns whether its deleted blocks are gone."""
+def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> None:
+    """Rewrite or unlink a segment, unless it has a writer."""
     try:
         file = OpenFile(segment.path, os.O_RDWR)
         is_locked = file.lock()
         if is_locked is False or (is_locked is None and not segment.is_sealed) or not file.is_at(segment.path):
-            return False
+            return
         catalog.read_growth(segment)  # its writer may have appended before it unlocked the file
         alive = [(number, row) for number, row in segment.enumerate_rows() if not catalog.is_dead(row)]
         if alive:
@@ -52,10 +50,9 @@ def _compact_segment(catalog: Catalog, writer: Writer, segment: Segment) -> bool
         pass
     except OSError as error:
         logger.warning("kv store: compacting %s failed: %s", segment.path, error)
-        return False
+        return
     catalog.remove_segment(segment)
     catalog.stats.compacted_segments += 1
-    return True
 
 
 def _copy(catalog: Catalog, writer: Writer, segment: Segment, file: OpenFile, alive: list[tuple[int, Row]]) -> None:

@@ -81,11 +81,12 @@ class OpenFile:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    file = OpenFile(path, os.O_RDWR | os.O_CREAT)
+def locked(path: Path, flags: int = 0) -> Iterator[OpenFile]:
+    """Open a file, and hold its lock."""
+    file = OpenFile(path, os.O_RDWR | os.O_CREAT | flags)
     try:
         file.wait_for_lock()
-        yield
+        yield file
     finally:
         file.close()
 

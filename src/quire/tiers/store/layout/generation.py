@@ -54,6 +54,4 @@ class Generation:
 def bump_generation(namespace: Path) -> None:
     """Notify the users of another namespace of a change."""
     with contextlib.suppress(OSError):
-        file = OpenFile(namespace / NAME, os.O_RDWR)
-        os.pwrite(file.fd, os.urandom(_BYTES), 0)
-        file.close()
+        Generation(namespace, read_only=False).bump()

@@ -17,7 +17,7 @@ from typing import Any
 import xxhash
 
 from quire.tiers.store.layout.cipher import SEAL_BYTES, Cipher
-from quire.tiers.store.layout.files import OpenFile, check_directory, make_directory, write_whole
+from quire.tiers.store.layout.files import OpenFile, check_directory, locked, make_directory, write_whole
 from quire.tiers.store.layout.record import KEY_BYTES, VERSION
 
 logger = logging.getLogger("quire")
@@ -88,25 +88,16 @@ def open_namespace(
         make_directory(path)
     check_directory(path)
     known = _read_facts(path)
-    valid = {"format": VERSION, "root": root.hex(), "block_bytes": block_bytes}
-    if known is not None and known.get("format") in (None, VERSION) and not valid.items() <= known.items():
+    own = {"format": VERSION, "model": model, "root": root.hex(), "block_bytes": block_bytes, "facts": dict(facts)}
+    is_other = known is not None and any(known.get(each) != own[each] for each in ("format", "root", "block_bytes"))
+    if known is not None and known.get("format") in (None, VERSION) and is_other:
         logger.warning("%s is damaged: it describes other KV; it is put aside and written again", path / FACTS)
         if not read_only:
             os.replace(path / FACTS, path / f"{FACTS}.damaged")
         known = None
-    if known is None:
-        namespace = Namespace(path, model, root, block_bytes, dict(facts))
-        if not read_only:
-            known = {
-                "format": VERSION,
-                "model": model,
-                "root": root.hex(),
-                "block_bytes": block_bytes,
-                "facts": dict(facts),
-            }
-            write_whole(path / FACTS, json.dumps(known, indent=2).encode() + b"\n")
-        return namespace
-    if known.get("format") != VERSION:
+    if known is None and not read_only:
+        write_whole(path / FACTS, json.dumps(own, indent=2).encode() + b"\n")
+    if known is not None and known.get("format") != VERSION:
         raise ValueError(
             f"{str(path)!r} was written by another version of Quire (format {known.get('format')}, and this one has "
             f"{VERSION}); remove it, or name another kv_dir"
@@ -158,12 +149,8 @@ def write_label(namespace: Namespace, label: Label) -> None:
     line = json.dumps(fields).encode()
     if namespace.cipher is not None:
         line = base64.b64encode(b"".join(namespace.cipher.encrypt(namespace.root, line)))
-    file = OpenFile(namespace.path / LABELS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    try:
-        file.wait_for_lock()
+    with locked(namespace.path / LABELS, os.O_APPEND) as file:
         os.write(file.fd, b"\n%016x %s\n" % (xxhash.xxh3_64_intdigest(line), line))  # the file may end in half a line
-    finally:
-        file.close()
 
 
 def read_labels(namespace: Namespace) -> Mapping[str, Label]:

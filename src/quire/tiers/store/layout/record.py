@@ -110,19 +110,14 @@ def is_intact(root: bytes, key: bytes, header: Buffer, block: Buffer) -> bool:
     return bytes(header[_FIELDS.size : _DATA_CHECKSUM_END]) == data_checksum(bytes(header[: _FIELDS.size]), block)
 
 
-def decode_block(root: bytes, key: bytes, header: Buffer, data: memoryview, into: memoryview) -> bool:
-    """Decode the coded record of this key. Returns False if it is damaged, or is none; `into` is then undefined."""
-    kind = header[4]
-    return kind in CODED_KINDS and decode(kind, data, into) and is_intact(root, key, header, into)
-
-
 def read_block(
     root: bytes, key: bytes, header: Buffer, data: memoryview, into: memoryview, cipher: Cipher | None
 ) -> bool:
     """Check the record of this key, decrypt its data in place and, unless `into` is the data, decode it. Returns False
     if it is damaged, or is none; data and `into` are then undefined."""
     if cipher is None:
-        return is_intact(root, key, header, data) if data is into else decode_block(root, key, header, data, into)
+        is_plain = data is into or (header[4] in CODED_KINDS and decode(header[4], data, into))
+        return is_plain and is_intact(root, key, header, into)
     row = decode_header(root, len(into), header)
     if row is None or row.key != key:
         return False
