@@ -23,6 +23,7 @@ ARCHITECTURES = {
     "Gemma3ForCausalLM": "gemma3",
     "Gemma4ForCausalLM": "gemma4",
     "Glm4ForCausalLM": "glm4",
+    "Glm4MoeForCausalLM": "glm4moe",
     "Glm4MoeLiteForCausalLM": "deepseek2",
     "GptOssForCausalLM": "gpt-oss",
     "GraniteForCausalLM": "granite",
@@ -296,11 +297,20 @@ def _deepseek2(config: dict[str, Any], old: bool) -> dict[str, Any]:
     rank, rope_dim, value_dim = (config[name] for name in ("kv_lora_rank", "qk_rope_head_dim", "v_head_dim"))
     key_dim, all_dim = rope_dim + config["qk_nope_head_dim"], config["rope_parameters"].get("mscale_all_dim")
     has_bias = config["model_type"] != "deepseek_v2"
-    written = {
+    written = _routed(config, has_gating=has_bias and not old) | {
         "add_q_lora_rank": config["q_lora_rank"],
         "add_kv_lora_rank": rank,
         "add_rope_dimension_count": rope_dim,
         "add_rope_scaling_yarn_log_mul": all_dim and 0.1 * all_dim,
+    }
+    if old:
+        return written | {"add_key_length": key_dim, "add_value_length": value_dim}
+    written |= {"add_head_count_kv": 1, "add_key_length": rank + rope_dim, "add_value_length": rank}
+    return written | {"add_key_length_mla": key_dim, "add_value_length_mla": value_dim}
+
+
+def _routed(config: dict[str, Any], *, has_gating: bool) -> dict[str, Any]:
+    return {
         "add_leading_dense_block_count": config["first_k_dense_replace"],
         "add_expert_count": config["n_routed_experts"],
         "add_expert_group_count": config["n_group"],
@@ -308,12 +318,8 @@ def _deepseek2(config: dict[str, Any], old: bool) -> dict[str, Any]:
         "add_expert_shared_count": config["n_shared_experts"],
         "add_expert_weights_scale": config["routed_scaling_factor"],
         "add_expert_weights_norm": config["norm_topk_prob"] or None,
-        "add_expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID if has_bias and not old else None,
+        "add_expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID if has_gating else None,
     }
-    if old:
-        return written | {"add_key_length": key_dim, "add_value_length": value_dim}
-    written |= {"add_head_count_kv": 1, "add_key_length": rank + rope_dim, "add_value_length": rank}
-    return written | {"add_key_length_mla": key_dim, "add_value_length_mla": value_dim}
 
 
 def _hybrid(config: dict[str, Any]) -> dict[str, Any]:
@@ -393,6 +399,8 @@ def _write_config(writer: gguf.GGUFWriter, config: dict[str, Any], old: bool) ->
         written |= _gemma4(config)
     if "kv_lora_rank" in config:
         written |= _deepseek2(config, old)
+    if config["model_type"] == "glm4_moe":
+        written |= _routed(config, has_gating=True)
     if "linear_num_key_heads" in config:
         written |= _hybrid(config)
     if "conv_L_cache" in config:

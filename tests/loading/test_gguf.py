@@ -82,6 +82,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "deepseek2-groups": {},
     "deepseek3": {},
     "deepseek3-rope-yarn": {"rope_parameters": DEEPSEEK_ROPE},
+    "glm4_moe": {},
     "glm4_moe_lite": {},
     "qwen3_5": {},
     "qwen3_5-moe": {},
@@ -120,7 +121,7 @@ def test_its_logits_are_those_of_the_checkpoint(variant: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "variant", quick(KINDS, ["deepseek3", "glm4_moe_lite", *sorted(VARIANTS.keys() & set(HYBRIDS))])
+    "variant", quick(KINDS, ["deepseek3", "glm4_moe", "glm4_moe_lite", *sorted(VARIANTS.keys() & set(HYBRIDS))])
 )
 def test_its_tokens_are_those_of_transformers(variant: str, tmp_path: Path) -> None:
     path = write_gguf(make_checkpoint(variant, tmp_path / "model", **VARIANTS[variant]), tmp_path / "model.gguf")

@@ -21,6 +21,7 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 _MAX_FACTORS = 4096
 _MODEL_TYPES = {"mistral3": "ministral3", "gemma3": "gemma3_text", "qwen35": "qwen3_5_text"}
 _MODEL_TYPES |= {"qwen35moe": "qwen3_5_moe_text", "qwen3next": "qwen3_next", "lfm2moe": "lfm2_moe"}
+_MODEL_TYPES |= {"glm4moe": "glm4_moe"}
 _HYBRIDS = ("qwen35", "qwen35moe", "qwen3next")
 _KV = ("key", "value")
 #: Groups of experts and chosen ones, by experts of DeepSeek-V2 and V3, whose older files do not state them.
@@ -121,6 +122,10 @@ def _deepseek2(header: GGUFHeader, config: dict[str, Any], tensors: Container[st
     }
 
 
+def _glm4_moe(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
+    return {"n_routed_experts": config["num_experts"], "use_qk_norm": "blk.0.attn_q_norm.weight" in tensors}
+
+
 def _hybrid(header: GGUFHeader, config: dict[str, Any], tensors: Container[str]) -> dict[str, Any]:
     """Return the fields of layers with the gated delta rule. Old files of Qwen3-Next have its joint product."""
     inner = header.values[f"{header.values['general.architecture']}.ssm.inner_size"]
@@ -212,6 +217,7 @@ def _gemma4(header: GGUFHeader, config: dict[str, Any], tensors: Container[str])
 _OF_PREFIX: dict[str, Callable[[GGUFHeader, dict[str, Any], dict[str, tuple[int, ...]]], dict[str, Any]]] = {
     "deepseek2": _deepseek2,
     "gemma4": _gemma4,
+    "glm4moe": _glm4_moe,
     "granitehybrid": _granite_hybrid,
     **dict.fromkeys(("lfm2", "lfm2moe"), _lfm2),
     **dict.fromkeys(_HYBRIDS, _hybrid),
