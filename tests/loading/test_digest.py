@@ -53,7 +53,7 @@ def test_metadata_padding_of_the_header_and_other_files_do_not_count(tmp_path: P
 def test_neither_pieces_nor_threads_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, num_threads: int
 ) -> None:
-    monkeypatch.setattr("quire.loading.digest.PIECE_BYTES", piece)
+    monkeypatch.setattr("quire.loading.digest._PIECE_BYTES", piece)
     passed: list[int] = []
     write_shards(tmp_path, [some_tensors()])
     assert hash_checkpoint(tmp_path, num_threads=num_threads, advance=passed.append) == GOLDEN
@@ -105,7 +105,7 @@ def test_a_file_that_is_cut_off_has_no_digest(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_ends_hashing_in_the_midst_of_a_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.loading.digest.PIECE_BYTES", 1)
+    monkeypatch.setattr("quire.loading.digest._PIECE_BYTES", 1)
     passed: list[int] = []
     main, never = threading.main_thread().ident, threading.Event()
     assert main is not None

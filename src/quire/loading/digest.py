@@ -18,11 +18,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from quire.loading.checkpoint import TensorEntry, read_headers
-from quire.loading.errors import ModelLoadError
-from quire.loading.remote import open_file
+from quire.loading.remote import read_pieces
 from quire.models.model_config import ModelConfig
 
-PIECE_BYTES = 2**20  #: read and hashed at once
+_PIECE_BYTES = 2**20  #: read and hashed at once; larger ones leave the cores' caches
 _MAX_THREADS = 4  #: four cores hash faster than a disk reads
 _VERSION = b"quire-weights-1"
 
@@ -38,7 +37,7 @@ def hash_checkpoint(
         try:
             # Largest first: a large last tensor would keep one thread busy alone.
             largest_first = sorted(spans, key=lambda name: -spans[name].num_bytes)
-            hashing = {name: pool.submit(_hash_tensor, name, spans[name], advance, stop) for name in largest_first}
+            hashing = {name: pool.submit(_hash_tensor, spans[name], advance, stop) for name in largest_first}
             digests = {name: task.result() for name, task in hashing.items()}
         except BaseException:  # Ctrl-C included: running tasks stop at their next piece
             stop.set()
@@ -89,20 +88,11 @@ def _prefixed(part: bytes) -> bytes:
     return len(part).to_bytes(8, "little") + part
 
 
-def _hash_tensor(name: str, span: TensorEntry, advance: Callable[[int], None], stop: threading.Event) -> bytes:
+def _hash_tensor(span: TensorEntry, advance: Callable[[int], None], stop: threading.Event) -> bytes:
     digest = hashlib.sha256()
-    buffer = memoryview(bytearray(min(PIECE_BYTES, span.num_bytes)))
-    left = span.num_bytes
-    try:
-        with open_file(span.file) as file:
-            file.seek(span.start)
-            while left and not stop.is_set():
-                count = file.readinto(buffer[:left])  # type: ignore[attr-defined]
-                if not count:
-                    raise OSError("the file is truncated")
-                digest.update(buffer[:count])
-                left -= count
-                advance(count)
-    except OSError as error:
-        raise ModelLoadError(f"{name} cannot be read from {span.file} ({error}); download it again") from None
+    for piece in read_pieces(span.file, span.start, span.num_bytes, piece_bytes=_PIECE_BYTES):
+        if stop.is_set():
+            break
+        digest.update(piece)
+        advance(len(piece))
     return digest.digest()

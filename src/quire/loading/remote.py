@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from quire.loading.errors import ModelLoadError, UnreadableError
+from quire.loading.errors import ModelLoadError, UnreadableError, unreadable
 from quire.system.user_cache import replace_file, user_cache
 
 logger = logging.getLogger("quire")
@@ -136,6 +136,25 @@ def open_file(path: Path) -> BinaryIO:
         if (original := index.original_file(path)) is not None:
             return decoding.open_original(original)
     return path.open("rb")
+
+
+def read_pieces(
+    path: Path, start: int = 0, num_bytes: int | None = None, *, piece_bytes: int = 2**22
+) -> Iterator[memoryview]:
+    """Yield a file's bytes, by default all, in a buffer that the next piece overwrites. Raises ModelLoadError."""
+    buffer = memoryview(bytearray(piece_bytes if num_bytes is None else min(piece_bytes, num_bytes)))
+    try:
+        with open_file(path) as file:
+            left = file.seek(0, os.SEEK_END) if num_bytes is None else num_bytes
+            file.seek(start)
+            while left:
+                count = file.readinto(buffer[:left])  # type: ignore[attr-defined]
+                if not count:
+                    raise ModelLoadError(f"{path} became shorter while it was read; try again when it is whole")
+                yield buffer[:count]
+                left -= count
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 class RangeStream(io.RawIOBase):

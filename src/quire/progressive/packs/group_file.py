@@ -15,16 +15,13 @@ from typing import Any, Self
 import xxhash
 
 from quire.loading.checkpoint import DTYPE_NAMES, TensorEntry, checkpoint_dtype
-from quire.loading.errors import ModelLoadError, unreadable
 from quire.loading.modules.fitting import fit_model
-from quire.loading.remote import open_file
+from quire.loading.remote import read_pieces
 from quire.loading.save import tensors_header
 from quire.loading.stage_manifest import PackedFile
 from quire.models.model_config import ModelConfig
 from quire.models.registry import build_model
 from quire.ops.arrays import numpy_dtype
-
-PIECE_BYTES = 4 * 2**20
 
 
 class TensorOrder:
@@ -106,23 +103,6 @@ class FileCopy:
         return PackedFile(name, self._num_bytes, self._sha256.hexdigest(), self._xxh3.hexdigest())
 
 
-def read_pieces(path: Path, start: int, num_bytes: int | None) -> Iterator[memoryview]:
-    """Yield a file's bytes in a buffer that the next piece overwrites. Raises ModelLoadError."""
-    buffer = memoryview(bytearray(PIECE_BYTES if num_bytes is None else min(PIECE_BYTES, num_bytes)))
-    try:
-        with open_file(path) as file:
-            left = file.seek(0, os.SEEK_END) if num_bytes is None else num_bytes
-            file.seek(start)
-            while left:
-                count = file.readinto(buffer[:left])  # type: ignore[attr-defined]
-                if not count:
-                    raise ModelLoadError(f"{path} became shorter while it was read; try again when it is whole")
-                yield buffer[:count]
-                left -= count
-    except OSError as error:
-        raise unreadable(path, error) from None
-
-
 def copy_file(
     source: Path, directory: Path, name: str, advance: Callable[[int], None] = lambda num_bytes: None
 ) -> PackedFile:
@@ -134,7 +114,7 @@ def copy_file(
 def describe_file(path: Path, name: str, advance: Callable[[int], None] = lambda num_bytes: None) -> PackedFile:
     """Digest a file; `name` is its path in the pack. Raises ModelLoadError if it cannot be read."""
     sha256, xxh3, num_bytes = hashlib.sha256(), xxhash.xxh3_128(), 0
-    for piece in read_pieces(path, 0, None):
+    for piece in read_pieces(path):
         sha256.update(piece)
         xxh3.update(piece)
         num_bytes += len(piece)

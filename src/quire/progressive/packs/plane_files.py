@@ -17,6 +17,7 @@ from quire.loading.checkpoint import TensorEntry, weight_files
 from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
 from quire.loading.planes.index import CHUNK_BYTES, VERSION, plane_index
+from quire.loading.remote import read_pieces
 from quire.loading.save import tensors_header
 from quire.loading.stage_manifest import (
     PLANES_FILE,
@@ -26,7 +27,7 @@ from quire.loading.stage_manifest import (
     is_plane_pack,
     read_stage_manifest,
 )
-from quire.progressive.packs.group_file import FileCopy, copy_file, describe_file, new_directory, read_pieces
+from quire.progressive.packs.group_file import FileCopy, copy_file, describe_file, new_directory
 
 
 class PlaneWriter:
