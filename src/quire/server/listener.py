@@ -56,12 +56,14 @@ def url_of(settings: ServerSettings, listener: socket.socket) -> str:
 
 def is_local(settings: ServerSettings) -> bool:
     """Whether only this machine can connect."""
-    if settings.uds is not None:
-        return True
+    return settings.uds is not None or settings.host == "localhost" or is_loopback(settings.host)
+
+
+def is_loopback(host: str) -> bool:
     try:
-        return ip_address(settings.host).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
-        return settings.host == "localhost"
+        return False
 
 
 def _listen_at(path: str) -> socket.socket:

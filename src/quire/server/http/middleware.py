@@ -15,7 +15,6 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from ipaddress import ip_address
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +23,7 @@ from quire.core.block_keys import PUBLIC, DomainSpans, tenant_domain
 from quire.server.errors import ERROR_CODE, RETRY_SOON, ApiError, ErrorResponse
 from quire.server.http.body import BODY_PARSED, LARGE_BODY_BYTES
 from quire.server.http.keys import key_id
+from quire.server.listener import is_loopback
 from quire.server.settings import ServerSettings
 
 logger = logging.getLogger("quire.access")
@@ -355,7 +355,7 @@ class CheckHost:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = dict(scope.get("headers", ())).get(b"host", b"localhost").decode("latin-1").lower()
         name = given.rpartition("]")[0].removeprefix("[") or given.partition(":")[0]
-        if "*" in self._known or name in self._known or name.endswith(".localhost") or _is_loopback(name):
+        if "*" in self._known or name in self._known or name.endswith(".localhost") or is_loopback(name):
             await self.app(scope, receive, send)
             return
         message = (
@@ -363,13 +363,6 @@ class CheckHost:
             "server with --allowed-host NAME or --api-key KEY"
         )
         await ErrorResponse(ApiError(403, message, code="host_not_allowed"))(scope, receive, send)
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 def is_known(scope: Scope, settings: ServerSettings) -> bool:
