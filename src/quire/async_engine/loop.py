@@ -137,8 +137,8 @@ class EngineLoop:
 
     def _load(self) -> str | None:
         """Make the engine. Returns the error, if any."""
-        self._num_loads += 1
-        listening = load_listener.set(partial(self._report_load, self._num_loads))
+        self._num_loads = number = self._num_loads + 1
+        listening = load_listener.set(partial(self._report_load, number))
         try:
             self.engine = self._make_engine()
         except ValueError as error:  # its message says how to fix it; the receiver of the report logs it
@@ -148,7 +148,7 @@ class EngineLoop:
             return f"the model could not be loaded: {error}"
         finally:
             load_listener.reset(listening)
-        self.engine.runner.watch(partial(self._report_end, self._num_loads))
+        self.engine.runner.watch(lambda why: self.inbox.put(messages.EngineFailed(number, why)))
         self.engine.on_scheduled = partial(self._report_scheduled, self.engine)
         if self.engine.promoter is not None:
             self.engine.promoter.arrivals.on_stage = lambda number: self.inbox.put(messages.StageArrived())
@@ -166,10 +166,6 @@ class EngineLoop:
         elif progress.stage == 0 and self.engine is not None:
             self.inbox.put(messages.EngineFailed(number, progress.error))
         self._report(messages.LoadReport(progress))
-
-    def _report_end(self, number: int, why: str) -> None:
-        """Handle the end of a rank of load `number`, in any thread."""
-        self.inbox.put(messages.EngineFailed(number, why))
 
     def _serve(self) -> str | None:
         """Serve until `Stop`. Returns the error, if any."""

@@ -331,10 +331,8 @@ def _send_all(messages: queue.SimpleQueue[Any], connection: Connection, give_up:
     while (message := messages.get()) is not None:
         try:
             connection.send_bytes(dump(message))
-        except OSError:
-            give_up()
-            return
-        except Exception:
-            logger.exception("a message to the engine process cannot be sent")
+        except Exception as error:
+            if not isinstance(error, OSError):
+                logger.exception("a message to the engine process cannot be sent")
             give_up()
             return

@@ -144,12 +144,8 @@ def read_manifest(directory: Path, files: WeightFiles) -> str | None:
 
 
 def _manifest_digest(directory: Path, files: WeightFiles) -> str | None:
-    return read_manifest(directory, files) or _packed_digest(directory, files)
-
-
-def _packed_digest(directory: Path, files: WeightFiles) -> str | None:
-    if not is_pack(directory):
-        return None
+    if (digest := read_manifest(directory, files)) is not None or not is_pack(directory):
+        return digest
     manifest = read_stage_manifest(directory)
     packed = [manifest.files[group.file] for group in manifest.groups]
     stated = {file.name: (file.num_bytes, file.sample) for file in packed}

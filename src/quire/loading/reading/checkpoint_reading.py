@@ -221,16 +221,12 @@ def _check_layers(manifest: StageManifest, group: LayerGroup, entries: Iterable[
     positions = [position_in_use(entry.name) for entry in entries]
     found = {int(each) for each in positions if 0 <= each < manifest.num_layers}  # the next is a draft head's
     if found != set(group.layers):
-        raise _misfit(manifest, f"expects layers {list(group.layers)} in {group.file}, which contains {sorted(found)}")
+        raise ModelLoadError(
+            f"{manifest.directory / STAGES_FILE} expects layers {list(group.layers)} in {group.file}, which contains "
+            f"{sorted(found)}; copy the pack again, or pack the model again with `quire stages pack`"
+        )
 
 
 def _of_group(group: ReadGroup, entries: Iterable[TensorEntry]) -> Iterator[TensorEntry]:
     names = {tensor.name for run in group.runs for tensor in run.tensors}
     return (entry for entry in entries if entry.name in names)
-
-
-def _misfit(manifest: StageManifest, what: str) -> ModelLoadError:
-    return ModelLoadError(
-        f"{manifest.directory / STAGES_FILE} {what}; copy the pack again, or pack the model again with "
-        "`quire stages pack`"
-    )

@@ -23,7 +23,6 @@ from quire.progressive.healing.samples import TrainingRow, read_rows, rows_diges
 from quire.progressive.healing.settings import HealSettings
 from quire.progressive.healing.trainer import HealProgress, Trainer
 from quire.system.threads import default_num_threads
-from quire.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -61,15 +60,18 @@ def heal(
     torch.set_num_threads(settings.num_threads or default_num_threads())
     source = resolve_model(model)
     reference, tokenizer = load_reference(model, "float32")
-    _check_layers(layers_out, len(decoder_layers(reference)), model)
+    num_layers, context_length = len(decoder_layers(reference)), source.config.context_length
+    if any(not 0 <= layer < num_layers for layer in layers_out):
+        raise ValueError(f"{model} has {num_layers} layers, but the plan leaves out {sorted(layers_out)}; use its plan")
     targets = _choose_targets(reference, layers_out, settings.targets)
-    rows = _read_rows(source, tokenizer, data, settings)
+    end = source.eos_token_ids[:1] or tokenizer.encode("\n", add_special_tokens=False)
+    rows = read_rows(data, tokenizer, end=end, context_length=context_length, max_length=settings.max_length)
     run.check_same(_identity(source, layers_out, rows, [num_generated, start], settings))
     if (loss := run.final_loss()) is not None:
         return Healed(settings.steps, loss, is_finished=True)
     if num_generated:
         if (texts := run.generated()) is None:
-            length = min(settings.max_length, source.config.context_length)
+            length = min(settings.max_length, context_length)
             texts = write_texts(model, num_generated, length, start=start, seed=settings.seed, advance=advance_texts)
             run.save_generated(texts)
         rows += [row for text in texts for row in text_rows(text, settings.max_length)]
@@ -158,17 +160,3 @@ def _config_of(adapted: Any, name: str) -> dict[str, Any]:
     values = adapted.peft_config["default"].to_dict()
     values |= {"inference_mode": True, "base_model_name_or_path": name}
     return {name: sorted(value) if isinstance(value, set) else value for name, value in values.items()}
-
-
-def _read_rows(
-    source: ModelSource, tokenizer: Tokenizer, data: Sequence[Path], settings: HealSettings
-) -> list[TrainingRow]:
-    end = source.eos_token_ids[:1] or tokenizer.encode("\n", add_special_tokens=False)
-    return read_rows(
-        data, tokenizer, end=end, context_length=source.config.context_length, max_length=settings.max_length
-    )
-
-
-def _check_layers(layers_out: Sequence[int], num_layers: int, model: str) -> None:
-    if any(not 0 <= layer < num_layers for layer in layers_out):
-        raise ValueError(f"{model} has {num_layers} layers, but the plan leaves out {sorted(layers_out)}; use its plan")
