@@ -50,13 +50,13 @@ class MultiRankRunner:
         if any(result.transfers for result in results):
             self._ended += self._transfers.merge([result.transfers for result in results])
         if error is not None:
-            self._check_alive(error)
+            if any(rank.why_lost() is not None for rank in self._others):
+                self._give_up(error, error)  # which may be a consequence
             self.notify("pause")  # a failed rank learns that all ranks have ended the step
             raise error
         result = results[0]
-        sampled = zip(
-            result.seq_ids, result.sampled, strict=True
-        )  # of a prompt that forks, the others are new sequences
+        sampled = zip(result.seq_ids, result.sampled, strict=True)
+        # Of a prompt that forks, the others are new sequences.
         self._drawn = {seq_id: drawn if seq_id in out.drafts else drawn[:1] for seq_id, drawn in sampled if drawn}
         result.transfers, self._ended = self._ended, []
         result.stall_s = max(each.stall_s for each in results)
@@ -157,12 +157,6 @@ class MultiRankRunner:
             return [wait(None) for wait in waits]
         except RankLost as lost:
             self._give_up(lost, None)
-
-    def _check_alive(self, error: Exception) -> None:
-        """Give up if a rank has ended: errors of the other ranks are a consequence."""
-        for rank in self._others:
-            if (reason := rank.why_lost()) is not None:
-                self._give_up(RankLost(reason), error)
 
     def _give_up(self, lost: Exception, error: Exception | None) -> NoReturn:
         """End all ranks: they are no longer at the same step."""

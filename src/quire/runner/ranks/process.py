@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -31,7 +32,7 @@ class RankProcess:
         self._child = ChildProcess(self._name, imports=imports, env=environment)
         with suppress(OSError):  # it has ended already, which the first call reports
             self._child.run(_serve_rank)
-        self._pending: deque[_Answer] = deque()
+        self._pending: deque[Future[Any]] = deque()
         self._is_ended = False
         self._built: Callable[[float | None], Any] | None = None
 
@@ -41,30 +42,25 @@ class RankProcess:
 
     def build(self, make: Callable[[], Any]) -> None:
         """Create the rank's worker in the process. Returns at once."""
-        self._built = self._send(make, ())
+        self._built = self.call(make)
 
     def wait_built(self, timeout_s: float | None) -> None:
         assert self._built is not None, "`build` was not called"
         self._built(timeout_s)
 
-    def call(self, method: str, *args: Any) -> Callable[[float | None], Any]:
-        return self._send(method, args)
-
-    def _send(self, function: Any, args: tuple[Any, ...]) -> Callable[[float | None], Any]:
-        message = pickle.dumps((function, args), pickle.HIGHEST_PROTOCOL)
+    def call(self, method: str | Callable[[], Any], *args: Any) -> Callable[[float | None], Any]:
+        message = pickle.dumps((method, args), pickle.HIGHEST_PROTOCOL)
         try:
             self._child.commands.send_bytes(message)
         except OSError:
             raise self._lost() from None
-        answer = _Answer()
+        answer = Future[Any]()
         self._pending.append(answer)
 
         def wait(timeout_s: float | None) -> Any:
-            while not answer.is_there:
+            while not answer.done():
                 self._receive(timeout_s)
-            if answer.error is not None:
-                raise answer.error
-            return answer.value
+            return answer.result()
 
         return wait
 
@@ -80,11 +76,10 @@ class RankProcess:
             handle_forwarded(value, self._name)
             return
         answer = self._pending.popleft()
-        answer.is_there = True
         if kind == _RAISED:
-            answer.error = value
+            answer.set_exception(value)
         else:
-            answer.value = value
+            answer.set_result(value)
 
     def _lost(self) -> RankLost:
         self._child.wait(_END_S)
@@ -122,15 +117,6 @@ def _devices_of(rank: int) -> dict[str, str]:
     if visible is None:
         return {name: str(rank)}
     return {name: ",".join(visible.split(",")[rank : rank + 1])}
-
-
-class _Answer:
-    __slots__ = ("error", "is_there", "value")
-
-    def __init__(self) -> None:
-        self.is_there = False
-        self.value: Any = None
-        self.error: Exception | None = None
 
 
 # -- in the process --------------------------------------------------------------------------------------------------
