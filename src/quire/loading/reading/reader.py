@@ -347,10 +347,7 @@ class _OpenFile:
         room = memoryview(buffer)[: -(-(end - first) // _ALIGNMENT) * _ALIGNMENT]
         position = first
         while position < end:
-            try:
-                count = self._read_some(position, room[position - first :])
-            except InterruptedError:
-                continue
+            count = self._read_some(position, room[position - first :])
             if not count:
                 raise self._ended()
             position += count
