@@ -87,18 +87,16 @@ class Promoter:
         self._runner.add_stage(first)
         self.arrivals.set_served_stage(first.number)
 
-    def advance(self, scheduler: Scheduler, cost_model: CostModel) -> bool:
+    def advance(self, scheduler: Scheduler, cost_model: CostModel) -> None:
         """Promote to the last stage that has arrived, unless requests are pinned to an older one, and drop retired
-        ones. Returns whether the stage has changed."""
+        ones."""
         stages = scheduler.stages
         if stages.older is not None and time.monotonic() > self._pinned_until:
             scheduler.restart_pinned()
         self._drop_retired(scheduler)
         number = self.arrivals.stage_ready
-        if stages.older is not None or number <= stages.current:
-            return False
-        self._promote(scheduler, cost_model, number)
-        return True
+        if stages.older is None and number > stages.current:
+            self._promote(scheduler, cost_model, number)
 
     def _promote(self, scheduler: Scheduler, cost_model: CostModel, number: int) -> None:
         started, before = time.monotonic(), scheduler.stages.current

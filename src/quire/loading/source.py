@@ -203,9 +203,7 @@ def _download(name: str, with_weights: bool, hub: HubOptions) -> ModelSource:
             if any(directory.glob("*.safetensors")):
                 return read_directory(name, directory)
         return read_directory(name, download_gguf(repository, quantization, directory, hub, is_local=not with_weights))
-    except ModelConfigError:
-        raise
-    except NotDownloadedError:
+    except (ModelConfigError, NotDownloadedError):
         raise
     except ModelLoadError as error:
         raise ModelLoadError(f"{name} from the hub: {error}") from None
