@@ -157,6 +157,11 @@ def read_pieces(
         raise unreadable(path, error) from None
 
 
+def read_bytes(path: Path, start: int = 0, num_bytes: int | None = None) -> bytes:
+    """As `read_pieces`, at once."""
+    return b"".join(map(bytes, read_pieces(path, start, num_bytes)))
+
+
 class RangeStream(io.RawIOBase):
     """A stream of `size` bytes that reads ranges."""
 

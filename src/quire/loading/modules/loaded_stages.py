@@ -10,10 +10,10 @@ from typing import Protocol, overload
 
 import xxhash
 
-from quire.loading.errors import ModelLoadError, unreadable
+from quire.loading.errors import ModelLoadError
 from quire.loading.known_digest import sample_file
 from quire.loading.reading.checkpoint_reading import ReadGroup
-from quire.loading.remote import open_file
+from quire.loading.remote import read_bytes
 from quire.loading.stage_manifest import StageManifest
 from quire.models.adapter import read_adapter
 from quire.models.base import CausalLM
@@ -67,11 +67,7 @@ class GroupCheck:
 
 
 def _read_checked(manifest: StageManifest, path: Path) -> bytes:
-    try:
-        with open_file(path) as file:
-            data = file.read()
-    except OSError as error:
-        raise unreadable(path, error) from None
+    data = read_bytes(path)
     if xxhash.xxh3_128_hexdigest(data) != manifest.files[path.relative_to(manifest.directory).as_posix()].xxh3:
         raise _damaged(path)
     return data

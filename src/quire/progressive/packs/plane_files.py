@@ -17,7 +17,7 @@ from quire.loading.checkpoint import TensorEntry, weight_files
 from quire.loading.digest import hash_checkpoint
 from quire.loading.errors import ModelLoadError
 from quire.loading.planes.index import CHUNK_BYTES, VERSION, plane_index
-from quire.loading.remote import read_pieces
+from quire.loading.remote import read_bytes
 from quire.loading.save import tensors_header
 from quire.loading.stage_manifest import (
     PLANES_FILE,
@@ -58,7 +58,8 @@ class PlaneWriter:
         rest = self._directory / ".rest"
         files = [] if name is None else [self._assemble(name, rest, self._rest_sizes)]
         rest.unlink(missing_ok=True)
-        files_of = {path.name: _header(path).decode("latin-1") for path in original_files(source)}
+        sizes = {path: 8 + int.from_bytes(read_bytes(path, 0, 8), "little") for path in original_files(source)}
+        files_of = {path.name: read_bytes(path, 0, size).decode("latin-1") for path, size in sizes.items()}
         values = {"quire_planes": VERSION, "files": files_of, "tensors": self._tensors}
         (self._directory / PLANES_FILE).write_text(json.dumps(values) + "\n")
         return [*files, describe_file(self._directory / PLANES_FILE, PLANES_FILE)]
@@ -79,7 +80,7 @@ class PlaneWriter:
             in_chunk, top_bits, is_split = in_chunk // row * row, 1 + bits, bits < form.head_bits
         chunks: list[list[Any]] = []
         for start in range(entry.start, entry.end, in_chunk):
-            data = _read(entry.file, start, min(in_chunk, entry.end - start))
+            data = read_bytes(entry.file, start, min(in_chunk, entry.end - start))
             digest(data)
             self._advance(len(data))
             exponents, first, rest = b"", data, b""
@@ -100,14 +101,6 @@ class PlaneWriter:
 def original_files(directory: Path) -> list[Path]:
     """Return a checkpoint's weight files, or the original ones of a pack with planes, to read by `open_file`."""
     return [*plane_index(directory).originals] if is_plane_pack(directory) else weight_files(directory)
-
-
-def _header(path: Path) -> bytes:
-    return _read(path, 0, 8 + int.from_bytes(_read(path, 0, 8), "little"))
-
-
-def _read(path: Path, start: int, num_bytes: int) -> bytes:
-    return b"".join(map(bytes, read_pieces(path, start, num_bytes)))
 
 
 def unpack(directory: Path, out: Path, advance: Callable[[int], None] = lambda num_bytes: None) -> None:
