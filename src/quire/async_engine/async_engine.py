@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from quire.async_engine.adapters import AdapterChanges
 from quire.async_engine.admission_gate import AdmissionGate
 from quire.async_engine.event_stream import EventStream
-from quire.async_engine.failover import Failover
+from quire.async_engine.failover import Failover, Losses
 from quire.async_engine.host import EngineHost, Replies
 from quire.async_engine.live_view import LiveView
 from quire.async_engine.load_watch import LoadWatch
@@ -405,7 +405,7 @@ class AsyncEngine:
             elif report.state is ModelState.LOADING or report.retry_s is not None:
                 losses = self._failover.take_back(self._sent.values(), report.error) if was_ready else None
             else:
-                losses = self._failover.fail(self._sent.values())
+                losses = Losses([], [], failed=self._sent.values())
         if report.state is not ModelState.READY:
             self._replies.end()
         if report.state is ModelState.LOADING:

@@ -147,10 +147,6 @@ class Failover:
         for request in sorted(held, key=lambda request: request.add.arrival_time):
             self._requests.send(request)
 
-    def fail(self, lost: Sequence[OpenRequest]) -> Losses:
-        """Fail requests. Call `notify` afterwards, without the lock."""
-        return Losses([], [], list(lost))
-
     def notify(self, losses: Losses, error: str | None) -> None:
         """Notify readers that their requests wait for another engine or have failed."""
         num_resent = len(losses.resent)
