@@ -37,7 +37,7 @@ class DiskSpace:
         self._record_bytes = HEADER_BYTES + block_bytes
         self._namespace = namespace
         self._cipher = cipher
-        self._errors: dict[Move, int | None] = {}  #: error number of the last read or write, until one succeeds
+        self._errors: dict[Move, int | None] = {}  #: logged error number of the last read or write, until one succeeds
         try:
             folder = Path(directory).expanduser()
             folder.mkdir(parents=True, exist_ok=True)
@@ -86,19 +86,13 @@ class DiskSpace:
     def _move(self, move: Move, slot: int, parts: list[Buffer]) -> int:
         """Move neighbouring records. Returns how many are complete; the later ones failed."""
         num_done, error = move_records(move, self._file, parts, slot * self._record_bytes)
-        if error is not None:
-            self._log_error(move, error)
-        elif 2 * num_done == len(parts):
+        if error is not None and self._errors.get(move) != error.errno:
+            self._errors[move] = error.errno
+            what = "writing" if move is os.pwritev else "reading"
+            logger.warning("swap: %s failed: %s", what, error.strerror or error)
+        elif error is None and 2 * num_done == len(parts):
             self._errors.pop(move, None)
         return num_done
-
-    def _log_error(self, move: Move, error: OSError) -> None:
-        """Log an error once, until the failed operation succeeds."""
-        if self._errors.get(move) != error.errno:
-            self._errors[move] = error.errno
-            logger.warning(
-                "swap: %s failed: %s", "writing" if move is os.pwritev else "reading", error.strerror or error
-            )
 
     def _check_room(self, folder: Path) -> None:
         disk = os.statvfs(folder)
