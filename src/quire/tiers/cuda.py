@@ -52,11 +52,9 @@ class CudaStream:
         return done, ended
 
 
-def pin(memory: np.ndarray, owner: object) -> weakref.finalize:
-    """Pin memory until its owner is collected or the result is called. (torch would round up to a power of two.)"""
+def pin(memory: np.ndarray, owner: object) -> None:
+    """Pin memory until its owner is collected. (torch would round up to a power of two.)"""
     cuda = torch.cuda.cudart()
     address = memory.ctypes.data
     torch.cuda.check_error(cuda.cudaHostRegister(address, memory.nbytes, 0))
-    unpin = weakref.finalize(owner, cuda.cudaHostUnregister, address)
-    unpin.atexit = False
-    return unpin
+    weakref.finalize(owner, cuda.cudaHostUnregister, address).atexit = False

@@ -41,9 +41,6 @@ class StoreSpace:
     def read(self, slots: list[int], keys: list[bytes], into: np.ndarray | Sequence[memoryview]) -> list[int]:
         return self.store.read(keys, into)
 
-    def close(self) -> None:
-        self.store.close()
-
 
 class DiskLink:
     """Connects an engine to its block store. `has_reports` is set for reports and store changes."""

@@ -25,9 +25,6 @@ class SwapSpace(Protocol):
     def read(self, slots: list[int], keys: list[bytes], into: Array | Sequence[memoryview]) -> list[int]:
         """Read blocks that were written under these keys. Returns the indices of missing or altered blocks."""
 
-    def close(self) -> None:
-        """Release the space. May be called twice."""
-
 
 def runs(*lists: Sequence[int]) -> Iterator[slice]:
     """The longest slices over which every list grows by one per entry."""
@@ -59,11 +56,10 @@ class HostSpace:
         memory = mmap.mmap(-1, num_slots * block_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._memory = np.frombuffer(memory, np.uint8).reshape(num_slots, block_bytes)
         self._keys: list[bytes | None] = [None] * num_slots
-        self._unpin = None
         if pinned:
             from quire.tiers.cuda import pin
 
-            self._unpin = pin(self._memory, self)
+            pin(self._memory, self)
 
     def write(self, slots: list[int], keys: list[bytes], blocks: Array) -> list[int]:
         for run in runs(slots):
@@ -78,11 +74,6 @@ class HostSpace:
             copy_blocks(into[run], self._rows(slots[run]))
         # Compare keys after the copies, to notice a slot that was written meanwhile by mistake.
         return [i for i, (slot, key) in enumerate(zip(slots, keys, strict=True)) if self._keys[slot] != key]
-
-    def close(self) -> None:
-        if self._unpin is not None:
-            self._unpin()
-        self._memory = self._memory[:0].copy()
 
     def _rows(self, slots: list[int]) -> np.ndarray:
         return self._memory[slots[0] : slots[0] + len(slots)]
