@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("triton", reason="Triton is not installed; there are packages for Linux on x86-64")
 
@@ -15,6 +18,7 @@ from draft_heads import assistant_checkpoint, head_checkpoint
 from engine.harness import (
     PROMPTS,
     Job,
+    Preemptor,
     assert_all_greedy,
     assert_same_greedy,
     checkpoint,
@@ -34,7 +38,7 @@ from quire.outputs import TransferReport
 from quire.progressive.packs.pack import pack
 from quire.progressive.stage_plan import StagePlan
 from quire.prompt import Prompt
-from simulated_gpu import simulated_gpu
+from simulated_gpu import fake_graphs, simulated_gpu
 
 SMALL: dict[str, Any] = {"device": "cuda", "block_size": 4, "max_num_batched_tokens": 24, "enforce_eager": True}
 SAMPLED: dict[str, Any] = {"temperature": 0.8, "seed": 1, "max_tokens": 4}
@@ -103,6 +107,30 @@ def test_blocks_come_back_from_elsewhere(place: str, tmp_path: Path, monkeypatch
 
         assert_all_greedy("llama", drive(llm, [Job(prompt, greedy_params(12)) for prompt in PROMPTS[2:5]]))
     assert moved == {"save", "load"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["llama", "deepseek3", "gemma2", "qwen3-moe"])
+def test_random_schedules(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With CUDA graphs, preemptions, swapping and aborts."""
+    random = Random(f"{name}/{seed}")
+    options = {
+        "block_size": [4, 8],
+        "num_kv_blocks": [24, 64],
+        "max_num_batched_tokens": [12, 24],
+        "swap_space": [0, 2**23],
+    }
+    chosen = {option: random.choice(values) for option, values in options.items()}
+    with contextlib.nullcontext() if torch.cuda.is_available() else fake_graphs(monkeypatch):
+        llm = make_llm(name, **SMALL | chosen | {"watermark": 0, "enforce_eager": False})
+        preemptor, jobs = Preemptor(llm, seed), []
+        for _ in range(5):
+            params, end = greedy_params(random.randint(2, 9)), random.choice([None, None, None, 10])
+            jobs.append(Job(random.choice(PROMPTS), params, random.randint(0, 8), abort_at=end))
+        drive(llm, jobs, lambda step: preemptor.preempt_someone() if random.random() < 0.25 else None)
+    assert_all_greedy(name, [job for job in jobs if job.abort_at is None])
 
 
 @pytest.mark.slow
